@@ -1,0 +1,53 @@
+"""geomxp fits Matérn Gaussian-process models to spatial data by maximum likelihood."""
+
+from . import datasets
+from .covariance.matern import Anisotropy, Matern
+from .errors import (
+    FitFailed,
+    GeomxpError,
+    GeomxpWarning,
+    InvalidInput,
+    MissingDevice,
+    NotEnoughMemory,
+    NotPositiveDefinite,
+)
+from .inference.divergence import kl_between
+from .inference.estimate import Fit
+from .inference.exact import Exact
+from .inference.fit import fit
+from .inference.likelihood import Evaluation, log_likelihood
+from .inference.predict import Prediction, predict
+from .inference.simulate import simulate
+from .observations import Observations
+from .outcome import Ending, Outcome
+from .precision.rules import uniform
+from .tables import read_table
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Observations",
+    "read_table",
+    "datasets",
+    "Matern",
+    "Anisotropy",
+    "Exact",
+    "uniform",
+    "log_likelihood",
+    "Evaluation",
+    "fit",
+    "Fit",
+    "predict",
+    "Prediction",
+    "simulate",
+    "kl_between",
+    "Outcome",
+    "Ending",
+    "GeomxpError",
+    "InvalidInput",
+    "NotPositiveDefinite",
+    "NotEnoughMemory",
+    "MissingDevice",
+    "FitFailed",
+    "GeomxpWarning",
+]

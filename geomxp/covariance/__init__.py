@@ -1,0 +1,1 @@
+"""From places to covariances."""

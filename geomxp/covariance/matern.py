@@ -1,0 +1,368 @@
+"""The Matérn covariance: its parameters, and its values and derivatives between places.
+
+C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a),  C(0) = σ² (+ τ² where an observation meets itself)
+
+σ² is the variance, a the range, ν the smoothness, τ² the nugget. There is no √(2ν) in it.
+"""
+
+from dataclasses import dataclass, fields
+from math import cos, isfinite, radians, sin, sqrt
+
+import numpy as np
+
+from ..errors import InvalidInput
+from . import bessel, conventions
+from .distance import between, check_metric, embed
+
+
+def correlation(r, nu):
+    """Evaluate ρ_ν(r) = 2^(1-ν)/Γ(ν) r^ν K_ν(r).
+
+    Parameters
+    ----------
+    r : array_like
+        Scaled distances h/a ≥ 0.
+    nu : float
+        Smoothness ν > 0.
+
+    Returns
+    -------
+    ndarray, as r
+
+    Examples
+    --------
+    >>> r = np.array([0.0, 0.5, 2.0])
+    >>> bool(np.allclose(correlation(r, 0.5), np.exp(-r), rtol=1e-15))
+    True
+    """
+    r = np.asarray(r, dtype=np.float64)
+    if nu > bessel.LARGE_ORDER:
+        return bessel.matern_large_order(r, nu)
+    p = nu - 0.5
+    if p == int(p) and p <= 10:
+        return bessel.matern_half_integer(r, int(p))
+    return bessel.matern_bessel(r, nu)
+
+
+def correlation_slope(r, nu):
+    """Evaluate r·dρ_ν/dr, which is -r²ρ_{ν-1}(r)/(2(ν-1)) for ν > 1 (DLMF 10.29.4)."""
+    r = np.asarray(r, dtype=np.float64)
+    if nu == 0.5:
+        return -r * np.exp(-r)
+    if nu > 1:
+        return -(r**2) * correlation(r, nu - 1) / (2 * (nu - 1))
+    return bessel.slope_bessel(r, nu)
+
+
+def correlation_by_smoothness(r, nu):
+    """Evaluate ∂ρ_ν(r)/∂ν by the central difference of order 8 (no closed form exists).
+
+    With the step min(0.05·max(1, ν), ν/5) the truncation and SciPy's rounding are both near 1e-12.
+    """
+    step = min(0.05 * max(1.0, nu), nu / 5)
+    total = 0.0
+    for k, weight in enumerate((4 / 5, -1 / 5, 4 / 105, -1 / 280), start=1):
+        forward, backward = correlation(r, nu + k * step), correlation(r, nu - k * step)
+        total = total + weight * (forward - backward)
+    return total / step
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """Geometric anisotropy in the plane: the range depends on the direction.
+
+    Parameters
+    ----------
+    angle : float
+        Direction of the longest range, in degrees counter-clockwise from the x-axis.
+    ratio : float
+        Shortest range over longest range, in (0, 1]; the model's `range` is the longest one.
+        Angle and ratio are as in GSTools (there in radians); gstat counts its angle clockwise
+        from north.
+    """
+
+    angle: float
+    ratio: float
+
+    def __post_init__(self):
+        for name in ("angle", "ratio"):
+            object.__setattr__(self, name, _number(f"anisotropy_{name}", getattr(self, name)))
+        if not 0 < self.ratio <= 1:
+            raise InvalidInput(
+                "`anisotropy_ratio` is the shortest range over the longest one: "
+                f"it must lie in (0, 1]. Got {self.ratio!r}."
+            )
+
+    def matrix(self):
+        """Return the (2, 2) map to coordinates where the model is isotropic.
+
+        Rows: along the longest range; across it, stretched by 1/ratio.
+        """
+        c, s = cos(radians(self.angle)), sin(radians(self.angle))
+        return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
+
+    def matrix_derivatives(self):
+        """Return d matrix/d angle (per degree) and d matrix/d ratio."""
+        c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
+        by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
+        by_ratio = np.array([[0.0, 0.0], [s / q**2, -c / q**2]])
+        return by_angle, by_ratio
+
+
+PARAMETERS = ("variance", "range", "smoothness", "nugget", "anisotropy_angle", "anisotropy_ratio")
+"""Names of the parameters, in the order in which geomxp lists them."""
+
+
+@dataclass(frozen=True)
+class Matern:
+    """A Matérn model: C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a), and τ² on the diagonal.
+
+    Parameters
+    ----------
+    variance : float
+        σ² > 0, in squared units of the values.
+    range : float
+        a > 0, in the units of the locations (km for longitude and latitude).
+    smoothness : float
+        ν > 0; ν = ½ is exp(-h/a), ν → ∞ the Gaussian.
+    nugget : float
+        τ² ≥ 0, a variance (not relative to σ²); it belongs to each observation.
+    anisotropy : Anisotropy, (angle, ratio) or None
+        Geometric anisotropy, for locations in the plane.
+
+    Raises
+    ------
+    InvalidInput
+        If a parameter is not a finite number in its range.
+
+    Examples
+    --------
+    >>> model = Matern(variance=2.0, range=0.3, smoothness=0.5)
+    >>> a, b = np.array([[0.0, 0.0]]), np.array([[0.0, 0.3], [0.0, 0.0]])
+    >>> bool(np.allclose(model(a, b), 2.0 * np.exp([[-1.0, 0.0]])))
+    True
+    """
+
+    variance: float
+    range: float
+    smoothness: float
+    nugget: float = 0.0
+    anisotropy: Anisotropy | None = None
+
+    def __post_init__(self):
+        for name in ("variance", "range", "smoothness", "nugget"):
+            value = _number(name, getattr(self, name))
+            if value < 0 or (value == 0 and name != "nugget"):
+                least = "at least 0" if name == "nugget" else "greater than 0"
+                raise InvalidInput(f"`{name}` must be {least}. Got {name}={value!r}.")
+            object.__setattr__(self, name, value)
+        if self.anisotropy is not None and not isinstance(self.anisotropy, Anisotropy):
+            try:
+                angle, ratio = self.anisotropy
+            except (TypeError, ValueError):
+                raise InvalidInput(
+                    "`anisotropy` must be a pair (angle in degrees, ratio). "
+                    f"Got {self.anisotropy!r}."
+                ) from None
+            object.__setattr__(self, "anisotropy", Anisotropy(angle, ratio))
+
+    def __call__(self, a, b, metric="euclidean"):
+        """Evaluate the covariance of the field, without the nugget, between two sets of places.
+
+        Parameters
+        ----------
+        a, b : (n, d), (m, d) ndarray
+            Locations.
+        metric : {"euclidean", "chordal", "great-circle"}
+
+        Returns
+        -------
+        (n, m) ndarray
+        """
+        self.check_valid_on(metric, np.shape(a)[-1])
+        h = between(self.isotropic(a, metric), self.isotropic(b, metric), metric)
+        return self.covariance(h)
+
+    def covariance(self, h):
+        """Evaluate C(h) of the field (without the nugget) at (isotropic) distances h."""
+        return self.variance * self.correlation(h)
+
+    def correlation(self, h):
+        """Evaluate the correlation C(h)/σ² at distances h, in the units of `range`."""
+        with np.errstate(over="ignore"):
+            # h/a may overflow to inf, where the correlation is 0
+            r = np.minimum(np.asarray(h, dtype=np.float64) / self.range, 1e4)
+        return correlation(r, self.smoothness)
+
+    def isotropic(self, locations, metric="euclidean"):
+        """Map locations to points between which the model depends on distance only."""
+        points = embed(np.asarray(locations, dtype=np.float64), metric)
+        return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
+
+    def derivatives(self, a, b, metric="euclidean", names=None):
+        """Evaluate the derivatives of the field's covariance with respect to the parameters.
+
+        Parameters
+        ----------
+        a, b : (n, d), (m, d) ndarray
+            Locations.
+        metric : str
+        names : sequence of str, optional
+            Parameters wanted, of `parameters()`; all of them if not given. The nugget is left
+            out: its derivative is 1 where an observation meets itself.
+
+        Returns
+        -------
+        dict of str to (n, m) ndarray
+        """
+        wanted = self.parameters() if names is None else names
+        points_a, points_b = self.isotropic(a, metric), self.isotropic(b, metric)
+        h = between(points_a, points_b, metric)
+        r = np.minimum(h / self.range, 1e4)
+        result = {}
+        if "variance" in wanted:
+            result["variance"] = correlation(r, self.smoothness)
+        if "smoothness" in wanted:
+            result["smoothness"] = self.variance * correlation_by_smoothness(r, self.smoothness)
+        if any(name == "range" or name.startswith("anisotropy") for name in wanted):
+            slope = self.variance * correlation_slope(r, self.smoothness)
+            if "range" in wanted:
+                # ∂C/∂a = -(σ²/a) r ρ'(r)
+                result["range"] = -slope / self.range
+            result |= self._by_anisotropy(a, b, points_a, points_b, h, slope, wanted)
+        return result
+
+    def _by_anisotropy(self, a, b, points_a, points_b, h, slope, wanted):
+        """∂C/∂φ = (r ρ'(r) σ²/h²) · u'(∂A/∂φ)d with d = x - y and u = Ad."""
+        if self.anisotropy is None:
+            return {}
+        result = {}
+        pairs = zip(("angle", "ratio"), self.anisotropy.matrix_derivatives(), strict=True)
+        for name, matrix in pairs:
+            if f"anisotropy_{name}" not in wanted:
+                continue
+            moved_a, moved_b = np.asarray(a) @ matrix.T, np.asarray(b) @ matrix.T
+            inner = sum(
+                np.subtract.outer(points_a[:, c], points_b[:, c])
+                * np.subtract.outer(moved_a[:, c], moved_b[:, c])
+                for c in (0, 1)
+            )
+            share = np.divide(inner, h**2, out=np.zeros_like(h), where=h > 0)
+            result[f"anisotropy_{name}"] = slope * share
+        return result
+
+    def check_valid_on(self, metric, dimensions):
+        """Raise `InvalidInput` where this model is no covariance for the metric and dimensions.
+
+        With great-circle distances a Matérn model is positive definite only for ν ≤ ½
+        (Gneiting 2013, Bernoulli 19:1327).
+        """
+        check_metric(metric)
+        if metric == "great-circle" and self.smoothness > 0.5:
+            raise InvalidInput(
+                "with great-circle distances a Matérn model needs smoothness at most 0.5. "
+                f"Got smoothness={self.smoothness:g}: use the chordal metric."
+            )
+        if self.anisotropy is not None and (metric != "euclidean" or dimensions != 2):
+            raise InvalidInput(
+                "`anisotropy` needs Euclidean locations in 2 dimensions. "
+                f"Got metric={metric!r} in {dimensions}."
+            )
+
+    def parameters(self):
+        """Return the parameters as a dict by name; with anisotropy its angle and ratio too."""
+        values = {name: getattr(self, name) for name in PARAMETERS[:4]}
+        if self.anisotropy is not None:
+            values["anisotropy_angle"] = self.anisotropy.angle
+            values["anisotropy_ratio"] = self.anisotropy.ratio
+        return values
+
+    @classmethod
+    def from_parameters(cls, values):
+        """Make a model from a dict as `parameters` returns it.
+
+        Examples
+        --------
+        >>> model = Matern(1.0, 2.0, 0.7, 0.1, (30.0, 0.5))
+        >>> Matern.from_parameters(model.parameters()) == model
+        True
+        """
+        plain = {field.name: values[field.name] for field in fields(cls) if field.name in values}
+        if values.get("anisotropy_ratio") is not None:
+            plain["anisotropy"] = Anisotropy(
+                values.get("anisotropy_angle", 0.0), values["anisotropy_ratio"]
+            )
+        return cls(**plain)
+
+    def effective_range(self, correlation=0.05):
+        """Return the distance at which the correlation has fallen to 5 % (or as given).
+
+        Returns
+        -------
+        float, in the units of `range`
+
+        Examples
+        --------
+        >>> round(Matern(1.0, 1.0, 0.5).effective_range(), 4)
+        2.9957
+        """
+        from scipy.optimize import brentq
+
+        unit = Matern(1.0, 1.0, self.smoothness)
+        top = 1.0
+        while unit.correlation(top) > correlation:
+            top *= 2
+        # below any distance with a correlation above the level, also for ν near 0
+        bottom = top
+        while unit.correlation(bottom) < correlation:
+            bottom /= 2
+            if bottom < 1e-300:
+                return 0.0
+        if bottom == top:
+            return self.range * top
+        root = brentq(lambda r: float(unit.correlation(r)) - correlation, bottom, top, xtol=1e-300)
+        return self.range * root
+
+    @classmethod
+    def from_convention(cls, package, **parameters):
+        """Make the model that another package means by its own parameters.
+
+        Parameters
+        ----------
+        package : str
+            One of `geomxp.covariance.conventions.PACKAGES`: "scikit-learn", "gpytorch",
+            "gpboost", "gstools", "geor", "spmodel", "gpgp", "gstat", "exageostat", "spamm", …
+        **parameters
+            Under the package's own names, as `to_convention` returns them.
+
+        Examples
+        --------
+        >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
+        1.7320508075688774
+        """
+        return cls(**conventions.to_ours(package, parameters))
+
+    def to_convention(self, package):
+        """Return this model's parameters as another package writes them, as a dict.
+
+        Examples
+        --------
+        >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
+        4.0
+        """
+        return conventions.from_ours(package, self.parameters())
+
+
+def _number(name, value):
+    try:
+        value = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"`{name}` must be a number. Got {value!r}.") from None
+    if not isfinite(value):
+        raise InvalidInput(f"`{name}` must be a finite number. Got {name}={value!r}.")
+    return value
+
+
+def practical_range(range_, nu):
+    """Return a√(8ν), the distance with correlation near 0.14 whatever ν is (Lindgren 2011)."""
+    return range_ * sqrt(8 * nu)

@@ -1,0 +1,194 @@
+"""Named data sets that come with geomxp: where they are from, and the model they are used with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import tables
+from .errors import GeomxpError, InvalidInput
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in the folder `data`.
+
+    Parameters
+    ----------
+    file : str
+    sha256 : str
+        Of the file.
+    locations, value, covariates :
+        Columns used unless others are named.
+    metric, trend : str
+        Used unless others are named.
+    about : str
+        What was measured, in which units.
+    source, licence : str
+    """
+
+    file: str
+    sha256: str
+    locations: tuple[str, ...]
+    value: str
+    about: str
+    source: str
+    licence: str
+    covariates: tuple[str, ...] = ()
+    metric: str = "euclidean"
+    trend: str = "constant"
+
+
+_SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
+_GSTAT = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
+_OURS = "simulated by geomxp (see data/README.md); paper: mixed-precision out-of-core Cholesky"
+_PD = "public domain (US government)"
+_GPL = "GPL (>= 2) of the R package"
+
+DATASETS = {
+    "meuse": Dataset(
+        "meuse.csv",
+        "",
+        ("x", "y"),
+        "log_zinc",
+        "topsoil metals on the Meuse flood plain, 155 places; x, y in m, log zinc in log ppm",
+        _SP,
+        _GPL,
+        ("sqrt_dist",),
+    ),
+    "jura": Dataset(
+        "jura_pred.csv",
+        "",
+        ("x", "y"),
+        "Co",
+        "topsoil metals in the Swiss Jura, 259 places; x, y in km, cobalt in mg/kg",
+        _GSTAT,
+        _GPL,
+    ),
+    "jura_validation": Dataset(
+        "jura_val.csv",
+        "",
+        ("x", "y"),
+        "Co",
+        "the 100 validation places of jura; x, y in km, cobalt in mg/kg",
+        _GSTAT,
+        _GPL,
+    ),
+    "ozone": Dataset(
+        "ozone2_day16.csv",
+        "",
+        ("lon", "lat"),
+        "o3_ppb",
+        "8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, ppb",
+        "R package fields 14.1, `ozone2`, day 16; US EPA",
+        _PD,
+        metric="chordal",
+    ),
+    "coalash": Dataset(
+        "coalash.csv",
+        "",
+        ("x", "y"),
+        "coalash",
+        "coal ash in the Pittsburgh seam, 208 places; x, y in grid units of 2500 ft, ash in %",
+        "R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
+        _PD,
+    ),
+    "rainfall": Dataset(
+        "north_american_rainfall.csv",
+        "",
+        ("lon", "lat"),
+        "precip",
+        "mean summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
+        "R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
+        _PD,
+        ("elevation",),
+        metric="chordal",
+    ),
+    "usprecip": Dataset(
+        "usprecip_1948_04.csv",
+        "",
+        ("lon", "lat"),
+        "anomaly",
+        "precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, standardised",
+        "R package spam 2.9-1, `USprecip` (observed stations only); NOAA NCDC, Johns et al. 2003",
+        _PD,
+        metric="chordal",
+    ),
+    "weak": Dataset(
+        "weak.csv", "", ("x", "y"), "z",
+        "weak correlation, range 0.02627, variance 1, smoothness 0.5, 1,600 places in the unit square",
+        _OURS, "CC0", trend="zero",
+    ),
+    "medium": Dataset(
+        "medium.csv", "", ("x", "y"), "z",
+        "medium correlation, range 0.078809, variance 1, smoothness 0.5, 1,600 places in the unit square",
+        _OURS, "CC0", trend="zero",
+    ),
+    "strong": Dataset(
+        "strong.csv", "", ("x", "y"), "z",
+        "strong correlation, range 0.210158, variance 1, smoothness 0.5, 1,600 places in the unit square",
+        _OURS, "CC0", trend="zero",
+    ),
+}  # fmt: skip
+
+
+def folder():
+    """Return the folder of the data sets: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    for candidate in (package / "data", package.parent / "data"):
+        if (candidate / "meuse.csv").is_file():
+            return candidate
+    raise GeomxpError("the data sets are not installed: no folder `data` in or beside the package.")
+
+
+def find(name):
+    """Return the entry called `name`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none.
+    """
+    try:
+        return DATASETS[name]
+    except KeyError:
+        raise InvalidInput(
+            f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}."
+        ) from None
+
+
+def path(name):
+    """Return the file of a data set."""
+    return folder() / find(name).file
+
+
+def load(name, *, locations=None, values=None, covariates=None, metric=None, drop_missing=False):
+    """Read a data set that comes with geomxp.
+
+    Parameters
+    ----------
+    name : str
+        One of `DATASETS`.
+    locations, values, covariates, metric : optional
+        Columns and metric other than the data set's own; see `geomxp.read_table`.
+    drop_missing : bool
+
+    Returns
+    -------
+    Observations
+
+    Examples
+    --------
+    >>> seen = load("meuse")
+    >>> len(seen), seen.value_name, seen.covariate_names
+    (155, 'log_zinc', ('sqrt_dist',))
+    """
+    entry = find(name)
+    seen = tables.read_table(
+        path(name),
+        locations=locations or entry.locations,
+        values=values or entry.value,
+        covariates=entry.covariates if covariates is None else covariates,
+        metric=metric or entry.metric,
+        drop_missing=drop_missing,
+    )
+    seen.source["dataset"] = name
+    return seen

@@ -1,0 +1,1 @@
+"""One array at a time, under LAPACK's names."""

@@ -1,0 +1,115 @@
+"""Cholesky's few operations on one array, NumPy or CuPy: potrf, trsm, trmm, potri.
+
+Matrices are FP64 in Fortran order, so that LAPACK works in place. Only the lower triangle of
+a symmetric or triangular matrix is read or written; what stands above it is never looked at.
+"""
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from ..errors import InvalidInput, NotPositiveDefinite
+
+
+def potrf(a):
+    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
+
+    A = L L'
+
+    Parameters
+    ----------
+    a : (n, n) ndarray, Fortran order
+
+    Returns
+    -------
+    a
+
+    Raises
+    ------
+    NotPositiveDefinite
+        With the order of the first leading minor that is not positive.
+    """
+    if isinstance(a, np.ndarray):
+        factor, info = lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
+        if factor is not a and not np.shares_memory(factor, a):
+            a[...] = factor
+    else:
+        info = _potrf_on_gpu(a)
+    if info > 0:
+        raise NotPositiveDefinite(f"the leading minor of order {info} is not positive", order=info)
+    return a
+
+
+def _potrf_on_gpu(a):
+    """Call cuSOLVER and look at its info word (cupy.linalg.cholesky ignores failure)."""
+    import cupy
+    from cupy.cuda.device import get_cusolver_handle
+    from cupy_backends.cuda.libs import cublas, cusolver
+
+    n = len(a)
+    if n * n > 2**31 - 1:
+        raise InvalidInput(
+            f"cuSOLVER's dpotrf takes up to 46,340 places in one array. Got {n:,}: use the CPU."
+        )
+    handle, lower = get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_LOWER
+    size = cusolver.dpotrf_bufferSize(handle, lower, n, a.data.ptr, n)
+    work, info = cupy.empty(size), cupy.empty(1, dtype=np.int32)
+    cusolver.dpotrf(handle, lower, n, a.data.ptr, n, work.data.ptr, size, info.data.ptr)
+    return int(info[0])
+
+
+def trsm(lower, b, transposed=False):
+    """Solve L x = b, or L'x = b, for a lower triangular L.
+
+    Parameters
+    ----------
+    lower : (n, n) ndarray, Fortran order
+    b : (n,) or (n, m) ndarray
+
+    Returns
+    -------
+    ndarray, as b
+    """
+    trans = "T" if transposed else "N"
+    if isinstance(lower, np.ndarray):
+        x, info = lapack.dtrtrs(lower, b, lower=1, trans=transposed)
+        if info:
+            raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
+        return x
+    from cupyx.scipy.linalg import solve_triangular
+
+    return solve_triangular(lower, b, trans=trans, lower=True)
+
+
+def trmm(lower, x):
+    """Multiply L x for a lower triangular L and an (n, m) array."""
+    if isinstance(lower, np.ndarray):
+        return blas.dtrmm(1.0, lower, x, lower=1)
+    import cupy
+
+    return cupy.tril(lower) @ x
+
+
+def potri(lower):
+    """Overwrite a Cholesky factor with the lower triangle of the inverse of its matrix.
+
+    A⁻¹ = L⁻'L⁻¹
+
+    Parameters
+    ----------
+    lower : (n, n) ndarray, Fortran order
+
+    Returns
+    -------
+    (n, n) ndarray
+        In place on the CPU.
+    """
+    if isinstance(lower, np.ndarray):
+        inverse, info = lapack.dpotri(lower, lower=1, overwrite_c=1)
+        if info:
+            raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
+        return inverse
+    import cupy
+    from cupyx.scipy.linalg import solve_triangular
+
+    inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True, overwrite_b=True)
+    return cupy.asfortranarray(inverse.T @ inverse)

@@ -1,0 +1,56 @@
+"""The few exceptions and the one warning that geomxp raises itself.
+
+Each message is one line: what is wrong, what was given, what is needed, what to try.
+"""
+
+
+class GeomxpError(Exception):
+    """Base of everything that geomxp raises on purpose."""
+
+
+class InvalidInput(GeomxpError, ValueError):
+    """An argument, a table or a file is not what it must be."""
+
+
+class NotPositiveDefinite(GeomxpError, ArithmeticError):
+    """A covariance matrix has no Cholesky factor in the arithmetic in use.
+
+    Parameters
+    ----------
+    message : str
+        One line.
+    order : int or None
+        Order of the first leading minor that is not positive, as LAPACK counts it (from 1).
+    """
+
+    def __init__(self, message, order=None):
+        super().__init__(message)
+        self.order = order
+
+
+class NotEnoughMemory(GeomxpError, MemoryError):
+    """The computation would need more memory than is free; nothing was allocated."""
+
+
+class MissingDevice(GeomxpError, RuntimeError):
+    """The device that was asked for, or its library, is not there."""
+
+
+class FitFailed(GeomxpError, ArithmeticError):
+    """A fit ended without an estimate.
+
+    Parameters
+    ----------
+    message : str
+        One line: why, and what to try.
+    fit : Fit or None
+        What the search had reached (not an estimate), where there is anything to show.
+    """
+
+    def __init__(self, message, fit=None):
+        super().__init__(message)
+        self.fit = fit
+
+
+class GeomxpWarning(UserWarning):
+    """Something that the user should know and that does not stop the computation."""

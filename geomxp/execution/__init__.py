@@ -1,0 +1,1 @@
+"""Who runs which step, and what happened."""

@@ -1,0 +1,171 @@
+"""Where work can be done, and how much room there is: cores, memory, GPUs.
+
+Containers are believed: a CPU quota or a memory limit of the control group counts, not the
+machine's own numbers.
+"""
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+from ..errors import InvalidInput, MissingDevice
+
+
+def usable_cores():
+    """Return how many cores this process may use: its affinity and its CPU quota, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cpu_quota()
+    return max(1, min(cores, ceil(quota))) if quota else max(1, cores)
+
+
+def _cpu_quota(root="/sys/fs/cgroup"):
+    """Return the cores that the control group grants (v2, then v1), or None without a limit."""
+    unified = _read(Path(root, "cpu.max"))
+    if unified:
+        quota, period = (unified.split() + ["100000"])[:2]
+        return None if quota == "max" else int(quota) / int(period)
+    quota = _read(Path(root, "cpu/cpu.cfs_quota_us"))
+    period = _read(Path(root, "cpu/cpu.cfs_period_us"))
+    return int(quota) / int(period) if quota and period and int(quota) > 0 else None
+
+
+def free_memory():
+    """Return the bytes of memory that this process can still take without swapping."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    limit = _memory_limit()
+    return free if limit is None else max(0, min(free, limit))
+
+
+def _memory_limit(root="/sys/fs/cgroup"):
+    """Return what is left of the control group's memory, or None without a limit."""
+    for limit_file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        limit, used = _read(Path(root, limit_file)), _read(Path(root, used_file))
+        if limit and used and limit != "max" and int(limit) < 2**60:
+            return int(limit) - int(used)
+    return None
+
+
+def _read(path):
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+@contextmanager
+def blas_threads(count=None):
+    """Run BLAS and OpenMP on `count` threads inside the block; on the usable cores if not given."""
+    with _threadpools().limit(limits=count or usable_cores()):
+        yield
+
+
+@cache
+def _threadpools():
+    import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place where arrays live: the CPU, or one GPU.
+
+    Parameters
+    ----------
+    name : str
+        "cpu" or "gpu:N".
+    index : int or None
+        The GPU's number.
+    """
+
+    name: str
+    index: int | None = None
+
+    def put(self, array):
+        """Return the array on this device (itself on the CPU)."""
+        if self.index is None:
+            return array
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            return cupy.asfortranarray(cupy.asarray(array))
+
+    def free_memory(self):
+        """Return the free bytes of this device's memory."""
+        if self.index is None:
+            return free_memory()
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            return cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+
+
+def resolve(on):
+    """Return the device that the caller names.
+
+    Parameters
+    ----------
+    on : str
+        "cpu", "gpu" or "gpu:N".
+
+    Raises
+    ------
+    MissingDevice
+        If there is no such GPU or no CuPy to reach it with.
+    InvalidInput
+        If it is none of these names.
+    """
+    if on == "cpu":
+        return Device("cpu")
+    kind, _, number = str(on).partition(":")
+    if kind != "gpu" or not (number.isdigit() or (not number and on == "gpu")):
+        raise InvalidInput(f'`on` must be "cpu", "gpu" or "gpu:N". Got {on!r}.')
+    index = int(number or 0)
+    count = gpu_count()
+    if index >= count:
+        raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
+    return Device(f"gpu:{index}", index)
+
+
+def gpu_count():
+    """Return the number of GPUs that CuPy sees.
+
+    Raises
+    ------
+    MissingDevice
+        If CuPy or the driver is missing, with what to install.
+    """
+    try:
+        import cupy
+    except ImportError:
+        raise MissingDevice(
+            'on="gpu" needs CuPy, which is not installed: pip install "geomxp[gpu]".'
+        ) from None
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise MissingDevice(f'on="gpu" needs an NVIDIA GPU and its driver: {reason}.') from None
+
+
+def human_bytes(count):
+    """Return a number of bytes as people say it.
+
+    Examples
+    --------
+    >>> human_bytes(7.5e9)
+    '7.5 GB'
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"

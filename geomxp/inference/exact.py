@@ -1,0 +1,270 @@
+"""The exact likelihood: one Cholesky factor of the whole covariance matrix."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..dense import kernels
+from ..errors import NotEnoughMemory, NotPositiveDefinite
+from ..execution.devices import blas_threads, free_memory, human_bytes, resolve
+from ..outcome import Ending, Outcome
+from ..precision.rules import uniform
+from ..tiles import assemble
+from ..tiles.factor import CholeskyFactor
+from .gls import fit_trend
+from .likelihood import Evaluation, gaussian_log_likelihood
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Compute with the whole covariance matrix, in FP64.
+
+    Parameters
+    ----------
+    precision : callable
+        A rule of `geomxp.precision.rules`.
+    on : str
+        "cpu", "gpu" or "gpu:N".
+    """
+
+    precision: Callable = field(default_factory=lambda: uniform("fp64"))
+    on: str = "cpu"
+
+    def prepare(self, observations, design=None, reml=False):
+        """Return the evaluator of one data set.
+
+        Parameters
+        ----------
+        observations : Observations
+        design : (n, p) ndarray, optional
+            X; no trend if not given.
+        reml : bool
+
+        Returns
+        -------
+        ExactEvaluator
+
+        Raises
+        ------
+        NotEnoughMemory
+            If the covariance matrix does not fit; nothing has been allocated then.
+        MissingDevice
+        """
+        return ExactEvaluator(observations, design, reml, self)
+
+    def describe(self, n):
+        """Return the method's entry in the JSON of a fit."""
+        return {
+            "name": "exact",
+            "on": self.on,
+            "tile": n,
+            "accuracy": None,
+            "formats": self.precision([[1.0]]).counts(),
+            "promotions": 0,
+            "neighbours": None,
+        }
+
+
+class ExactEvaluator:
+    """ℓ(θ), its gradient and its expected information, for one data set.
+
+    Parameters
+    ----------
+    observations : Observations
+    design : (n, p) ndarray or None
+    reml : bool
+    how : Exact
+    """
+
+    def __init__(self, observations, design, reml, how):
+        self.observations = observations
+        n = len(observations)
+        self.design = np.zeros((n, 0)) if design is None else design
+        self.reml = reml
+        self.how = how
+        self.device = resolve(how.on)
+        self.precision_map = how.precision([[1.0]])
+        check_memory(n, 1, self.device)
+
+    def __call__(self, model):
+        """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
+        start = time.perf_counter()
+        n = len(self.observations)
+        try:
+            with blas_threads():
+                factor = self.factorize(model)
+                log_determinant = factor.log_determinant()
+                least_squares = fit_trend(factor, self.observations.values, self.design)
+        except NotPositiveDefinite as error:
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
+            return Evaluation.failed(outcome, n, time.perf_counter() - start)
+        return Evaluation(
+            gaussian_log_likelihood(n, log_determinant, least_squares, self.reml),
+            log_determinant,
+            least_squares.quadratic_form,
+            Outcome(Ending.COMPUTED),
+            n,
+            self.reml,
+            least_squares.coefficients,
+            least_squares.coefficient_covariance,
+            least_squares.log_determinant_of_information,
+            self.precision_map,
+            seconds=time.perf_counter() - start,
+        )
+
+    def factorize(self, model):
+        """Return the Cholesky factor of Σ(θ).
+
+        Raises
+        ------
+        NotPositiveDefinite
+            Naming the two locations that are hardest to tell apart.
+        """
+        seen = self.observations
+        model.check_valid_on(seen.metric, seen.dimensions)
+        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric)
+        try:
+            return CholeskyFactor(kernels.potrf(self.device.put(sigma)))
+        except NotPositiveDefinite as error:
+            raise NotPositiveDefinite(_why(seen, model, error.order), error.order) from None
+
+    def gradient(self, model, names=None):
+        """Evaluate ∂ℓ/∂θ.
+
+        ∂ℓ/∂θ_j = ½ Σ_ik W_ik ∂Σ_ik/∂θ_j with W = αα' - P, α = Σ⁻¹r, and P = Σ⁻¹ for ML,
+        P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML.
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str, optional
+            Parameters wanted; all of `model.parameters()` if not given.
+
+        Returns
+        -------
+        dict of str to float
+        """
+        names = tuple(model.parameters() if names is None else names)
+        seen = self.observations
+        with blas_threads():
+            factor = self.factorize(model)
+            least_squares = fit_trend(factor, seen.values, self.design)
+            alpha = factor.solve(least_squares.residual)
+            beside = self._root_of_projection(factor, least_squares)
+            weights = factor.into_inverse()
+
+        def share(rows, columns, derivatives):
+            block = (
+                np.outer(alpha[rows], alpha[columns])
+                - weights[rows, columns]
+                + beside[rows] @ beside[columns].T
+            )
+            if rows == columns:
+                # the lower triangle only; each pair counts twice, the diagonal once
+                block = np.tril(block, -1) + 0.5 * np.diag(np.diag(block))
+            return [float(np.vdot(block, derivatives[name])) for name in smooth]
+
+        smooth = [name for name in names if name != "nugget"]
+        shares = assemble.derivative_blocks(model, seen.locations, seen.metric, smooth, share)
+        result = dict(zip(smooth, np.sum(shares, axis=0).tolist(), strict=True)) if smooth else {}
+        if "nugget" in names:
+            trace = np.trace(weights) - np.sum(beside**2)
+            result["nugget"] = 0.5 * float(alpha @ alpha - trace)
+        return {name: result[name] for name in names}
+
+    def _root_of_projection(self, factor, least_squares):
+        """Return B with BB' = Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML, of no columns for ML."""
+        if not self.reml or self.design.shape[1] == 0:
+            return np.zeros((len(self.observations), 0))
+        root = np.linalg.cholesky(least_squares.coefficient_covariance)
+        return factor.solve(np.asfortranarray(self.design @ root))
+
+    def expected_information(self, model, names=None):
+        """Evaluate Fisher's expected information I_jk = ½ tr(P ∂_jΣ P ∂_kΣ).
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str, optional
+            All of `model.parameters()` if not given.
+
+        Returns
+        -------
+        (k, k) ndarray, in the order of `names`
+        """
+        names = tuple(model.parameters() if names is None else names)
+        seen = self.observations
+        n = len(seen)
+        check_memory(n, 2 + len(names), self.device)
+        derivatives = {name: np.zeros((n, n), order="F") for name in names}
+
+        def keep(rows, columns, found):
+            for name, block in found.items():
+                derivatives[name][rows, columns] = block
+                derivatives[name][columns, rows] = block.T
+
+        smooth = [name for name in names if name != "nugget"]
+        assemble.derivative_blocks(model, seen.locations, seen.metric, smooth, keep)
+        if "nugget" in names:
+            np.fill_diagonal(derivatives["nugget"], 1.0)
+        with blas_threads():
+            factor = self.factorize(model)
+            least_squares = fit_trend(factor, seen.values, self.design)
+            beside = self._root_of_projection(factor, least_squares)
+            products = []
+            for name in names:
+                product = factor.solve(derivatives.pop(name))
+                # P ∂Σ = Σ⁻¹∂Σ - B(B'∂Σ), and B'∂Σ = (Σ B)'(Σ⁻¹∂Σ) needs no second ∂Σ
+                if beside.shape[1]:
+                    root = np.linalg.cholesky(least_squares.coefficient_covariance)
+                    product = product - beside @ ((self.design @ root).T @ product)
+                products.append(product)
+        return 0.5 * np.array([[np.sum(a * b.T) for b in products] for a in products])
+
+
+def check_memory(n, matrices, device):
+    """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free."""
+    host = 1 if device.index is not None else matrices
+    needed = {"memory": (host * n * n * 8, free_memory())}
+    if device.index is not None:
+        needed["device memory"] = (matrices * n * n * 8, device.free_memory())
+    for what, (bytes_needed, free) in needed.items():
+        # blocks in work, whitened columns, and the interpreter's own
+        bytes_needed = int(1.02 * bytes_needed) + 64 * n + 2**24
+        if bytes_needed > free:
+            raise NotEnoughMemory(
+                f"the exact method for {n:,} places needs {human_bytes(bytes_needed)} of {what}, "
+                f"{human_bytes(free)} free: use fewer places, or a machine with more memory."
+            )
+
+
+def _why(observations, model, order):
+    """Say which two locations make Σ indefinite, and what to do."""
+    advice = (
+        "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
+    ) + ", a shorter range or a smaller smoothness"
+    pair = observations.duplicate()
+    if pair is not None and model.nugget == 0:
+        i, j = pair
+        place = ", ".join(f"{c:g}" for c in observations.locations[i])
+        return (
+            f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+            "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+        )
+    i, j = _closest_pair(observations, model)
+    return (
+        f"the covariance matrix is not positive definite in FP64 (leading minor {order} of "
+        f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}."
+    )
+
+
+def _closest_pair(observations, model):
+    from scipy.spatial import cKDTree
+
+    points = model.isotropic(observations.locations, observations.metric)
+    distance, neighbour = cKDTree(points).query(points, k=2)
+    i = int(np.argmin(distance[:, 1]))
+    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
+    return min(i, j), max(i, j)

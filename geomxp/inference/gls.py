@@ -1,0 +1,75 @@
+"""Generalised least squares: the coefficients of the trend, given a factor of Σ."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+
+@dataclass(frozen=True)
+class GeneralisedLeastSquares:
+    """β̂ = (X'Σ⁻¹X)⁻¹X'Σ⁻¹z, and what hangs on it.
+
+    Parameters
+    ----------
+    coefficients : (p,) ndarray
+        β̂.
+    coefficient_covariance : (p, p) ndarray
+        (X'Σ⁻¹X)⁻¹.
+    quadratic_form : float
+        (z - Xβ̂)'Σ⁻¹(z - Xβ̂).
+    log_determinant_of_information : float
+        log|X'Σ⁻¹X|; 0 without a trend.
+    residual : (n,) ndarray
+        z - Xβ̂.
+    """
+
+    coefficients: np.ndarray
+    coefficient_covariance: np.ndarray
+    quadratic_form: float
+    log_determinant_of_information: float
+    residual: np.ndarray
+
+
+def fit_trend(factor, values, design):
+    """Estimate the trend's coefficients with the factor of Σ.
+
+    Parameters
+    ----------
+    factor : CholeskyFactor
+    values : (n,) ndarray
+    design : (n, p) ndarray
+        p may be 0.
+
+    Returns
+    -------
+    GeneralisedLeastSquares
+
+    Examples
+    --------
+    With Σ = I it is ordinary least squares:
+
+    >>> from geomxp.tiles.factor import CholeskyFactor
+    >>> one = CholeskyFactor(np.eye(4, order="F"))
+    >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
+    array([3.])
+    """
+    p = design.shape[1]
+    # columns near 1 keep QR and the information away from over- and underflow; powers of two
+    # change no digit
+    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
+    white = factor.whiten(np.asfortranarray(np.column_stack((values, design / scale))))
+    z, x = white[:, 0], white[:, 1:]
+    if p == 0:
+        return GeneralisedLeastSquares(np.zeros(0), np.zeros((0, 0)), float(z @ z), 0.0, values)
+    q, r = np.linalg.qr(x)
+    beta = solve_triangular(r, q.T @ z)
+    left = z - x @ beta
+    inverse = solve_triangular(r, np.eye(p))
+    return GeneralisedLeastSquares(
+        beta / scale,
+        inverse @ inverse.T / np.outer(scale, scale),
+        float(left @ left),
+        2 * float((np.log(np.abs(np.diag(r))) + np.log(scale)).sum()),
+        values - design @ (beta / scale),
+    )

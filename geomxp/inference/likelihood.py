@@ -1,0 +1,170 @@
+"""The Gaussian log-likelihood: what one evaluation returns, and the verb that asks for one."""
+
+from dataclasses import dataclass, field
+from math import inf, log, pi
+
+import numpy as np
+
+from ..errors import NotPositiveDefinite
+from ..outcome import Ending, Outcome
+from ..precision.map import PrecisionMap
+from .trend import Trend
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The log-likelihood at one model.
+
+    ℓ = -½(n log 2π + log|Σ| + r'Σ⁻¹r), and for REML
+    ℓ = -½((n-p) log 2π + log|Σ| + log|X'Σ⁻¹X| + r'Σ⁻¹r), with r = z - Xβ̂.
+
+    Parameters
+    ----------
+    log_likelihood : float
+        -inf where Σ has no factor; `outcome` says why.
+    log_determinant : float
+        log|Σ|.
+    quadratic_form : float
+        r'Σ⁻¹r.
+    outcome : Outcome
+    n : int
+        Number of observations.
+    reml : bool
+    coefficients : (p,) ndarray
+        β̂, by generalised least squares.
+    coefficient_covariance : (p, p) ndarray
+        (X'Σ⁻¹X)⁻¹.
+    log_determinant_of_information : float
+        log|X'Σ⁻¹X|.
+    precision_map : PrecisionMap or None
+        Which tile had which format.
+    promotions : int
+        Tiles that needed a finer format than the rule gave them.
+    refinement : object or None
+        What iterative refinement did, where it was asked for.
+    seconds : float
+        Wall-clock time.
+    """
+
+    log_likelihood: float
+    log_determinant: float
+    quadratic_form: float
+    outcome: Outcome
+    n: int
+    reml: bool = False
+    coefficients: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    coefficient_covariance: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    log_determinant_of_information: float = 0.0
+    precision_map: PrecisionMap | None = None
+    promotions: int = 0
+    refinement: object = None
+    seconds: float = 0.0
+
+    @classmethod
+    def failed(cls, outcome, n, seconds=0.0):
+        """Return the evaluation of a model whose Σ has no factor."""
+        nan = float("nan")
+        return cls(-inf, nan, nan, outcome, n, seconds=seconds)
+
+    def to_dict(self):
+        """Return what `geomxp log-likelihood --json` prints."""
+        return {
+            "log_likelihood": self.log_likelihood,
+            "log_determinant": self.log_determinant,
+            "quadratic_form": self.quadratic_form,
+            "n": self.n,
+            "reml": self.reml,
+            "coefficients": self.coefficients.tolist(),
+            "formats": self.precision_map.counts() if self.precision_map else {},
+            "promotions": self.promotions,
+            "outcome": str(self.outcome.ending),
+            "message": self.outcome.message,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self):
+        lines = [
+            f"log-likelihood   {self.log_likelihood:.12g}{'  (REML)' if self.reml else ''}",
+            f"log-determinant  {self.log_determinant:.12g}",
+            f"quadratic form   {self.quadratic_form:.12g}",
+            f"observations     {self.n}",
+            f"outcome          {self.outcome}",
+        ]
+        return "\n".join(lines)
+
+
+def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
+    """Return ℓ, or the restricted ℓ, from its parts.
+
+    Parameters
+    ----------
+    n : int
+    log_determinant : float
+        log|Σ|.
+    least_squares : GeneralisedLeastSquares
+    reml : bool
+        Convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
+    """
+    p = len(least_squares.coefficients) if reml else 0
+    information = least_squares.log_determinant_of_information if reml else 0.0
+    return -0.5 * (
+        (n - p) * log(2 * pi) + log_determinant + information + least_squares.quadratic_form
+    )
+
+
+def profile_variance(evaluation):
+    """Maximise over the variance, given an evaluation at a model of variance 1.
+
+    With Σ = σ²R the quadratic form scales with 1/σ² and each log-determinant by log σ², so that
+    σ̂² = r'R⁻¹r / m with m = n for ML and n - p for REML.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of Matern(1, range, smoothness, nugget/variance).
+
+    Returns
+    -------
+    variance : float
+    log_likelihood : float
+    """
+    m = evaluation.n - (len(evaluation.coefficients) if evaluation.reml else 0)
+    variance = evaluation.quadratic_form / m
+    if not (np.isfinite(evaluation.log_likelihood) and variance > 0):
+        return float("nan"), -inf
+    gain = 0.5 * (evaluation.quadratic_form - m) - 0.5 * m * log(variance)
+    return variance, evaluation.log_likelihood + gain
+
+
+def log_likelihood(observations, model, how=None, *, trend="zero", reml=False):
+    """Evaluate the Gaussian log-likelihood of a model.
+
+    Parameters
+    ----------
+    observations : Observations
+    model : Matern
+    how : likelihood, optional
+        `Exact()` if not given.
+    trend : {"zero", "constant", "linear", "covariates"}
+        The mean; its coefficients are profiled out by generalised least squares.
+    reml : bool
+        Restricted likelihood.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor; the message names a pair of locations that is too close.
+    """
+    from .exact import Exact
+
+    kind = Trend.of(observations, trend)
+    design = kind.design(observations.locations, observations.covariates)
+    kind.check_full_rank(design)
+    evaluation = (how or Exact()).prepare(observations, design, reml)(model)
+    if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
+        raise NotPositiveDefinite(evaluation.outcome.message)
+    return evaluation

@@ -1,0 +1,176 @@
+"""Maximising a log-likelihood: NLopt's BOBYQA without derivatives, and Newton to the top.
+
+Inside a search a model without a likelihood counts as a bad one (-inf), so that the search walks
+past it.
+"""
+
+from dataclasses import dataclass
+
+import nlopt
+import numpy as np
+
+INITIAL_STEP = 0.4
+"""First step of the search, in logarithms (in units of 30 degrees for an angle)."""
+
+
+@dataclass(frozen=True)
+class Maximum:
+    """Where a search ended.
+
+    Parameters
+    ----------
+    point : ndarray
+    value : float
+    limited : bool
+        Whether it was stopped by the limit on evaluations.
+    """
+
+    point: np.ndarray
+    value: float
+    limited: bool
+
+
+def maximize(function, start, lower, upper, *, scales=None, tolerance=1e-6, evaluations=1000, step=INITIAL_STEP):
+    """Maximise a function in a box without derivatives.
+
+    BOBYQA (Powell 2009) through NLopt; for one variable, which BOBYQA does not take, Sbplx
+    (Rowan 1990).
+
+    Parameters
+    ----------
+    function : callable
+        (d,) ndarray to float; may return -inf.
+    start, lower, upper : (d,) ndarray
+    scales : (d,) ndarray, optional
+        First steps in units of `step`; 1 if not given.
+    tolerance : float
+        Absolute, on the function's value.
+    evaluations : int
+        Limit.
+
+    Returns
+    -------
+    Maximum
+    """
+    d = len(start)
+    if d == 0 or evaluations < 1:
+        return Maximum(np.asarray(start, dtype=float), function(start) if evaluations else -np.inf, d > 0)
+    best = [-np.inf, np.array(start, dtype=float)]
+    worst = [np.inf]
+
+    def objective(x, _):
+        value = function(np.array(x))
+        if value > best[0]:
+            best[:] = [value, np.array(x)]
+        if np.isfinite(value):
+            worst[0] = min(worst[0], value)
+            return value
+        # a quadratic model cannot hold -inf: below the worst value seen
+        return worst[0] - 0.1 * abs(worst[0]) - 10 if np.isfinite(worst[0]) else -1e10
+
+    search = nlopt.opt(nlopt.LN_BOBYQA if d > 1 else nlopt.LN_SBPLX, d)
+    search.set_max_objective(objective)
+    search.set_lower_bounds(lower)
+    search.set_upper_bounds(upper)
+    search.set_ftol_abs(tolerance)
+    search.set_xtol_abs(1e-7)
+    search.set_maxeval(int(evaluations))
+    room = np.maximum(upper - lower, 1e-6)
+    search.set_initial_step(np.minimum(step * (np.ones(d) if scales is None else scales), 0.4 * room))
+    try:
+        search.optimize(np.clip(start, lower, upper))
+        limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
+    except (nlopt.RoundoffLimited, RuntimeError, ValueError):
+        # rounding keeps it from going on: what it has reached stands, and Newton judges it
+        limited = False
+    return Maximum(best[1], best[0], limited)
+
+
+@dataclass(frozen=True)
+class Summit:
+    """The neighbourhood of a maximum.
+
+    Parameters
+    ----------
+    point : (d,) ndarray
+    value : float
+    score : (d,) ndarray
+        Gradient.
+    information : (d, d) ndarray
+        Minus the Hessian.
+    gain : float
+        What one more Newton step promises, ½ s'I⁻¹s; inf where the information is not positive
+        definite.
+    """
+
+    point: np.ndarray
+    value: float
+    score: np.ndarray
+    information: np.ndarray
+    gain: float
+
+
+def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
+    """Go to the top by Newton's method with a Hessian from differences of the score.
+
+    Parameters
+    ----------
+    function : callable
+        (d,) ndarray to float.
+    score : callable
+        (d,) ndarray to its gradient, (d,) ndarray.
+    point : (d,) ndarray
+        Near the maximum.
+    tolerance : float
+        Stop when the next step promises less.
+    difference : float
+        Step of the central differences.
+    steps : int
+        Limit.
+
+    Returns
+    -------
+    Summit
+    """
+    value, slope = function(point), score(point)
+    information = information_at(score, point, difference)
+    gain = _promised(slope, information)
+    moved = 0.0
+    for _ in range(steps):
+        if not tolerance < gain < np.inf:
+            break
+        step = np.linalg.solve(information, slope)
+        step /= max(1.0, np.abs(step).max())
+        taken = next(
+            (f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value), None
+        )
+        if taken is None:
+            break
+        point, moved = point + taken * step, moved + taken * float(np.abs(step).max())
+        value, slope = function(point), score(point)
+        if moved > 1e-3:
+            information, moved = information_at(score, point, difference), 0.0
+        gain = _promised(slope, information)
+    return Summit(point, value, slope, information, gain)
+
+
+def information_at(score, point, difference):
+    """Return minus the Hessian by central differences of the score, (d, d), symmetric."""
+    rows = []
+    for j in range(len(point)):
+        away = np.zeros(len(point))
+        away[j] = difference
+        rows.append((score(point - away) - score(point + away)) / (2 * difference))
+    rows = np.array(rows).reshape(len(point), len(point))
+    return (rows + rows.T) / 2
+
+
+def _promised(slope, information):
+    """½ s'I⁻¹s, the gain of a Newton step; inf if I is not positive definite."""
+    if not len(slope):
+        return 0.0
+    if not np.isfinite(information).all() or not np.isfinite(slope).all():
+        return np.inf
+    if np.linalg.eigvalsh(information)[0] <= 0:
+        return np.inf
+    return 0.5 * float(slope @ np.linalg.solve(information, slope))

@@ -1,0 +1,151 @@
+"""Kriging: the mean and variance of the field at new places, given a fit."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..execution.devices import blas_threads
+from ..observations import Observations, check_finite, checked_places
+from .estimate import z_value
+from .gls import fit_trend
+
+CHUNK_ENTRIES = 1 << 22
+"""Covariances between places and observations held at one time."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Kriging predictions.
+
+    Parameters
+    ----------
+    places : (m, d) ndarray
+    mean : (m,) ndarray
+    variance : (m,) ndarray
+        Of the prediction error of the noiseless field, with the trend's uncertainty.
+    nugget : float
+    """
+
+    places: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    nugget: float
+
+    @property
+    def variance_of_observation(self):
+        """Variance of the prediction error of a new observation, (m,)."""
+        return self.variance + self.nugget
+
+    def interval(self, level=0.95, of="field"):
+        """Return the bounds of prediction intervals.
+
+        Parameters
+        ----------
+        level : float
+            Probability that an interval covers.
+        of : {"field", "observation"}
+            The noiseless field, or a new observation.
+
+        Returns
+        -------
+        lower, upper : (m,) ndarray
+        """
+        from ..errors import InvalidInput
+
+        if of not in ("field", "observation"):
+            raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+        variance = self.variance if of == "field" else self.variance_of_observation
+        half = z_value(level) * np.sqrt(variance)
+        return self.mean - half, self.mean + half
+
+    def to_frame(self, level=0.95, of="field"):
+        """Return a pandas frame: mean, variance, lower, upper, variance_of_observation."""
+        import pandas as pd
+
+        lower, upper = self.interval(level, of)
+        return pd.DataFrame(
+            {
+                "mean": self.mean,
+                "variance": self.variance,
+                "lower": lower,
+                "upper": upper,
+                "variance_of_observation": self.variance_of_observation,
+            }
+        )
+
+
+def predict(fit, places, covariates=None):
+    """Predict the field at places.
+
+    Simple kriging with a zero trend, ordinary with a constant one, universal with any other.
+
+    Parameters
+    ----------
+    fit : Fit
+    places : (m, d) array_like or Observations
+    covariates : (m, q) array_like, optional
+        For a trend with covariates.
+
+    Returns
+    -------
+    Prediction
+
+    Examples
+    --------
+    Without a nugget kriging returns the observations:
+
+    >>> import geomxp as gx
+    >>> seen = gx.Observations([[0.0], [1.0], [3.0], [4.0]], [1.0, 2.0, 0.5, 0.0])
+    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("variance", "range", "smoothness", "nugget"))
+    >>> there = gx.predict(fit, seen.locations)
+    >>> bool(np.allclose(there.mean, seen.values)), bool(np.allclose(there.variance, 0.0))
+    (True, True)
+    """
+    seen, model = fit.observations, fit.model
+    if isinstance(places, Observations):
+        covariates = places.covariates if covariates is None else covariates
+        places = places.locations
+    places = checked_places(places, seen.metric)
+    if places.shape[1] != seen.dimensions:
+        from ..errors import InvalidInput
+
+        raise InvalidInput(
+            f"`places` must have {seen.dimensions} columns of coordinates, as the observations "
+            f"have. Got {places.shape[1]}."
+        )
+    if covariates is not None:
+        covariates = np.asarray(covariates, dtype=np.float64)
+        covariates = covariates[:, None] if covariates.ndim == 1 else covariates
+        check_finite(covariates, [str(j + 1) for j in range(covariates.shape[1])], "covariates")
+    there = fit.trend.design(places, covariates)
+    here = fit.trend.design(seen.locations, seen.covariates)
+    evaluator = fit.method.prepare(seen, here, fit.reml)
+    with blas_threads():
+        factor = evaluator.factorize(model)
+        known = fit_trend(factor, seen.values, here)
+        weights = factor.solve(known.residual)
+        root = _root(known.coefficient_covariance)
+        # X'Σ⁻¹, whitened once
+        white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
+        mean, variance = np.empty(len(places)), np.empty(len(places))
+        step = max(1, CHUNK_ENTRIES // len(seen))
+        for first in range(0, len(places), step):
+            part = slice(first, first + step)
+            k = model(seen.locations, places[part], seen.metric)
+            mean[part] = there[part] @ known.coefficients + k.T @ weights
+            # σ² - k'Σ⁻¹k + d'(X'Σ⁻¹X)⁻¹d with d = x₀ - X'Σ⁻¹k
+            half = factor.whiten(np.asfortranarray(k))
+            error = model.variance - np.einsum("ij,ij->j", half, half)
+            if root.size:
+                error += (((there[part] - half.T @ white) @ root) ** 2).sum(axis=1)
+            variance[part] = error
+    # rounding may leave a little less than 0 where a place is an observed one
+    return Prediction(places, mean, np.maximum(variance, 0.0), model.nugget)
+
+
+def _root(covariance):
+    """Return R with RR' = covariance; unit diagonal inside, so that units do not matter."""
+    if not covariance.size:
+        return covariance
+    scale = np.sqrt(np.diag(covariance))
+    return scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale))

@@ -1,0 +1,262 @@
+"""One search for a maximum: starts, BOBYQA, the nugget's boundary, Newton, and the verdict."""
+
+from dataclasses import dataclass, replace
+from math import exp, inf, log, radians
+
+import numpy as np
+
+from ..covariance.matern import Matern
+from ..errors import NotPositiveDefinite
+from ..outcome import Ending, Outcome
+from . import verdict
+from .likelihood import Evaluation, profile_variance
+from .maximize import climb, maximize
+from .space import PARAMETER_NAMES
+
+SUBSAMPLE = 300
+"""Places on which starts are compared."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search brought, in the units of the scaled problem.
+
+    Parameters
+    ----------
+    model : Matern
+    evaluation : Evaluation
+    outcome : Outcome
+    free : tuple of str
+        Parameters that were estimated and do not lie on a boundary.
+    standard_errors : dict of str to (float or None)
+    """
+
+    model: Matern
+    evaluation: Evaluation
+    outcome: Outcome
+    free: tuple
+    standard_errors: dict
+
+
+class Problem:
+    """A likelihood to be maximised over a space of models.
+
+    Parameters
+    ----------
+    observations : Observations
+        Lengths and values near 1.
+    design : (n, p) ndarray
+    reml : bool
+    how : likelihood
+    space : Space
+    monitor : Monitor
+    tolerance : float
+    """
+
+    def __init__(self, observations, design, reml, how, space, monitor, tolerance):
+        self.observations = observations
+        self.design = design
+        self.reml = reml
+        self.how = how
+        self.space = space
+        self.monitor = monitor
+        self.tolerance = tolerance
+        self.evaluator = how.prepare(observations, design, reml)
+        self.complaint = None
+
+    def solve(self, start, starts, seed):
+        """Search, climb, judge.
+
+        Parameters
+        ----------
+        start : dict of str to float
+            Values for some of the free parameters.
+        starts : int
+        seed : int
+
+        Returns
+        -------
+        Found
+        """
+        best = (-inf, None)
+        limited = False
+        for model in self._starts(start, starts, seed):
+            value, reached, stopped = self.search(self.space, model)
+            limited |= stopped
+            best = max(best, (value, reached), key=lambda pair: pair[0])
+        if best[1] is None:
+            reason = str(self.complaint or "no model in the bounds has a likelihood")
+            raise NotPositiveDefinite(reason)
+        value, model = best
+        space = self.space
+        if not limited:
+            value, model, space = self._at_zero_nugget(value, model)
+        limited |= self.monitor.left == 0
+        if limited:
+            outcome = Outcome(
+                Ending.EVALUATION_LIMIT,
+                f"stopped after {self.monitor.count} evaluations, before the search had converged: "
+                "allow more evaluations; the same call with a checkpoint goes on from there",
+            )
+            errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
+            return Found(model, self.evaluator(model), outcome, space.free, errors)
+        pinned = verdict.on_bounds(space, model)
+        natural = Natural([name for name in space.free if name not in pinned], model)
+        summit = climb(
+            lambda x: self._value(natural.model(x), space, pinned),
+            lambda x: natural.score(x, self.evaluator, self.monitor),
+            natural.point(model),
+            tolerance=1e-3 * self.tolerance,
+        )
+        if summit.value > value:
+            model = natural.model(summit.point)
+        outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
+        errors = dict.fromkeys(model.parameters())
+        if not flat and np.isfinite(summit.gain):
+            errors |= natural.standard_errors(summit)
+        return Found(model, self.evaluator(model), outcome, tuple(natural.names), errors)
+
+    def search(self, space, model):
+        """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""
+        found = {}
+
+        def function(x):
+            value, full = self.evaluate(space, x)
+            if value > found.get("value", -inf):
+                found.update(value=value, model=full)
+            return value
+
+        end = maximize(
+            function,
+            space.point(model),
+            space.lower,
+            space.upper,
+            scales=np.array([40.0 if c.name == "anisotropy_angle" else 1.0 for c in space.coordinates]),
+            tolerance=self.tolerance,
+            evaluations=self.monitor.left,
+        )
+        return found.get("value", -inf), found.get("model"), end.limited
+
+    def evaluate(self, space, x):
+        """Return (log-likelihood, model) at a point, the variance profiled out where that is exact."""
+        model = space.model(x)
+        evaluation = self.evaluator(model)
+        value = evaluation.log_likelihood
+        if not np.isfinite(value):
+            self.complaint = evaluation.outcome.message
+            value = -inf
+        elif space.profiled:
+            variance, value = profile_variance(evaluation)
+            if not np.isfinite(value):
+                return -inf, model
+            model = replace(model, variance=variance, nugget=model.nugget * variance)
+        self.monitor.record(model, value)
+        return value, model
+
+    def _value(self, model, space, pinned):
+        """ℓ of a full model; -inf outside the bounds."""
+        if set(verdict.outside(space, model)) - set(pinned):
+            return -inf
+        value = self.evaluator(model).log_likelihood
+        self.monitor.record(model, value)
+        return value
+
+    def _starts(self, start, starts, seed):
+        """Return the models to start from: the best of the candidates on a subsample."""
+        candidates = list(self.space.candidates(start))
+        if len(candidates) > 1:
+            candidates = self._ranked(candidates, seed)
+        return candidates[:starts]
+
+    def _ranked(self, candidates, seed):
+        n, p = self.design.shape
+        evaluator = self.evaluator
+        if n > SUBSAMPLE + p:
+            rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
+            design = self.design[rows]
+            if np.linalg.matrix_rank(design / np.abs(design).max(axis=0, initial=1e-300)) == p:
+                evaluator = self.how.prepare(self.observations.subset(rows), design, self.reml)
+        values = []
+        for model in candidates:
+            if self.space.profiled:
+                one = replace(model, variance=1.0, nugget=model.nugget / model.variance)
+                values.append(profile_variance(evaluator(one))[1])
+            else:
+                values.append(evaluator(model).log_likelihood)
+        order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
+        return [candidates[k] for k in order]
+
+    def _at_zero_nugget(self, value, model):
+        """Return the better of the maximum found and the best model without a nugget.
+
+        In logarithms a search comes near a nugget of 0 but never there.
+        """
+        space = self.space
+        small = "nugget" in space.free and model.nugget < 1e-2 * model.variance
+        if not small or space.bounds.get("nugget", (0.0, 0.0))[0] > 0:
+            return value, model, space
+        without = space.holding(nugget=0.0)
+        bare_value, bare, _ = self.search(without, replace(model, nugget=0.0))
+        if bare is not None and bare_value >= value - self.tolerance:
+            return bare_value, bare, without
+        return value, model, space
+
+
+class Natural:
+    """Logarithms of parameters (radians of the angle): the coordinates of Newton and of errors.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Parameters that move.
+    model : Matern
+        Gives the others.
+    """
+
+    def __init__(self, names, model):
+        self.names = list(names)
+        self.others = model.parameters()
+
+    def point(self, model):
+        """Return the point of a model."""
+        values = model.parameters()
+        return np.array(
+            [radians(values[n]) if n == "anisotropy_angle" else log(values[n]) for n in self.names]
+        )
+
+    def model(self, x):
+        """Return the model at a point."""
+        values = dict(self.others)
+        for name, value in zip(self.names, x, strict=True):
+            if name == "anisotropy_angle":
+                values[name] = float(np.degrees(value)) % 180.0
+            elif name == "anisotropy_ratio":
+                values[name] = min(exp(value), 1.0)
+            else:
+                values[name] = exp(min(value, 600.0))
+        return Matern.from_parameters(values)
+
+    def score(self, x, evaluator, monitor):
+        """Return the gradient of the log-likelihood at a point; NaN where it has none."""
+        model = self.model(x)
+        monitor.count += 1
+        try:
+            gradient = evaluator.gradient(model, self.names)
+        except NotPositiveDefinite:
+            return np.full(len(x), np.nan)
+        values = model.parameters()
+        return np.array(
+            [
+                gradient[n] * (np.degrees(1.0) if n == "anisotropy_angle" else values[n])
+                for n in self.names
+            ]
+        )
+
+    def standard_errors(self, summit):
+        """Return standard errors of the parameters from the observed information."""
+        covariance = np.linalg.inv(summit.information)
+        values = self.model(summit.point).parameters()
+        return {
+            n: float(np.sqrt(covariance[j, j]) * (np.degrees(1.0) if n == "anisotropy_angle" else values[n]))
+            for j, n in enumerate(self.names)
+        }

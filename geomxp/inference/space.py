@@ -1,0 +1,251 @@
+"""Where a fit searches: which parameters are free, between which bounds, in which coordinates.
+
+The search moves in logarithms. In place of the range stands the practical range a√(8ν), which
+the data know almost independently of ν; in place of the nugget, where the variance can be
+profiled out, the ratio τ²/σ².
+"""
+
+from dataclasses import dataclass
+from math import exp, inf, log
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from ..covariance.distance import embed
+from ..covariance.matern import PARAMETERS as PARAMETER_NAMES
+from ..covariance.matern import Matern, practical_range
+from ..errors import InvalidInput
+
+SMOOTHNESS = (0.02, 30.0)
+NUGGET_RATIO = (1e-10, 1e4)
+ANISOTROPY_RATIO = (0.02, 1.0)
+POSITIVE = ("variance", "range", "smoothness", "nugget", "anisotropy_ratio")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Lengths of a set of places.
+
+    Parameters
+    ----------
+    shortest : float
+        Smallest distance between two different places.
+    longest : float
+        Diagonal of the bounding box.
+    """
+
+    shortest: float
+    longest: float
+
+    @classmethod
+    def of(cls, observations):
+        """Measure; raise `InvalidInput` if all places are one."""
+        points = np.unique(embed(observations.locations, observations.metric), axis=0)
+        if len(points) < 2:
+            raise InvalidInput("all locations are the same place: there is no distance to fit a range to.")
+        distances = cKDTree(points).query(points, k=2)[0][:, 1]
+        return cls(float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0))))
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One direction of the search.
+
+    Parameters
+    ----------
+    name : str
+        "variance", "practical_range", "smoothness", "nugget", "nugget_ratio",
+        "anisotropy_angle" or "anisotropy_ratio".
+    lower, upper : float
+        In the coordinate's own scale: logarithms but for the angle.
+    """
+
+    name: str
+    lower: float
+    upper: float
+
+
+class Space:
+    """The free parameters of a fit, and the way between models and points of the search.
+
+    Parameters
+    ----------
+    fixed : dict of str to float
+        Parameters that keep their value.
+    bounds : dict of str to (float, float)
+        The user's bounds.
+    extent : Extent
+    metric : str
+    variance : float
+        Variance of the values about an ordinary least-squares trend.
+    anisotropic : bool
+    """
+
+    def __init__(self, fixed, bounds, extent, metric, variance, anisotropic=False):
+        names = PARAMETER_NAMES if anisotropic else PARAMETER_NAMES[:4]
+        self.fixed = dict(fixed)
+        self.free = tuple(name for name in names if name not in fixed)
+        self.bounds = dict(bounds)
+        self.extent = extent
+        self.metric = metric
+        self.variance = variance
+        # Σ = σ²(R + gI): σ² drops out unless it, or the nugget itself, is held in a box
+        self.profiled = (
+            "variance" in self.free
+            and not {"variance", "nugget"} & set(bounds)
+            and ("nugget" in self.free or fixed["nugget"] == 0)
+        )
+        self.coordinates = tuple(self._coordinate(name) for name in self.free if self._moves(name))
+        self.lower = np.array([c.lower for c in self.coordinates])
+        self.upper = np.array([c.upper for c in self.coordinates])
+
+    def _moves(self, name):
+        return not (self.profiled and name == "variance")
+
+    def _coordinate(self, name):
+        if name == "range":
+            lower, upper = self.practical_range_bounds()
+            return Coordinate("practical_range", log(lower), log(upper))
+        if name == "nugget" and self.profiled:
+            return Coordinate("nugget_ratio", *map(log, NUGGET_RATIO))
+        lower, upper = self.box(name)
+        if name == "anisotropy_angle":
+            return Coordinate(name, lower, upper)
+        return Coordinate(name, log(lower), log(upper))
+
+    def box(self, name):
+        """Return the bounds of a parameter: the user's, or those that the data suggest."""
+        if name in self.bounds:
+            lower, upper = self.bounds[name]
+            if name == "nugget":
+                lower = max(lower, NUGGET_RATIO[0] * self.variance)
+            return lower, upper
+        return {
+            "variance": (1e-8 * self.variance, 1e8 * self.variance),
+            "nugget": (NUGGET_RATIO[0] * self.variance, 1e4 * self.variance),
+            "smoothness": (SMOOTHNESS[0], 0.5 if self.metric == "great-circle" else SMOOTHNESS[1]),
+            "anisotropy_angle": (-180.0, 360.0),
+            "anisotropy_ratio": ANISOTROPY_RATIO,
+        }[name]
+
+    def practical_range_bounds(self):
+        """Return the bounds of a√(8ν): a tenth of the shortest distance to 1000 extents."""
+        if "range" in self.bounds:
+            smoothness = (
+                [self.fixed["smoothness"]] if "smoothness" in self.fixed else self.box("smoothness")
+            )
+            lower, upper = self.bounds["range"]
+            return practical_range(lower, min(smoothness)), practical_range(upper, max(smoothness))
+        return 0.1 * self.extent.shortest, 1e3 * self.extent.longest
+
+    def model(self, x):
+        """Return the model at a point; of variance 1 where the variance is profiled out."""
+        at = {c.name: value for c, value in zip(self.coordinates, x, strict=True)}
+        values = dict(self.fixed)
+        for name, value in at.items():
+            values[name] = value if name == "anisotropy_angle" else exp(value)
+        if self.profiled:
+            values["variance"] = 1.0
+        if "practical_range" in values:
+            length = values.pop("practical_range") / practical_range(1.0, values["smoothness"])
+            lower, upper = self.bounds.get("range", (0.0, inf))
+            values["range"] = min(max(length, lower), upper)
+        if "nugget_ratio" in values:
+            values["nugget"] = values.pop("nugget_ratio")
+        if "anisotropy_angle" in values:
+            values["anisotropy_angle"] %= 180.0
+        return Matern.from_parameters(values)
+
+    def point(self, model):
+        """Return the point of a model, inside the bounds."""
+        values = model.parameters()
+        x = []
+        for c in self.coordinates:
+            if c.name == "practical_range":
+                x.append(log(practical_range(model.range, model.smoothness)))
+            elif c.name == "nugget_ratio":
+                x.append(log(max(model.nugget / model.variance, NUGGET_RATIO[0])))
+            elif c.name == "anisotropy_angle":
+                x.append(values[c.name])
+            else:
+                x.append(log(max(values[c.name], 1e-300)))
+        return np.clip(x, self.lower, self.upper)
+
+    def holding(self, **values):
+        """Return the space with some parameters fixed at values as well.
+
+        A space that was profiled stays so only where that is still exact.
+        """
+        bounds = {name: box for name, box in self.bounds.items() if name not in values}
+        return Space(
+            self.fixed | values,
+            bounds,
+            self.extent,
+            self.metric,
+            self.variance,
+            "anisotropy_ratio" in self.free or "anisotropy_ratio" in self.fixed,
+        )
+
+    def candidates(self, start):
+        """Yield models to try first: the user's values, and a coarse grid for the others.
+
+        Parameters
+        ----------
+        start : dict of str to float
+            Values for any of the free parameters.
+        """
+        given = self.fixed | start
+        scales = [f * self.extent.longest for f in (0.08, 0.25, 0.7)]
+        top = self.box("smoothness")[1] if "smoothness" in self.free else inf
+        for nu in [given["smoothness"]] if "smoothness" in given else [min(0.5, top), min(1.5, top)]:
+            for scale in scales if "range" not in given else [None]:
+                length = given["range"] if scale is None else scale / practical_range(1.0, nu)
+                for share in [0.05, 0.4] if "nugget" not in given else [None]:
+                    yield from self._with_directions(given, nu, length, share)
+
+    def _with_directions(self, given, nu, length, share):
+        values = {"smoothness": nu, "range": length, **given}
+        # share: of the variance about the trend that the nugget takes
+        values.setdefault("nugget", (share or 0.0) * self.variance)
+        values.setdefault("variance", (1.0 - (share or 0.05)) * self.variance)
+        if not ("anisotropy_ratio" in self.free or "anisotropy_ratio" in self.fixed):
+            yield Matern.from_parameters(values)
+            return
+        values.setdefault("anisotropy_ratio", 0.5)
+        for angle in [given["anisotropy_angle"]] if "anisotropy_angle" in given else (0, 45, 90, 135):
+            yield Matern.from_parameters(values | {"anisotropy_angle": float(angle)})
+
+
+def check_bounds(bounds, start, fixed):
+    """Return bounds as a dict of pairs of floats.
+
+    Raises
+    ------
+    InvalidInput
+        If a name is unknown or fixed, a pair is no interval of the parameter's values, or a
+        start lies outside.
+    """
+    result = {}
+    known = (*POSITIVE, "anisotropy_angle")
+    for name, pair in (bounds or {}).items():
+        if name not in known:
+            raise InvalidInput(f"`bounds` knows the parameters {', '.join(known)}. Got {name!r}.")
+        if name in fixed:
+            raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
+        try:
+            lower, upper = (float(value) for value in pair)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"bounds of `{name}` must be two numbers. Got {pair!r}.") from None
+        least = name == "anisotropy_angle" or lower > 0 or (name == "nugget" and lower == 0)
+        if not (least and lower < upper < inf):
+            raise InvalidInput(
+                f"bounds of `{name}` must satisfy 0 < lower < upper. Got {lower:g} and {upper:g}."
+            )
+        if name == "anisotropy_ratio" and upper > 1:
+            raise InvalidInput(f"`anisotropy_ratio` is at most 1. Got the bound {upper:g}.")
+        result[name] = (lower, upper)
+        if name in start and not lower <= start[name] <= upper:
+            raise InvalidInput(
+                f"the start {name}={start[name]:g} lies outside its bounds {lower:g} to {upper:g}."
+            )
+    return result

@@ -1,0 +1,212 @@
+"""What a search's end means: an estimate, a bound, a parameter that the data do not know."""
+
+import numpy as np
+
+from ..covariance.matern import practical_range
+from ..outcome import Ending, Outcome
+from .space import NUGGET_RATIO, SMOOTHNESS
+
+NEAR = 1e-3
+"""In logarithms: so near a bound is on it."""
+
+FLAT = 1e-4
+"""Information (curvature in the logarithm of a parameter) below which the data say nothing."""
+
+FAR = 100.0
+"""Practical ranges of more than so many extents are looked at with suspicion."""
+
+
+def _boxes(space, model):
+    """Yield (parameter, value, lower, upper) of every free parameter, as it is bounded."""
+    for name in space.free:
+        if name == "anisotropy_angle":
+            continue
+        value = getattr(model, name) if name != "anisotropy_ratio" else model.anisotropy.ratio
+        if name == "range" and "range" not in space.bounds:
+            yield name, practical_range(value, model.smoothness), *space.practical_range_bounds()
+        elif name == "nugget" and space.profiled:
+            yield name, value / model.variance, *NUGGET_RATIO
+        elif not (name == "variance" and space.profiled):
+            yield name, value, *space.box(name)
+
+
+def on_bounds(space, model):
+    """Return the parameters that lie on a bound, as a dict of name to "lower" or "upper"."""
+    pinned = {}
+    for name, value, lower, upper in _boxes(space, model):
+        if value <= lower * (1 + NEAR):
+            pinned[name] = "lower"
+        elif value >= upper * (1 - NEAR):
+            pinned[name] = "upper"
+    return pinned
+
+
+def outside(space, model):
+    """Return the names of the parameters that lie outside their bounds."""
+    return [
+        name
+        for name, value, lower, upper in _boxes(space, model)
+        if value < lower * (1 - 1e-12) or value > upper * (1 + 1e-12)
+    ]
+
+
+def judge(problem, space, model, pinned, natural, summit):
+    """Say how a search ended.
+
+    Parameters
+    ----------
+    problem : Problem
+    space : Space
+        Where the search ended (the nugget fixed at 0 if that was best).
+    model : Matern
+        The best model.
+    pinned : dict of str to str
+        Parameters on a bound.
+    natural : Natural
+    summit : Summit
+
+    Returns
+    -------
+    outcome : Outcome
+    flat : bool
+        Whether the information cannot be inverted.
+    """
+    runaway = _runaway(problem, space, model, pinned, summit)
+    if runaway:
+        return Outcome(Ending.NO_FINITE_MAXIMUM, runaway), True
+    unknown = _unidentified(space, pinned)
+    if unknown:
+        return Outcome(Ending.UNIDENTIFIED, unknown), False
+    flat = _flat_direction(natural, summit)
+    if flat:
+        return Outcome(Ending.UNIDENTIFIED, flat), True
+    if not summit.gain <= problem.tolerance:
+        return (
+            Outcome(
+                Ending.STALLED,
+                "the search ended where the log-likelihood is not at a maximum "
+                f"(largest slope {np.abs(summit.score).max():.2g} per logarithm of a parameter): "
+                "try more starts, other start values, or a nugget",
+            ),
+            True,
+        )
+    if pinned:
+        return Outcome(Ending.ON_BOUND, _on_bound(space, model, pinned)), False
+    notes = [f"one more Newton step promises a gain of {summit.gain:.1g}"]
+    if "nugget" in problem.space.free and model.nugget == 0:
+        notes.append("the nugget is 0, at its boundary: the data show no noise")
+    return Outcome(Ending.CONVERGED, "; ".join(notes)), False
+
+
+def _runaway(problem, space, model, pinned, summit):
+    """Say that a parameter runs to infinity or to 0 with the likelihood rising all the way."""
+    value = max(summit.value, problem.monitor.best[0])
+    if pinned.get("nugget") == "lower" and "nugget" not in space.bounds:
+        pair = problem.observations.duplicate()
+        if pair:
+            return (
+                f"the log-likelihood rises without limit as the nugget goes to 0: rows {pair[0] + 1} "
+                f"and {pair[1] + 1} are at the same place with (nearly) equal values. Drop one of "
+                "them, or fix the nugget"
+            )
+    far = practical_range(model.range, model.smoothness) > FAR * space.extent.longest
+    if "range" in space.free and "range" not in space.bounds and far:
+        lengths = [f * space.extent.longest for f in (10.0, 100.0, 1000.0)]
+        profile = [_best_with(problem, space, model, practical=length) for length in lengths]
+        if profile[-1] >= value - problem.tolerance:
+            shift = problem.monitor.rescale(model, 0.0)[1]
+            unit = problem.monitor.rescale(model, 0.0)[0].range / model.range
+            shown = ", ".join(
+                f"{v + shift:.6f} at {length * unit:.3g}"
+                for v, length in zip(profile, lengths, strict=True)
+            )
+            return (
+                "the log-likelihood has no finite maximum: it rises for ever as the range goes to "
+                "infinity, with variance/range^(2 smoothness) bounded (an intrinsic random field). "
+                f"Best values at given practical ranges: {shown}. Fix the range or the smoothness, "
+                "use another trend, or ML in place of REML"
+            )
+    rough_limit = SMOOTHNESS[1]
+    high = "smoothness" in space.free and "smoothness" not in space.bounds
+    if high and model.smoothness > rough_limit / 3 and space.metric != "great-circle":
+        orders = [rough_limit / 9, rough_limit / 3, rough_limit]
+        profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
+        if profile[-1] >= value - problem.tolerance:
+            shift = problem.monitor.rescale(model, 0.0)[1]
+            shown = ", ".join(
+                f"{v + shift:.6f} at {nu:.3g}" for v, nu in zip(profile, orders, strict=True)
+            )
+            return (
+                "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes "
+                "to infinity, towards the Gaussian limit, and is flat there. "
+                f"Best values at given smoothness: {shown}. Fix the smoothness (2.5, say)"
+            )
+    return None
+
+
+def _best_with(problem, space, model, *, practical=None, smoothness=None):
+    """Return the best log-likelihood with the practical range, or the smoothness, held."""
+    if smoothness is not None:
+        held = space.holding(smoothness=smoothness)
+        # the practical range stays while the smoothness moves
+        length = practical_range(model.range, model.smoothness) / practical_range(1.0, smoothness)
+        values = model.parameters() | {"smoothness": smoothness, "range": length}
+    else:
+        length = practical / practical_range(1.0, model.smoothness)
+        held = space.holding(range=length)
+        growth = (length / model.range) ** (2 * model.smoothness)
+        values = model.parameters() | {"range": length, "variance": model.variance * growth}
+    return problem.search(held, type(model).from_parameters(values))[0]
+
+
+def _unidentified(space, pinned):
+    """Say what the data do not know, where a search ended on a bound that the data suggested."""
+    if pinned.get("range") == "lower" and "range" not in space.bounds:
+        return (
+            "the practical range went below a tenth of the shortest distance between places: the "
+            "data show no spatial correlation; range and smoothness mean nothing, and variance and "
+            "nugget only their sum"
+        )
+    if pinned.get("nugget") == "upper" and "nugget" not in space.bounds:
+        return (
+            "the nugget takes all of the variance: the data show no spatial correlation; range and "
+            "smoothness mean nothing"
+        )
+    if pinned.get("smoothness") == "lower" and "smoothness" not in space.bounds:
+        return (
+            f"the smoothness went to its lower bound {SMOOTHNESS[0]:g}: so rough a field cannot be "
+            "told from a nugget. Fix the smoothness or the nugget"
+        )
+    return None
+
+
+def _flat_direction(natural, summit):
+    """Name the parameters along which the likelihood does not change."""
+    if not len(summit.score) or not np.isfinite(summit.information).all():
+        return None
+    values, vectors = np.linalg.eigh(summit.information)
+    if values[0] >= FLAT or np.abs(summit.score).max() > 1e-2:
+        return None
+    names = [n for n, v in zip(natural.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
+    return (
+        f"the log-likelihood is flat in {' and '.join(names)}: the data do not say what "
+        f"{'it is' if len(names) == 1 else 'they are'}. Fix {names[0]}"
+    )
+
+
+def _on_bound(space, model, pinned):
+    parts = []
+    for name, side in pinned.items():
+        if name == "smoothness" and space.metric == "great-circle" and side == "upper":
+            parts.append(
+                "the smoothness is at 0.5, the largest for which a Matérn model is a covariance "
+                "with great-circle distances; the chordal metric has no such limit"
+            )
+        elif name == "anisotropy_ratio" and side == "upper":
+            parts.append("the anisotropy ratio is 1: the field is isotropic, its angle means nothing")
+        else:
+            parts.append(
+                f"the {name.replace('_', ' ')} is at its {side} bound: a maximum within the bounds "
+                "only"
+            )
+    return "; ".join(parts)

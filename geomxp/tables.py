@@ -1,0 +1,311 @@
+"""Tables to arrays and back. The only module that reads or writes data files.
+
+Files are written to a temporary name and renamed, so that a full disk or a killed run loses
+no earlier result. Nothing that a stranger's file holds is ever run.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from .errors import GeomxpError, InvalidInput
+from .observations import Observations, names_say_degrees
+
+MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
+"""Cells that say "no value", in lower case."""
+
+
+def read_frame(path):
+    """Read a table file into a pandas frame; CSV cells stay text until a column is used.
+
+    Parameters
+    ----------
+    path : path
+        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``), ``.parquet`` or ``.npz``.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing, empty or not of its kind.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidInput(f"{path}: no such file, and no data set of this name.")
+    readers = {".parquet": _read_parquet, ".npz": _read_npz}
+    suffix = path.suffix.lower()
+    if suffix in readers:
+        return readers[suffix](path)
+    return _read_csv(path)
+
+
+def _read_csv(path):
+    import pandas as pd
+
+    separator = "\t" if ".tsv" in path.suffixes else ","
+    try:
+        frame = pd.read_csv(
+            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig"
+        )
+    except pd.errors.EmptyDataError:
+        raise InvalidInput(f"{path}: the file is empty.") from None
+    except UnicodeError as error:
+        raise InvalidInput(f"{path}: not UTF-8 text ({error.reason}): save it as UTF-8.") from None
+    except (pd.errors.ParserError, ValueError, OSError, EOFError) as error:
+        raise InvalidInput(f"{path}: not a CSV table ({_one_line(error)}).") from None
+    # a data row longer than the header makes pandas take the first column as an index
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise InvalidInput(f"{path}: rows have more cells than the header has names.")
+    return frame
+
+
+def _read_parquet(path):
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError, ImportError, KeyError) as error:
+        raise InvalidInput(f"{path}: not a Parquet table ({_one_line(error)}).") from None
+
+
+def _read_npz(path):
+    import zipfile
+
+    import pandas as pd
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            columns = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+        raise InvalidInput(f"{path}: not an NPZ archive of numbers ({_one_line(error)}).") from None
+    if len({array.shape for array in columns.values()}) != 1 or any(
+        array.ndim != 1 for array in columns.values()
+    ):
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in columns.items())
+        raise InvalidInput(f"{path}: columns must be 1-D arrays of one length. Got {shapes}.")
+    return pd.DataFrame(columns)
+
+
+def read_table(
+    path,
+    *,
+    locations,
+    values,
+    covariates=(),
+    metric=None,
+    drop_missing=False,
+):
+    """Read observations from a table.
+
+    Parameters
+    ----------
+    path : path
+        CSV, Parquet or NPZ.
+    locations : sequence of str
+        Columns of the coordinates; longitude first.
+    values : str
+        Column of the values.
+    covariates : sequence of str
+        Columns of the covariates.
+    metric : str, optional
+        "chordal" by default where the columns are called lon and lat, else "euclidean".
+    drop_missing : bool
+        Leave out the rows with a missing or infinite number in a used column, instead of refusing them.
+
+    Returns
+    -------
+    Observations
+
+    Raises
+    ------
+    InvalidInput
+        In one line with the file, row, column and value. Rows count from 1 below the header.
+    """
+    frame = read_frame(path)
+    try:
+        seen = observations_from_frame(
+            frame,
+            locations=locations,
+            values=values,
+            covariates=covariates,
+            metric=metric,
+            drop_missing=drop_missing,
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    seen.source.update(
+        path=str(path),
+        sha256=sha256(path),
+        locations=list(locations),
+        value=values,
+        covariates=list(covariates),
+        metric=seen.metric,
+        drop_missing=bool(drop_missing),
+    )
+    return seen
+
+
+def observations_from_frame(
+    frame, *, locations, values, covariates=(), metric=None, drop_missing=False
+):
+    """Make observations from columns of a frame; see `read_table`."""
+    for what, columns in (("locations", locations), ("covariates", covariates)):
+        if isinstance(columns, str):
+            raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
+    locations, covariates = tuple(locations), tuple(covariates)
+    used = (*locations, values, *covariates)
+    numbers = number_columns(frame, used)
+    if drop_missing:
+        numbers = numbers[np.isfinite(numbers).all(axis=1)]
+    d = len(locations)
+    if metric is None:
+        metric = "chordal" if names_say_degrees(locations) else "euclidean"
+    return Observations(
+        numbers[:, :d],
+        numbers[:, d],
+        numbers[:, d + 1 :] if covariates else None,
+        metric,
+        locations,
+        values,
+        covariates,
+    )
+
+
+def number_columns(frame, names):
+    """Return columns of a frame as an (n, len(names)) array; missing cells become NaN.
+
+    Raises
+    ------
+    InvalidInput
+        For a column that is not there, or a cell that is text (row and value are named).
+    """
+    for name in names:
+        if name not in frame.columns:
+            have = ", ".join(map(str, frame.columns[:12]))
+            more = ", …" if len(frame.columns) > 12 else ""
+            raise InvalidInput(f"no column {name!r}. The columns are: {have}{more}.")
+    return np.column_stack([_numbers(frame[name], name) for name in names]).reshape(
+        len(frame), len(names)
+    )
+
+
+def _numbers(column, name):
+    import pandas as pd
+
+    if column.ndim != 1:
+        raise InvalidInput(f"two columns are called {name!r}.")
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    text = column.astype("string").str.strip()
+    numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    missing = text.isna().to_numpy() | text.str.lower().isin(MISSING).to_numpy(dtype=bool)
+    bad = np.flatnonzero(np.isnan(numbers) & ~missing)
+    if len(bad):
+        value = str(column.iloc[bad[0]])[:40]
+        raise InvalidInput(
+            f"row {bad[0] + 1}, column {name!r}: {value!r} is not a number ({len(bad)} such rows)."
+        )
+    return numbers
+
+
+def write_frame(frame, path):
+    """Write a pandas frame as CSV, Parquet or NPZ, by the path's ending."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        write_atomically(path, lambda file: frame.to_parquet(file, index=False))
+    elif suffix == ".npz":
+        write_atomically(
+            path, lambda file: np.savez(file, **{c: frame[c].to_numpy() for c in frame.columns})
+        )
+    else:
+        write_text(path, frame.to_csv(index=False))
+
+
+def write_text(path, text):
+    """Write text as UTF-8, all or nothing."""
+    write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def write_atomically(path, write):
+    """Call `write(file)` on a temporary file beside `path`, then rename it to `path`.
+
+    Raises
+    ------
+    GeomxpError
+        If the folder is missing or the disk is full; an earlier file of this name is untouched.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise GeomxpError(f"{path}: cannot be written ({error.strerror or error}).") from None
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_writable(*paths):
+    """Raise `InvalidInput` now if a file could not be written later."""
+    for path in filter(None, paths):
+        folder = Path(path).resolve().parent
+        if not folder.is_dir():
+            raise InvalidInput(f"{path}: the folder {folder} does not exist.")
+        if Path(path).is_dir():
+            raise InvalidInput(f"{path}: is a folder, not a file.")
+        if not os.access(folder, os.W_OK):
+            raise InvalidInput(f"{path}: the folder {folder} is not writable.")
+
+
+def read_json(path):
+    """Read a JSON object.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or no JSON object.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: no such file.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path}: not a JSON file ({_one_line(error)}).") from None
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{path}: must hold a JSON object. Got {type(document).__name__}.")
+    return document
+
+
+def write_json(path, document):
+    """Write a JSON object; numbers keep every digit."""
+    write_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def sha256(path):
+    """Return the SHA-256 of a file's bytes, as hexadecimal text."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _one_line(error):
+    return " ".join(str(error).split())[:160].rstrip(".")

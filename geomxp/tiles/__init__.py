@@ -1,0 +1,1 @@
+"""A symmetric matrix as a triangle of tiles."""
