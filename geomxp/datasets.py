@@ -39,14 +39,14 @@ class Dataset:
 
 _SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
 _GSTAT = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
-_OURS = "simulated by geomxp (see data/README.md); paper: mixed-precision out-of-core Cholesky"
+_OURS = "simulated by geomxp: data/README.md says how"
 _PD = "public domain (US government)"
 _GPL = "GPL (>= 2) of the R package"
 
 DATASETS = {
     "meuse": Dataset(
         "meuse.csv",
-        "",
+        "cfc8649e0ca76611bdc2fc31c32b991ef5841fa146cfda133e321ebc592d689f",
         ("x", "y"),
         "log_zinc",
         "topsoil metals on the Meuse flood plain, 155 places; x, y in m, log zinc in log ppm",
@@ -56,7 +56,7 @@ DATASETS = {
     ),
     "jura": Dataset(
         "jura_pred.csv",
-        "",
+        "e86759d8019712d61221e4f097588d1de7caac120d160288c74607e5bf6b6a05",
         ("x", "y"),
         "Co",
         "topsoil metals in the Swiss Jura, 259 places; x, y in km, cobalt in mg/kg",
@@ -65,7 +65,7 @@ DATASETS = {
     ),
     "jura_validation": Dataset(
         "jura_val.csv",
-        "",
+        "888ff0d8d591fda970d3535f0e9684043017dbd17aff8cc6c204338b20f17724",
         ("x", "y"),
         "Co",
         "the 100 validation places of jura; x, y in km, cobalt in mg/kg",
@@ -74,7 +74,7 @@ DATASETS = {
     ),
     "ozone": Dataset(
         "ozone2_day16.csv",
-        "",
+        "2d6f3d6b206743b82a6fa4ca667e11cc46fee094d52767eb618051c24acc6900",
         ("lon", "lat"),
         "o3_ppb",
         "8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, ppb",
@@ -84,7 +84,7 @@ DATASETS = {
     ),
     "coalash": Dataset(
         "coalash.csv",
-        "",
+        "c8089ba677b60c8e88e3aeba16dcb923f4d58d7e627567f9249ddd6531bb1e30",
         ("x", "y"),
         "coalash",
         "coal ash in the Pittsburgh seam, 208 places; x, y in grid units of 2500 ft, ash in %",
@@ -93,10 +93,10 @@ DATASETS = {
     ),
     "rainfall": Dataset(
         "north_american_rainfall.csv",
-        "",
+        "cb0258e37614d020d18c480213ff54bb92403f6773bc0d4567a9e8c93ad19eeb",
         ("lon", "lat"),
         "precip",
-        "mean summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
+        "summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
         "R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
         _PD,
         ("elevation",),
@@ -104,7 +104,7 @@ DATASETS = {
     ),
     "usprecip": Dataset(
         "usprecip_1948_04.csv",
-        "",
+        "7d7accf84a22a2640f6d78ec3660842629dce285844aac53192c97f84da87365",
         ("lon", "lat"),
         "anomaly",
         "precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, standardised",
@@ -113,21 +113,36 @@ DATASETS = {
         metric="chordal",
     ),
     "weak": Dataset(
-        "weak.csv", "", ("x", "y"), "z",
-        "weak correlation, range 0.02627, variance 1, smoothness 0.5, 1,600 places in the unit square",
-        _OURS, "CC0", trend="zero",
+        "weak.csv",
+        "c1d5643a93ab6809e2dd9cd23213620ad6030da64a9d71f6924e5f43ea9f6feb",
+        ("x", "y"),
+        "z",
+        "simulated, weak: range 0.02627, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
     ),
     "medium": Dataset(
-        "medium.csv", "", ("x", "y"), "z",
-        "medium correlation, range 0.078809, variance 1, smoothness 0.5, 1,600 places in the unit square",
-        _OURS, "CC0", trend="zero",
+        "medium.csv",
+        "accea3bcfccc7382b04977edeb3ba31688b675a9bfbe1df5c1b4f862418aa31e",
+        ("x", "y"),
+        "z",
+        "simulated, medium: range 0.078809, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
     ),
     "strong": Dataset(
-        "strong.csv", "", ("x", "y"), "z",
-        "strong correlation, range 0.210158, variance 1, smoothness 0.5, 1,600 places in the unit square",
-        _OURS, "CC0", trend="zero",
+        "strong.csv",
+        "c6d76fbe2890f01bb5df89ca188dca67b76282735417eee9eaeab56f489379e0",
+        ("x", "y"),
+        "z",
+        "simulated, strong: range 0.210158, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
     ),
-}  # fmt: skip
+}
 
 
 def folder():
@@ -150,9 +165,7 @@ def find(name):
     try:
         return DATASETS[name]
     except KeyError:
-        raise InvalidInput(
-            f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}."
-        ) from None
+        raise InvalidInput(f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}.") from None
 
 
 def path(name):

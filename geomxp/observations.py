@@ -33,8 +33,8 @@ class Observations:
     Raises
     ------
     InvalidInput
-        For fewer than 3 places, shapes that do not match, NaN or infinite numbers (their count and the
-        first row are named), latitudes outside ±90.
+        For fewer than 3 places, shapes that do not match, NaN or infinite numbers (their count and
+        the first row are named), latitudes outside ±90.
     """
 
     locations: np.ndarray
@@ -79,7 +79,9 @@ class Observations:
                 f"`covariates` must have one row for each of the {n} locations. "
                 f"Got shape {covariates.shape}."
             )
-        names = self.covariate_names or tuple(f"covariate{j + 1}" for j in range(covariates.shape[1]))
+        names = self.covariate_names or tuple(
+            f"covariate{j + 1}" for j in range(covariates.shape[1])
+        )
         if len(names) != covariates.shape[1]:
             raise InvalidInput(
                 f"`covariate_names` must hold {covariates.shape[1]} names. Got {len(names)}."
@@ -175,9 +177,7 @@ def checked_places(locations, metric, names=()):
             f"`locations` must have 1, 2 or 3 columns of coordinates. Got shape {places.shape}."
         )
     if names and len(names) != places.shape[1]:
-        raise InvalidInput(
-            f"`location_names` must hold {places.shape[1]} names. Got {len(names)}."
-        )
+        raise InvalidInput(f"`location_names` must hold {places.shape[1]} names. Got {len(names)}.")
     check_finite(places, names or default_names(metric, places.shape[1]), "locations")
     if metric != "euclidean":
         if places.shape[1] != 2:

@@ -37,13 +37,18 @@ def read_frame(path):
         If the file is missing, empty or not of its kind.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InvalidInput(f"{path}: no such file, and no data set of this name.")
+    check_there(path)
     readers = {".parquet": _read_parquet, ".npz": _read_npz}
     suffix = path.suffix.lower()
     if suffix in readers:
         return readers[suffix](path)
     return _read_csv(path)
+
+
+def check_there(path):
+    """Raise `InvalidInput` if there is no such file."""
+    if not Path(path).is_file():
+        raise InvalidInput(f"{path}: no such file, and no data set of this name.")
 
 
 def _read_csv(path):
@@ -117,7 +122,7 @@ def read_table(
     metric : str, optional
         "chordal" by default where the columns are called lon and lat, else "euclidean".
     drop_missing : bool
-        Leave out the rows with a missing or infinite number in a used column, instead of refusing them.
+        Leave out the rows with a missing or infinite number in a used column.
 
     Returns
     -------

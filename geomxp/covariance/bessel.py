@@ -54,13 +54,13 @@ def matern_bessel(r, nu):
 @cache
 def _debye_polynomials(terms):
     """Coefficients of u_k(t), k < terms, by DLMF 10.41.9."""
-    from numpy.polynomial import Polynomial as P
+    from numpy.polynomial import Polynomial
 
-    t = P([0.0, 1.0])
-    u = [P([1.0])]
+    t = Polynomial([0.0, 1.0])
+    u = [Polynomial([1.0])]
     for _ in range(terms - 1):
-        inner = (P([1.0, 0.0, -5.0]) * u[-1]).integ()
-        u.append(0.5 * t**2 * P([1.0, 0.0, -1.0]) * u[-1].deriv() + inner / 8.0)
+        inner = (Polynomial([1.0, 0.0, -5.0]) * u[-1]).integ()
+        u.append(0.5 * t**2 * Polynomial([1.0, 0.0, -1.0]) * u[-1].deriv() + inner / 8.0)
     return tuple(u)
 
 
@@ -81,7 +81,7 @@ def matern_large_order(r, nu):
 
 
 def slope_bessel(r, nu):
-    """Evaluate r·dρ/dr = -2^(1-ν)/Γ(ν) r^(ν+1) K_{ν-1}(r) for 0 < ν ≤ 1 (K is even in its order)."""
+    """Evaluate r·dρ/dr = -2^(1-ν)/Γ(ν) r^(ν+1) K_{1-ν}(r) for 0 < ν ≤ 1."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         slope = -np.exp((1.0 - nu) * log(2.0)) / gamma(nu) * (r ** (nu + 1) * kv(1.0 - nu, r))
     return np.where(np.isfinite(slope) & (r > 0), slope, 0.0)

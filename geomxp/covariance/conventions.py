@@ -4,10 +4,19 @@ Ours: C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a), nugget τ² a var
 convention scales the range by a function of ν, and some count the nugget in units of σ².
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
 from ..errors import InvalidInput
+
+
+def _one(nu):
+    return 1.0
+
+
+def _root_of_2nu(nu):
+    return sqrt(2 * nu)
 
 
 @dataclass(frozen=True)
@@ -27,13 +36,9 @@ class Convention:
     """
 
     names: tuple[str, str, str, str]
-    scale: callable = staticmethod(lambda nu: 1.0)
+    scale: Callable = _one
     relative_nugget: bool = False
     inverse_range: bool = False
-
-
-def _root_of_2nu(nu):
-    return sqrt(2 * nu)
 
 
 PACKAGES = {

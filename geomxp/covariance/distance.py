@@ -78,7 +78,7 @@ def power_of_two_near(number):
 
 
 def _scaled_cdist(a, b):
-    """Euclidean distances that neither overflow nor underflow: scaled by a power of two if extreme."""
+    """Euclidean distances without over- or underflow: scaled by a power of two if extreme."""
     largest = max(np.max(np.abs(a), initial=0.0), np.max(np.abs(b), initial=0.0))
     if largest == 0 or 1e-70 < largest < 1e150:
         return cdist(a, b)

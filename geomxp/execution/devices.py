@@ -25,7 +25,7 @@ def _cpu_quota(root="/sys/fs/cgroup"):
     """Return the cores that the control group grants (v2, then v1), or None without a limit."""
     unified = _read(Path(root, "cpu.max"))
     if unified:
-        quota, period = (unified.split() + ["100000"])[:2]
+        quota, period = [*unified.split(), "100000"][:2]
         return None if quota == "max" else int(quota) / int(period)
     quota = _read(Path(root, "cpu/cpu.cfs_quota_us"))
     period = _read(Path(root, "cpu/cpu.cfs_period_us"))

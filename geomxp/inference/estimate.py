@@ -108,10 +108,11 @@ class Fit:
         ):
             lines.append(self._row(f"trend: {name}", value, error))
         effective = f"{model.effective_range():.6g}"
+        reml = "   (REML)" if self.reml else ""
         lines += [
             "",
-            f"  {'effective range':<18}{effective:>14}   where the correlation is 5 % ({seen.unit})",
-            f"  {'log-likelihood':<18}{self.log_likelihood:>14.6f}{'   (REML)' if self.reml else ''}",
+            f"  {'effective range':<18}{effective:>14}   correlation 5 %, in {seen.unit}",
+            f"  {'log-likelihood':<18}{self.log_likelihood:>14.6f}{reml}",
             f"  {'AIC':<18}{self.aic:>14.4f}",
             f"  {'BIC':<18}{self.bic:>14.4f}",
             "",
@@ -167,7 +168,7 @@ class Fit:
         return document
 
     def save(self, path):
-        """Write the fit as JSON; one from arrays embeds its observations, one from a table names it."""
+        """Write the fit as JSON; a fit from arrays embeds its observations, others name a table."""
         document = self.to_dict()
         document["history"] = list(self.history)
         tables.write_json(path, document)
@@ -262,7 +263,13 @@ NUMBER = (int, float)
 SCHEMA = {
     "n": int,
     "method": {"name": str, "on": str},
-    "model": {"variance": NUMBER, "range": NUMBER, "smoothness": NUMBER, "nugget": NUMBER, "metric": str},
+    "model": {
+        "variance": NUMBER,
+        "range": NUMBER,
+        "smoothness": NUMBER,
+        "nugget": NUMBER,
+        "metric": str,
+    },
     "standard_errors": dict,
     "trend": {"kind": TRENDS, "names": [str], "coefficients": [NUMBER], "covariance": list},
     "reml": bool,

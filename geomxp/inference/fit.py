@@ -114,7 +114,10 @@ def fit(
     resumed, count = progress_.resume(checkpoint, mark)
     monitor = progress_.Monitor(
         evaluations,
-        lambda scaled_model, value: (units.outward(scaled_model), value + units.shift(design, reml)),
+        lambda scaled_model, value: (
+            units.outward(scaled_model),
+            value + units.shift(design, reml),
+        ),
         checkpoint,
         mark,
         progress,
@@ -177,7 +180,11 @@ class Units:
         spread = float(np.sqrt(np.mean(residual**2)))
         # what rounding leaves of values that the trend fits exactly
         if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
-            what = "the values are all equal" if np.ptp(z) == 0 else "the trend fits the values exactly"
+            what = (
+                "the values are all equal"
+                if np.ptp(z) == 0
+                else "the trend fits the values exactly"
+            )
             raise InvalidInput(f"{what}: there is no variance to estimate.")
         value = unit * power_of_two_near(spread)
         if not 1e-145 < value < 1e145:
@@ -188,7 +195,7 @@ class Units:
         length = 1.0
         if observations.metric == "euclidean":
             quarter = observations.locations / 4
-            length = 4 * power_of_two_near(float(np.linalg.norm(np.ptp(quarter, axis=0)))) 
+            length = 4 * power_of_two_near(float(np.linalg.norm(np.ptp(quarter, axis=0))))
             length = min(max(length, 2.0**-1000), 2.0**1000)
         return cls(length, value, (spread * unit / value) ** 2)
 
@@ -199,7 +206,9 @@ class Units:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said already, about the user's own coordinates
             return Observations(
-                observations.locations / self.length if self.length != 1 else observations.locations,
+                observations.locations / self.length
+                if self.length != 1
+                else observations.locations,
                 observations.values / self.value,
                 observations.covariates,
                 observations.metric,
@@ -209,7 +218,9 @@ class Units:
             )
 
     def _unit(self, name):
-        return {"variance": self.value**2, "nugget": self.value**2, "range": self.length}.get(name, 1.0)
+        return {"variance": self.value**2, "nugget": self.value**2, "range": self.length}.get(
+            name, 1.0
+        )
 
     def inward(self, parameters):
         """Return parameters in the units of the scaled problem."""
@@ -224,7 +235,8 @@ class Units:
     def outward_errors(self, errors):
         """Return standard errors in the user's units."""
         return {
-            name: None if value is None else value * self._unit(name) for name, value in errors.items()
+            name: None if value is None else value * self._unit(name)
+            for name, value in errors.items()
         }
 
     def shift(self, design, reml):
@@ -238,7 +250,7 @@ def check_options(starts, tolerance, evaluations):
     for name, value in (("starts", starts), ("evaluations", evaluations)):
         if not (isinstance(value, int) and value >= 1):
             raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")
-    if not (isinstance(tolerance, (int, float)) and 0 < tolerance and isfinite(tolerance)):
+    if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
         raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
 
 
@@ -246,13 +258,12 @@ def _values(model, fixed, start, anisotropic):
     """Return the values of the fixed parameters and the start values of the others."""
     given = {} if model is None else model.parameters()
     # a model without nugget says nothing of where to start one
-    if given.get("nugget") == 0:
-        held = given.pop("nugget")
-    else:
-        held = None
+    held = given.pop("nugget") if given.get("nugget") == 0 else None
     names = PARAMETER_NAMES if anisotropic else PARAMETER_NAMES[:4]
     result = {}
-    pairs = fixed.items() if isinstance(fixed, dict) else [(name, None) for name in _sequence(fixed)]
+    pairs = (
+        fixed.items() if isinstance(fixed, dict) else [(name, None) for name in _sequence(fixed)]
+    )
     for name, value in pairs:
         if name not in names:
             raise InvalidInput(f"`fixed` knows the parameters {', '.join(names)}. Got {name!r}.")

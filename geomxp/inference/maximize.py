@@ -30,7 +30,17 @@ class Maximum:
     limited: bool
 
 
-def maximize(function, start, lower, upper, *, scales=None, tolerance=1e-6, evaluations=1000, step=INITIAL_STEP):
+def maximize(
+    function,
+    start,
+    lower,
+    upper,
+    *,
+    scales=None,
+    tolerance=1e-6,
+    evaluations=1000,
+    step=INITIAL_STEP,
+):
     """Maximise a function in a box without derivatives.
 
     BOBYQA (Powell 2009) through NLopt; for one variable, which BOBYQA does not take, Sbplx
@@ -54,7 +64,9 @@ def maximize(function, start, lower, upper, *, scales=None, tolerance=1e-6, eval
     """
     d = len(start)
     if d == 0 or evaluations < 1:
-        return Maximum(np.asarray(start, dtype=float), function(start) if evaluations else -np.inf, d > 0)
+        return Maximum(
+            np.asarray(start, dtype=float), function(start) if evaluations else -np.inf, d > 0
+        )
     best = [-np.inf, np.array(start, dtype=float)]
     worst = [np.inf]
 
@@ -76,7 +88,9 @@ def maximize(function, start, lower, upper, *, scales=None, tolerance=1e-6, eval
     search.set_xtol_abs(1e-7)
     search.set_maxeval(int(evaluations))
     room = np.maximum(upper - lower, 1e-6)
-    search.set_initial_step(np.minimum(step * (np.ones(d) if scales is None else scales), 0.4 * room))
+    search.set_initial_step(
+        np.minimum(step * (np.ones(d) if scales is None else scales), 0.4 * room)
+    )
     try:
         search.optimize(np.clip(start, lower, upper))
         limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
@@ -141,9 +155,7 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
             break
         step = np.linalg.solve(information, slope)
         step /= max(1.0, np.abs(step).max())
-        taken = next(
-            (f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value), None
-        )
+        taken = next((f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value), None)
         if taken is None:
             break
         point, moved = point + taken * step, moved + taken * float(np.abs(step).max())

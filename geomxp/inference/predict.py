@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InvalidInput
 from ..execution.devices import blas_threads
 from ..observations import Observations, check_finite, checked_places
 from .estimate import z_value
@@ -50,8 +51,6 @@ class Prediction:
         -------
         lower, upper : (m,) ndarray
         """
-        from ..errors import InvalidInput
-
         if of not in ("field", "observation"):
             raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
         variance = self.variance if of == "field" else self.variance_of_observation
@@ -96,7 +95,8 @@ def predict(fit, places, covariates=None):
 
     >>> import geomxp as gx
     >>> seen = gx.Observations([[0.0], [1.0], [3.0], [4.0]], [1.0, 2.0, 0.5, 0.0])
-    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("variance", "range", "smoothness", "nugget"))
+    >>> model = gx.Matern(1.0, 1.0, 0.5)
+    >>> fit = gx.fit(seen, model, fixed=("variance", "range", "smoothness", "nugget"))
     >>> there = gx.predict(fit, seen.locations)
     >>> bool(np.allclose(there.mean, seen.values)), bool(np.allclose(there.variance, 0.0))
     (True, True)
@@ -107,8 +107,6 @@ def predict(fit, places, covariates=None):
         places = places.locations
     places = checked_places(places, seen.metric)
     if places.shape[1] != seen.dimensions:
-        from ..errors import InvalidInput
-
         raise InvalidInput(
             f"`places` must have {seen.dimensions} columns of coordinates, as the observations "
             f"have. Got {places.shape[1]}."
@@ -141,6 +139,36 @@ def predict(fit, places, covariates=None):
             variance[part] = error
     # rounding may leave a little less than 0 where a place is an observed one
     return Prediction(places, mean, np.maximum(variance, 0.0), model.nugget)
+
+
+def grid_over(observations, cells):
+    """Return the cell centres of a regular grid over the bounding box of the observations.
+
+    Parameters
+    ----------
+    observations : Observations
+    cells : int
+        Along the longer side; cells are square.
+
+    Returns
+    -------
+    (m, d) ndarray
+
+    Examples
+    --------
+    >>> seen = Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
+    >>> grid_over(seen, 2).tolist()
+    [[1.0, 1.0], [3.0, 1.0]]
+    """
+    low, high = observations.locations.min(axis=0), observations.locations.max(axis=0)
+    width = (high - low).max() / cells
+    counts = np.maximum(np.round((high - low) / width), 1).astype(int)
+    axes = [
+        a + (np.arange(k) + 0.5) * (b - a) / k for a, b, k in zip(low, high, counts, strict=True)
+    ]
+    # the first coordinate runs fastest, as in a raster
+    mesh = np.meshgrid(*axes[::-1], indexing="ij")
+    return np.column_stack([axis.ravel() for axis in mesh[::-1]])
 
 
 def _root(covariance):

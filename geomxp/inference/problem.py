@@ -131,14 +131,16 @@ class Problem:
             space.point(model),
             space.lower,
             space.upper,
-            scales=np.array([40.0 if c.name == "anisotropy_angle" else 1.0 for c in space.coordinates]),
+            scales=np.array(
+                [40.0 if c.name == "anisotropy_angle" else 1.0 for c in space.coordinates]
+            ),
             tolerance=self.tolerance,
             evaluations=self.monitor.left,
         )
         return found.get("value", -inf), found.get("model"), end.limited
 
     def evaluate(self, space, x):
-        """Return (log-likelihood, model) at a point, the variance profiled out where that is exact."""
+        """Return (log-likelihood, model) at a point, with the best variance if that drops out."""
         model = space.model(x)
         evaluation = self.evaluator(model)
         value = evaluation.log_likelihood
@@ -257,6 +259,9 @@ class Natural:
         covariance = np.linalg.inv(summit.information)
         values = self.model(summit.point).parameters()
         return {
-            n: float(np.sqrt(covariance[j, j]) * (np.degrees(1.0) if n == "anisotropy_angle" else values[n]))
+            n: float(
+                np.sqrt(covariance[j, j])
+                * (np.degrees(1.0) if n == "anisotropy_angle" else values[n])
+            )
             for j, n in enumerate(self.names)
         }

@@ -58,7 +58,9 @@ class Monitor:
         if log_likelihood > self.best[0]:
             self.best = (log_likelihood, model)
             ours, value = self.rescale(model, log_likelihood)
-            self.history.append({"evaluation": self.count, **ours.parameters(), "log_likelihood": value})
+            self.history.append(
+                {"evaluation": self.count, **ours.parameters(), "log_likelihood": value}
+            )
             if self.checkpoint is not None:
                 self._write(ours, value)
         if self.status:

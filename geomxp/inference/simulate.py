@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ..covariance.matern import Matern
 from ..errors import InvalidInput
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places

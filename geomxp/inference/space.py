@@ -42,9 +42,13 @@ class Extent:
         """Measure; raise `InvalidInput` if all places are one."""
         points = np.unique(embed(observations.locations, observations.metric), axis=0)
         if len(points) < 2:
-            raise InvalidInput("all locations are the same place: there is no distance to fit a range to.")
+            raise InvalidInput(
+                "all locations are the same place: there is no distance to fit a range to."
+            )
         distances = cKDTree(points).query(points, k=2)[0][:, 1]
-        return cls(float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0))))
+        return cls(
+            float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0)))
+        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,9 @@ class Space:
         given = self.fixed | start
         scales = [f * self.extent.longest for f in (0.08, 0.25, 0.7)]
         top = self.box("smoothness")[1] if "smoothness" in self.free else inf
-        for nu in [given["smoothness"]] if "smoothness" in given else [min(0.5, top), min(1.5, top)]:
+        for nu in (
+            [given["smoothness"]] if "smoothness" in given else [min(0.5, top), min(1.5, top)]
+        ):
             for scale in scales if "range" not in given else [None]:
                 length = given["range"] if scale is None else scale / practical_range(1.0, nu)
                 for share in [0.05, 0.4] if "nugget" not in given else [None]:
@@ -212,7 +218,9 @@ class Space:
             yield Matern.from_parameters(values)
             return
         values.setdefault("anisotropy_ratio", 0.5)
-        for angle in [given["anisotropy_angle"]] if "anisotropy_angle" in given else (0, 45, 90, 135):
+        for angle in (
+            [given["anisotropy_angle"]] if "anisotropy_angle" in given else (0, 45, 90, 135)
+        ):
             yield Matern.from_parameters(values | {"anisotropy_angle": float(angle)})
 
 

@@ -92,6 +92,6 @@ class Trend:
         if dependent.any():
             name = self.names[order[int(np.argmax(dependent))]]
             raise InvalidInput(
-                f"the columns of the trend are linearly dependent: {name!r} is a combination of the "
-                'others. Use trend="constant", or leave a covariate out.'
+                f"the columns of the trend are linearly dependent: {name!r} is a combination of "
+                'the others. Use trend="constant", or leave a covariate out.'
             )

@@ -99,49 +99,68 @@ def judge(problem, space, model, pinned, natural, summit):
 
 
 def _runaway(problem, space, model, pinned, summit):
-    """Say that a parameter runs to infinity or to 0 with the likelihood rising all the way."""
+    """Say that the likelihood rises all the way as a parameter runs to infinity or to 0."""
     value = max(summit.value, problem.monitor.best[0])
-    if pinned.get("nugget") == "lower" and "nugget" not in space.bounds:
-        pair = problem.observations.duplicate()
-        if pair:
-            return (
-                f"the log-likelihood rises without limit as the nugget goes to 0: rows {pair[0] + 1} "
-                f"and {pair[1] + 1} are at the same place with (nearly) equal values. Drop one of "
-                "them, or fix the nugget"
-            )
+    return (
+        _nugget_vanishes(problem, space, pinned)
+        or _range_grows(problem, space, model, value)
+        or _smoothness_grows(problem, space, model, value)
+    )
+
+
+def _nugget_vanishes(problem, space, pinned):
+    if pinned.get("nugget") != "lower" or "nugget" in space.bounds:
+        return None
+    pair = problem.observations.duplicate()
+    if pair is None:
+        return None
+    return (
+        f"the log-likelihood rises without limit as the nugget goes to 0: rows {pair[0] + 1} and "
+        f"{pair[1] + 1} are at the same place with (nearly) equal values. Drop one of them, or "
+        "fix the nugget"
+    )
+
+
+def _range_grows(problem, space, model, value):
     far = practical_range(model.range, model.smoothness) > FAR * space.extent.longest
-    if "range" in space.free and "range" not in space.bounds and far:
-        lengths = [f * space.extent.longest for f in (10.0, 100.0, 1000.0)]
-        profile = [_best_with(problem, space, model, practical=length) for length in lengths]
-        if profile[-1] >= value - problem.tolerance:
-            shift = problem.monitor.rescale(model, 0.0)[1]
-            unit = problem.monitor.rescale(model, 0.0)[0].range / model.range
-            shown = ", ".join(
-                f"{v + shift:.6f} at {length * unit:.3g}"
-                for v, length in zip(profile, lengths, strict=True)
-            )
-            return (
-                "the log-likelihood has no finite maximum: it rises for ever as the range goes to "
-                "infinity, with variance/range^(2 smoothness) bounded (an intrinsic random field). "
-                f"Best values at given practical ranges: {shown}. Fix the range or the smoothness, "
-                "use another trend, or ML in place of REML"
-            )
-    rough_limit = SMOOTHNESS[1]
-    high = "smoothness" in space.free and "smoothness" not in space.bounds
-    if high and model.smoothness > rough_limit / 3 and space.metric != "great-circle":
-        orders = [rough_limit / 9, rough_limit / 3, rough_limit]
-        profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
-        if profile[-1] >= value - problem.tolerance:
-            shift = problem.monitor.rescale(model, 0.0)[1]
-            shown = ", ".join(
-                f"{v + shift:.6f} at {nu:.3g}" for v, nu in zip(profile, orders, strict=True)
-            )
-            return (
-                "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes "
-                "to infinity, towards the Gaussian limit, and is flat there. "
-                f"Best values at given smoothness: {shown}. Fix the smoothness (2.5, say)"
-            )
-    return None
+    if "range" not in space.free or "range" in space.bounds or not far:
+        return None
+    lengths = [f * space.extent.longest for f in (10.0, 100.0, 1000.0)]
+    profile = [_best_with(problem, space, model, practical=length) for length in lengths]
+    if profile[-1] < value - problem.tolerance:
+        return None
+    ours = problem.monitor.rescale(model, 0.0)[0]
+    shown = _profile_in_words(
+        problem, model, profile, [x * ours.range / model.range for x in lengths]
+    )
+    return (
+        "the log-likelihood has no finite maximum: it rises for ever as the range goes to infinity, "
+        "with variance/range^(2 smoothness) bounded (an intrinsic random field). "
+        f"Best values at given practical ranges: {shown}. Fix the range or the smoothness, use "
+        "another trend, or ML in place of REML"
+    )
+
+
+def _smoothness_grows(problem, space, model, value):
+    limit = SMOOTHNESS[1]
+    bounded = "smoothness" in space.bounds or space.metric == "great-circle"
+    if "smoothness" not in space.free or bounded or model.smoothness <= limit / 3:
+        return None
+    orders = [limit / 9, limit / 3, limit]
+    profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
+    if profile[-1] < value - problem.tolerance:
+        return None
+    return (
+        "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes to "
+        "infinity, towards the Gaussian limit, and is flat there. Best values at given smoothness: "
+        f"{_profile_in_words(problem, model, profile, orders)}. Fix the smoothness (2.5, say)"
+    )
+
+
+def _profile_in_words(problem, model, profile, places):
+    """Log-likelihoods of the scaled problem as the user would have them, with where they are."""
+    shift = problem.monitor.rescale(model, 0.0)[1]
+    return ", ".join(f"{v + shift:.6f} at {x:.3g}" for v, x in zip(profile, places, strict=True))
 
 
 def _best_with(problem, space, model, *, practical=None, smoothness=None):
@@ -203,7 +222,9 @@ def _on_bound(space, model, pinned):
                 "with great-circle distances; the chordal metric has no such limit"
             )
         elif name == "anisotropy_ratio" and side == "upper":
-            parts.append("the anisotropy ratio is 1: the field is isotropic, its angle means nothing")
+            parts.append(
+                "the anisotropy ratio is 1: the field is isotropic, its angle means nothing"
+            )
         else:
             parts.append(
                 f"the {name.replace('_', ' ')} is at its {side} bound: a maximum within the bounds "

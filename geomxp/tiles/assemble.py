@@ -76,7 +76,7 @@ def derivative_blocks(model, locations, metric, names, work):
 
 
 def for_each_block(work, n):
-    """Return [work(block) for block in blocks(n)], computed by as many threads as there are cores."""
+    """Return [work(block) for block in blocks(n)], computed by a thread for each core."""
     threads = min(usable_cores(), 1 + n * n // (2 * BLOCK_ENTRIES))
     if threads == 1:
         return [work(block) for block in blocks(n)]

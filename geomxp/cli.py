@@ -1,0 +1,447 @@
+"""The command line: parse, call, print.
+
+Results go to standard output; progress, warnings and the one line of an error to standard error.
+Exit status: 0 done, 1 the computation failed, 2 bad usage or bad input.
+"""
+
+import json
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from . import __version__
+from .errors import GeomxpError, GeomxpWarning, InvalidInput
+
+app = typer.Typer(
+    name="geomxp",
+    help="Fit Matérn Gaussian-process models to spatial data by maximum likelihood.",
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Table = Annotated[
+    str, typer.Argument(help="CSV, Parquet or NPZ file, or a data set's name (meuse).")
+]
+Locations = Annotated[str | None, typer.Option(help="Columns of the coordinates: x,y or lon,lat.")]
+Value = Annotated[str | None, typer.Option(help="Column of the values.")]
+Covariates = Annotated[
+    str | None, typer.Option(help="Columns of covariates; the trend is then 'covariates'.")
+]
+Trend = Annotated[str | None, typer.Option(help="zero, constant, linear or covariates.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="euclidean, chordal or great-circle; chordal for columns lon,lat."),
+]
+DropMissing = Annotated[bool, typer.Option(help="Leave out rows with missing numbers.")]
+Reml = Annotated[bool, typer.Option("--reml", help="Restricted maximum likelihood.")]
+On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Variance = Annotated[float, typer.Option(help="σ², in squared units of the values.")]
+Range = Annotated[float, typer.Option("--range", help="a, in the units of the locations.")]
+Smoothness = Annotated[float, typer.Option(help="ν; 0.5 is the exponential model.")]
+Nugget = Annotated[float, typer.Option(help="τ², a variance.")]
+
+
+def _words(text):
+    """Split `a,b` into names."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(option, name, text):
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
+
+
+def _pairs(option, items):
+    """Parse repeated `name=value`."""
+    result = {}
+    for item in items or ():
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise InvalidInput(f"{option} needs name=value. Got {item!r}.")
+        result[name.strip()] = _number(option, name, text)
+    return result
+
+
+def _boxes(items):
+    """Parse repeated `name=lower:upper`."""
+    result = {}
+    for item in items or ():
+        name, _, text = item.partition("=")
+        lower, colon, upper = text.partition(":")
+        if not colon:
+            raise InvalidInput(f"--bounds needs name=lower:upper. Got {item!r}.")
+        result[name.strip()] = tuple(_number("--bounds", name, part) for part in (lower, upper))
+    return result
+
+
+def _observations(table, locations, value, covariates, metric, drop_missing):
+    """Read a data set by name, or a table file."""
+    from . import datasets, tables
+
+    given = None if covariates is None else _words(covariates)
+    if table in datasets.DATASETS:
+        return datasets.load(
+            table,
+            locations=_words(locations) if locations else None,
+            values=value,
+            covariates=given,
+            metric=metric,
+            drop_missing=drop_missing,
+        )
+    tables.check_there(table)
+    if not locations or not value:
+        raise InvalidInput(f"{table}: name the columns with --locations x,y --value z.")
+    return tables.read_table(
+        table,
+        locations=_words(locations),
+        values=value,
+        covariates=given or (),
+        metric=metric,
+        drop_missing=drop_missing,
+    )
+
+
+def _print_json(document):
+    print(json.dumps(document, allow_nan=False))
+
+
+@app.command()
+def fit(
+    table: Table,
+    locations: Locations = None,
+    value: Value = None,
+    covariates: Covariates = None,
+    trend: Trend = None,
+    reml: Reml = False,
+    metric: Metric = None,
+    anisotropy: Annotated[
+        bool, typer.Option("--anisotropy", help="Estimate geometric anisotropy.")
+    ] = False,
+    drop_missing: DropMissing = False,
+    starts: Annotated[int, typer.Option(help="From how many points to search.")] = 1,
+    start: Annotated[
+        list[str] | None, typer.Option(help="Start value, name=value; repeatable.")
+    ] = None,
+    fix: Annotated[
+        list[str] | None, typer.Option(help="Parameter held, name=value; repeatable.")
+    ] = None,
+    bounds: Annotated[list[str] | None, typer.Option(help="name=lower:upper; repeatable.")] = None,
+    on: On = "cpu",
+    tolerance: Annotated[float, typer.Option(help="On the log-likelihood.")] = 1e-6,
+    evaluations: Annotated[int, typer.Option(help="Limit on evaluations.")] = 1000,
+    output: Annotated[str | None, typer.Option(help="Write the fit as JSON.")] = None,
+    report: Annotated[str | None, typer.Option(help="Write an HTML report.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Keep the state here; the same command goes on from it.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+):
+    """Estimate variance, range, smoothness and nugget by maximum likelihood.
+
+    geomxp fit meuse --report meuse.html
+
+    geomxp fit wells.csv --locations x,y --value log_zinc --fix smoothness=0.5 --output fit.json
+    """
+    from . import datasets, tables
+    from .inference.exact import Exact
+    from .inference.fit import fit as run
+
+    tables.check_writable(output, report, checkpoint)
+    how = Exact(on=on)
+    seen = _observations(table, locations, value, covariates, metric, drop_missing)
+    if trend is None:
+        trend = "covariates" if covariates else "constant"
+        if table in datasets.DATASETS and not covariates:
+            trend = datasets.DATASETS[table].trend
+    result = run(
+        seen,
+        how=how,
+        fixed=_pairs("--fix", fix),
+        start=_pairs("--start", start),
+        bounds=_boxes(bounds),
+        trend=trend,
+        reml=reml,
+        anisotropy=anisotropy,
+        starts=starts,
+        tolerance=tolerance,
+        evaluations=evaluations,
+        checkpoint=checkpoint,
+        seed=seed,
+    )
+    if output:
+        result.save(output)
+    if report:
+        from .report import write_report
+
+        write_report(result, report, command="geomxp " + " ".join(sys.argv[1:]))
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        print(result)
+        for what, path in (("fit", output), ("report", report)):
+            if path:
+                print(f"  {what} written to {path}")
+    if not result.outcome.good:
+        warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=1)
+
+
+@app.command("log-likelihood")
+def log_likelihood(
+    table: Table,
+    variance: Variance,
+    range_: Range,
+    smoothness: Smoothness,
+    nugget: Nugget = 0.0,
+    locations: Locations = None,
+    value: Value = None,
+    covariates: Covariates = None,
+    trend: Trend = None,
+    reml: Reml = False,
+    metric: Metric = None,
+    drop_missing: DropMissing = False,
+    on: On = "cpu",
+    as_json: Json = False,
+):
+    """Evaluate the log-likelihood of a given model.
+
+    geomxp log-likelihood meuse --variance 0.6 --range 220 --smoothness 0.5 --nugget 0.06
+    --trend constant
+    """
+    from .covariance.matern import Matern
+    from .inference.exact import Exact
+    from .inference.likelihood import log_likelihood as run
+
+    model, how = Matern(variance, range_, smoothness, nugget), Exact(on=on)
+    seen = _observations(table, locations, value, covariates, metric, drop_missing)
+    trend = trend or ("covariates" if covariates else "zero")
+    evaluation = run(seen, model, how, trend=trend, reml=reml)
+    if as_json:
+        _print_json(evaluation.to_dict())
+    else:
+        print(evaluation)
+
+
+@app.command()
+def predict(
+    fit_file: Annotated[
+        str, typer.Argument(metavar="FIT", help="What `geomxp fit --output` wrote.")
+    ],
+    places: Annotated[
+        str | None, typer.Argument(help="Table of places, or a data set's name.")
+    ] = None,
+    grid: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Predict on a regular grid with so many cells along its longer side."
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    of: Annotated[str, typer.Option(help="Intervals for the field or an observation.")] = "field",
+    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    as_json: Json = False,
+):
+    """Predict the field at places by kriging.
+
+    geomxp predict fit.json places.csv --output predictions.csv
+
+    geomxp predict fit.json --grid 100 --output map.csv
+    """
+    import pandas as pd
+
+    from . import tables
+    from .inference.estimate import Fit, z_value
+    from .inference.predict import grid_over
+    from .inference.predict import predict as run
+
+    tables.check_writable(output)
+    z_value(level)
+    fitted = Fit.load(fit_file)
+    seen = fitted.observations
+    if (places is None) == (grid is None):
+        raise InvalidInput("give either a table of PLACES or --grid.")
+    if grid is not None:
+        frame = pd.DataFrame(grid_over(seen, grid), columns=list(seen.location_names))
+    else:
+        frame = _places_frame(places)
+    columns = ("mean", "variance", "lower", "upper", "variance_of_observation")
+    taken = [name for name in columns if name in frame.columns]
+    if taken:
+        raise InvalidInput(f"{places}: column {taken[0]!r} has the name of a result: rename it.")
+    used = seen.location_names
+    if fitted.trend.kind == "covariates":
+        used = (*used, *seen.covariate_names)
+    try:
+        numbers = tables.number_columns(frame, used)
+        d = len(seen.location_names)
+        there = run(fitted, numbers[:, :d], numbers[:, d:] if len(used) > d else None)
+    except InvalidInput as error:
+        raise InvalidInput(f"{places or 'grid'}: {error}") from None
+    result = pd.concat([frame.reset_index(drop=True), there.to_frame(level, of)], axis=1)
+    if output:
+        tables.write_frame(result, output)
+    if as_json:
+        rows = pd.concat(
+            [pd.DataFrame(numbers, columns=list(used)), there.to_frame(level, of)], axis=1
+        )
+        _print_json({"n": len(result), "level": level, "of": of, "rows": rows.to_dict("records")})
+    elif output:
+        print(f"{len(result)} predictions written to {output}")
+    else:
+        print(result.to_string(index=False, max_rows=40))
+
+
+def _places_frame(places):
+    """Read a table of places; a data set's name stands for its file."""
+    from . import datasets, tables
+
+    return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)
+
+
+@app.command()
+def simulate(
+    variance: Variance,
+    range_: Range,
+    smoothness: Smoothness,
+    nugget: Nugget = 0.0,
+    n: Annotated[
+        int | None, typer.Option("--n", min=1, help="Number of places to lay out.")
+    ] = None,
+    layout: Annotated[str, typer.Option(help="grid, jittered or uniform.")] = "uniform",
+    at: Annotated[str | None, typer.Option(help="Table of places, or a data set's name.")] = None,
+    locations: Locations = None,
+    metric: Metric = None,
+    draws: Annotated[int, typer.Option(min=1, help="Number of fields.")] = 1,
+    seed: Seed = 0,
+    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    as_json: Json = False,
+):
+    """Draw Gaussian fields, the nugget included as noise.
+
+    geomxp simulate --n 1600 --variance 1 --range 0.1 --smoothness 0.5 --output field.csv
+    """
+    import pandas as pd
+
+    from . import datasets, tables
+    from .covariance.matern import Matern
+    from .inference.simulate import lay_out
+    from .inference.simulate import simulate as run
+    from .observations import names_say_degrees
+
+    tables.check_writable(output)
+    model = Matern(variance, range_, smoothness, nugget)
+    if (n is None) == (at is None):
+        raise InvalidInput("give either --n or --at.")
+    names = _words(locations) if locations else ("x", "y")
+    if at is None:
+        places = lay_out(n, layout, seed)
+    else:
+        if at in datasets.DATASETS and not locations:
+            names = datasets.DATASETS[at].locations
+        try:
+            places = tables.number_columns(_places_frame(at), names)
+        except InvalidInput as error:
+            raise InvalidInput(f"{at}: {error}") from None
+    metric = metric or ("chordal" if names_say_degrees(names) else "euclidean")
+    fields = run(model, places, draws, seed, metric=metric)
+    frame = pd.DataFrame(places, columns=list(names))
+    for k, field in enumerate(fields):
+        frame["z" if draws == 1 else f"z{k + 1}"] = field
+    if output:
+        tables.write_frame(frame, output)
+    if as_json:
+        _print_json({"n": len(frame), "draws": draws, "rows": frame.to_dict("records")})
+    elif output:
+        print(f"{draws} field(s) at {len(frame)} places written to {output}")
+    else:
+        print(frame.to_string(index=False, max_rows=40))
+
+
+@app.command()
+def info(as_json: Json = False):
+    """Say which devices, libraries and data sets can be used here."""
+    from .execution.inventory import inventory
+
+    document = inventory()
+    if as_json:
+        _print_json(document)
+        return
+    for title, entries in document.items():
+        if isinstance(entries, dict):
+            print(f"{title}:")
+            for name, text in entries.items():
+                print(f"  {name:<16}{text}")
+        else:
+            print(f"{title:<18}{entries}")
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+):
+    if version:
+        print(f"geomxp {__version__}")
+        raise typer.Exit
+
+
+def main(arguments=None):
+    """Run the command line and return its exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without the program's name; those of the process if not given. `--debug` anywhere shows
+        tracebacks.
+
+    Returns
+    -------
+    int
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [word for word in arguments if word != "--debug"] or ["--help"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", GeomxpWarning)
+        try:
+            status = app(arguments, prog_name="geomxp", standalone_mode=False) or 0
+        except Exception as error:
+            if debug:
+                raise
+            status = _report(error)
+        except KeyboardInterrupt:
+            status = 130
+    if status == 130:
+        print("geomxp: interrupted; with --checkpoint the same command goes on.", file=sys.stderr)
+    if status == 0:
+        for warning in caught:
+            print(f"warning: {warning.message}", file=sys.stderr)
+    return status
+
+
+def _report(error):
+    """Print the one line of an error; return the exit status."""
+    if isinstance(error, InvalidInput):
+        status, message = 2, str(error)
+    elif isinstance(error, GeomxpError):
+        status, message = 1, str(error)
+    elif hasattr(error, "format_message"):
+        # bad usage, as the parser says it
+        status, message = 2, error.format_message().rstrip(".") + ": see geomxp --help."
+    elif isinstance(error, BrokenPipeError):
+        return 1
+    elif isinstance(error, MemoryError):
+        status, message = 1, "out of memory: use fewer places, or a machine with more memory."
+    else:
+        status = 1
+        message = f"{type(error).__name__}: {error} (an error in geomxp: --debug shows where)"
+    print("geomxp: " + " ".join(message.split()), file=sys.stderr)
+    return status
