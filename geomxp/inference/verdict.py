@@ -134,8 +134,8 @@ def _range_grows(problem, space, model, value):
         problem, model, profile, [x * ours.range / model.range for x in lengths]
     )
     return (
-        "the log-likelihood has no finite maximum: it rises for ever as the range goes to infinity, "
-        "with variance/range^(2 smoothness) bounded (an intrinsic random field). "
+        "the log-likelihood has no finite maximum: it rises for ever as the range goes to "
+        "infinity, with variance/range^(2 smoothness) bounded (an intrinsic random field). "
         f"Best values at given practical ranges: {shown}. Fix the range or the smoothness, use "
         "another trend, or ML in place of REML"
     )
@@ -152,7 +152,8 @@ def _smoothness_grows(problem, space, model, value):
         return None
     return (
         "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes to "
-        "infinity, towards the Gaussian limit, and is flat there. Best values at given smoothness: "
+        "infinity, towards the Gaussian limit, and is flat there. "
+        "Best values at given smoothness: "
         f"{_profile_in_words(problem, model, profile, orders)}. Fix the smoothness (2.5, say)"
     )
 

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.execution import devices
+from geomxp.inference import exact
+
+
+@pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
+def test_exact_likelihood_obeys(law):
+    testing.check_likelihood(gx.Exact(), laws=[law])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
+def test_exact_likelihood_on_a_gpu_obeys(law):
+    testing.check_likelihood(gx.Exact(on="gpu"), laws=[law])
+
+
+@pytest.mark.gpu
+def test_gpu_and_cpu_agree_to_rounding():
+    seen = testing.observations(500)
+    here = gx.log_likelihood(seen, testing.MODEL)
+    there = gx.log_likelihood(seen, testing.MODEL, gx.Exact(on="gpu"))
+    tolerance = 10 * len(seen) * 2.0**-53 * testing.condition_number(testing.MODEL, seen)
+    assert abs(here.log_likelihood - there.log_likelihood) <= tolerance * abs(here.log_likelihood)
+
+
+@pytest.mark.parametrize("n", [3, 511, 512, 513, 1100])
+def test_blocks_cover_the_lower_triangle_once(n):
+    from geomxp.tiles.assemble import blocks
+
+    count = np.zeros((n, n), dtype=int)
+    for rows, columns in blocks(n):
+        count[rows, columns] += 1
+    assert (count[np.tril_indices(n)] == 1).all()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
+    seen = testing.observations(1200)
+    values = []
+    for cores in (1, 2, 4):
+        monkeypatch.setattr("geomxp.tiles.assemble.usable_cores", lambda cores=cores: cores)
+        gradient = gx.Exact().prepare(seen).gradient(testing.MODEL)
+        values.append((gx.log_likelihood(seen, testing.MODEL).log_likelihood, *gradient.values()))
+    assert values[0] == values[1] == values[2]
+
+
+def test_duplicate_places_without_nugget_are_named():
+    seen = gx.Observations([[0, 0], [1, 0], [2, 5], [1, 0]], [1.0, 2.0, 3.0, 4.0])
+    with pytest.raises(gx.NotPositiveDefinite, match="rows 2 and 4 are at the same place"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5))
+    assert np.isfinite(gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5, 0.1)).log_likelihood)
+
+
+def test_same_meridian_written_twice_is_one_place():
+    seen = gx.Observations(
+        [[180.0, 10.0], [-180.0, 10.0], [0.0, 90.0], [40.0, 90.0]], [1.0, 2.0, 3.0, 4.0],
+        metric="chordal",
+    )
+    assert seen.duplicate() == (0, 1)
+    assert seen.subset([2, 0, 3]).duplicate() == (0, 2)
+
+
+def test_field_too_smooth_for_fp64_names_the_closest_places():
+    seen = gx.Observations(np.random.default_rng(0).random((200, 2)), np.zeros(200))
+    with pytest.raises(gx.NotPositiveDefinite, match=r"closest locations are rows \d+ and \d+: give"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 10.0, 5.0))
+
+
+def test_a_search_sees_minus_infinity_where_an_answer_raises():
+    seen = gx.Observations(np.random.default_rng(0).random((200, 2)), np.zeros(200))
+    evaluation = gx.Exact().prepare(seen)(gx.Matern(1.0, 10.0, 5.0))
+    assert evaluation.log_likelihood == -np.inf
+    assert evaluation.outcome.ending == "NOT_POSITIVE_DEFINITE"
+
+
+def test_memory_is_compared_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(exact, "free_memory", lambda: 3_100_000_000)
+    seen = gx.Observations(np.arange(31_000.0), np.ones(31_000))
+    with pytest.raises(gx.NotEnoughMemory, match=r"needs 7\.\d GB of memory, 3\.1 GB free"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5))
+
+
+def test_values_at_the_ends_of_fp64_have_a_likelihood():
+    seen = testing.observations(40)
+    plain = gx.log_likelihood(seen, gx.Matern(1.0, 0.2, 0.7, 0.1)).log_likelihood
+    for c in (2.0**500, 2.0**-500):
+        model = gx.Matern(c**2, 0.2, 0.7, 0.1 * c**2)
+        scaled = gx.Observations(seen.locations, seen.values * c)
+        found = gx.log_likelihood(scaled, model).log_likelihood
+        assert found == pytest.approx(plain - 40 * np.log(c), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("on", "message"),
+    [("tpu", '`on` must be "cpu"'), ("gpu:x", '`on` must be "cpu"'), ("gpu-1", '`on` must be')],
+)
+def test_unknown_devices_are_refused(on, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Exact(on=on).prepare(testing.observations())
+
+
+def test_a_missing_gpu_is_said_aloud(monkeypatch):
+    monkeypatch.setattr(devices, "gpu_count", lambda: 0)
+    with pytest.raises(gx.MissingDevice, match="this machine has 0"):
+        gx.Exact(on="gpu").prepare(testing.observations())
+
+
+def test_formats_that_do_not_exist_are_refused():
+    with pytest.raises(gx.InvalidInput, match="must be one of: fp64"):
+        gx.uniform("fp13")
+
+
+def test_evaluation_prints_and_converts():
+    evaluation = gx.log_likelihood(testing.observations(), testing.MODEL)
+    assert f"{evaluation.log_likelihood:.12g}" in str(evaluation)
+    document = evaluation.to_dict()
+    assert document["formats"] == {"fp64": 1}
+    assert document["outcome"] == "COMPUTED"
