@@ -57,9 +57,9 @@ def correlation_slope(r, nu):
 def correlation_by_smoothness(r, nu):
     """Evaluate ∂ρ_ν(r)/∂ν by the central difference of order 8 (no closed form exists).
 
-    With the step min(0.02, ν/8) the truncation and SciPy's rounding stay below 1e-10.
+    With the step min(0.005, ν/8) the truncation and SciPy's rounding stay below 1e-10.
     """
-    step = min(0.02, nu / 8)
+    step = min(0.005, nu / 8)
     total = 0.0
     for k, weight in enumerate((4 / 5, -1 / 5, 4 / 105, -1 / 280), start=1):
         forward, backward = correlation(r, nu + k * step), correlation(r, nu - k * step)

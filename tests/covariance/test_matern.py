@@ -53,7 +53,7 @@ def test_derivative_by_smoothness_agrees_with_mpmath(nu):
             float(mpmath.diff(lambda v, r=r: exact_at(mpmath.mpf(r), v), mpmath.mpf(nu)))
             for r in points
         ]
-    # SciPy's 1e-13 over the step min(0.02, ν/8), and the truncation
+    # SciPy's 1e-13 over the step min(0.005, ν/8), and the truncation
     atol = 1e-10
     np.testing.assert_allclose(correlation_by_smoothness(points, nu), expected, rtol=0, atol=atol)
 
