@@ -60,10 +60,20 @@ def _read(path):
         return None
 
 
+SMALL = 600
+"""Orders of matrices that one BLAS thread handles best: more only wait for each other."""
+
+
 @contextmanager
-def blas_threads(count=None):
-    """Run BLAS and OpenMP on `count` threads inside the block; on the usable cores if not given."""
-    with _threadpools().limit(limits=count or usable_cores()):
+def blas_threads(order):
+    """Let BLAS use the usable cores inside the block, or one thread for a small matrix.
+
+    Parameters
+    ----------
+    order : int
+        Of the matrices in the block.
+    """
+    with _threadpools().limit(limits=1 if order < SMALL else usable_cores()):
         yield
 
 

@@ -31,7 +31,7 @@ def kl_between(p, q, places, metric="euclidean"):
     """
     places = checked_places(places, metric)
     evaluator = Exact().prepare(_Places(places, metric))
-    with blas_threads():
+    with blas_threads(len(places)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
         sigma = assemble.covariance_matrix(p, places, metric)
         sigma = np.tril(sigma) + np.tril(sigma, -1).T

@@ -93,7 +93,7 @@ class ExactEvaluator:
         start = time.perf_counter()
         n = len(self.observations)
         try:
-            with blas_threads():
+            with blas_threads(len(self.observations)):
                 factor = self.factorize(model)
                 log_determinant = factor.log_determinant()
                 least_squares = fit_trend(factor, self.observations.values, self.design)
@@ -148,7 +148,7 @@ class ExactEvaluator:
         """
         names = tuple(model.parameters() if names is None else names)
         seen = self.observations
-        with blas_threads():
+        with blas_threads(len(self.observations)):
             factor = self.factorize(model)
             least_squares = fit_trend(factor, seen.values, self.design)
             alpha = factor.solve(least_squares.residual)
@@ -209,7 +209,7 @@ class ExactEvaluator:
         assemble.derivative_blocks(model, seen.locations, seen.metric, smooth, keep)
         if "nugget" in names:
             np.fill_diagonal(derivatives["nugget"], 1.0)
-        with blas_threads():
+        with blas_threads(len(self.observations)):
             factor = self.factorize(model)
             least_squares = fit_trend(factor, seen.values, self.design)
             beside = self._root_of_projection(factor, least_squares)

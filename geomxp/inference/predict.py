@@ -118,7 +118,7 @@ def predict(fit, places, covariates=None):
     there = fit.trend.design(places, covariates)
     here = fit.trend.design(seen.locations, seen.covariates)
     evaluator = fit.method.prepare(seen, here, fit.reml)
-    with blas_threads():
+    with blas_threads(len(seen)):
         factor = evaluator.factorize(model)
         known = fit_trend(factor, seen.values, here)
         weights = factor.solve(known.residual)

@@ -197,6 +197,11 @@ class Problem:
         small = "nugget" in space.free and model.nugget < 1e-2 * model.variance
         if not small or space.bounds.get("nugget", (0.0, 0.0))[0] > 0:
             return value, model, space
+        # in logarithms the likelihood is flat towards 0, and a search that came there may have
+        # passed a maximum: once more from a nugget that can be seen
+        again, seen, _ = self.search(space, replace(model, nugget=0.1 * model.variance))
+        if again > value:
+            value, model = again, seen
         without = space.holding(nugget=0.0)
         bare_value, bare, _ = self.search(without, replace(model, nugget=0.0))
         if bare is not None and bare_value >= value - self.tolerance:

@@ -48,7 +48,7 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
         places, metric = places.locations, places.metric
     places = checked_places(places, metric)
     evaluator = (how or Exact()).prepare(_Places(places, metric))
-    with blas_threads():
+    with blas_threads(len(places)):
         factor = evaluator.factorize(model)
         white = np.random.default_rng(seed).standard_normal((draws, len(places)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)

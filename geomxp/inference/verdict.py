@@ -12,6 +12,9 @@ NEAR = 1e-3
 FLAT = 1e-4
 """Information (curvature in the logarithm of a parameter) below which the data say nothing."""
 
+NO_CORRELATION = 0.01
+"""A correlation at the shortest distance that no data can see."""
+
 FAR = 100.0
 """Practical ranges of more than so many extents are looked at with suspicion."""
 
@@ -74,7 +77,7 @@ def judge(problem, space, model, pinned, natural, summit):
     runaway = _runaway(problem, space, model, pinned, summit)
     if runaway:
         return Outcome(Ending.NO_FINITE_MAXIMUM, runaway), True
-    unknown = _unidentified(space, pinned)
+    unknown = _unidentified(space, model, pinned)
     if unknown:
         return Outcome(Ending.UNIDENTIFIED, unknown), False
     flat = _flat_direction(natural, summit)
@@ -179,13 +182,13 @@ def _best_with(problem, space, model, *, practical=None, smoothness=None):
     return problem.search(held, type(model).from_parameters(values))[0]
 
 
-def _unidentified(space, pinned):
-    """Say what the data do not know, where a search ended on a bound that the data suggested."""
-    if pinned.get("range") == "lower" and "range" not in space.bounds:
+def _unidentified(space, model, pinned):
+    """Say what the data do not know: on a bound that they suggested, or beyond their distances."""
+    if "range" in space.free and model.correlation(space.extent.shortest) < NO_CORRELATION:
         return (
-            "the practical range went below a tenth of the shortest distance between places: the "
-            "data show no spatial correlation; range and smoothness mean nothing, and variance and "
-            "nugget only their sum"
+            "the correlation is gone at the shortest distance between places: the data show no "
+            "spatial correlation; range and smoothness mean nothing, and variance and nugget only "
+            "their sum"
         )
     if pinned.get("nugget") == "upper" and "nugget" not in space.bounds:
         return (

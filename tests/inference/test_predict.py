@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.inference import predict as module
+
+
+def held(seen, model, trend="zero"):
+    return gx.fit(seen, model, fixed=tuple(model.parameters()), trend=trend)
+
+
+def test_kriging_is_the_conditional_gaussian():
+    seen, model, there = testing.observations(), testing.MODEL, testing.places(7, seed=9)
+    fit = held(seen, model)
+    sigma = model(seen.locations, seen.locations) + model.nugget * np.eye(len(seen))
+    k = model(seen.locations, there)
+    found = gx.predict(fit, there)
+    np.testing.assert_allclose(found.mean, k.T @ np.linalg.solve(sigma, seen.values), rtol=1e-9)
+    variance = model.variance - np.diag(k.T @ np.linalg.solve(sigma, k))
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(found.variance_of_observation, variance + model.nugget, rtol=1e-9)
+
+
+def test_universal_kriging_is_the_limit_of_a_vague_prior():
+    """With β ~ N(0, 10⁷) simple kriging becomes universal kriging."""
+    seen, model, there = testing.observations(), testing.MODEL, testing.places(5, seed=9)
+    x = np.column_stack((np.ones(len(seen)), seen.locations))
+    x0 = np.column_stack((np.ones(5), there))
+    vague = 1e7
+    sigma = model(seen.locations, seen.locations) + model.nugget * np.eye(len(seen))
+    sigma += vague * x @ x.T
+    k = model(seen.locations, there) + vague * x @ x0.T
+    prior = model.variance + vague * (x0**2).sum(axis=1)
+    variance = prior - np.einsum("ij,ij->j", k, np.linalg.solve(sigma, k))
+    found = gx.predict(held(seen, model, "linear"), there)
+    np.testing.assert_allclose(found.mean, k.T @ np.linalg.solve(sigma, seen.values), rtol=1e-4)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-3)
+
+
+@pytest.mark.parametrize("entries", [1, 1000])
+def test_chunks_change_nothing(monkeypatch, entries):
+    fit, there = held(testing.observations(), testing.MODEL), testing.places(50, seed=3)
+    whole = gx.predict(fit, there)
+    monkeypatch.setattr(module, "CHUNK_ENTRIES", entries)
+    pieces = gx.predict(fit, there)
+    np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
+
+
+def test_far_away_the_prediction_is_the_trend_and_the_full_variance():
+    seen = testing.observations()
+    fit = held(seen, testing.MODEL, "constant")
+    found = gx.predict(fit, [[1e6, 1e6]])
+    error = fit.coefficient_covariance[0, 0]
+    assert found.mean[0] == pytest.approx(fit.coefficients[0], rel=1e-12)
+    assert found.variance[0] == pytest.approx(testing.MODEL.variance + error, rel=1e-12)
+
+
+def test_intervals_are_normal_quantiles():
+    found = gx.predict(held(testing.observations(), testing.MODEL), testing.places(4, seed=5))
+    lower, upper = found.interval(0.9)
+    np.testing.assert_allclose((upper - lower) / np.sqrt(found.variance), 2 * 1.6448536269514722)
+    lower, upper = found.interval(0.9, of="observation")
+    half = 1.6448536269514722 * np.sqrt(found.variance_of_observation)
+    np.testing.assert_allclose((upper - lower) / 2, half)
+    with pytest.raises(gx.InvalidInput, match="`level` must lie between 0 and 1"):
+        found.interval(95)
+    with pytest.raises(gx.InvalidInput, match="`of` must be"):
+        found.interval(of="mean")
+
+
+def test_intervals_cover_new_observations_as_often_as_they_say():
+    model = gx.Matern(1.0, 0.2, 0.5, 0.3)
+    everywhere = testing.places(900, seed=21)
+    values = gx.simulate(model, everywhere, seed=22)[0]
+    fit = held(gx.Observations(everywhere[:300], values[:300]), model)
+    lower, upper = gx.predict(fit, everywhere[300:]).interval(0.9, of="observation")
+    covered = ((lower <= values[300:]) & (values[300:] <= upper)).mean()
+    # errors are correlated: five binomial standard deviations
+    assert abs(covered - 0.9) < 5 * np.sqrt(0.09 / 600)
+
+
+@pytest.mark.parametrize(
+    ("places", "covariates", "message"),
+    [
+        ([[0.1, 0.2, 0.3]], None, "must have 2 columns of coordinates"),
+        ([[0.1]], None, "must have 2 columns"),
+        ([[np.nan, 0.2]], None, "must be finite numbers. Got nan in row 1"),
+        ([[0.1, 0.2]], None, "the trend needs 1 covariates"),
+        ([[0.1, 0.2]], [[1.0, 2.0]], "the trend needs 1 covariates"),
+        ([[0.1, 0.2]], [[np.inf]], "covariates must be finite"),
+    ],
+)
+def test_wrong_places_are_named(places, covariates, message):
+    seen = testing.observations()
+    seen = gx.Observations(seen.locations, seen.values, np.arange(60.0))
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.predict(held(seen, testing.MODEL, "covariates"), places, covariates)
+
+
+def test_predictions_stay_in_little_memory(monkeypatch):
+    """The covariances held at once are CHUNK_ENTRIES, whatever the number of places."""
+    largest = []
+    whole = gx.Matern.covariance
+
+    def watched(self, h):
+        largest.append(h.size)
+        return whole(self, h)
+
+    fit = held(testing.observations(), testing.MODEL)
+    monkeypatch.setattr(gx.Matern, "covariance", watched)
+    monkeypatch.setattr(module, "CHUNK_ENTRIES", 60_000)
+    gx.predict(fit, testing.places(20_000, seed=6))
+    assert max(largest) <= 60_000
