@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import __version__
+from . import __version__, options
 from .errors import GeomxpError, GeomxpWarning, InvalidInput
 
 app = typer.Typer(
@@ -22,91 +22,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Table = Annotated[
-    str, typer.Argument(help="CSV, Parquet or NPZ file, or a data set's name (meuse).")
-]
-Locations = Annotated[str | None, typer.Option(help="Columns of the coordinates: x,y or lon,lat.")]
-Value = Annotated[str | None, typer.Option(help="Column of the values.")]
-Covariates = Annotated[
-    str | None, typer.Option(help="Columns of covariates; the trend is then 'covariates'.")
-]
-Trend = Annotated[str | None, typer.Option(help="zero, constant, linear or covariates.")]
-Metric = Annotated[
-    str | None,
-    typer.Option(help="euclidean, chordal or great-circle; chordal for columns lon,lat."),
-]
-DropMissing = Annotated[bool, typer.Option(help="Leave out rows with missing numbers.")]
-Reml = Annotated[bool, typer.Option("--reml", help="Restricted maximum likelihood.")]
-On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
-Variance = Annotated[float, typer.Option(help="σ², in squared units of the values.")]
-Range = Annotated[float, typer.Option("--range", help="a, in the units of the locations.")]
-Smoothness = Annotated[float, typer.Option(help="ν; 0.5 is the exponential model.")]
-Nugget = Annotated[float, typer.Option(help="τ², a variance.")]
-
-
-def _words(text):
-    """Split `a,b` into names."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _number(option, name, text):
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
-
-
-def _pairs(option, items):
-    """Parse repeated `name=value`."""
-    result = {}
-    for item in items or ():
-        name, equals, text = item.partition("=")
-        if not equals:
-            raise InvalidInput(f"{option} needs name=value. Got {item!r}.")
-        result[name.strip()] = _number(option, name, text)
-    return result
-
-
-def _boxes(items):
-    """Parse repeated `name=lower:upper`."""
-    result = {}
-    for item in items or ():
-        name, _, text = item.partition("=")
-        lower, colon, upper = text.partition(":")
-        if not colon:
-            raise InvalidInput(f"--bounds needs name=lower:upper. Got {item!r}.")
-        result[name.strip()] = tuple(_number("--bounds", name, part) for part in (lower, upper))
-    return result
-
-
-def _observations(table, locations, value, covariates, metric, drop_missing):
-    """Read a data set by name, or a table file."""
-    from . import datasets, tables
-
-    given = None if covariates is None else _words(covariates)
-    if table in datasets.DATASETS:
-        return datasets.load(
-            table,
-            locations=_words(locations) if locations else None,
-            values=value,
-            covariates=given,
-            metric=metric,
-            drop_missing=drop_missing,
-        )
-    tables.check_there(table)
-    if not locations or not value:
-        raise InvalidInput(f"{table}: name the columns with --locations x,y --value z.")
-    return tables.read_table(
-        table,
-        locations=_words(locations),
-        values=value,
-        covariates=given or (),
-        metric=metric,
-        drop_missing=drop_missing,
-    )
-
 
 def _print_json(document):
     print(json.dumps(document, allow_nan=False))
@@ -114,17 +29,17 @@ def _print_json(document):
 
 @app.command()
 def fit(
-    table: Table,
-    locations: Locations = None,
-    value: Value = None,
-    covariates: Covariates = None,
-    trend: Trend = None,
-    reml: Reml = False,
-    metric: Metric = None,
+    table: options.Table,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    trend: options.Trend = None,
+    reml: options.Reml = False,
+    metric: options.Metric = None,
     anisotropy: Annotated[
         bool, typer.Option("--anisotropy", help="Estimate geometric anisotropy.")
     ] = False,
-    drop_missing: DropMissing = False,
+    drop_missing: options.DropMissing = False,
     starts: Annotated[int, typer.Option(help="From how many points to search.")] = 1,
     start: Annotated[
         list[str] | None, typer.Option(help="Start value, name=value; repeatable.")
@@ -133,7 +48,7 @@ def fit(
         list[str] | None, typer.Option(help="Parameter held, name=value; repeatable.")
     ] = None,
     bounds: Annotated[list[str] | None, typer.Option(help="name=lower:upper; repeatable.")] = None,
-    on: On = "cpu",
+    on: options.On = "cpu",
     tolerance: Annotated[float, typer.Option(help="On the log-likelihood.")] = 1e-6,
     evaluations: Annotated[int, typer.Option(help="Limit on evaluations.")] = 1000,
     output: Annotated[str | None, typer.Option(help="Write the fit as JSON.")] = None,
@@ -141,8 +56,8 @@ def fit(
     checkpoint: Annotated[
         str | None, typer.Option(help="Keep the state here; the same command goes on from it.")
     ] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ):
     """Estimate variance, range, smoothness and nugget by maximum likelihood.
 
@@ -156,7 +71,7 @@ def fit(
 
     tables.check_writable(output, report, checkpoint)
     how = Exact(on=on)
-    seen = _observations(table, locations, value, covariates, metric, drop_missing)
+    seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     if trend is None:
         trend = "covariates" if covariates else "constant"
         if table in datasets.DATASETS and not covariates:
@@ -164,9 +79,9 @@ def fit(
     result = run(
         seen,
         how=how,
-        fixed=_pairs("--fix", fix),
-        start=_pairs("--start", start),
-        bounds=_boxes(bounds),
+        fixed=options.pairs("--fix", fix),
+        start=options.pairs("--start", start),
+        bounds=options.boxes(bounds),
         trend=trend,
         reml=reml,
         anisotropy=anisotropy,
@@ -195,20 +110,20 @@ def fit(
 
 @app.command("log-likelihood")
 def log_likelihood(
-    table: Table,
-    variance: Variance,
-    range_: Range,
-    smoothness: Smoothness,
-    nugget: Nugget = 0.0,
-    locations: Locations = None,
-    value: Value = None,
-    covariates: Covariates = None,
-    trend: Trend = None,
-    reml: Reml = False,
-    metric: Metric = None,
-    drop_missing: DropMissing = False,
-    on: On = "cpu",
-    as_json: Json = False,
+    table: options.Table,
+    variance: options.Variance,
+    range_: options.Range,
+    smoothness: options.Smoothness,
+    nugget: options.Nugget = 0.0,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    trend: options.Trend = None,
+    reml: options.Reml = False,
+    metric: options.Metric = None,
+    drop_missing: options.DropMissing = False,
+    on: options.On = "cpu",
+    as_json: options.Json = False,
 ):
     """Evaluate the log-likelihood of a given model.
 
@@ -220,7 +135,7 @@ def log_likelihood(
     from .inference.likelihood import log_likelihood as run
 
     model, how = Matern(variance, range_, smoothness, nugget), Exact(on=on)
-    seen = _observations(table, locations, value, covariates, metric, drop_missing)
+    seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     trend = trend or ("covariates" if covariates else "zero")
     evaluation = run(seen, model, how, trend=trend, reml=reml)
     if as_json:
@@ -246,7 +161,7 @@ def predict(
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     of: Annotated[str, typer.Option(help="Intervals for the field or an observation.")] = "field",
     output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ):
     """Predict the field at places by kriging.
 
@@ -270,7 +185,7 @@ def predict(
     if grid is not None:
         frame = pd.DataFrame(grid_over(seen, grid), columns=list(seen.location_names))
     else:
-        frame = _places_frame(places)
+        frame = options.places_frame(places)
     columns = ("mean", "variance", "lower", "upper", "variance_of_observation")
     taken = [name for name in columns if name in frame.columns]
     if taken:
@@ -298,30 +213,23 @@ def predict(
         print(result.to_string(index=False, max_rows=40))
 
 
-def _places_frame(places):
-    """Read a table of places; a data set's name stands for its file."""
-    from . import datasets, tables
-
-    return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)
-
-
 @app.command()
 def simulate(
-    variance: Variance,
-    range_: Range,
-    smoothness: Smoothness,
-    nugget: Nugget = 0.0,
+    variance: options.Variance,
+    range_: options.Range,
+    smoothness: options.Smoothness,
+    nugget: options.Nugget = 0.0,
     n: Annotated[
         int | None, typer.Option("--n", min=1, help="Number of places to lay out.")
     ] = None,
     layout: Annotated[str, typer.Option(help="grid, jittered or uniform.")] = "uniform",
     at: Annotated[str | None, typer.Option(help="Table of places, or a data set's name.")] = None,
-    locations: Locations = None,
-    metric: Metric = None,
+    locations: options.Locations = None,
+    metric: options.Metric = None,
     draws: Annotated[int, typer.Option(min=1, help="Number of fields.")] = 1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ):
     """Draw Gaussian fields, the nugget included as noise.
 
@@ -339,14 +247,14 @@ def simulate(
     model = Matern(variance, range_, smoothness, nugget)
     if (n is None) == (at is None):
         raise InvalidInput("give either --n or --at.")
-    names = _words(locations) if locations else ("x", "y")
+    names = options.words(locations) if locations else ("x", "y")
     if at is None:
         places = lay_out(n, layout, seed)
     else:
         if at in datasets.DATASETS and not locations:
             names = datasets.DATASETS[at].locations
         try:
-            places = tables.number_columns(_places_frame(at), names)
+            places = tables.number_columns(options.places_frame(at), names)
         except InvalidInput as error:
             raise InvalidInput(f"{at}: {error}") from None
     metric = metric or ("chordal" if names_say_degrees(names) else "euclidean")
@@ -365,7 +273,7 @@ def simulate(
 
 
 @app.command()
-def info(as_json: Json = False):
+def info(as_json: options.Json = False):
     """Say which devices, libraries and data sets can be used here."""
     from .execution.inventory import inventory
 

@@ -194,8 +194,9 @@ class Units:
             )
         length = 1.0
         if observations.metric == "euclidean":
-            quarter = observations.locations / 4
-            length = 4 * power_of_two_near(float(np.linalg.norm(np.ptp(quarter, axis=0))))
+            # quarters: the spread of coordinates near ±1e308 is a number still
+            spreads = np.ptp(observations.locations / 4, axis=0)
+            length = 4 * power_of_two_near(float(spreads.max()))
             length = min(max(length, 2.0**-1000), 2.0**1000)
         return cls(length, value, (spread * unit / value) ** 2)
 

@@ -119,7 +119,9 @@ def _grid(fit, name, points, space, units):
     unit = units.outward_errors({name: 1.0})[name]
     low = min(max(value / factor, lower * unit), value)
     high = max(min(value * factor, upper * unit), value)
-    grid = np.concatenate((np.geomspace(low, value, left + 1), np.geomspace(value, high, right + 1)))
+    grid = np.concatenate(
+        (np.geomspace(low, value, left + 1), np.geomspace(value, high, right + 1))
+    )
     # geomspace rounds its ends
     grid[left] = value
     return np.delete(grid, left + 1)

@@ -11,7 +11,10 @@ LONLAT = np.random.default_rng(0).uniform([-180, -90], [180, 90], (40, 2))
 def haversine(a, b):
     lon_a, lat_a, lon_b, lat_b = map(np.radians, (*a.T, *b.T))
     lon, lat = np.subtract.outer(lon_a, lon_b), np.subtract.outer(lat_a, lat_b)
-    s = np.sin(lat / 2) ** 2 + np.multiply.outer(np.cos(lat_a), np.cos(lat_b)) * np.sin(lon / 2) ** 2
+    s = (
+        np.sin(lat / 2) ** 2
+        + np.multiply.outer(np.cos(lat_a), np.cos(lat_b)) * np.sin(lon / 2) ** 2
+    )
     return np.sqrt(np.minimum(s, 1.0))
 
 

@@ -90,7 +90,9 @@ def test_anisotropy_divides_the_range_across_its_angle():
     assert model(origin, across)[0, 0] == pytest.approx(np.exp(-1 / 0.5), rel=1e-15)
 
 
-@pytest.mark.parametrize("name", ["variance", "range", "smoothness", "anisotropy_angle", "anisotropy_ratio"])
+@pytest.mark.parametrize(
+    "name", ["variance", "range", "smoothness", "anisotropy_angle", "anisotropy_ratio"]
+)
 def test_derivatives_are_slopes_of_the_covariance(name):
     model = gx.Matern(1.7, 0.4, 0.8, 0.1, (20.0, 0.6))
     a, b = np.random.default_rng(0).random((2, 12, 2))

@@ -56,7 +56,8 @@ def test_duplicate_places_without_nugget_are_named():
 
 def test_same_meridian_written_twice_is_one_place():
     seen = gx.Observations(
-        [[180.0, 10.0], [-180.0, 10.0], [0.0, 90.0], [40.0, 90.0]], [1.0, 2.0, 3.0, 4.0],
+        [[180.0, 10.0], [-180.0, 10.0], [0.0, 90.0], [40.0, 90.0]],
+        [1.0, 2.0, 3.0, 4.0],
         metric="chordal",
     )
     assert seen.duplicate() == (0, 1)
@@ -65,7 +66,9 @@ def test_same_meridian_written_twice_is_one_place():
 
 def test_field_too_smooth_for_fp64_names_the_closest_places():
     seen = gx.Observations(np.random.default_rng(0).random((200, 2)), np.zeros(200))
-    with pytest.raises(gx.NotPositiveDefinite, match=r"closest locations are rows \d+ and \d+: give"):
+    with pytest.raises(
+        gx.NotPositiveDefinite, match=r"closest locations are rows \d+ and \d+: give"
+    ):
         gx.log_likelihood(seen, gx.Matern(1.0, 10.0, 5.0))
 
 
@@ -95,7 +98,7 @@ def test_values_at_the_ends_of_fp64_have_a_likelihood():
 
 @pytest.mark.parametrize(
     ("on", "message"),
-    [("tpu", '`on` must be "cpu"'), ("gpu:x", '`on` must be "cpu"'), ("gpu-1", '`on` must be')],
+    [("tpu", '`on` must be "cpu"'), ("gpu:x", '`on` must be "cpu"'), ("gpu-1", "`on` must be")],
 )
 def test_unknown_devices_are_refused(on, message):
     with pytest.raises(gx.InvalidInput, match=message):

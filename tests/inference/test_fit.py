@@ -75,9 +75,7 @@ def test_fixed_nugget_and_bounded_variance_search_without_the_profile(field):
     free = gx.fit(field, fixed={"smoothness": 0.5, "nugget": 0.2}, trend="zero")
     assert free.model.nugget == 0.2
     assert free.outcome.ending == "CONVERGED"
-    boxed = gx.fit(
-        field, fixed={"smoothness": 0.5}, bounds={"variance": (1e-3, 1e3)}, trend="zero"
-    )
+    boxed = gx.fit(field, fixed={"smoothness": 0.5}, bounds={"variance": (1e-3, 1e3)}, trend="zero")
     plain = gx.fit(field, fixed={"smoothness": 0.5}, trend="zero")
     assert boxed.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-6)
 
@@ -187,7 +185,10 @@ def test_great_circle_holds_the_smoothness_at_a_half():
         ({"fixed": ("smoothnes",)}, "`fixed` knows the parameters variance, range"),
         ({"fixed": ("smoothness",)}, "`smoothness` is fixed but has no value"),
         ({"fixed": {"range": -1.0}}, "`range` must be greater than 0"),
-        ({"start": {"range": 5.0}, "bounds": {"range": (0.1, 1.0)}}, "the start range=5 lies outside"),
+        (
+            {"start": {"range": 5.0}, "bounds": {"range": (0.1, 1.0)}},
+            "the start range=5 lies outside",
+        ),
         ({"bounds": {"range": (1.0, 0.1)}}, "0 < lower < upper"),
         ({"bounds": {"range": 1.0}}, "two numbers"),
         ({"bounds": {"speed": (1.0, 2.0)}}, "`bounds` knows"),
@@ -328,7 +329,10 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
     reached = json.loads(state.read_text())
     seen = gx.datasets.load("weak")
     resumed = gx.fit(
-        seen, fixed={"smoothness": 0.8}, trend="zero", evaluations=reached["evaluations"] + 1,
+        seen,
+        fixed={"smoothness": 0.8},
+        trend="zero",
+        evaluations=reached["evaluations"] + 1,
         checkpoint=state,
     )
     # the first evaluation after the kill is at the best model before it

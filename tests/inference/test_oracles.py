@@ -136,7 +136,9 @@ def test_exageostat_log_likelihoods(sixteen, case):
 def test_exageostat_published_value(sixteen):
     published = EXAGEOSTAT["published"]["exact_after_3_bobyqa_steps"]
     found = gx.log_likelihood(sixteen, gx.Matern(**published["theta"]))
-    assert found.log_likelihood == pytest.approx(published["log_likelihood"], abs=published["margin"])
+    assert found.log_likelihood == pytest.approx(
+        published["log_likelihood"], abs=published["margin"]
+    )
 
 
 def test_gradient_agrees_with_mpmath(sixteen):
@@ -148,8 +150,8 @@ def test_gradient_agrees_with_mpmath(sixteen):
 
 def test_expected_information_agrees_with_mpmath(sixteen):
     case = EXAGEOSTAT["fisher"]
-    information = gx.Exact().prepare(sixteen).expected_information(
-        gx.Matern(**case["theta"]), case["order"]
+    information = (
+        gx.Exact().prepare(sixteen).expected_information(gx.Matern(**case["theta"]), case["order"])
     )
     np.testing.assert_allclose(information, case["information"], rtol=1e-9)
     inverse = np.linalg.inv(information)[np.triu_indices(3)]

@@ -1,0 +1,101 @@
+"""The command line's words: its options, and what people write after them."""
+
+from typing import Annotated
+
+import typer
+
+from .errors import InvalidInput
+
+Table = Annotated[
+    str, typer.Argument(
+        metavar="TABLE", help="CSV, Parquet or NPZ file, or a data set's name (meuse)."
+    )
+]
+Locations = Annotated[str | None, typer.Option(help="Columns of the coordinates: x,y or lon,lat.")]
+Value = Annotated[str | None, typer.Option(help="Column of the values.")]
+Covariates = Annotated[
+    str | None, typer.Option(help="Columns of covariates; the trend is then 'covariates'.")
+]
+Trend = Annotated[str | None, typer.Option(help="zero, constant, linear or covariates.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="euclidean, chordal or great-circle; chordal for columns lon,lat."),
+]
+DropMissing = Annotated[bool, typer.Option(help="Leave out rows with missing numbers.")]
+Reml = Annotated[bool, typer.Option("--reml", help="Restricted maximum likelihood.")]
+On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Variance = Annotated[float, typer.Option(help="σ², in squared units of the values.")]
+Range = Annotated[float, typer.Option("--range", help="a, in the units of the locations.")]
+Smoothness = Annotated[float, typer.Option(help="ν; 0.5 is the exponential model.")]
+Nugget = Annotated[float, typer.Option(help="τ², a variance.")]
+
+
+def words(text):
+    """Split `a,b` into names."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(option, name, text):
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
+
+
+def pairs(option, items):
+    """Parse repeated `name=value`."""
+    result = {}
+    for item in items or ():
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise InvalidInput(f"{option} needs name=value. Got {item!r}.")
+        result[name.strip()] = _number(option, name, text)
+    return result
+
+
+def boxes(items):
+    """Parse repeated `name=lower:upper`."""
+    result = {}
+    for item in items or ():
+        name, _, text = item.partition("=")
+        lower, colon, upper = text.partition(":")
+        if not colon:
+            raise InvalidInput(f"--bounds needs name=lower:upper. Got {item!r}.")
+        result[name.strip()] = tuple(_number("--bounds", name, part) for part in (lower, upper))
+    return result
+
+
+def observations(table, locations, value, covariates, metric, drop_missing):
+    """Read a data set by name, or a table file."""
+    from . import datasets, tables
+
+    given = None if covariates is None else words(covariates)
+    if table in datasets.DATASETS:
+        return datasets.load(
+            table,
+            locations=words(locations) if locations else None,
+            values=value,
+            covariates=given,
+            metric=metric,
+            drop_missing=drop_missing,
+        )
+    tables.check_there(table)
+    if not locations or not value:
+        raise InvalidInput(f"{table}: name the columns with --locations x,y --value z.")
+    return tables.read_table(
+        table,
+        locations=words(locations),
+        values=value,
+        covariates=given or (),
+        metric=metric,
+        drop_missing=drop_missing,
+    )
+
+
+def places_frame(places):
+    """Read a table of places; a data set's name stands for its file."""
+    from . import datasets, tables
+
+    return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)

@@ -1,0 +1,52 @@
+import pytest
+
+from geomxp.execution import devices
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_cpu_quota_of_a_container_is_believed(tmp_path, files, cores):
+    write(tmp_path, files)
+    assert devices._cpu_quota(tmp_path) == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"memory.max": "1000", "memory.current": "400"}, 600),
+        ({"memory.max": "max", "memory.current": "400"}, None),
+        ({"memory/memory.limit_in_bytes": "9" * 19, "memory/memory.usage_in_bytes": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_memory_limit_of_a_container_is_believed(tmp_path, files, left):
+    write(tmp_path, files)
+    assert devices._memory_limit(tmp_path) == left
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def test_cores_follow_the_quota(monkeypatch):
+    monkeypatch.setattr(devices, "_cpu_quota", lambda: 0.5)
+    assert devices.usable_cores() == 1
+
+
+def test_blas_runs_on_one_thread_for_small_matrices():
+    from threadpoolctl import threadpool_info
+
+    with devices.blas_threads(10):
+        counts = {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+    assert counts == {1}

@@ -1,0 +1,77 @@
+"""Imports point one way, and importing geomxp is cheap."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "geomxp"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+EVERYWHERE = {"outcome", "errors", "cuda", "execution.devices", "execution.trace"}
+"""Modules that all others may import."""
+
+ALLOWED = {
+    "covariance": {"covariance"},
+    "precision": {"precision"},
+    "dense": {"dense", "precision"},
+    "tiles": {"tiles", "dense", "precision", "covariance"},
+    "inference": {
+        *("inference", "tiles", "dense", "precision", "covariance", "execution"),
+        *("observations", "tables", "datasets"),
+    },
+    "observations": {"covariance", "tables"},
+    "tables": {"observations"},
+    "datasets": {"tables"},
+    "plots": {"inference", "observations", "covariance", "tables"},
+    "report": {"plots", "inference", "observations", "covariance", "tables", "datasets"},
+}
+"""What a folder or module may import besides; those not named here may import anything."""
+
+
+def imports_of(path):
+    """Modules of geomxp that a file imports, as dotted names below the package."""
+    here = path.relative_to(PACKAGE).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = here[: len(here) - node.level]
+            module = (*base, *(node.module or "").split(".")) if node.module else base
+            if module:
+                yield ".".join(module)
+            else:
+                yield from (alias.name for alias in node.names if alias.name != "__version__")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    room = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    if room not in ALLOWED:
+        return
+    for module in imports_of(path):
+        allowed = module in EVERYWHERE or module.split(".")[0] in ALLOWED[room] | {room}
+        assert allowed, f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modules_are_short_and_say_what_they_are(path):
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "a module's docstring is its purpose"
+    assert text.count("\n") <= 400
+
+
+def test_importing_geomxp_imports_no_accelerator_no_cluster_and_no_pictures():
+    code = (
+        "import sys, geomxp; heavy = ('cupy', 'dask', 'mkl', 'matplotlib', 'pandas', 'numba'); "
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_public_names_exist_and_have_docstrings():
+    import geomxp
+
+    for name in geomxp.__all__:
+        assert getattr(geomxp, name).__doc__, name

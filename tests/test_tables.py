@@ -1,0 +1,201 @@
+import errno
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+from geomxp import tables
+from geomxp.inference.predict import grid_over
+
+COLUMNS = {"locations": ("x", "y"), "values": "z"}
+
+
+def written(tmp_path, text, name="t.csv", encoding="utf-8"):
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def frame():
+    random = np.random.default_rng(0)
+    return pd.DataFrame(random.standard_normal((6, 4)), columns=["x", "y", "z", "c"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz", "csv.gz", "tsv"])
+def test_every_kind_of_table_gives_the_same_observations(tmp_path, ending):
+    path, data = tmp_path / f"t.{ending}", frame()
+    if ending in ("csv.gz", "tsv"):
+        data.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    else:
+        tables.write_frame(data, path)
+    seen = gx.read_table(path, **COLUMNS, covariates=("c",))
+    np.testing.assert_array_equal(seen.locations, data[["x", "y"]])
+    np.testing.assert_array_equal(seen.values, data["z"])
+    np.testing.assert_array_equal(seen.covariates, data[["c"]])
+    assert seen.source["sha256"] == tables.sha256(path)
+
+
+def test_csv_keeps_every_digit(tmp_path):
+    path, data = tmp_path / "t.csv", frame() * np.geomspace(1e-300, 1e300, 4)
+    tables.write_frame(data, path)
+    np.testing.assert_array_equal(
+        tables.number_columns(tables.read_frame(path), data.columns), data
+    )
+
+
+def test_columns_called_lon_and_lat_are_chordal(tmp_path):
+    path = written(tmp_path, "lon,lat,z\n5,50,1\n6,51,2\n7,50,3\n")
+    seen = gx.read_table(path, locations=("lon", "lat"), values="z")
+    assert seen.metric == "chordal"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("x,y,z\n", "at least 3 locations are needed. Got 0"),
+        ("x,y,z\n1,2,3\n4,5,6\n", "at least 3 locations are needed. Got 2"),
+        ("x,y\n1,2\n3,4\n5,6\n", r"no column 'z'. The columns are: x, y"),
+        ("x,y,z\n1,2,3\n1,3,oops\n4,4,4\n", r"row 2, column 'z': 'oops' is not a number"),
+        ("x,y,z\n1,2,3\n1,3,\n4,4,4\n5,5,NA\n", r"Got nan in row 2, column 'z' \(2 such rows\)"),
+        ("x,y,z\n1,2,3\n1,3,4\ninf,4,4\n", r"locations must be finite numbers. Got inf in row 3"),
+        ("x,y,z\n1,2,3,9\n1,3,4,9\n", "more cells than the header"),
+        ("x,y,z\n1,2,3\n1,2,3,4,5\n", "not a CSV table"),
+        ("x;y;z\n1;2;3\n", "no column 'x'. The columns are: x;y;z"),
+        ("x,y,z\n1,2,3\n4,5,1+2j\n7,8,9\n", "'1\\+2j' is not a number"),
+        ("x,y,z\n1,2,3\n4,5,1e999\n7,8,9\n", "Got inf in row 2, column 'z'"),
+    ],
+)
+def test_bad_tables_are_named_in_one_line(tmp_path, text, message):
+    path = written(tmp_path, text)
+    with pytest.raises(gx.InvalidInput, match=message) as caught:
+        gx.read_table(path, **COLUMNS)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_rows_can_be_dropped(tmp_path):
+    path = written(tmp_path, "x,y,z\n1,2,3\n1,3,\n4,4,4\n5,5,NA\n6,6,6\ninf,1,1\n")
+    seen = gx.read_table(path, **COLUMNS, drop_missing=True)
+    np.testing.assert_array_equal(seen.values, [3, 4, 6])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_text_that_is_not_utf8_is_refused(tmp_path, encoding):
+    path = written(tmp_path, "x,y,zé\n1,2,3\n4,5,6\n7,8,9\n", encoding=encoding)
+    with pytest.raises(gx.InvalidInput, match="not UTF-8"):
+        gx.read_table(path, **COLUMNS)
+
+
+def test_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    path = written(tmp_path, "x,y,z\n1,2,3\n4,5,6\n7,9,9\n", encoding="utf-8-sig")
+    assert len(gx.read_table(path, **COLUMNS)) == 3
+
+
+def test_pickles_are_never_opened(tmp_path):
+    path = tmp_path / "t.npz"
+    np.savez(path, x=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(gx.InvalidInput, match="not an NPZ archive of numbers"):
+        gx.read_table(path, **COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
+def test_files_of_another_kind_are_refused(tmp_path, name):
+    path = written(tmp_path, "x,y,z\n1,2,3\n", name)
+    with pytest.raises(gx.InvalidInput, match="not a"):
+        gx.read_table(path, **COLUMNS)
+
+
+def test_arrays_of_different_lengths_are_no_table(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.ones(3), y=np.ones(4))
+    with pytest.raises(gx.InvalidInput, match="1-D arrays of one length"):
+        gx.read_table(tmp_path / "t.npz", **COLUMNS)
+
+
+def test_full_disk_leaves_the_earlier_file(tmp_path, monkeypatch):
+    path = tmp_path / "fit.json"
+    tables.write_json(path, {"a": 1})
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(gx.GeomxpError, match="cannot be written.*No space left"):
+        tables.write_json(path, {"a": 2})
+    assert tables.read_json(path) == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.json"]
+
+
+def test_a_folder_that_is_not_there_is_said_before_the_work(tmp_path):
+    with pytest.raises(gx.InvalidInput, match="does not exist"):
+        tables.check_writable(tmp_path / "no" / "fit.json")
+    with pytest.raises(gx.InvalidInput, match="is a folder"):
+        tables.check_writable(tmp_path)
+
+
+@pytest.mark.parametrize("name", gx.datasets.DATASETS)
+def test_every_data_set_is_what_its_entry_says(name):
+    entry = gx.datasets.DATASETS[name]
+    assert tables.sha256(gx.datasets.path(name)) == entry.sha256
+    seen = gx.datasets.load(name)
+    assert seen.source["dataset"] == name
+    assert len(seen) >= 100
+    readme = (gx.datasets.folder() / "README.md").read_text()
+    for word in (entry.file, entry.sha256, entry.value):
+        assert word in readme
+
+
+def test_unknown_data_set_lists_the_known_ones():
+    with pytest.raises(gx.InvalidInput, match="meuse"):
+        gx.datasets.load("muse")
+
+
+def test_derived_columns_of_meuse_are_functions_of_the_measured_ones():
+    data = pd.read_csv(gx.datasets.path("meuse"))
+    np.testing.assert_allclose(data.log_zinc, np.log(data.zinc), rtol=1e-15)
+    np.testing.assert_allclose(data.sqrt_dist, np.sqrt(data.dist), rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[0, 0]] * 3, [1, 2]), "`values` must hold one number for each of the 3 locations"),
+        (([[0, 0, 0, 0]] * 3, [1, 2, 3]), "1, 2 or 3 columns"),
+        ((["a", "b", "c"], [1, 2, 3]), "`locations` must be an array of numbers"),
+        (([[0, 0]] * 3, [1, 2, 3], [[1], [2]]), "`covariates` must have one row for each"),
+        (([[0, 91]] * 3, [1, 2, 3], None, "chordal"), "latitudes must lie between -90 and 90"),
+        (([[400, 1]] * 3, [1, 2, 3], None, "chordal"), "longitudes must lie between"),
+        (([[0, 0]] * 3, [1, 2, 3], None, "manhattan"), "`metric` must be one of"),
+        (([0, 1, 2], [1, 2, 3], None, "chordal"), "needs two columns"),
+    ],
+)
+def test_wrong_observations_are_named(arguments, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.Observations(*arguments)
+
+
+def test_degrees_under_a_euclidean_metric_draw_a_warning():
+    places = np.array([[-94.0, 40.0], [-93.0, 41.0], [-92.0, 40.5]])
+    with pytest.warns(gx.GeomxpWarning, match="look like longitude and latitude"):
+        gx.Observations(places, [1.0, 2.0, 3.0])
+    gx.Observations(places, [1.0, 2.0, 3.0], metric="chordal")
+    for name in ("meuse", "jura", "coalash", "weak"):
+        gx.datasets.load(name)  # a warning would be an error here
+
+
+def test_frames_become_observations():
+    data = frame()
+    seen = gx.Observations.from_frame(data, locations=("x", "y"), values="z", covariates=("c",))
+    np.testing.assert_array_equal(seen.covariates[:, 0], data.c)
+    with pytest.raises(gx.InvalidInput, match="sequence of column names"):
+        gx.Observations.from_frame(data, locations="xy", values="z")
+
+
+def test_grid_covers_the_bounding_box():
+    seen = gx.datasets.load("meuse")
+    grid = grid_over(seen, 50)
+    assert (grid >= seen.locations.min(axis=0)).all()
+    assert (grid <= seen.locations.max(axis=0)).all()
+    assert len(np.unique(grid[:, 1])) == 50
