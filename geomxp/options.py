@@ -7,9 +7,8 @@ import typer
 from .errors import InvalidInput
 
 Table = Annotated[
-    str, typer.Argument(
-        metavar="TABLE", help="CSV, Parquet or NPZ file, or a data set's name (meuse)."
-    )
+    str,
+    typer.Argument(metavar="TABLE", help="CSV, Parquet or NPZ file, or a data set's name (meuse)."),
 ]
 Locations = Annotated[str | None, typer.Option(help="Columns of the coordinates: x,y or lon,lat.")]
 Value = Annotated[str | None, typer.Option(help="Column of the values.")]

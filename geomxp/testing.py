@@ -10,7 +10,7 @@ of the arithmetic and the condition number κ of the covariance matrix.
 import numpy as np
 
 from .covariance.matern import Matern
-from .inference.likelihood import profile_variance
+from .inference.likelihood import profile_variance, rescale_variance
 from .observations import Observations
 
 MODEL = Matern(variance=1.7, range=0.2, smoothness=0.8, nugget=0.1)
@@ -121,7 +121,10 @@ def profiles_the_variance(how, tolerance):
         unit = Matern(1.0, MODEL.range, MODEL.smoothness, 0.3)
         variance, value = profile_variance(evaluator(unit))
         full = Matern(variance, MODEL.range, MODEL.smoothness, 0.3 * variance)
-        _equal(evaluator(full).log_likelihood, value, tolerance)
+        direct, rescaled = evaluator(full), rescale_variance(evaluator(unit), variance)
+        _equal(direct.log_likelihood, value, tolerance)
+        for name in ("log_determinant", "quadratic_form", "log_determinant_of_information"):
+            _equal(getattr(rescaled, name), getattr(direct, name), tolerance)
 
 
 def gradient_is_the_slope(how, tolerance):

@@ -129,6 +129,13 @@ def fit(
             start = {name: resumed.parameters()[name] for name in space.free}
         found = problem.solve(units.inward(start), starts, seed)
 
+    with np.errstate(over="ignore"):
+        covariance = found.evaluation.coefficient_covariance * units.value**2
+    if not np.isfinite(covariance).all():
+        raise InvalidInput(
+            "the trend's coefficients have variances beyond FP64: rescale the values or the "
+            "coordinates (covariates) by a constant."
+        )
     result = Fit(
         model=units.outward(found.model),
         log_likelihood=found.evaluation.log_likelihood + units.shift(design, reml),
@@ -143,7 +150,7 @@ def fit(
         reml=reml,
         free=found.free,
         coefficients=found.evaluation.coefficients * units.value,
-        coefficient_covariance=found.evaluation.coefficient_covariance * units.value**2,
+        coefficient_covariance=covariance,
     )
     failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
     if raise_on_failure and result.outcome.ending in failed:

@@ -1,6 +1,6 @@
 """The Gaussian log-likelihood: what one evaluation returns, and the verb that asks for one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log, pi
 
 import numpy as np
@@ -112,10 +112,39 @@ def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
     )
 
 
+def rescale_variance(evaluation, variance):
+    """Return the evaluation of Σ = σ²R, given that of R: no new factor is needed.
+
+    log|Σ| = log|R| + n log σ²,  r'Σ⁻¹r = r'R⁻¹r / σ²,  log|X'Σ⁻¹X| = log|X'R⁻¹X| - p log σ²
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of Matern(1, range, smoothness, nugget/variance).
+    variance : float
+
+    Returns
+    -------
+    Evaluation
+    """
+    n, p = evaluation.n, len(evaluation.coefficients)
+    m = n - p if evaluation.reml else n
+    quadratic_form = evaluation.quadratic_form / variance
+    change = 0.5 * (evaluation.quadratic_form - quadratic_form) - 0.5 * m * log(variance)
+    return replace(
+        evaluation,
+        log_likelihood=evaluation.log_likelihood + change,
+        log_determinant=evaluation.log_determinant + n * log(variance),
+        quadratic_form=quadratic_form,
+        coefficient_covariance=evaluation.coefficient_covariance * variance,
+        log_determinant_of_information=evaluation.log_determinant_of_information
+        - p * log(variance),
+    )
+
+
 def profile_variance(evaluation):
     """Maximise over the variance, given an evaluation at a model of variance 1.
 
-    With Σ = σ²R the quadratic form scales with 1/σ² and each log-determinant by log σ², so that
     σ̂² = r'R⁻¹r / m with m = n for ML and n - p for REML.
 
     Parameters
@@ -132,8 +161,7 @@ def profile_variance(evaluation):
     variance = evaluation.quadratic_form / m
     if not (np.isfinite(evaluation.log_likelihood) and variance > 0):
         return float("nan"), -inf
-    gain = 0.5 * (evaluation.quadratic_form - m) - 0.5 * m * log(variance)
-    return variance, evaluation.log_likelihood + gain
+    return variance, rescale_variance(evaluation, variance).log_likelihood
 
 
 def log_likelihood(observations, model, how=None, *, trend="zero", reml=False):

@@ -9,8 +9,8 @@ from ..covariance.matern import Matern
 from ..errors import NotPositiveDefinite
 from ..outcome import Ending, Outcome
 from . import verdict
-from .likelihood import Evaluation, profile_variance
-from .maximize import climb, maximize
+from .likelihood import Evaluation, profile_variance, rescale_variance
+from .maximize import INITIAL_STEP, climb, maximize
 from .space import PARAMETER_NAMES
 
 SUBSAMPLE = 300
@@ -99,7 +99,7 @@ class Problem:
                 "allow more evaluations; the same call with a checkpoint goes on from there",
             )
             errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
-            return Found(model, self.evaluator(model), outcome, space.free, errors)
+            return Found(model, self.evaluation_of(model), outcome, space.free, errors)
         pinned = verdict.on_bounds(space, model)
         natural = Natural([name for name in space.free if name not in pinned], model)
         summit = climb(
@@ -114,9 +114,9 @@ class Problem:
         errors = dict.fromkeys(model.parameters())
         if not flat and np.isfinite(summit.gain):
             errors |= natural.standard_errors(summit)
-        return Found(model, self.evaluator(model), outcome, tuple(natural.names), errors)
+        return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
 
-    def search(self, space, model):
+    def search(self, space, model, *, step=INITIAL_STEP):
         """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""
         found = {}
 
@@ -136,6 +136,7 @@ class Problem:
             ),
             tolerance=self.tolerance,
             evaluations=self.monitor.left,
+            step=step,
         )
         return found.get("value", -inf), found.get("model"), end.limited
 
@@ -155,11 +156,20 @@ class Problem:
         self.monitor.record(model, value)
         return value, model
 
+    def evaluation_of(self, model):
+        """Return the evaluation of a full model, by the arithmetic in which the search saw it."""
+        if not self.space.profiled:
+            return self.evaluator(model)
+        evaluation = self.evaluator(_of_unit_variance(model))
+        if not np.isfinite(evaluation.log_likelihood):
+            return evaluation
+        return rescale_variance(evaluation, model.variance)
+
     def _value(self, model, space, pinned):
         """ℓ of a full model; -inf outside the bounds."""
         if set(verdict.outside(space, model)) - set(pinned):
             return -inf
-        value = self.evaluator(model).log_likelihood
+        value = self.evaluation_of(model).log_likelihood
         self.monitor.record(model, value)
         return value
 
@@ -181,8 +191,7 @@ class Problem:
         values = []
         for model in candidates:
             if self.space.profiled:
-                one = replace(model, variance=1.0, nugget=model.nugget / model.variance)
-                values.append(profile_variance(evaluator(one))[1])
+                values.append(profile_variance(evaluator(_of_unit_variance(model)))[1])
             else:
                 values.append(evaluator(model).log_likelihood)
         order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
@@ -207,6 +216,11 @@ class Problem:
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, space
+
+
+def _of_unit_variance(model):
+    """Return R's model, where Σ = σ²R."""
+    return replace(model, variance=1.0, nugget=model.nugget / model.variance)
 
 
 class Natural:
