@@ -25,12 +25,12 @@ def axes(ax):
 
 
 def plain(name):
-    """Return a column's name as text for a picture: one line, not too long, no formula.
+    r"""Return a column's name as text for a picture: one line, not too long, no formula.
 
     Examples
     --------
-    >>> plain("cost\\n in $")
-    'cost in \\\\$'
+    >>> print(plain("cost\n in $"))
+    cost in \$
     """
     text = " ".join(str(name).split())
     text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
@@ -62,7 +62,7 @@ def coordinate_label(observations, j):
 
 def which_coordinates(observations):
     """Say in a title that a map of three dimensions is a projection."""
-    return " (first two of three coordinates)" if observations.dimensions == 3 else ""
+    return ", first two coordinates" if observations.dimensions == 3 else ""
 
 
 def lay_map(ax, observations):
@@ -77,8 +77,10 @@ def lay_map(ax, observations):
     width, height = np.ptp(places, axis=0) * (1.0, ratio)
     slim = min(width, height) * SLIM < max(width, height)
     ax.set_aspect("auto" if slim else ratio)
+    # numbers stand side by side below a map, and one above the other beside it
+    ticks = (3 if width < 0.9 * height and not slim else 5, 5)
     for j, axis in enumerate((ax.xaxis, ax.yaxis)):
-        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(ticks[j], steps=[1, 2, 2.5, 5, 10]))
         axis.set_label_text(coordinate_label(observations, j))
     ax.ticklabel_format(useOffset=False, style="plain")
 
@@ -113,11 +115,13 @@ def scatter_line(ax, observations, values, name):
     uncluttered(ax)
 
 
-def raster_map(ax, observations, cells, extent, name, colours):
+def raster_map(ax, observations, cells, extent, name, **colours):
     """Draw a raster, the places over it, and a colour bar."""
-    drawn = ax.imshow(cells, origin="lower", extent=extent, cmap=colours, interpolation="nearest")
+    # between the centres of cells a continuous field is near the straight line
+    drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T
-    ax.scatter(x, y, s=dots(len(x)) / 5, color="black", alpha=0.6, linewidths=0)
+    # dots on the border are drawn whole
+    ax.scatter(x, y, s=dots(len(x)) / 5, color="black", alpha=0.6, linewidths=0, clip_on=False)
     lay_map(ax, observations)
     colour_bar(ax, drawn, name)
 
@@ -128,12 +132,13 @@ def colour_bar(ax, drawn, name):
 
 
 def logarithmic(axis, values):
-    """Make an axis logarithmic, with ticks at 1, 2, 5 times powers of ten in plain numbers."""
+    """Make an axis logarithmic, with few ticks, in plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axis.axes.set_xscale("log")
     decades = float(np.log10(values[-1] / values[0]))
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 3 else (1.0,)))
+    digits = (1, 2, 3, 4, 5, 7) if decades < 1 else (1, 2, 5) if decades < 3 else (1,)
+    axis.set_major_locator(LogLocator(subs=digits))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 

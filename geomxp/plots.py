@@ -65,7 +65,7 @@ def residuals_map(fit, *, ax=None):
         drawing.scatter_map(
             ax, seen, residuals, name, order=order, cmap=RESIDUALS, vmin=-largest, vmax=largest
         )
-    ax.set_title(f"Residuals of the {fit.trend.kind} trend{drawing.which_coordinates(seen)}")
+    ax.set_title(f"Residuals, {fit.trend.kind} trend{drawing.which_coordinates(seen)}")
     return ax
 
 
@@ -104,13 +104,10 @@ def variogram(fit, *, bins=15, ax=None, seed=0):
         ax.axhline(sill, color="C0", linewidth=1, linestyle=":", label="variance + nugget")
         top = max(top, sill)
     ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top), title="Semivariogram")
-    ax.set_xlabel(
-        label(
-            "distance" if model.anisotropy is None else "distance, as the longest range", seen.unit
-        )
-    )
+    along = "distance" if model.anisotropy is None else "distance along the longest range"
+    ax.set_xlabel(label(along, seen.unit))
     ax.set_ylabel(label("semivariance", drawing.unit_of("variance", seen)))
-    ax.legend(loc="lower right", fontsize="small")
+    ax.legend(fontsize="small")
     drawing.uncluttered(ax)
     return ax
 
@@ -139,7 +136,7 @@ def profile(fit, name, *, ax=None, points=9):
     ax.plot(*_through(values, heights, name), color="C0", linewidth=2)
     ax.plot(values, heights, "o", color="C0", markersize=5)
     level = top - HALF_QUANTILE
-    ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="95 % interval above")
+    ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="maximum − 1.92 (95 %)")
     estimate = fit.model.parameters()[name]
     ax.axvline(estimate, color="0.7", linewidth=0.8, zorder=0)
     ax.plot(estimate, top, "D", color="C3", markersize=7, label=f"estimate, {estimate:.4g}")
@@ -151,7 +148,7 @@ def profile(fit, name, *, ax=None, points=9):
         drawing.logarithmic(ax.xaxis, values)
     ax.set_xlabel(label(words, drawing.unit_of(name, fit.observations)))
     ax.set_ylabel("profile log-likelihood" + (" (REML)" if fit.reml else ""))
-    ax.legend(loc="lower center", fontsize="small")
+    ax.legend(fontsize="small")
     drawing.uncluttered(ax)
     return ax
 
@@ -192,7 +189,7 @@ def prediction_map(fit, *, cells=CELLS, ax=None, raster=None):
     """
     raster = predict_raster(fit, cells=cells) if raster is None else raster
     ax, name = drawing.axes(ax), plain(fit.observations.value_name)
-    drawing.raster_map(ax, fit.observations, raster.mean, raster.extent, name, VALUES)
+    drawing.raster_map(ax, fit.observations, raster.mean, raster.extent, name, cmap=VALUES)
     ax.set_title("Kriging mean")
     return ax
 
@@ -201,7 +198,9 @@ def prediction_error_map(fit, *, cells=CELLS, ax=None, raster=None):
     """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
     raster = predict_raster(fit, cells=cells) if raster is None else raster
     ax, name = drawing.axes(ax), f"standard error of {plain(fit.observations.value_name)}"
-    drawing.raster_map(ax, fit.observations, raster.standard_error, raster.extent, name, ERRORS)
+    drawing.raster_map(
+        ax, fit.observations, raster.standard_error, raster.extent, name, cmap=ERRORS
+    )
     ax.set_title("Kriging standard error")
     return ax
 

@@ -1,0 +1,64 @@
+"""What every experiment writes beside its numbers: commit, machine, versions."""
+
+import csv
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import scipy
+
+import geomxp
+
+
+def provenance():
+    """Return commit, date, machine and versions, as a dict of texts."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        check=False,
+    ).stdout.strip()
+    return {
+        "commit": commit or "unknown",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": _processor(),
+        "cores": str(geomxp.execution.devices.usable_cores()),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "nlopt": metadata.version("nlopt"),
+        "geomxp": geomxp.__version__,
+    }
+
+
+def _processor():
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    units = [
+        flag
+        for flag in ("avx512f", "amx_bf16", "amx_fp16")
+        if flag in found.get("flags", "").split()
+    ]
+    return f"{found.get('model name', platform.machine())} ({', '.join(units) or 'no AVX-512'})"
+
+
+def write_rows(path, rows):
+    """Write dicts as CSV, below comment lines that say where they come from."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
+        for name, value in provenance().items():
+            file.write(f"# {name}: {value}\n")
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
