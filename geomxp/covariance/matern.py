@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from . import bessel, conventions
-from .distance import between, check_metric, embed
+from .distance import check_metric, embed
 
 
 def correlation(r, nu):
@@ -177,11 +177,12 @@ class Matern:
 
         Returns
         -------
-        (n, m) ndarray
+        (n, m) ndarray, Fortran order
         """
+        from .generate import Generator
+
         self.check_valid_on(metric, np.shape(a)[-1])
-        h = between(self.isotropic(a, metric), self.isotropic(b, metric), metric)
-        return self.covariance(h)
+        return Generator(self, metric, a, b).covariance()
 
     def covariance(self, h):
         """Evaluate C(h) of the field (without the nugget) at (isotropic) distances h."""
@@ -215,41 +216,11 @@ class Matern:
         -------
         dict of str to (n, m) ndarray
         """
-        wanted = self.parameters() if names is None else names
-        points_a, points_b = self.isotropic(a, metric), self.isotropic(b, metric)
-        h = between(points_a, points_b, metric)
-        r = np.minimum(h / self.range, 1e4)
-        result = {}
-        if "variance" in wanted:
-            result["variance"] = correlation(r, self.smoothness)
-        if "smoothness" in wanted:
-            result["smoothness"] = self.variance * correlation_by_smoothness(r, self.smoothness)
-        if any(name == "range" or name.startswith("anisotropy") for name in wanted):
-            slope = self.variance * correlation_slope(r, self.smoothness)
-            if "range" in wanted:
-                # ∂C/∂a = -(σ²/a) r ρ'(r)
-                result["range"] = -slope / self.range
-            result |= self._by_anisotropy(a, b, points_a, points_b, h, slope, wanted)
-        return result
+        from .generate import Generator
 
-    def _by_anisotropy(self, a, b, points_a, points_b, h, slope, wanted):
-        """∂C/∂φ = (r ρ'(r) σ²/h²) · u'(∂A/∂φ)d with d = x - y and u = Ad."""
-        if self.anisotropy is None:
-            return {}
-        result = {}
-        pairs = zip(("angle", "ratio"), self.anisotropy.matrix_derivatives(), strict=True)
-        for name, matrix in pairs:
-            if f"anisotropy_{name}" not in wanted:
-                continue
-            moved_a, moved_b = np.asarray(a) @ matrix.T, np.asarray(b) @ matrix.T
-            inner = sum(
-                np.subtract.outer(points_a[:, c], points_b[:, c])
-                * np.subtract.outer(moved_a[:, c], moved_b[:, c])
-                for c in (0, 1)
-            )
-            share = np.divide(inner, h**2, out=np.zeros_like(h), where=h > 0)
-            result[f"anisotropy_{name}"] = slope * share
-        return result
+        pairs = Generator(self, metric, a, b)
+        wanted = self.parameters() if names is None else names
+        return pairs.derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
 
     def check_valid_on(self, metric, dimensions):
         """Raise `InvalidInput` where this model is no covariance for the metric and dimensions.

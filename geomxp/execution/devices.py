@@ -5,6 +5,7 @@ machine's own numbers.
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -58,6 +59,25 @@ def _read(path):
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def in_threads(work, items, entries):
+    """Return [work(item) for item in items], by a thread a core where that is worth it.
+
+    Parameters
+    ----------
+    work : callable
+        Should release the interpreter's lock.
+    items : iterable
+    entries : int
+        How many matrix entries all of them are: below some 100,000 one thread does it.
+    """
+    items = list(items)
+    threads = min(usable_cores(), len(items), 1 + entries // 100_000)
+    if threads < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, items))
 
 
 SMALL = 600

@@ -1,33 +1,30 @@
 """Σ(θ) from locations: generated where it will live, never copied.
 
-Only the lower triangle is written. Work goes by column blocks, which threads share; each entry
-is computed once, by the same formula whatever the block.
+Only the lower triangle is written. Threads share its blocks; each entry is computed once, by the
+same polynomial whatever the block.
 """
-
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..covariance.distance import between
-from ..execution.devices import usable_cores
+from ..covariance.generate import Generator
+from ..execution.devices import in_threads
 
-BLOCK_ENTRIES = 1 << 18
-"""Entries that one thread works on at a time: its temporaries stay in cache and are few."""
+WIDTH = 512
+"""Rows and columns of a block: a few milliseconds of one thread's work."""
 
 
 def blocks(n):
-    """Yield the lower triangle as slices of rows and columns, each of about BLOCK_ENTRIES.
+    """Yield the lower triangle as slices of rows and columns.
 
     Diagonal blocks are square; the others are rectangles below them.
     """
-    width = max(1, min(n, int(BLOCK_ENTRIES**0.5)))
-    for left in range(0, n, width):
-        columns = slice(left, min(left + width, n))
-        for top in range(left, n, width):
-            yield slice(top, min(top + width, n)), columns
+    for left in range(0, n, WIDTH):
+        columns = slice(left, min(left + WIDTH, n))
+        for top in range(left, n, WIDTH):
+            yield slice(top, min(top + WIDTH, n)), columns
 
 
-def covariance_matrix(model, locations, metric):
+def covariance_matrix(model, locations, metric, out=None):
     """Assemble Σ = C + τ²I on the CPU.
 
     Parameters
@@ -35,50 +32,41 @@ def covariance_matrix(model, locations, metric):
     model : Matern
     locations : (n, d) ndarray
     metric : str
+    out : (n, n) ndarray, Fortran order, optional
+        Written over, and returned.
 
     Returns
     -------
     (n, n) ndarray, Fortran order
-        The lower triangle of Σ (and the upper triangles of its diagonal blocks); the rest is
-        not set.
+        The lower triangle of Σ; what stands above it is not set.
     """
-    points = model.isotropic(locations, metric)
-    n = len(points)
-    sigma = np.empty((n, n), order="F")
+    n = len(locations)
+    sigma = np.empty((n, n), order="F") if out is None else out
+    pairs = Generator(model, metric, locations)
 
-    def fill(block):
+    def write(block):
         rows, columns = block
-        sigma[rows, columns] = model.covariance(between(points[rows], points[columns], metric))
+        pairs.write("correlation", rows, columns, sigma, triangle=True)
 
-    for_each_block(fill, n)
-    sigma[np.diag_indices(n)] += model.nugget
+    in_threads(write, blocks(n), n * n // 2)
+    sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
     return sigma
 
 
 def derivative_blocks(model, locations, metric, names, work):
-    """Call `work(rows, columns, derivatives)` for every block of the lower triangle, in threads.
+    """Return [work(rows, columns, derivatives)] for every block of the lower triangle.
 
     Parameters
     ----------
     names : sequence of str
         Parameters, the nugget left out.
     work : callable
-        Receives two slices and a dict of str to ndarray.
+        Receives two slices and a dict of str to ndarray; threads call it.
     """
+    pairs = Generator(model, metric, locations)
 
     def one(block):
-        rows, columns = block
-        return work(
-            rows, columns, model.derivatives(locations[rows], locations[columns], metric, names)
-        )
+        return work(*block, pairs.derivatives(*block, names))
 
-    return for_each_block(one, len(locations))
-
-
-def for_each_block(work, n):
-    """Return [work(block) for block in blocks(n)], computed by a thread for each core."""
-    threads = min(usable_cores(), 1 + n * n // (2 * BLOCK_ENTRIES))
-    if threads == 1:
-        return [work(block) for block in blocks(n)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, blocks(n)))
+    n = len(locations)
+    return in_threads(one, blocks(n), n * n // 2 * len(names))

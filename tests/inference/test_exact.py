@@ -5,6 +5,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.execution import devices
 from geomxp.inference import exact
+from geomxp.tiles import assemble
 
 
 @pytest.mark.parametrize("law", testing.LAWS, ids=lambda law: law.__name__)
@@ -29,22 +30,25 @@ def test_gpu_and_cpu_agree_to_rounding():
 
 @pytest.mark.parametrize("n", [3, 511, 512, 513, 1100])
 def test_blocks_cover_the_lower_triangle_once(n):
-    from geomxp.tiles.assemble import blocks
-
     count = np.zeros((n, n), dtype=int)
-    for rows, columns in blocks(n):
+    for rows, columns in assemble.blocks(n):
         count[rows, columns] += 1
     assert (count[np.tril_indices(n)] == 1).all()
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
-    seen = testing.observations(1200)
-    values = []
+    places, matrices, derivatives = testing.places(1200), [], []
     for cores in (1, 2, 4):
-        monkeypatch.setattr("geomxp.tiles.assemble.usable_cores", lambda cores=cores: cores)
-        gradient = gx.Exact().prepare(seen).gradient(testing.MODEL)
-        values.append((gx.log_likelihood(seen, testing.MODEL).log_likelihood, *gradient.values()))
-    assert values[0] == values[1] == values[2]
+        monkeypatch.setattr("geomxp.execution.devices.usable_cores", lambda cores=cores: cores)
+        matrices.append(np.tril(assemble.covariance_matrix(testing.MODEL, places, "euclidean")))
+        derivatives.append(
+            assemble.derivative_blocks(
+                testing.MODEL, places, "euclidean", ("range",), lambda *b: b[2]["range"].sum()
+            )
+        )
+    for other in (1, 2):
+        np.testing.assert_array_equal(matrices[other], matrices[0])
+        assert derivatives[other] == derivatives[0]
 
 
 def test_duplicate_places_without_nugget_are_named():

@@ -1,0 +1,183 @@
+"""Covariances and their derivatives between places, written where they are wanted.
+
+Up to ν = 50 from the table of `geomxp.covariance.table`, at the speed of memory; above, by the
+formula. The pairs of places that a table does not reach extend it.
+"""
+
+from math import frexp
+
+import numpy as np
+
+from ..execution.devices import in_threads
+from . import matern
+from .distance import EARTH_RADIUS, between, embed, power_of_two_near
+from .table import LARGEST_SMOOTHNESS, correlation_table
+
+WIDTH = 512
+"""Columns that one thread takes at a time."""
+
+
+class Generator:
+    """All that one model says of the pairs of two sets of places.
+
+    Parameters
+    ----------
+    model : Matern
+    metric : str
+    a : (n, d) ndarray
+        Places of the rows.
+    b : (m, d) ndarray, optional
+        Places of the columns; a if not given.
+    """
+
+    def __init__(self, model, metric, a, b=None):
+        self.model, self.metric = model, metric
+        a = embed(np.asarray(a, dtype=np.float64), metric)
+        b = a if b is None else embed(np.asarray(b, dtype=np.float64), metric)
+        self.symmetric = b is a
+        low = np.minimum(a.min(axis=0), b.min(axis=0))
+        high = np.maximum(a.max(axis=0), b.max(axis=0))
+        # differences of coordinates near 1 have squares; powers of two and the shift change
+        # distances by less than the rounding of the coordinates
+        unit = 1.0
+        if metric == "euclidean":
+            unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
+        middle = low / 2 + high / 2
+        self.x = self._points(a, middle, unit)
+        self.y = self.x if self.symmetric else self._points(b, middle, unit)
+        with np.errstate(over="ignore", under="ignore"):
+            ratio = np.float64(unit) / model.range
+            self.inverse = float(min(ratio * ratio, 1e300))
+        self.octaves = self._octaves()
+
+    def _points(self, places, middle, unit):
+        points = (places - middle) / unit
+        if self.model.anisotropy is not None:
+            points = points @ self.model.anisotropy.matrix().T
+        return np.ascontiguousarray(points.T)
+
+    def _octaves(self):
+        """Return the octaves of s that these places probably have; a miss extends them."""
+        extent = max(np.ptp(np.hstack((self.x, self.y)), axis=1).max(), 1e-300)
+        dimensions = len(self.x)
+        longest = extent**2 * dimensions * self.inverse
+        if self.metric == "great-circle":
+            # an arc is at most π/2 chords
+            longest = min(longest * 2.5, (np.pi * EARTH_RADIUS) ** 2 * self.inverse)
+        high = frexp(max(longest, 1e-300))[1]
+        # n places of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
+        few = max(self.x.shape[1], self.y.shape[1])
+        return high - 6 - int(np.ceil(4 / dimensions * np.log2(few + 1))), high
+
+    def write(self, what, rows, columns, out, *, triangle=False, place=None):
+        """Write a block of values, in the column-major order of `out`.
+
+        Parameters
+        ----------
+        what : {"correlation", "by_smoothness", "slope"}
+            σ²ρ, σ²∂ρ/∂ν or σ²r dρ/dr.
+        rows, columns : slice
+        out : 2-D ndarray, Fortran order, of FP64 or FP32
+            The whole matrix; or the block itself where `place` is (0, 0).
+        triangle : bool
+            Leave out what stands above the diagonal of the whole matrix.
+        place : (int, int), optional
+            Where in `out` the block starts; at its rows and columns if not given.
+        """
+        from . import kernel
+
+        i, j = (rows.start, columns.start) if place is None else place
+        if self.model.smoothness > LARGEST_SMOOTHNESS:
+            block = self._by_formula(what, rows, columns)
+            out[i : i + block.shape[0], j : j + block.shape[1]] = block
+            return
+        flat = out.reshape(-1, order="F")
+        stride = len(out)
+        offset = (i - rows.start) + (j - columns.start) * stride
+        single = out.dtype == np.float32
+        first = 0 if triangle else -self.y.shape[1]
+        low, high = self.octaves
+        while True:
+            table = correlation_table(self.model.smoothness, low, high)
+            missed = (kernel.fill_fp32 if single else kernel.fill)(
+                *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
+                *(self.inverse, self.metric == "great-circle"),
+                getattr(table, what + ("_fp32" if single else "")),
+                table.base_fp32 if single else table.base,
+                out.dtype.type(self.model.variance),
+                *(first, flat, offset, stride),
+            )
+            if not missed:
+                return
+            low = table.low - 20
+            self.octaves = low, high
+
+    def _by_formula(self, what, rows, columns):
+        """As `write`, for a smoothness without table."""
+        nu, variance = self.model.smoothness, self.model.variance
+        h = between(self.x.T[rows], self.y.T[columns], self.metric)
+        r = np.minimum(h * np.sqrt(self.inverse), 1e4)
+        function = {
+            "correlation": matern.correlation,
+            "by_smoothness": matern.correlation_by_smoothness,
+            "slope": matern.correlation_slope,
+        }[what]
+        return variance * function(r, nu)
+
+    def block(self, what, rows, columns):
+        """Return a block of values, Fortran order; see `write`."""
+        out = np.empty((rows.stop - rows.start, columns.stop - columns.start), order="F")
+        self.write(what, rows, columns, out, place=(0, 0))
+        return out
+
+    def covariance(self):
+        """Return σ²ρ for all pairs, (n, m) in Fortran order; threads share the columns."""
+        n, m = self.x.shape[1], self.y.shape[1]
+        out = np.empty((n, m), order="F")
+        panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
+        in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)
+        return out
+
+    def derivatives(self, rows, columns, names):
+        """Return the derivatives of the field's covariance for a block of pairs.
+
+        Parameters
+        ----------
+        rows, columns : slice
+        names : sequence of str
+            Parameters, the nugget left out.
+
+        Returns
+        -------
+        dict of str to ndarray
+        """
+        model, result = self.model, {}
+        if "variance" in names:
+            result["variance"] = self.block("correlation", rows, columns) / model.variance
+        if "smoothness" in names:
+            result["smoothness"] = self.block("by_smoothness", rows, columns)
+        if any(name == "range" or name.startswith("anisotropy") for name in names):
+            slope = self.block("slope", rows, columns)
+            if "range" in names:
+                # ∂C/∂a = -(σ²/a) r ρ'(r)
+                result["range"] = -slope / model.range
+            if model.anisotropy is not None:
+                result |= self._by_anisotropy(rows, columns, slope, names)
+        return result
+
+    def _by_anisotropy(self, rows, columns, slope, names):
+        """∂C/∂φ = (σ²r ρ'(r)/h²) · u'(∂A/∂φ)d with u = Ad, and d = A⁻¹u."""
+        result = {}
+        apart = [
+            np.subtract.outer(p[rows], q[columns]) for p, q in zip(self.x, self.y, strict=True)
+        ]
+        squared = apart[0] ** 2 + apart[1] ** 2
+        share = np.divide(slope, squared, out=np.zeros_like(slope), where=squared > 0)
+        back = np.linalg.inv(self.model.anisotropy.matrix())
+        pairs = zip(("angle", "ratio"), self.model.anisotropy.matrix_derivatives(), strict=True)
+        for name, matrix in pairs:
+            if f"anisotropy_{name}" in names:
+                change = matrix @ back
+                inner = sum(change[i, j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
+                result[f"anisotropy_{name}"] = share * inner
+        return result

@@ -1,0 +1,142 @@
+"""The inner loops of covariance generation, compiled by numba: locations in, entries out.
+
+Compiled functions release the interpreter's lock, so that threads of the caller's choice share
+the work; they are kept on disk after the first compilation.
+"""
+
+from math import asin, sqrt
+
+import numpy as np
+from numba import njit
+
+from .distance import EARTH_RADIUS
+from .table import SPLIT
+
+STRIP = 512
+"""Entries handled at a time: squared distances stay in the first-level cache."""
+
+_SHIFT = 52 - SPLIT
+_MASK = (1 << _SHIFT) - 1
+_HALF = 2.0 ** (1 - _SHIFT)
+_SHIFT32 = 23 - SPLIT
+_MASK32 = (1 << _SHIFT32) - 1
+_HALF32 = np.float32(2.0 ** (1 - _SHIFT32))
+_0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def squared_distances(x, i, k, y, j, inverse, arc, s):
+    """Write ((x_i - y_j)/a)² for i ≤ row < k into s, of great-circle arcs if so asked."""
+    n = k - i
+    if x.shape[0] == 2:
+        y0, y1 = y[0, j], y[1, j]
+        for p in range(n):
+            d0, d1 = x[0, i + p] - y0, x[1, i + p] - y1
+            s[p] = (d0 * d0 + d1 * d1) * inverse
+    elif x.shape[0] == 3:
+        y0, y1, y2 = y[0, j], y[1, j], y[2, j]
+        for p in range(n):
+            d0, d1, d2 = x[0, i + p] - y0, x[1, i + p] - y1, x[2, i + p] - y2
+            s[p] = (d0 * d0 + d1 * d1 + d2 * d2) * inverse
+    else:
+        y0 = y[0, j]
+        for p in range(n):
+            d0 = x[0, i + p] - y0
+            s[p] = d0 * d0 * inverse
+    if arc:
+        # arc = 2R asin(chord / 2R)
+        for p in range(n):
+            half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
+            length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
+            s[p] = length * length * inverse
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
+    """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
+
+    Parameters
+    ----------
+    x, y : (d, n), (d, m) ndarray
+        Points of the rows and of the columns.
+    i0, i1, j0, j1 : int
+    inverse : float
+        1/a².
+    arc : bool
+        Whether distances are great-circle arcs.
+    rows : (K + 2, 8) ndarray
+        Polynomials of a `CorrelationTable`.
+    base : int
+        Its first interval.
+    scale : float
+    first : int
+        Column j starts at row j + first: 0 for a lower triangle, -m for whole columns.
+    out : 1-D ndarray
+        Entry (i, j) goes to offset + i + j·stride.
+
+    Returns
+    -------
+    int
+        How many pairs are closer, yet not 0 apart, than the table reaches: it must be extended.
+    """
+    s = np.empty(STRIP)
+    bits = s.view(np.int64)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            squared_distances(x, i, k, y, j, inverse, arc, s)
+            for p in range(k - i):
+                b = bits[p]
+                q = (b >> _SHIFT) - base + 1
+                missed += q <= 0 and b > 0
+                row[p] = min(max(q, 0), top)
+                t[p] = (b & _MASK) * _HALF - 1.0
+            place = offset + i + j * stride
+            for p in range(k - i):
+                # unsigned, so that no index is taken for one from the end
+                r, u = row[p], t[np.uint64(p)]
+                value = rows[r, _7] * u + rows[r, _6]
+                value = value * u + rows[r, _5]
+                value = value * u + rows[r, _4]
+                value = value * u + rows[r, _3]
+                value = value * u + rows[r, _2]
+                value = value * u + rows[r, _1]
+                value = value * u + rows[r, _0]
+                out[np.uint64(place + p)] = value * scale
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def fill_fp32(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
+    """As `fill`, with FP32 polynomials of degree 3 into an FP32 array."""
+    s = np.empty(STRIP)
+    single = np.empty(STRIP, dtype=np.float32)
+    bits = single.view(np.int32)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP, dtype=np.float32)
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            squared_distances(x, i, k, y, j, inverse, arc, s)
+            for p in range(k - i):
+                single[p] = s[p]
+            for p in range(k - i):
+                b = bits[p]
+                q = (b >> _SHIFT32) - base + 1
+                missed += q <= 0 and b > 0
+                row[p] = min(max(q, 0), top)
+                t[p] = np.float32(b & _MASK32) * _HALF32 - np.float32(1.0)
+            place = offset + i + j * stride
+            for p in range(k - i):
+                r, u = row[p], t[np.uint64(p)]
+                value = rows[r, _3] * u + rows[r, _2]
+                value = value * u + rows[r, _1]
+                value = value * u + rows[r, _0]
+                out[np.uint64(place + p)] = value * scale
+            i = k
+    return missed
