@@ -7,6 +7,7 @@ estimate beside the inverse Fisher information at the truth).
 """
 
 import argparse
+import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +35,8 @@ def places(n):
 
 def replicate(job):
     """Simulate one field and fit it, all four parameters free; one row."""
+    # a process for each core: no threads below
+    os.environ["OMP_NUM_THREADS"] = "1"
     n, seed = job
     there = places(n)
     seen = gx.Observations(there, gx.simulate(TRUTH, there, seed=seed)[0])
@@ -83,7 +86,7 @@ def summary(rows, n):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="three replicates at n = 100, to try it")
+    parser.add_argument("--tiny", action="store_true", help="three replicates at n = 100")
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--workers", type=int, default=devices.usable_cores())
     parser.add_argument("--output", type=Path, default=HERE / "results")

@@ -16,10 +16,16 @@ from ..errors import InvalidInput, MissingDevice
 
 
 def usable_cores():
-    """Return how many cores this process may use: its affinity and its CPU quota, at least 1."""
+    """Return how many cores this process may use, at least 1.
+
+    The least of its affinity, its container's CPU quota and OMP_NUM_THREADS.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cpu_quota()
-    return max(1, min(cores, ceil(quota))) if quota else max(1, cores)
+    limits = [cores, ceil(_cpu_quota() or cores)]
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if asked.isdigit():
+        limits.append(int(asked))
+    return max(1, min(limits))
 
 
 def _cpu_quota(root="/sys/fs/cgroup"):

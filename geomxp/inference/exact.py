@@ -156,11 +156,10 @@ class ExactEvaluator:
             weights = factor.into_inverse()
 
         def share(rows, columns, derivatives):
-            block = (
-                np.outer(alpha[rows], alpha[columns])
-                - weights[rows, columns]
-                + beside[rows] @ beside[columns].T
-            )
+            # what stands above the diagonal of Σ⁻¹ is not set
+            inverse = np.tril(weights[rows, columns]) if rows == columns else weights[rows, columns]
+            block = np.outer(alpha[rows], alpha[columns]) - inverse
+            block += beside[rows] @ beside[columns].T
             if rows == columns:
                 # the lower triangle only; each pair counts twice, the diagonal once
                 block = np.tril(block, -1) + 0.5 * np.diag(np.diag(block))

@@ -31,7 +31,8 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, places=
     γ̂(h) = 1/(2|N(h)|) Σ_{(i, j) in N(h)} (r_i - r_j)²  (Matheron 1963, Econ. Geol. 58:1246)
 
     N(h) holds the pairs of one bin of distance; the bins are equally wide and reach to half of
-    the largest distance, beyond which pairs are few and come from opposite ends of the region.
+    the largest distance, beyond which pairs are few and come from opposite ends of the region
+    (to the largest, if no pair is nearer than that).
 
     Parameters
     ----------
@@ -83,8 +84,9 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, places=
     h = between(points, points, metric)[once]
     if h.max() == 0:
         raise InvalidInput("all places are the same: a variogram needs distances between them.")
+    reach = h.max() / 2 if h.min() <= h.max() / 2 else h.max()
     # bin k is (edges[k], edges[k + 1]]; pairs at one place belong to the first
-    edges = np.linspace(0.0, h.max() / 2, bins + 1)
+    edges = np.linspace(0.0, reach, bins + 1)
     inside = h <= edges[-1]
     h, square = h[inside], (r[once[0][inside]] - r[once[1][inside]]) ** 2
     of = np.searchsorted(edges[1:], h, side="left")

@@ -152,7 +152,7 @@ def test_wrong_parameters_are_named(parameters, message):
 
 def test_great_circle_needs_a_rough_field():
     places = np.array([[0.0, 50.0], [1.0, 51.0]])
-    with pytest.raises(gx.InvalidInput, match="at most 0.5"):
+    with pytest.raises(gx.InvalidInput, match=r"at most 0\.5"):
         gx.Matern(1.0, 100.0, 0.6)(places, places, "great-circle")
 
 

@@ -44,6 +44,11 @@ def test_cores_follow_the_quota(monkeypatch):
     assert devices.usable_cores() == 1
 
 
+def test_cores_follow_the_variable_that_openmp_follows(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert devices.usable_cores() == 1
+
+
 def test_blas_runs_on_one_thread_for_small_matrices():
     from threadpoolctl import threadpool_info
 

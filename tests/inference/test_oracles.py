@@ -79,7 +79,7 @@ def test_fit_is_not_below_the_certain_optimum(case):
 
 @pytest.mark.parametrize("case", FITS[3:9], ids=name_of)
 def test_standard_errors_are_those_of_the_certain_hessian(case):
-    """The references give the eigenvalues of the profile's Hessian in logarithms of (a, τ²/σ², ν)."""
+    """The references have the eigenvalues of the Hessian in the logarithms of (a, τ²/σ², ν)."""
     fixed = {"smoothness": case["nu_fixed"]} if case["nu_fixed"] else {}
     fit = gx.fit(
         observations_of(case),

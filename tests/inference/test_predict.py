@@ -102,14 +102,15 @@ def test_wrong_places_are_named(places, covariates, message):
 def test_predictions_stay_in_little_memory(monkeypatch):
     """The covariances held at once are CHUNK_ENTRIES, whatever the number of places."""
     largest = []
-    whole = gx.Matern.covariance
+    whole = gx.Matern.__call__
 
-    def watched(self, h):
-        largest.append(h.size)
-        return whole(self, h)
+    def watched(self, a, b, metric):
+        largest.append(len(a) * len(b))
+        return whole(self, a, b, metric)
 
     fit = held(testing.observations(), testing.MODEL)
-    monkeypatch.setattr(gx.Matern, "covariance", watched)
+    monkeypatch.setattr(gx.Matern, "__call__", watched)
     monkeypatch.setattr(module, "CHUNK_ENTRIES", 60_000)
     gx.predict(fit, testing.places(20_000, seed=6))
     assert max(largest) <= 60_000
+    assert sum(largest) == 60 * 20_000
