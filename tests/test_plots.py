@@ -1,3 +1,4 @@
+import io
 import itertools
 import subprocess
 import sys
@@ -221,14 +222,8 @@ def test_profile_refuses_parameters_that_were_not_estimated(fit):
 
 def drawn(ax):
     """Draw a picture, so that whatever would fail in drawing fails here."""
-    ax.figure.savefig(devnull(), format="png", dpi=30)
+    ax.figure.savefig(io.BytesIO(), format="png", dpi=30)
     return ax
-
-
-def devnull():
-    import io
-
-    return io.BytesIO()
 
 
 def test_axes_say_what_they_show_in_which_unit(fit, known):
@@ -294,6 +289,7 @@ def test_raster_is_the_prediction_at_the_middle_of_its_cells(fit):
         assert raster.standard_error[i, j] ** 2 == pytest.approx(there.variance[0], rel=1e-9)
     image = drawn(plots.prediction_map(fit, raster=raster)).images[0]
     np.testing.assert_array_equal(image.get_array(), raster.mean)
+    assert (image.origin, tuple(image.get_extent())) == ("lower", raster.extent)
     image = drawn(plots.prediction_error_map(fit, cells=5)).images[0]
     np.testing.assert_allclose(image.get_array(), raster.standard_error, rtol=1e-12)
 
@@ -330,8 +326,8 @@ def test_names_of_columns_are_no_formulas_and_no_essays():
     seen = gx.Observations(
         random.random((9, 2)),
         random.standard_normal(9),
-        location_names=("$x_{", "y\n" * 90),
-        value_name=r"\$ per $\frac",
+        location_names=("$x_{$", "y\n" * 90),
+        value_name=r"$\frac$ per \$",
     )
     ax = drawn(plots.values_map(seen))
     assert len(ax.get_ylabel()) <= 80

@@ -87,6 +87,7 @@ class ExactEvaluator:
         self.device = resolve(how.on)
         self.precision_map = how.precision([[1.0]])
         check_memory(n, 1, self.device)
+        self._workspace = None
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
@@ -94,7 +95,10 @@ class ExactEvaluator:
         n = len(self.observations)
         try:
             with blas_threads(len(self.observations)):
-                factor = self.factorize(model)
+                # one matrix serves all evaluations: fresh memory would cost more than its entries
+                if self._workspace is None:
+                    self._workspace = np.empty((n, n), order="F")
+                factor = self.factorize(model, self._workspace)
                 log_determinant = factor.log_determinant()
                 least_squares = fit_trend(factor, self.observations.values, self.design)
         except NotPositiveDefinite as error:
@@ -114,8 +118,14 @@ class ExactEvaluator:
             seconds=time.perf_counter() - start,
         )
 
-    def factorize(self, model):
+    def factorize(self, model, workspace=None):
         """Return the Cholesky factor of Σ(θ).
+
+        Parameters
+        ----------
+        model : Matern
+        workspace : (n, n) ndarray, Fortran order, optional
+            Written over, and on a CPU then part of the factor.
 
         Raises
         ------
@@ -124,7 +134,7 @@ class ExactEvaluator:
         """
         seen = self.observations
         model.check_valid_on(seen.metric, seen.dimensions)
-        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric)
+        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
         try:
             return CholeskyFactor(kernels.potrf(self.device.put(sigma)))
         except NotPositiveDefinite as error:
@@ -149,7 +159,8 @@ class ExactEvaluator:
         names = tuple(model.parameters() if names is None else names)
         seen = self.observations
         with blas_threads(len(self.observations)):
-            factor = self.factorize(model)
+            # the inverse is written over the factor: in the workspace of the evaluations
+            factor = self.factorize(model, self._workspace)
             least_squares = fit_trend(factor, seen.values, self.design)
             alpha = factor.solve(least_squares.residual)
             beside = self._root_of_projection(factor, least_squares)
