@@ -112,7 +112,7 @@ def variogram(fit, *, bins=15, ax=None, seed=0):
     along = "distance" if model.anisotropy is None else "distance along the longest range"
     ax.set_xlabel(_label(along, seen.unit))
     ax.set_ylabel(_label("semivariance", unit_of("variance", seen)))
-    ax.legend(fontsize="small")
+    ax.legend(loc="lower right", fontsize="small")
     _uncluttered(ax)
     return ax
 

@@ -24,15 +24,19 @@ def main():
     names, sizes = list(summary.parameter.unique()), list(summary.n.unique())
     figure = Figure(figsize=(3.1 * len(names), 2.4 * len(sizes)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(sizes), len(names), sharex="col", squeeze=False)
+    axes = figure.subplots(len(sizes), len(names), squeeze=False)
     for row, n in enumerate(sizes):
         for column, name in enumerate(names):
             ax = axes[row, column]
             line = summary[(summary.n == n) & (summary.parameter == name)].iloc[0]
             good = estimates[(estimates.n == n) & (estimates.outcome == "CONVERGED")][name]
-            ax.hist(good, bins=20, density=True, color="#56B4E9", edgecolor="white")
             deviation = line.spread_by_inverse_fisher
-            x = np.linspace(line.truth - 3.5 * deviation, line.truth + 3.5 * deviation, 200)
+            low, high = line.truth - 4.5 * deviation, line.truth + 4.5 * deviation
+            bins = np.linspace(max(low, 0.0), high, 25)
+            # what lies beyond is in the last bar
+            weights = np.full(len(good), 1 / (len(good) * (bins[1] - bins[0])))
+            ax.hist(good.clip(upper=high), bins, weights=weights, color="#56B4E9", ec="white")
+            x = np.linspace(low, high, 200)
             density = np.exp(-0.5 * ((x - line.truth) / deviation) ** 2)
             ax.plot(x, density / (deviation * np.sqrt(2 * np.pi)), color="#D55E00")
             ax.axvline(line.truth, color="black", linewidth=0.8)
@@ -41,7 +45,10 @@ def main():
                 ax.set_title(name)
             if column == 0:
                 ax.set_ylabel(f"n = {n}\n{line.converged} of {line.fits} converged")
-    figure.suptitle("Estimates (bars), and the normal density of the inverse Fisher information")
+    figure.suptitle(
+        "Estimates (bars; the last one holds all beyond), and the normal density of the "
+        "inverse Fisher information"
+    )
     options.output.mkdir(exist_ok=True)
     figure.savefig(options.output / "recovery.png", dpi=110)
 

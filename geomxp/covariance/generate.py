@@ -37,12 +37,12 @@ class Generator:
         self.symmetric = b is a
         low = np.minimum(a.min(axis=0), b.min(axis=0))
         high = np.maximum(a.max(axis=0), b.max(axis=0))
-        # differences of coordinates near 1 have squares; powers of two and the shift change
-        # distances by less than the rounding of the coordinates
+        # differences of coordinates near 1 have squares, and powers of two change no digit
         unit = 1.0
         if metric == "euclidean":
             unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
-        middle = low / 2 + high / 2
+        # a linear map rounds coordinates, and less so near the origin
+        middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
         self.x = self._points(a, middle, unit)
         self.y = self.x if self.symmetric else self._points(b, middle, unit)
         with np.errstate(over="ignore", under="ignore"):

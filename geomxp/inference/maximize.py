@@ -151,9 +151,9 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
     gain = _promised(slope, information)
     moved = 0.0
     for _ in range(steps):
-        if not tolerance < gain < np.inf:
+        step = _ascent(slope, information)
+        if not 0.5 * slope @ step > tolerance:
             break
-        step = np.linalg.solve(information, slope)
         step /= max(1.0, np.abs(step).max())
         taken = next((f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value), None)
         if taken is None:
@@ -164,6 +164,15 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
             information, moved = information_at(score, point, difference), 0.0
         gain = _promised(slope, information)
     return Summit(point, value, slope, information, gain)
+
+
+def _ascent(slope, information):
+    """Return the Newton step I⁻¹s; where I is not positive definite, with |eigenvalues| instead."""
+    if not len(slope) or not (np.isfinite(information).all() and np.isfinite(slope).all()):
+        return np.zeros(len(slope))
+    values, vectors = np.linalg.eigh(information)
+    values = np.maximum(np.abs(values), max(1e-6 * np.abs(values).max(), 1e-12))
+    return vectors @ ((vectors.T @ slope) / values)
 
 
 def information_at(score, point, difference):
