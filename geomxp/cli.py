@@ -273,6 +273,40 @@ def simulate(
 
 
 @app.command()
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern or likelihood.")],
+    n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
+    smoothness: options.Smoothness = 0.8,
+    as_json: options.Json = False,
+):
+    """Time geomxp beside named baselines of the same run, on one thread.
+
+    geomxp bench matern
+
+    geomxp bench likelihood --n 4000
+    """
+    import os
+
+    from . import bench as benchmarks
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if what == "matern":
+        document = {
+            "rates": benchmarks.matern_rates(n or 2048, smoothness),
+            "table": benchmarks.table_times(smoothness),
+            "errors": benchmarks.matern_errors(),
+        }
+    elif what == "likelihood":
+        document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
+    else:
+        raise InvalidInput(f"WHAT must be matern or likelihood. Got {what!r}.")
+    if as_json:
+        _print_json(document)
+    else:
+        print("\n\n".join(benchmarks.as_text(rows) for rows in document.values()))
+
+
+@app.command()
 def info(as_json: options.Json = False):
     """Say which devices, libraries and data sets can be used here."""
     from .execution.inventory import inventory

@@ -14,7 +14,7 @@ EVERYWHERE = {"outcome", "errors", "cuda", "execution.devices", "execution.trace
 """Modules that all others may import."""
 
 ALLOWED = {
-    "covariance": {"covariance"},
+    "covariance": {"covariance", "cuda"},
     "precision": {"precision"},
     "dense": {"dense", "precision"},
     "tiles": {"tiles", "dense", "precision", "covariance"},

@@ -257,3 +257,12 @@ def test_module_and_command_are_the_same():
         [sys.executable, "-m", "geomxp", "--version"], capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == f"geomxp {gx.__version__}"
+
+
+def test_bench_prints_rates_beside_baselines(run):
+    status, out, _ = run("bench", "likelihood", "--n", "64", "--json")
+    assert status == 0
+    rows = {row["what"]: row for row in json.loads(out)["likelihood"]}
+    assert rows["dpotrf"]["times_dpotrf"] == 1.0
+    assert rows["log-likelihood"]["seconds"] > 0
+    assert run("bench", "nothing")[0] == 2
