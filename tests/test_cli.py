@@ -259,7 +259,8 @@ def test_module_and_command_are_the_same():
     assert run.stdout.strip() == f"geomxp {gx.__version__}"
 
 
-def test_bench_prints_rates_beside_baselines(run):
+def test_bench_prints_rates_beside_baselines(run, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     status, out, _ = run("bench", "likelihood", "--n", "64", "--json")
     assert status == 0
     rows = {row["what"]: row for row in json.loads(out)["likelihood"]}

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from .distance import EARTH_RADIUS
-from .table import SPLIT
+from .table import SPLIT, SPLIT_FP32
 
 STRIP = 512
 """Entries handled at a time: squared distances stay in the first-level cache."""
@@ -18,7 +18,7 @@ STRIP = 512
 _SHIFT = 52 - SPLIT
 _MASK = (1 << _SHIFT) - 1
 _HALF = 2.0 ** (1 - _SHIFT)
-_SHIFT32 = 23 - SPLIT
+_SHIFT32 = 23 - SPLIT_FP32
 _MASK32 = (1 << _SHIFT32) - 1
 _HALF32 = np.float32(2.0 ** (1 - _SHIFT32))
 _0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
@@ -112,7 +112,7 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def fill_fp32(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
-    """As `fill`, with FP32 polynomials of degree 3 into an FP32 array."""
+    """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
     s = np.empty(STRIP)
     single = np.empty(STRIP, dtype=np.float32)
     bits = single.view(np.int32)
@@ -134,8 +134,7 @@ def fill_fp32(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out,
             place = offset + i + j * stride
             for p in range(k - i):
                 r, u = row[p], t[np.uint64(p)]
-                value = rows[r, _3] * u + rows[r, _2]
-                value = value * u + rows[r, _1]
+                value = rows[r, _2] * u + rows[r, _1]
                 value = value * u + rows[r, _0]
                 out[np.uint64(place + p)] = value * scale
             i = k
