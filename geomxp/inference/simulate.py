@@ -37,7 +37,7 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
 
     Examples
     --------
-    >>> import numpy as np
+    >>> from geomxp import Matern
     >>> draws = simulate(Matern(1.0, 0.1, 0.5), np.random.default_rng(0).random((9, 2)), draws=2)
     >>> draws.shape
     (2, 9)
