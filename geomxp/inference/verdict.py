@@ -95,7 +95,16 @@ def judge(problem, space, model, pinned, natural, summit):
         )
     if pinned:
         return Outcome(Ending.ON_BOUND, _on_bound(space, model, pinned)), False
+    if not natural.names:
+        return Outcome(
+            Ending.CONVERGED, "every parameter was given: nothing was to be found"
+        ), False
     notes = [f"one more Newton step promises a gain of {summit.gain:.1g}"]
+    vague = _hardly_known(natural, summit)
+    if vague:
+        notes.append(
+            f"the data hardly say what the {vague} is: its standard error is larger than it"
+        )
     if "nugget" in problem.space.free and model.nugget == 0:
         notes.append("the nugget is 0, at its boundary: the data show no noise")
     return Outcome(Ending.CONVERGED, "; ".join(notes)), False
@@ -215,6 +224,13 @@ def _flat_direction(natural, summit):
         f"the log-likelihood is flat in {' and '.join(names)}: the data do not say what "
         f"{'it is' if len(names) == 1 else 'they are'}. Fix {names[0]}"
     )
+
+
+def _hardly_known(natural, summit):
+    """Name the parameters whose logarithms have a standard error above 1."""
+    errors = np.sqrt(np.diag(np.linalg.inv(summit.information)))
+    names = [n for n, error in zip(natural.names, errors, strict=True) if error > 1]
+    return " and the ".join(name.replace("_", " ") for name in names)
 
 
 def _on_bound(space, model, pinned):
