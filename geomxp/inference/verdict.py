@@ -102,9 +102,7 @@ def judge(problem, space, model, pinned, natural, summit):
     notes = [f"one more Newton step promises a gain of {summit.gain:.1g}"]
     vague = _hardly_known(natural, summit)
     if vague:
-        notes.append(
-            f"the data hardly say what the {vague} is: its standard error is larger than it"
-        )
+        notes.append(f"the data hardly know the {vague}: standard error above the estimate")
     if "nugget" in problem.space.free and model.nugget == 0:
         notes.append("the nugget is 0, at its boundary: the data show no noise")
     return Outcome(Ending.CONVERGED, "; ".join(notes)), False

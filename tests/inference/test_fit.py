@@ -96,6 +96,13 @@ def test_all_parameters_fixed_is_an_evaluation(field):
     assert fit.log_likelihood == pytest.approx(expected, rel=1e-13)
 
 
+def test_parameters_that_the_data_hardly_know_are_named():
+    fit = gx.fit(gx.datasets.load("coalash"))
+    assert fit.outcome.ending == "CONVERGED"
+    assert fit.standard_errors["smoothness"] > fit.model.smoothness
+    assert "hardly know the range and the smoothness" in fit.outcome.message
+
+
 def test_noise_without_correlation_is_called_unidentified():
     places = lay_out(144, "grid")
     noise = np.random.default_rng(11).standard_normal(144)
