@@ -8,13 +8,23 @@ from math import frexp
 
 import numpy as np
 
+from ..cuda import copy_on_gpu, module
+from ..errors import InvalidInput
 from ..execution.devices import in_threads
 from . import matern
 from .distance import EARTH_RADIUS, between, embed, power_of_two_near
-from .table import LARGEST_SMOOTHNESS, correlation_table
+from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
 
 WIDTH = 512
 """Columns that one thread takes at a time."""
+
+THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
+"""How cuda/matern.cu shares a tile among its blocks of threads."""
+
+SHARED_BYTES = 46 * 1024
+"""For a table in a GPU's shared memory, of the 48 KiB that every GPU grants without asking."""
+
+GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
 
 class Generator:
@@ -107,10 +117,70 @@ class Generator:
                 out.dtype.type(self.model.variance),
                 *(first, flat, offset, stride),
             )
-            if not missed:
+            # below the lowest octave 1 - ρ is below the rounding of 1 but for ν near 0
+            if not missed or table.low <= LOWEST:
                 return
             low = table.low - 20
             self.octaves = low, high
+
+    def write_on_gpu(
+        self, what, rows, columns, out, *, triangle=False, place=None, scale=1.0, nugget=0.0
+    ):
+        """Write a block of values on a GPU, as `write` does on the CPU.
+
+        Parameters
+        ----------
+        what : {"correlation", "by_smoothness", "slope"}
+            The two derivatives in FP64 only.
+        rows, columns : slice
+        out : 2-D cupy.ndarray, Fortran order, of FP64, FP32, FP16, or uint8 for FP8 (E4M3)
+            The whole matrix; or the block itself where `place` is (0, 0).
+        triangle, place
+            As for `write`.
+        scale : float
+            A power of two by which the values are multiplied before they are rounded to `out`.
+        nugget : float
+            Added where a row's number is the column's.
+
+        Returns
+        -------
+        cupy.ndarray, ()
+            Squared Frobenius norm of what was written, before scale and rounding; on the GPU.
+
+        Raises
+        ------
+        InvalidInput
+            If the smoothness has no table.
+        """
+        if self.model.smoothness > LARGEST_SMOOTHNESS:
+            raise InvalidInput(
+                f"On a GPU `smoothness` must be at most {LARGEST_SMOOTHNESS:g}. "
+                f'Got {self.model.smoothness:g}: try on="cpu".'
+            )
+        i, j = (rows.start, columns.start) if place is None else place
+        stride = out.strides[1] // out.itemsize
+        form = GPU_FORMATS[out.dtype.name]
+        single, real = ("", np.float64) if form == "fp64" else ("_fp32", np.float32)
+        low, high = self.octaves
+        with out.device:
+            pairs = (
+                *(copy_on_gpu(self.x), self.x.shape[1], copy_on_gpu(self.y), self.y.shape[1]),
+                *(len(self.x), rows.start, rows.stop, columns.start, columns.stop),
+                *(self.inverse, int(self.metric == "great-circle")),
+            )
+            entries = (
+                *(real(self.model.variance), real(nugget), real(scale)),
+                *(0 if triangle else -self.y.shape[1], out),
+                *((i - rows.start) + (j - columns.start) * stride, stride),
+            )
+            while True:
+                table = correlation_table(self.model.smoothness, low, high)
+                polynomials, base = getattr(table, what + single), getattr(table, "base" + single)
+                squares, missed = _launch(form, pairs, polynomials, base, entries)
+                if table.low <= LOWEST or not int(missed.sum()):
+                    return squares.sum()
+                low = table.low - 20
+                self.octaves = low, high
 
     def _by_formula(self, what, rows, columns):
         """As `write`, for a smoothness without table."""
@@ -181,3 +251,29 @@ class Generator:
                 inner = sum(change[i, j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
                 result[f"anisotropy_{name}"] = share * inner
         return result
+
+
+def _launch(form, pairs, polynomials, base, entries):
+    """Start the kernel; return the sum of squares and the number of missed pairs by panel."""
+    import cupy
+    from cupy.cuda import runtime
+
+    i0, i1, j0, j1 = pairs[5:9]
+    panels = (-((i0 - i1) // PANEL_ROWS)) * (-((j0 - j1) // PANEL_COLUMNS))
+    squares, missed = cupy.empty(panels), cupy.empty(panels, dtype=np.int32)
+    processors = runtime.deviceGetAttribute(
+        runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
+    )
+    # a row stands in chunks of 16 bytes
+    row_bytes = -(-polynomials[0].nbytes // 16) * 16
+    staged = min(len(polynomials) - 1, SHARED_BYTES // row_bytes)
+    module("matern.cu").get_function(f"covariances_{form}")(
+        (max(1, min(panels, 4 * processors)),),
+        (THREADS,),
+        (
+            *(*pairs, copy_on_gpu(polynomials), len(polynomials), base, staged),
+            *(*entries, squares, missed),
+        ),
+        shared_mem=staged * row_bytes,
+    )
+    return squares, missed

@@ -121,6 +121,12 @@ def test_pairs_nearer_than_the_table_extend_it():
     np.testing.assert_allclose(found, model.covariance(np.abs(places - places.T)), atol=1e-13)
 
 
+def test_places_that_all_but_coincide_end_at_the_lowest_octave():
+    places = np.array([[-1.0], [0.0], [1e-160], [1.0]])
+    found = gx.Matern(1.0, 0.3, 0.8)(places, places)
+    assert found[1, 2] == 1.0
+
+
 def test_places_far_beyond_the_range_are_independent():
     places = np.array([[0.0, 0.0], [1e6, 0.0], [1e100, 0.0]])
     found = gx.Matern(1.0, 1e-3, 0.8)(places, places)

@@ -1,0 +1,70 @@
+"""CUDA sources, and the few lines that load them."""
+
+import weakref
+from functools import cache
+from importlib.resources import files
+
+OPTIONS = ("--std=c++14", "--fmad=false")
+"""The sources write out each fma: none is to be added, so that the bits are those of the CPU."""
+
+_copies = {}
+
+
+def source(name):
+    """Return the text of a CUDA source; compilers find its lines by its name.
+
+    Parameters
+    ----------
+    name : str
+        A file of this folder.
+
+    Returns
+    -------
+    str
+        With the text of a file of ours in the place of its `#include "..."`.
+
+    Examples
+    --------
+    >>> source("matern.cu").splitlines()[0]
+    '#line 1 "matern.cu"'
+    """
+    lines = [f'#line 1 "{name}"']
+    text = files(__name__).joinpath(name).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith('#include "'):
+            lines += [source(line.split('"')[1]), f'#line {number + 1} "{name}"']
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def module(name):
+    """Return a CUDA source as a `cupy.RawModule`, compiled for each GPU when first used there."""
+    import cupy
+
+    return cupy.RawModule(code=source(name), options=OPTIONS)
+
+
+def copy_on_gpu(array):
+    """Return an array's copy on the current GPU, made once in the life of the array.
+
+    Parameters
+    ----------
+    array : ndarray
+        Which nobody changes.
+
+    Returns
+    -------
+    cupy.ndarray
+    """
+    import cupy
+
+    key = cupy.cuda.Device().id, id(array)
+    if key not in _copies:
+        copy = cupy.asarray(array)
+        # streams of other threads may use it from now on
+        cupy.cuda.get_current_stream().synchronize()
+        _copies[key] = copy
+        weakref.finalize(array, _copies.pop, key, None).atexit = False
+    return _copies[key]
