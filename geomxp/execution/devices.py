@@ -126,15 +126,6 @@ class Device:
     name: str
     index: int | None = None
 
-    def put(self, array):
-        """Return the array on this device (itself on the CPU)."""
-        if self.index is None:
-            return array
-        import cupy
-
-        with cupy.cuda.Device(self.index):
-            return cupy.asfortranarray(cupy.asarray(array))
-
     def free_memory(self):
         """Return the free bytes of this device's memory."""
         if self.index is None:

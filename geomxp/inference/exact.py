@@ -96,7 +96,7 @@ class ExactEvaluator:
         try:
             with blas_threads(len(self.observations)):
                 # one matrix serves all evaluations: fresh memory would cost more than its entries
-                if self._workspace is None:
+                if self._workspace is None and self.device.index is None:
                     self._workspace = np.empty((n, n), order="F")
                 factor = self.factorize(model, self._workspace)
                 log_determinant = factor.log_determinant()
@@ -134,9 +134,14 @@ class ExactEvaluator:
         """
         seen = self.observations
         model.check_valid_on(seen.metric, seen.dimensions)
-        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
+        if self.device.index is None:
+            sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
+        else:
+            sigma = assemble.covariance_matrix_on_gpu(
+                model, seen.locations, seen.metric, self.device.index
+            )
         try:
-            return CholeskyFactor(kernels.potrf(self.device.put(sigma)))
+            return CholeskyFactor(kernels.potrf(sigma))
         except NotPositiveDefinite as error:
             raise NotPositiveDefinite(_why(seen, model, error.order), error.order) from None
 
@@ -236,18 +241,15 @@ class ExactEvaluator:
 
 def check_memory(n, matrices, device):
     """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free."""
-    host = 1 if device.index is not None else matrices
-    needed = {"memory": (host * n * n * 8, free_memory())}
-    if device.index is not None:
-        needed["device memory"] = (matrices * n * n * 8, device.free_memory())
-    for what, (bytes_needed, free) in needed.items():
-        # blocks in work, whitened columns, and the interpreter's own
-        bytes_needed = int(1.02 * bytes_needed) + 64 * n + 2**24
-        if bytes_needed > free:
-            raise NotEnoughMemory(
-                f"the exact method for {n:,} places needs {human_bytes(bytes_needed)} of {what}, "
-                f"{human_bytes(free)} free: use fewer places, or a machine with more memory."
-            )
+    on_gpu = device.index is not None
+    what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
+    # blocks in work, whitened columns, and the interpreter's own
+    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+    if needed > free:
+        raise NotEnoughMemory(
+            f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "
+            f"{human_bytes(free)} free: use fewer places, or a machine with more memory."
+        )
 
 
 def _why(observations, model, order):

@@ -25,7 +25,7 @@ def blocks(n):
 
 
 def covariance_matrix(model, locations, metric, out=None):
-    """Assemble Σ = C + τ²I on the CPU.
+    """Assemble Σ = C + τ²I in memory.
 
     Parameters
     ----------
@@ -50,6 +50,30 @@ def covariance_matrix(model, locations, metric, out=None):
 
     in_threads(write, blocks(n), n * n // 2)
     sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
+    return sigma
+
+
+def covariance_matrix_on_gpu(model, locations, metric, index):
+    """Assemble Σ = C + τ²I on a GPU, where it will be factored; see `covariance_matrix`.
+
+    Parameters
+    ----------
+    index : int
+        Number of the GPU.
+
+    Returns
+    -------
+    (n, n) cupy.ndarray, Fortran order
+    """
+    import cupy
+
+    n = len(locations)
+    with cupy.cuda.Device(index):
+        sigma = cupy.empty((n, n), order="F")
+    whole = slice(0, n)
+    Generator(model, metric, locations).write_on_gpu(
+        "correlation", whole, whole, sigma, triangle=True, nugget=model.nugget
+    )
     return sigma
 
 
