@@ -7,6 +7,7 @@ Exit status: 0 done, 1 the computation failed, 2 bad usage or bad input.
 import json
 import sys
 import warnings
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -69,7 +70,7 @@ def fit(
     from .inference.exact import Exact
     from .inference.fit import fit as run
 
-    tables.check_writable(output, report, checkpoint)
+    tables.check_writable(output, report, checkpoint, inputs=(table,))
     how = Exact(on=on)
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     if trend is None:
@@ -91,19 +92,20 @@ def fit(
         checkpoint=checkpoint,
         seed=seed,
     )
+    # printed first: a full disk loses no estimate
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        print(result, flush=True)
     if output:
         result.save(output)
     if report:
         from .report import write_report
 
         write_report(result, report, command="geomxp " + " ".join(sys.argv[1:]))
-    if as_json:
-        _print_json(result.to_dict())
-    else:
-        print(result)
-        for what, path in (("fit", output), ("report", report)):
-            if path:
-                print(f"  {what} written to {path}")
+    for what, path in (("fit", output), ("report", report)):
+        if path and not as_json:
+            print(f"  {what} written to {path}")
     if not result.outcome.good:
         warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=1)
 
@@ -160,6 +162,9 @@ def predict(
     ] = None,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     of: Annotated[str, typer.Option(help="Intervals for the field or an observation.")] = "field",
+    on: Annotated[
+        str | None, typer.Option(help="cpu, gpu or gpu:N; as the fit if not given.")
+    ] = None,
     output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
     as_json: options.Json = False,
 ):
@@ -173,12 +178,15 @@ def predict(
 
     from . import tables
     from .inference.estimate import Fit, z_value
+    from .inference.exact import Exact
     from .inference.predict import grid_over
     from .inference.predict import predict as run
 
-    tables.check_writable(output)
+    tables.check_writable(output, inputs=(fit_file, places))
     z_value(level)
     fitted = Fit.load(fit_file)
+    if on is not None:
+        fitted = replace(fitted, method=Exact(on=on))
     seen = fitted.observations
     if (places is None) == (grid is None):
         raise InvalidInput("give either a table of PLACES or --grid.")
@@ -243,11 +251,13 @@ def simulate(
     from .inference.simulate import simulate as run
     from .observations import names_say_degrees
 
-    tables.check_writable(output)
+    tables.check_writable(output, inputs=(at,))
     model = Matern(variance, range_, smoothness, nugget)
     if (n is None) == (at is None):
         raise InvalidInput("give either --n or --at.")
     names = options.words(locations) if locations else ("x", "y")
+    if len(set(names)) != len(names) or (at is None and len(names) != 2):
+        raise InvalidInput(f"--locations needs two different names. Got {locations!r}.")
     if at is None:
         places = lay_out(n, layout, seed)
     else:

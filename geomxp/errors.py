@@ -28,6 +28,10 @@ class NotPositiveDefinite(GeomxpError, ArithmeticError):
         self.order = order
 
 
+class DuplicateLocations(NotPositiveDefinite, InvalidInput):
+    """Two observations at one place, and no nugget: the covariance matrix is singular."""
+
+
 class NotEnoughMemory(GeomxpError, MemoryError):
     """The computation would need more memory than is free; nothing was allocated."""
 

@@ -1,5 +1,6 @@
 """What we saw: locations, values, covariates, and the metric between places."""
 
+import hashlib
 import warnings
 from dataclasses import dataclass, field
 
@@ -63,10 +64,10 @@ class Observations:
             )
         check_finite(values[:, None], (self.value_name,), "values")
         put = object.__setattr__
-        put(self, "locations", locations)
-        put(self, "values", values)
+        put(self, "locations", _frozen(locations))
+        put(self, "values", _frozen(values))
         if self.covariates is not None:
-            put(self, "covariates", self._checked_covariates(len(locations)))
+            put(self, "covariates", _frozen(self._checked_covariates(len(locations))))
         names = self.location_names or default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
         self._warn_about_degrees()
@@ -131,6 +132,14 @@ class Observations:
         return tables.observations_from_frame(
             frame, locations=locations, values=values, covariates=covariates, metric=metric
         )
+
+    def digest(self):
+        """Return a SHA-256 of the numbers, as hexadecimal text."""
+        found = hashlib.sha256(self.metric.encode())
+        for array in (self.locations, self.values, self.covariates):
+            if array is not None:
+                found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
 
     def duplicate(self):
         """Return the first pair of rows (i, j), i < j, at the same place, or None.
@@ -245,7 +254,18 @@ def looks_like_degrees(locations, names=()):
     return bool((centre > np.ptp(locations, axis=0)).any())
 
 
+def _frozen(array):
+    """Return a copy that cannot be written to: observations do not change behind a fit."""
+    copy = np.array(array)
+    copy.setflags(write=False)
+    return copy
+
+
 def _numbers(values, what):
+    if np.ma.isMaskedArray(values):
+        values = values.astype(np.float64).filled(np.nan)
+    if np.iscomplexobj(values) or getattr(getattr(values, "dtype", None), "kind", "f") in "Mm":
+        raise InvalidInput(f"`{what}` must be real numbers. Got {np.asarray(values).dtype}.")
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

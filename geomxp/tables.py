@@ -88,7 +88,10 @@ def _read_npz(path):
     try:
         with np.load(path, allow_pickle=False) as archive:
             columns = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+    except (
+        *(ValueError, OSError, EOFError, KeyError, TypeError, AttributeError),
+        zipfile.BadZipFile,
+    ) as error:
         raise InvalidInput(f"{path}: not an NPZ archive of numbers ({_one_line(error)}).") from None
     if len({array.shape for array in columns.values()}) != 1 or any(
         array.ndim != 1 for array in columns.values()
@@ -146,8 +149,9 @@ def read_table(
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
     seen.source.update(
-        path=str(path),
+        path=str(Path(path).resolve()),
         sha256=sha256(path),
+        digest=seen.digest(),
         locations=list(locations),
         value=values,
         covariates=list(covariates),
@@ -225,13 +229,34 @@ def write_frame(frame, path):
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
+        frame = _typed(frame)
         write_atomically(path, lambda file: frame.to_parquet(file, index=False))
     elif suffix == ".npz":
-        write_atomically(
-            path, lambda file: np.savez(file, **{c: frame[c].to_numpy() for c in frame.columns})
-        )
+        columns = {str(name): _plain(column) for name, column in _typed(frame).items()}
+        if "file" in columns:
+            raise InvalidInput(f"{path}: an NPZ file cannot have a column called 'file'.")
+        write_atomically(path, lambda file: np.savez(file, **columns))
     else:
         write_text(path, frame.to_csv(index=False))
+
+
+def _typed(frame):
+    """Return the frame with columns of numbers written as text turned to numbers."""
+    import pandas as pd
+
+    result = frame.copy()
+    for name in frame.columns:
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            numbers = pd.to_numeric(frame[name], errors="coerce")
+            if numbers.notna().all():
+                result[name] = numbers
+    return result
+
+
+def _plain(column):
+    """Return a column as an array without Python objects."""
+    array = column.to_numpy()
+    return array if array.dtype.kind in "biuf" else column.astype(str).to_numpy(dtype="U")
 
 
 def write_text(path, text):
@@ -270,9 +295,16 @@ def _umask():
     return mask
 
 
-def check_writable(*paths):
-    """Raise `InvalidInput` now if a file could not be written later."""
-    for path in filter(None, paths):
+def check_writable(*paths, inputs=()):
+    """Raise `InvalidInput` now if a file could not be written later, or would destroy an input."""
+    paths = [path for path in paths if path]
+    taken = {Path(path).resolve(): "an input" for path in inputs if path}
+    for path in paths:
+        if Path(path).resolve() in taken:
+            raise InvalidInput(f"{path}: is {taken[Path(path).resolve()]}; choose another name.")
+        taken[Path(path).resolve()] = "another output"
+        if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+            raise InvalidInput(f"{path}: is not a regular file.")
         folder = Path(path).resolve().parent
         if not folder.is_dir():
             raise InvalidInput(f"{path}: the folder {folder} does not exist.")
@@ -290,6 +322,8 @@ def read_json(path):
     InvalidInput
         If the file is missing or no JSON object.
     """
+    if Path(path).exists() and not Path(path).is_file():
+        raise InvalidInput(f"{path}: is not a regular file.")
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

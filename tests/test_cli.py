@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli
+from geomxp import cli, tables
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
@@ -236,8 +236,51 @@ def test_duplicates_without_nugget_are_named(run, tmp_path):
     table.write_text("x,y,z\n0,0,1\n1,0,2\n0,1,3\n1,0,5\n2,2,2\n")
     columns = ["--locations", "x,y", "--value", "z"]
     status, _, err = run("fit", table, *columns, "--fix", "nugget=0")
-    assert status == 1
+    assert status == 2
     assert "rows 2 and 4 are at the same place" in err
+    held = ["--variance", "1", "--range", "1", "--smoothness", "0.5"]
+    status, _, err = run("log-likelihood", table, *columns, *held)
+    assert status == 2
+    assert "rows 2 and 4 are at the same place" in err
+
+
+def test_outputs_never_destroy_an_input_or_each_other(run, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_bytes(gx.datasets.path("jura").read_bytes())
+    columns = ["--locations", "x,y", "--value", "Co", *HELD]
+    status, _, err = run("fit", table, *columns, "--output", table)
+    assert status == 2
+    assert "is an input" in err
+    assert table.read_bytes() == gx.datasets.path("jura").read_bytes()
+    same = tmp_path / "o.json"
+    status, _, err = run("fit", table, *columns, "--output", same, "--report", same)
+    assert status == 2
+    assert "is another output" in err
+    status, _, err = run("fit", table, *columns, "--checkpoint", "/dev/full")
+    assert status == 2
+    assert "not a regular file" in err
+
+
+def test_a_report_that_cannot_be_written_loses_no_estimate(run, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise gx.GeomxpError("r.html: cannot be written (No space left on device).")
+
+    monkeypatch.setattr("geomxp.report.write_report", full)
+    status, out, err = run("fit", "meuse", *HELD, "--report", tmp_path / "r.html")
+    assert status == 1
+    assert "log-likelihood" in out
+    assert err == "geomxp: r.html: cannot be written (No space left on device).\n"
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
+def test_predictions_in_binary_files_are_read_back(run, fitted, tmp_path, ending):
+    places, output = tmp_path / "places.csv", tmp_path / f"out.{ending}"
+    places.write_text("name,x,y\na,181072,333611\nb,180000,332000\n")
+    assert run("predict", fitted, places, "--output", output)[0] == 0
+    frame = tables.read_frame(output)
+    assert list(frame["name"]) == ["a", "b"]
+    np.testing.assert_array_equal(frame["x"], [181072, 180000])
+    assert frame["mean"].dtype == np.float64
 
 
 def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):

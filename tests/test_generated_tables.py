@@ -50,6 +50,17 @@ def columns(draw):
         return (places + shift) * scale, values * 10.0 ** draw(exponents)
 
 
+HALF = ["--fix", "smoothness=0.5"]
+OPTIONS = [
+    HALF,
+    [*HALF, "--trend", "linear"],
+    [*HALF, "--reml"],
+    [*HALF, "--fix", "nugget=0"],
+    ["--trend", "linear", "--reml"],
+    [*HALF, "--anisotropy"],
+    [],
+]
+
 CELLS = st.one_of(
     st.floats(width=64).map(repr),
     st.sampled_from(
@@ -80,7 +91,7 @@ def ends_well(capsys, path, *options):
 
 
 @SETTINGS
-@given(columns(), st.sampled_from([[], ["--trend", "linear"], ["--reml"], ["--fix", "nugget=0"]]))
+@given(columns(), st.sampled_from(OPTIONS))
 def test_numbers_of_any_scale(capsys, tmp_path, data, options):
     places, values = data
     path = tmp_path / "t.csv"
@@ -88,7 +99,7 @@ def test_numbers_of_any_scale(capsys, tmp_path, data, options):
         f"{x!r},{y!r},{z!r}" for (x, y), z in zip(places.tolist(), values.tolist(), strict=True)
     ]
     path.write_text("\n".join(["x,y,z", *rows]) + "\n")
-    ends_well(capsys, path, *options, "--fix", "smoothness=0.5")
+    ends_well(capsys, path, *options)
 
 
 @SETTINGS

@@ -40,7 +40,9 @@ def embed(locations, metric):
     """
     if metric == "euclidean":
         return locations
-    longitude, latitude = np.radians(locations.T)
+    # one place has one point: ±180 degrees are one meridian, and a pole has none
+    longitude = np.where(np.abs(locations[:, 1]) == 90, 0.0, locations[:, 0] % 360.0)
+    longitude, latitude = np.radians(longitude), np.radians(locations[:, 1])
     return EARTH_RADIUS * np.column_stack(
         (
             np.cos(latitude) * np.cos(longitude),

@@ -186,7 +186,7 @@ class Generator:
         """As `write`, for a smoothness without table."""
         nu, variance = self.model.smoothness, self.model.variance
         h = between(self.x.T[rows], self.y.T[columns], self.metric)
-        r = np.minimum(h * np.sqrt(self.inverse), 1e4)
+        r = np.minimum(h * np.sqrt(self.inverse), 1e4 * nu)
         function = {
             "correlation": matern.correlation,
             "by_smoothness": matern.correlation_by_smoothness,

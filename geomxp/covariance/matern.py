@@ -192,7 +192,8 @@ class Matern:
         """Evaluate the correlation C(h)/σ² at distances h, in the units of `range`."""
         with np.errstate(over="ignore"):
             # h/a may overflow to inf, where the correlation is 0
-            r = np.minimum(np.asarray(h, dtype=np.float64) / self.range, 1e4)
+            r = np.asarray(h, dtype=np.float64) / self.range
+            r = np.minimum(r, 1e4 * max(1.0, self.smoothness))
         return correlation(r, self.smoothness)
 
     def isotropic(self, locations, metric="euclidean"):

@@ -131,6 +131,8 @@ class Fit:
         from .. import __version__
 
         seen = self.observations
+        # a table's name stands for its numbers only while they are the same
+        named = seen.source.get("digest") == seen.digest()
         document = {
             "geomxp": __version__,
             "n": len(seen),
@@ -154,9 +156,9 @@ class Fit:
             "message": self.outcome.message,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
-            "table": dict(seen.source) or None,
+            "table": dict(seen.source) if named else None,
         }
-        if not seen.source:
+        if not named:
             document["observations"] = {
                 "locations": seen.locations.tolist(),
                 "values": seen.values.tolist(),

@@ -104,8 +104,13 @@ class ExactEvaluator:
         except NotPositiveDefinite as error:
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
+        value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
+        if not np.isfinite(value):
+            message = "the log-likelihood is no FP64 number: rescale the values and the variance."
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
+            return Evaluation.failed(outcome, n, time.perf_counter() - start)
         return Evaluation(
-            gaussian_log_likelihood(n, log_determinant, least_squares, self.reml),
+            value,
             log_determinant,
             least_squares.quadratic_form,
             Outcome(Ending.COMPUTED),
@@ -193,8 +198,7 @@ class ExactEvaluator:
         """Return B with BB' = Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML, of no columns for ML."""
         if not self.reml or self.design.shape[1] == 0:
             return np.zeros((len(self.observations), 0))
-        root = np.linalg.cholesky(least_squares.coefficient_covariance)
-        return factor.solve(np.asfortranarray(self.design @ root))
+        return factor.solve(np.asfortranarray(self.design @ least_squares.root))
 
     def expected_information(self, model, names=None):
         """Evaluate Fisher's expected information I_jk = ½ tr(P ∂_jΣ P ∂_kΣ).
@@ -233,8 +237,8 @@ class ExactEvaluator:
                 product = factor.solve(derivatives.pop(name))
                 # P ∂Σ = Σ⁻¹∂Σ - B(B'∂Σ), and B'∂Σ = (Σ B)'(Σ⁻¹∂Σ) needs no second ∂Σ
                 if beside.shape[1]:
-                    root = np.linalg.cholesky(least_squares.coefficient_covariance)
-                    product = product - beside @ ((self.design @ root).T @ product)
+                    scaled = self.design @ least_squares.root
+                    product = product - beside @ (scaled.T @ product)
                 products.append(product)
         return 0.5 * np.array([[np.sum(a * b.T) for b in products] for a in products])
 

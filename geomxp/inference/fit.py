@@ -2,12 +2,13 @@
 
 import time
 from math import isfinite, log
+from numbers import Integral
 
 import numpy as np
 
 from ..covariance.distance import power_of_two_near
 from ..covariance.matern import Matern
-from ..errors import FitFailed, InvalidInput, NotPositiveDefinite
+from ..errors import DuplicateLocations, FitFailed, InvalidInput
 from ..observations import Observations
 from ..outcome import Ending
 from . import progress as progress_
@@ -60,11 +61,12 @@ def fit(
     anisotropy : bool
         Estimate geometric anisotropy (also when `model` has one); for the plane.
     starts : int
-        From how many points to search.
+        From how many points to search; a run that goes on from a checkpoint searches from its
+        best model only.
     tolerance : float
         Absolute, on the log-likelihood: converged means that one more Newton step promises less.
     evaluations : int
-        Limit on evaluations of the likelihood.
+        Limit on evaluations of the likelihood, for each start and each run.
     checkpoint : path, optional
         File that keeps the best model after every improvement; the same call goes on from it.
     progress : bool
@@ -81,12 +83,14 @@ def fit(
     Raises
     ------
     FitFailed
-        If the likelihood has no finite maximum, or the search did not come to its end.
+        If the likelihood has no finite maximum, or the search stalled. (A search that the limit
+        stopped returns, with the outcome EVALUATION_LIMIT.)
     NotPositiveDefinite
         If no model within the bounds has a covariance matrix with a Cholesky factor.
     InvalidInput, NotEnoughMemory, MissingDevice
     """
     began = time.perf_counter()
+    _check_types(observations, model, start, bounds)
     how = Exact() if how is None else how
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)
@@ -96,7 +100,9 @@ def fit(
     anisotropic = anisotropy or (model is not None and model.anisotropy is not None)
     fixed, start = _values(model, fixed, start, anisotropic)
     bounds = check_bounds(bounds, start, fixed)
-    _check_metric(observations, fixed, anisotropic)
+    _check_metric(observations, fixed | start, anisotropic)
+    if observations.metric == "great-circle" and bounds.get("smoothness", (0, 0))[1] > 0.5:
+        raise InvalidInput("with great-circle distances the smoothness is bounded by 0.5.")
     _check_duplicates(observations, fixed)
 
     scaled = units.scaled(observations)
@@ -109,11 +115,13 @@ def fit(
         anisotropic,
     )
     mark = progress_.fingerprint(
-        observations, design, reml, sorted(fixed.items()), sorted(bounds.items()), how.describe(0)
+        observations,
+        design,
+        (reml, anisotropic, sorted(fixed.items()), sorted(bounds.items()), how.describe(0)),
     )
     resumed, count = progress_.resume(checkpoint, mark)
     monitor = progress_.Monitor(
-        evaluations,
+        count + evaluations * starts,
         lambda scaled_model, value: (
             units.outward(scaled_model),
             value + units.shift(design, reml),
@@ -256,10 +264,22 @@ class Units:
 def check_options(starts, tolerance, evaluations):
     """Raise `InvalidInput` for options of the search that make no sense."""
     for name, value in (("starts", starts), ("evaluations", evaluations)):
-        if not (isinstance(value, int) and value >= 1):
+        if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1):
             raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")
     if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
         raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
+
+
+def _check_types(observations, model, start, bounds):
+    if not isinstance(observations, Observations):
+        raise InvalidInput(
+            f"`observations` must be Observations. Got {type(observations).__name__}."
+        )
+    if model is not None and not isinstance(model, Matern):
+        raise InvalidInput(f"`model` must be a Matern. Got {type(model).__name__}.")
+    for name, value in (("start", start), ("bounds", bounds)):
+        if value is not None and not isinstance(value, dict):
+            raise InvalidInput(f"`{name}` must be a dict. Got {type(value).__name__}.")
 
 
 def _values(model, fixed, start, anisotropic):
@@ -282,6 +302,9 @@ def _values(model, fixed, start, anisotropic):
                 f"`{name}` is fixed but has no value: give fixed={{{name!r}: value}} or a model."
             )
         result[name] = value
+    for name in start or {}:
+        if name in result:
+            raise InvalidInput(f"`{name}` is fixed and has a start: leave one of them out.")
     given |= start or {}
     for name in given:
         if name not in names:
@@ -297,7 +320,7 @@ def _values(model, fixed, start, anisotropic):
 
 
 def _sequence(fixed):
-    if isinstance(fixed, str):
+    if isinstance(fixed, str) or not hasattr(fixed, "__iter__"):
         raise InvalidInput(f"`fixed` must be a sequence of names or a dict. Got {fixed!r}.")
     return fixed
 
@@ -315,7 +338,7 @@ def _check_duplicates(observations, fixed):
     if pair is not None:
         i, j = pair
         place = ", ".join(f"{c:g}" for c in observations.locations[i])
-        raise NotPositiveDefinite(
+        raise DuplicateLocations(
             f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
             "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
         )

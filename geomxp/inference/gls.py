@@ -22,6 +22,8 @@ class GeneralisedLeastSquares:
         log|X'Σ⁻¹X|; 0 without a trend.
     residual : (n,) ndarray
         z - Xβ̂.
+    root : (p, p) ndarray
+        Of the covariance of β̂: root root' = (X'Σ⁻¹X)⁻¹.
     """
 
     coefficients: np.ndarray
@@ -29,6 +31,7 @@ class GeneralisedLeastSquares:
     quadratic_form: float
     log_determinant_of_information: float
     residual: np.ndarray
+    root: np.ndarray
 
 
 def fit_trend(factor, values, design):
@@ -61,7 +64,8 @@ def fit_trend(factor, values, design):
     white = factor.whiten(np.asfortranarray(np.column_stack((values, design / scale))))
     z, x = white[:, 0], white[:, 1:]
     if p == 0:
-        return GeneralisedLeastSquares(np.zeros(0), np.zeros((0, 0)), float(z @ z), 0.0, values)
+        none = np.zeros((0, 0))
+        return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
     q, r = np.linalg.qr(x)
     beta = solve_triangular(r, q.T @ z)
     left = z - x @ beta
@@ -72,4 +76,5 @@ def fit_trend(factor, values, design):
         float(left @ left),
         2 * float((np.log(np.abs(np.diag(r))) + np.log(scale)).sum()),
         values - design @ (beta / scale),
+        inverse / scale[:, None],
     )

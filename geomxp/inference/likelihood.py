@@ -5,7 +5,7 @@ from math import inf, log, pi
 
 import numpy as np
 
-from ..errors import NotPositiveDefinite
+from ..errors import DuplicateLocations, NotPositiveDefinite
 from ..outcome import Ending, Outcome
 from ..precision.map import PrecisionMap
 from .trend import Trend
@@ -194,5 +194,6 @@ def log_likelihood(observations, model, how=None, *, trend="zero", reml=False):
     kind.check_full_rank(design)
     evaluation = (how or Exact()).prepare(observations, design, reml)(model)
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
-        raise NotPositiveDefinite(evaluation.outcome.message)
+        twins = model.nugget == 0 and observations.duplicate()
+        raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
     return evaluation

@@ -103,6 +103,8 @@ def predict(fit, places, covariates=None):
     """
     seen, model = fit.observations, fit.model
     if isinstance(places, Observations):
+        if places.metric != seen.metric:
+            raise InvalidInput(f"`places` must be {seen.metric}. Got {places.metric}.")
         covariates = places.covariates if covariates is None else covariates
         places = places.locations
     places = checked_places(places, seen.metric)
@@ -122,7 +124,7 @@ def predict(fit, places, covariates=None):
         factor = evaluator.factorize(model)
         known = fit_trend(factor, seen.values, here)
         weights = factor.solve(known.residual)
-        root = _root(known.coefficient_covariance)
+        root = known.root
         # X'Σ⁻¹, whitened once
         white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
         mean, variance = np.empty(len(places)), np.empty(len(places))
@@ -169,11 +171,3 @@ def grid_over(observations, cells):
     # the first coordinate runs fastest, as in a raster
     mesh = np.meshgrid(*axes[::-1], indexing="ij")
     return np.column_stack([axis.ravel() for axis in mesh[::-1]])
-
-
-def _root(covariance):
-    """Return R with RR' = covariance; unit diagonal inside, so that units do not matter."""
-    if not covariance.size:
-        return covariance
-    scale = np.sqrt(np.diag(covariance))
-    return scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale))

@@ -101,7 +101,11 @@ class Problem:
             errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
             return Found(model, self.evaluation_of(model), outcome, space.free, errors)
         pinned = verdict.on_bounds(space, model)
-        natural = Natural([name for name in space.free if name not in pinned], model)
+        natural = Natural(
+            [name for name in space.free if name not in pinned],
+            model,
+            wrap="anisotropy_angle" not in space.bounds,
+        )
         summit = climb(
             lambda x: self._value(natural.model(x), space, pinned),
             lambda x: natural.score(x, self.evaluator, self.monitor),
@@ -116,7 +120,7 @@ class Problem:
             errors |= natural.standard_errors(summit)
         return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
 
-    def search(self, space, model, *, step=INITIAL_STEP):
+    def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
         """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""
         found = {}
 
@@ -135,7 +139,7 @@ class Problem:
                 [40.0 if c.name == "anisotropy_angle" else 1.0 for c in space.coordinates]
             ),
             tolerance=self.tolerance,
-            evaluations=self.monitor.left,
+            evaluations=self.monitor.left if evaluations is None else evaluations,
             step=step,
         )
         return found.get("value", -inf), found.get("model"), end.limited
@@ -232,10 +236,13 @@ class Natural:
         Parameters that move.
     model : Matern
         Gives the others.
+    wrap : bool
+        Whether angles are brought into [0, 180).
     """
 
-    def __init__(self, names, model):
+    def __init__(self, names, model, wrap=True):
         self.names = list(names)
+        self.wrap = wrap
         self.others = model.parameters()
 
     def point(self, model):
@@ -250,7 +257,8 @@ class Natural:
         values = dict(self.others)
         for name, value in zip(self.names, x, strict=True):
             if name == "anisotropy_angle":
-                values[name] = float(np.degrees(value)) % 180.0
+                angle = float(np.degrees(value))
+                values[name] = angle % 180.0 if self.wrap else angle
             elif name == "anisotropy_ratio":
                 values[name] = min(exp(value), 1.0)
             else:

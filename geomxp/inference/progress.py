@@ -3,12 +3,13 @@
 import hashlib
 import sys
 import time
+import warnings
 
 import numpy as np
 
 from .. import tables
 from ..covariance.matern import Matern
-from ..errors import InvalidInput
+from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 
 
 class Monitor:
@@ -82,15 +83,18 @@ class Monitor:
         )
 
     def _write(self, model, log_likelihood):
-        tables.write_json(
-            self.checkpoint,
-            {
-                "problem": self.fingerprint,
-                "model": model.parameters(),
-                "log_likelihood": log_likelihood,
-                "evaluations": self.count,
-            },
-        )
+        state = {
+            "problem": self.fingerprint,
+            "model": model.parameters(),
+            "log_likelihood": log_likelihood,
+            "evaluations": self.count,
+        }
+        try:
+            tables.write_json(self.checkpoint, state)
+        except GeomxpError as error:
+            # a fit is worth more than its checkpoint
+            warnings.warn(f"no checkpoint from here on: {error}", GeomxpWarning, stacklevel=2)
+            self.checkpoint = None
 
 
 def _status():

@@ -1,5 +1,7 @@
 """Draw Gaussian fields, and lay out places to draw them at."""
 
+from numbers import Integral
+
 import numpy as np
 
 from ..errors import InvalidInput
@@ -42,11 +44,15 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
     >>> draws.shape
     (2, 9)
     """
-    if not (isinstance(draws, int) and draws >= 1):
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
+    if not (isinstance(draws, Integral) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
     if isinstance(places, Observations):
         places, metric = places.locations, places.metric
     places = checked_places(places, metric)
+    if not len(places):
+        raise InvalidInput("`places` must hold at least one place.")
     evaluator = (how or Exact()).prepare(_Places(places, metric))
     with blas_threads(len(places)):
         factor = evaluator.factorize(model)
@@ -90,7 +96,7 @@ def lay_out(n, layout="jittered", seed=0):
     InvalidInput
         If a grid is asked for and n is no square.
     """
-    if not (isinstance(n, int) and n >= 1):
+    if not (isinstance(n, Integral) and n >= 1):
         raise InvalidInput(f"`n` must be a whole number of at least 1. Got {n!r}.")
     if layout not in LAYOUTS:
         raise InvalidInput(f"`layout` must be one of: {', '.join(LAYOUTS)}. Got {layout!r}.")

@@ -122,7 +122,8 @@ class Space:
         if name in self.bounds:
             lower, upper = self.bounds[name]
             if name == "nugget":
-                lower = max(lower, NUGGET_RATIO[0] * self.variance)
+                # in logarithms there is no 0
+                lower = max(lower, min(NUGGET_RATIO[0] * self.variance, 1e-6 * upper))
             return lower, upper
         return {
             "variance": (1e-8 * self.variance, 1e8 * self.variance),
@@ -156,7 +157,7 @@ class Space:
             values["range"] = min(max(length, lower), upper)
         if "nugget_ratio" in values:
             values["nugget"] = values.pop("nugget_ratio")
-        if "anisotropy_angle" in values:
+        if "anisotropy_angle" in values and "anisotropy_angle" not in self.bounds:
             values["anisotropy_angle"] %= 180.0
         return Matern.from_parameters(values)
 
@@ -170,7 +171,8 @@ class Space:
             elif c.name == "nugget_ratio":
                 x.append(log(max(model.nugget / model.variance, NUGGET_RATIO[0])))
             elif c.name == "anisotropy_angle":
-                x.append(values[c.name])
+                # a direction has many angles: the one above the lower bound
+                x.append(c.lower + (values[c.name] - c.lower) % 180.0)
             else:
                 x.append(log(max(values[c.name], 1e-300)))
         return np.clip(x, self.lower, self.upper)

@@ -15,6 +15,9 @@ FLAT = 1e-4
 NO_CORRELATION = 0.01
 """A correlation at the shortest distance that no data can see."""
 
+JUDGING = 300
+"""Evaluations for each point of a profile that a verdict needs, beside those of the search."""
+
 FAR = 100.0
 """Practical ranges of more than so many extents are looked at with suspicion."""
 
@@ -22,9 +25,9 @@ FAR = 100.0
 def _boxes(space, model):
     """Yield (parameter, value, lower, upper) of every free parameter, as it is bounded."""
     for name in space.free:
-        if name == "anisotropy_angle":
+        if name == "anisotropy_angle" and name not in space.bounds:
             continue
-        value = getattr(model, name) if name != "anisotropy_ratio" else model.anisotropy.ratio
+        value = model.parameters()[name]
         if name == "range" and "range" not in space.bounds:
             yield name, practical_range(value, model.smoothness), *space.practical_range_bounds()
         elif name == "nugget" and space.profiled:
@@ -37,9 +40,10 @@ def on_bounds(space, model):
     """Return the parameters that lie on a bound, as a dict of name to "lower" or "upper"."""
     pinned = {}
     for name, value, lower, upper in _boxes(space, model):
-        if value <= lower * (1 + NEAR):
+        near = NEAR * (1.0 if name == "anisotropy_angle" else value)
+        if value <= lower + near:
             pinned[name] = "lower"
-        elif value >= upper * (1 - NEAR):
+        elif value >= upper - near:
             pinned[name] = "upper"
     return pinned
 
@@ -49,7 +53,7 @@ def outside(space, model):
     return [
         name
         for name, value, lower, upper in _boxes(space, model)
-        if value < lower * (1 - 1e-12) or value > upper * (1 + 1e-12)
+        if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
     ]
 
 
@@ -79,7 +83,7 @@ def judge(problem, space, model, pinned, natural, summit):
         return Outcome(Ending.NO_FINITE_MAXIMUM, runaway), True
     unknown = _unidentified(space, model, pinned)
     if unknown:
-        return Outcome(Ending.UNIDENTIFIED, unknown), False
+        return Outcome(Ending.UNIDENTIFIED, unknown), True
     flat = _flat_direction(natural, summit)
     if flat:
         return Outcome(Ending.UNIDENTIFIED, flat), True
@@ -95,10 +99,8 @@ def judge(problem, space, model, pinned, natural, summit):
         )
     if pinned:
         return Outcome(Ending.ON_BOUND, _on_bound(space, model, pinned)), False
-    if not natural.names:
-        return Outcome(
-            Ending.CONVERGED, "every parameter was given: nothing was to be found"
-        ), False
+    if not problem.space.free:
+        return Outcome(Ending.COMPUTED, "every parameter was given: nothing was estimated"), False
     notes = [f"one more Newton step promises a gain of {summit.gain:.1g}"]
     vague = _hardly_known(natural, summit)
     if vague:
@@ -113,8 +115,8 @@ def _runaway(problem, space, model, pinned, summit):
     value = max(summit.value, problem.monitor.best[0])
     return (
         _nugget_vanishes(problem, space, pinned)
-        or _range_grows(problem, space, model, value)
-        or _smoothness_grows(problem, space, model, value)
+        or _range_grows(problem, space, model, pinned, value)
+        or _smoothness_grows(problem, space, model, pinned, value)
     )
 
 
@@ -131,13 +133,13 @@ def _nugget_vanishes(problem, space, pinned):
     )
 
 
-def _range_grows(problem, space, model, value):
+def _range_grows(problem, space, model, pinned, value):
     far = practical_range(model.range, model.smoothness) > FAR * space.extent.longest
     if "range" not in space.free or "range" in space.bounds or not far:
         return None
     lengths = [f * space.extent.longest for f in (10.0, 100.0, 1000.0)]
     profile = [_best_with(problem, space, model, practical=length) for length in lengths]
-    if profile[-1] < value - problem.tolerance:
+    if profile[-1] < value - problem.tolerance and pinned.get("range") != "upper":
         return None
     ours = problem.monitor.rescale(model, 0.0)[0]
     shown = _profile_in_words(
@@ -151,14 +153,16 @@ def _range_grows(problem, space, model, value):
     )
 
 
-def _smoothness_grows(problem, space, model, value):
+def _smoothness_grows(problem, space, model, pinned, value):
     limit = SMOOTHNESS[1]
-    bounded = "smoothness" in space.bounds or space.metric == "great-circle"
+    # the practical range must be free to follow
+    bounded = {"smoothness", "range"} & set(space.bounds) or space.metric == "great-circle"
+    bounded = bounded or "range" not in space.free
     if "smoothness" not in space.free or bounded or model.smoothness <= limit / 3:
         return None
     orders = [limit / 9, limit / 3, limit]
     profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
-    if profile[-1] < value - problem.tolerance:
+    if profile[-1] < value - problem.tolerance and pinned.get("smoothness") != "upper":
         return None
     return (
         "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes to "
@@ -186,7 +190,7 @@ def _best_with(problem, space, model, *, practical=None, smoothness=None):
         held = space.holding(range=length)
         growth = (length / model.range) ** (2 * model.smoothness)
         values = model.parameters() | {"range": length, "variance": model.variance * growth}
-    return problem.search(held, type(model).from_parameters(values))[0]
+    return problem.search(held, type(model).from_parameters(values), evaluations=JUDGING)[0]
 
 
 def _unidentified(space, model, pinned):
@@ -207,6 +211,15 @@ def _unidentified(space, model, pinned):
             f"the smoothness went to its lower bound {SMOOTHNESS[0]:g}: so rough a field cannot be "
             "told from a nugget. Fix the smoothness or the nugget"
         )
+    # what neither the user nor the metric bounds, nor its own meaning
+    natural = {("smoothness", "upper")} if space.metric == "great-circle" else set()
+    natural |= {("anisotropy_ratio", "upper")}
+    for name, side in pinned.items():
+        if name not in space.bounds and (name, side) not in natural:
+            return (
+                f"the {name.replace('_', ' ')} went to the {side} end of where geomxp looks: the "
+                "data do not hold it. Fix it, or give bounds"
+            )
     return None
 
 

@@ -65,6 +65,8 @@ def test_same_meridian_written_twice_is_one_place():
         metric="chordal",
     )
     assert seen.duplicate() == (0, 1)
+    found = gx.Matern(1.0, 10.0, 0.5)(seen.locations, seen.locations, "chordal")
+    assert found[0, 1] == found[2, 3] == 1.0
     assert seen.subset([2, 0, 3]).duplicate() == (0, 2)
 
 
