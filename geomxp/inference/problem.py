@@ -13,6 +13,9 @@ from .likelihood import Evaluation, profile_variance, rescale_variance
 from .maximize import INITIAL_STEP, climb, maximize
 from .space import PARAMETER_NAMES
 
+AGAIN = 200
+"""Evaluations of a second search, where the first did not come to a maximum."""
+
 SUBSAMPLE = 300
 """Places on which starts are compared."""
 
@@ -100,6 +103,20 @@ class Problem:
             )
             errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
             return Found(model, self.evaluation_of(model), outcome, space.free, errors)
+        model, pinned, natural, summit = self._climb(space, model, value)
+        if summit.gain > self.tolerance:
+            # a curved valley can end a search early, and a bound Newton's method: once more
+            again, moved, _ = self.search(space, model, step=0.1, evaluations=AGAIN)
+            if again > max(value, summit.value):
+                model, pinned, natural, summit = self._climb(space, moved, again)
+        outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
+        errors = dict.fromkeys(model.parameters())
+        if not flat and np.isfinite(summit.gain):
+            errors |= natural.standard_errors(summit)
+        return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
+
+    def _climb(self, space, model, value):
+        """Go up from a model of this value by Newton's method; parameters on a bound stay there."""
         pinned = verdict.on_bounds(space, model)
         natural = Natural(
             [name for name in space.free if name not in pinned],
@@ -114,11 +131,7 @@ class Problem:
         )
         if summit.value > value:
             model = natural.model(summit.point)
-        outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
-        errors = dict.fromkeys(model.parameters())
-        if not flat and np.isfinite(summit.gain):
-            errors |= natural.standard_errors(summit)
-        return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
+        return model, pinned, natural, summit
 
     def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
         """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""
