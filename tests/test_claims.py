@@ -40,7 +40,7 @@ def test_options_that_readme_names_exist(capsys):
         assert option in text, option
 
 
-@pytest.mark.parametrize("name", ["recovery", "covariance"])
+@pytest.mark.parametrize("name", ["recovery", "covariance", "peers"])
 def test_experiments_run_when_tiny(name, tmp_path):
     script = ROOT / "experiments" / name / "run.py"
     run = subprocess.run(

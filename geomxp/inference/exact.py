@@ -256,19 +256,23 @@ def check_memory(n, matrices, device):
         )
 
 
+def coincidence(observations):
+    """Say which two observations are at one place, for a model without a nugget."""
+    i, j = observations.duplicate()
+    place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    return (
+        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+    )
+
+
 def _why(observations, model, order):
     """Say which two locations make Σ indefinite, and what to do."""
     advice = (
         "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
     ) + ", a shorter range or a smaller smoothness"
-    pair = observations.duplicate()
-    if pair is not None and model.nugget == 0:
-        i, j = pair
-        place = ", ".join(f"{c:g}" for c in observations.locations[i])
-        return (
-            f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
-            "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
-        )
+    if model.nugget == 0 and observations.duplicate():
+        return coincidence(observations)
     i, j = _closest_pair(observations, model)
     return (
         f"the covariance matrix is not positive definite in FP64 (leading minor {order} of "

@@ -13,7 +13,7 @@ from ..observations import Observations
 from ..outcome import Ending
 from . import progress as progress_
 from .estimate import Fit
-from .exact import Exact
+from .exact import Exact, coincidence
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
 from .trend import Trend
@@ -334,11 +334,5 @@ def _check_metric(observations, fixed, anisotropic):
 
 
 def _check_duplicates(observations, fixed):
-    pair = observations.duplicate() if fixed.get("nugget") == 0 else None
-    if pair is not None:
-        i, j = pair
-        place = ", ".join(f"{c:g}" for c in observations.locations[i])
-        raise DuplicateLocations(
-            f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
-            "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
-        )
+    if fixed.get("nugget") == 0 and observations.duplicate():
+        raise DuplicateLocations(coincidence(observations))
