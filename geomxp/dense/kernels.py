@@ -2,6 +2,7 @@
 
 Matrices are FP64 in Fortran order, so that LAPACK works in place. Only the lower triangle of
 a symmetric or triangular matrix is read or written; what stands above it is never looked at.
+The same on tiles, in stated arithmetics: `geomxp.dense.mixed`.
 """
 
 import numpy as np

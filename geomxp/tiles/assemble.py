@@ -4,10 +4,15 @@ Only the lower triangle is written. Threads share its blocks; each entry is comp
 same polynomial whatever the block.
 """
 
+from dataclasses import replace
+from math import frexp
+
 import numpy as np
 
 from ..covariance.generate import Generator
 from ..execution.devices import in_threads
+from ..precision.formats import FP32, FP64
+from .layout import Layout
 
 WIDTH = 512
 """Rows and columns of a block: a few milliseconds of one thread's work."""
@@ -94,3 +99,81 @@ def derivative_blocks(model, locations, metric, names, work):
 
     n = len(locations)
     return in_threads(one, blocks(n), n * n // 2 * len(names))
+
+
+class Originals:
+    """The tiles of Σ(θ), generated where they are wanted and never stored here.
+
+    Σ = 4^e A, with the diagonal of A near 1, so that no unit of the values leaves FP32's range.
+
+    Parameters
+    ----------
+    model : Matern
+    locations : (n, d) ndarray
+        In an order that keeps neighbours together: see `covariance.ordering`.
+    metric : str
+    layout : Layout
+    index : int, optional
+        Number of the GPU where the tiles are to live.
+    """
+
+    def __init__(self, model, locations, metric, layout, index=None):
+        exponent = frexp(model.variance + model.nugget)[1] // 2
+        # two steps, for 4^e may be no number
+        unit = 2.0**-exponent
+        self.exponent, self.layout, self.index = exponent, layout, index
+        self.model = replace(
+            model, variance=model.variance * unit * unit, nugget=model.nugget * unit * unit
+        )
+        self.pairs = Generator(self.model, metric, locations)
+
+    def tile(self, i, k, form=FP64):
+        """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole."""
+        rows, columns = self.layout.rows(i), self.layout.rows(k)
+        shape = self.layout.height(i), self.layout.height(k)
+        if self.index is not None:
+            return self._tile_on_gpu(rows, columns, shape, form)[0]
+        out = np.empty(shape, form.dtype, order="F")
+        self.pairs.write("correlation", rows, columns, out, place=(0, 0))
+        if i == k:
+            out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
+        return out
+
+    def _tile_on_gpu(self, rows, columns, shape, form):
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            out = cupy.empty(shape, form.dtype, order="F")
+            squares = self.pairs.write_on_gpu(
+                *("correlation", rows, columns, out), place=(0, 0), nugget=self.model.nugget
+            )
+        return out, squares
+
+    def norms(self):
+        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
+
+        Each tile is generated, summed and dropped.
+        """
+        from ..precision.casts import sum_of_squares
+
+        tiles = self.layout.tiles
+        squares = np.zeros((tiles, tiles))
+
+        def measure(pair):
+            i, k = pair
+            if self.index is None:
+                tile = self.tile(i, k, FP32)
+                squares[i, k] = sum_of_squares(tile.reshape(-1, order="F"))
+            else:
+                shape = self.layout.height(i), self.layout.height(k)
+                rows, columns = self.layout.rows(i), self.layout.rows(k)
+                squares[i, k] = float(self._tile_on_gpu(rows, columns, shape, FP32)[1])
+
+        pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
+        in_threads(measure, pairs, 0 if self.index is not None else self.layout.n**2 // 2)
+        return np.sqrt(squares)
+
+
+def originals(model, locations, metric, tile=None, index=None):
+    """Return `Originals` cut into tiles of a size that suits if `tile` is None."""
+    return Originals(model, locations, metric, Layout.of(len(locations), tile), index)

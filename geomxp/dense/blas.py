@@ -1,0 +1,119 @@
+"""BLAS and LAPACK by pointer: threads run side by side, each on one core.
+
+SciPy's wrappers hold the interpreter's lock while they compute; the same routines called through
+their addresses do not. Where MKL is installed (pip install "geomxp[mkl]") it is used instead: it
+also has the matrix units' routines. Arrays are in Fortran order.
+"""
+
+import ctypes
+import sys
+import sysconfig
+from contextlib import contextmanager
+from ctypes import byref, c_char, c_double, c_float, c_int, c_void_p
+from ctypes.util import find_library
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
+
+
+@cache
+def mkl():
+    """Return MKL's library, or None where it is not installed."""
+    roots = {sys.prefix, sys.base_prefix, sysconfig.get_config_var("userbase") or sys.prefix}
+    patterns = ("lib/libmkl_rt.so*", "lib/libmkl_rt*.dylib", "Library/bin/mkl_rt*.dll")
+    found = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
+    for name in (*sorted(found), find_library("mkl_rt")):
+        try:
+            return ctypes.CDLL(name) if name else None
+        except OSError:
+            continue
+    return None
+
+
+@cache
+def routine(name):
+    """Return a function of BLAS or LAPACK with Fortran's calling convention."""
+    library = mkl()
+    if library is not None:
+        function = getattr(library, name)
+        function.restype = None
+        return function
+    import scipy.linalg.cython_blas as blas
+    import scipy.linalg.cython_lapack as lapack
+
+    module = blas if name in blas.__pyx_capi__ else lapack
+    capsule = module.__pyx_capi__[name]
+    python = ctypes.pythonapi
+    python.PyCapsule_GetName.restype = ctypes.c_char_p
+    python.PyCapsule_GetName.argtypes = (ctypes.py_object,)
+    python.PyCapsule_GetPointer.restype = c_void_p
+    python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    address = python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None)(address)
+
+
+@contextmanager
+def one_core():
+    """Let MKL use one core in the calling thread; `execution.devices` pins SciPy's BLAS."""
+    if mkl() is None:
+        yield
+        return
+    before = mkl().MKL_Set_Num_Threads_Local(c_int(1))
+    try:
+        yield
+    finally:
+        mkl().MKL_Set_Num_Threads_Local(c_int(before))
+
+
+def _letter(letter):
+    return byref(c_char(letter.encode()))
+
+
+def _number(number):
+    return byref(c_int(number))
+
+
+def _leading(a):
+    """Return the distance between columns, in entries."""
+    return max(1, a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0])
+
+
+def _at(a):
+    return c_void_p(a.ctypes.data)
+
+
+def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
+    """C <- alpha op(A) op(B) + beta C, all FP64 or all FP32."""
+    letter, real = LETTERS[c.dtype]
+    m, n = c.shape
+    k = a.shape[1] if trans_a == "N" else a.shape[0]
+    routine(letter + "gemm")(
+        *(_letter(trans_a), _letter(trans_b), _number(m), _number(n), _number(k)),
+        *(byref(real(alpha)), _at(a), _number(_leading(a)), _at(b), _number(_leading(b))),
+        *(byref(real(beta)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
+def trsm(lower, b, side="R", trans="T"):
+    """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
+    letter, real = LETTERS[b.dtype]
+    m, n = b.shape
+    routine(letter + "trsm")(
+        *(_letter(side), _letter("L"), _letter(trans), _letter("N"), _number(m), _number(n)),
+        *(byref(real(1.0)), _at(lower), _number(_leading(lower)), _at(b), _number(_leading(b))),
+    )
+    return b
+
+
+def potrf(a):
+    """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+    letter, _ = LETTERS[a.dtype]
+    info = c_int(0)
+    routine(letter + "potrf")(
+        *(_letter("L"), _number(len(a)), _at(a), _number(_leading(a)), byref(info))
+    )
+    return info.value

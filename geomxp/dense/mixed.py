@@ -1,0 +1,149 @@
+"""Cholesky's operations on tiles in their formats: gemm, trsm, potrf.
+
+The tile that is being brought to its final value is an array, FP64 for an FP64 tile and FP32 for
+all others; what it reads are `Tile`s. The arithmetic of a product is that of the coarser operand:
+rounding the other one to it commits no larger an error than the first has already.
+"""
+
+import numpy as np
+
+from ..errors import NotPositiveDefinite
+from ..precision.formats import FP8, FP16, FP32, FP64, coarser
+from . import blas
+from .matrix_units import subtract_product
+
+
+def arithmetic(c, left, right):
+    """Return the format in which A_ik - L_ij L_kj' is computed.
+
+    Parameters
+    ----------
+    c : array
+        A_ik: FP64, or FP32 for all formats below.
+    left, right : Tile or Format
+
+    Returns
+    -------
+    Format
+        The coarser of the operands' formats; FP16 for FP8 beside a finer one, which gains nothing
+        from being rounded to FP8; FP32 at most for an FP32 array.
+    """
+    a, b = getattr(left, "form", left), getattr(right, "form", right)
+    form = coarser(a, b)
+    if form is FP8 and a is not b:
+        form = FP16
+    return coarser(form, FP32) if c.dtype == np.float32 else form
+
+
+def gemm(c, pairs, form):
+    """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given.
+
+    Below FP64 the products are summed in FP32 without a rounding between them.
+
+    Parameters
+    ----------
+    c : (m, n) FP64 or FP32 array, Fortran order
+        Written over.
+    pairs : iterable of (Tile, Tile)
+    form : Format
+
+    Returns
+    -------
+    c
+    """
+    if form is FP64:
+        for left, right in pairs:
+            _subtract_fp64(c, left.widen(), right.widen())
+        return c
+    total = c if c.dtype == np.float32 else _zeros_like(c)
+    for left, right in pairs:
+        total = subtract_product(total, left, right, form)
+    if total is not c:
+        _add(c, total)
+    return c
+
+
+def _zeros_like(c):
+    if isinstance(c, np.ndarray):
+        return np.zeros(c.shape, np.float32, order="F")
+    import cupy
+
+    return cupy.zeros(c.shape, np.float32, order="F")
+
+
+def _add(c, total):
+    if not isinstance(c, np.ndarray):
+        c += total
+        return
+    from ..precision import casts
+
+    casts.add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
+
+
+def _subtract_fp64(c, a, b):
+    if isinstance(c, np.ndarray):
+        blas.gemm(c, a, b, alpha=-1.0)
+    else:
+        c -= a @ b.T
+
+
+def trsm(c, diagonal):
+    """C <- C L⁻', in the arithmetic of C.
+
+    Parameters
+    ----------
+    c : (m, n) FP64 or FP32 array, Fortran order
+        Written over.
+    diagonal : Tile, (n, n)
+        Lower triangular, with a cast to FP32 where an FP32 array reads it.
+
+    Returns
+    -------
+    c
+    """
+    lower = diagonal
+    if c.dtype == np.float32:
+        lower = diagonal.casts.get(FP32, diagonal)
+    lower = lower.widen(c.dtype)
+    if isinstance(c, np.ndarray):
+        return blas.trsm(lower, c)
+    from cupyx.scipy.linalg import solve_triangular
+
+    return solve_triangular(lower, c.T, lower=True).T
+
+
+def potrf(a):
+    """Overwrite a diagonal tile by its Cholesky factor, zeros above the diagonal.
+
+    Parameters
+    ----------
+    a : (n, n) FP64 or FP32 array, Fortran order
+
+    Returns
+    -------
+    a
+
+    Raises
+    ------
+    NotPositiveDefinite
+        With the order of the first leading minor that is not positive.
+    """
+    if not isinstance(a, np.ndarray):
+        from .kernels import potrf as on_gpu
+
+        lower = on_gpu(a)
+        lower *= _lower_ones(lower)
+        return lower
+    info = blas.potrf(a)
+    if info > 0 or not np.isfinite(a[-1, -1]):
+        order = info or len(a)
+        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+    for j in range(1, len(a)):
+        a[:j, j] = 0.0
+    return a
+
+
+def _lower_ones(a):
+    import cupy
+
+    return cupy.tri(len(a), dtype=a.dtype)

@@ -1,0 +1,109 @@
+"""The tile Cholesky factorization: what is done to one tile, and what is done when it fails.
+
+The order of the work is `schedule`'s, the arithmetic `dense.mixed`'s, and where a tile lives is
+the store's business.
+"""
+
+from itertools import groupby
+
+from ..dense.mixed import arithmetic, gemm, potrf, trsm
+from ..errors import NotPositiveDefinite
+
+
+def finish_tile(tile, updates, diagonal=None):
+    """Bring one tile of the factor to its final value; all that it reads is already final.
+
+    Parameters
+    ----------
+    tile : array
+        A_ik, written over.
+    updates : iterable of (Tile, Tile)
+        (L_ij, L_kj) for j < k.
+    diagonal : Tile, optional
+        L_kk; the tile itself is on the diagonal if not given.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair))
+    for form, pairs in by_format:
+        # A_ik <- A_ik - Σ_j L_ij L_kj', neighbours of one format in one accumulation
+        tile = gemm(tile, pairs, form)
+    if diagonal is None:
+        # L_kk <- chol(A_kk)
+        return potrf(tile)
+    # L_ik <- A_ik L_kk⁻'
+    return trsm(tile, diagonal)
+
+
+def finish(store, i, k):
+    """Bring tile (i, k) of a store to its final value."""
+    updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
+    tile = finish_tile(store.original(i, k), updates, None if i == k else store.final(k, k))
+    store.write(i, k, tile)
+
+
+def promote(store, k):
+    """Compute block row k anew, its tiles one level finer, from the tiles above it.
+
+    Parameters
+    ----------
+    store : store
+        With the columns before k final.
+    k : int
+
+    Returns
+    -------
+    int
+        How many tiles are finer now.
+    """
+    store.formats, changed = store.formats.promote_row(k)
+    for j in range(k):
+        store.forget(k, j)
+    for j in range(k):
+        finish(store, k, j)
+    return changed
+
+
+def factorize(store, order, run):
+    """Factor the matrix of a store, with finer formats where a diagonal tile fails.
+
+    Parameters
+    ----------
+    store : store
+    order : iterable of (int, int)
+        Of the tiles, each after those that it needs; see `schedule`.
+    run : callable
+        ``run(store, tiles)`` finishes these tiles, as `execution.local.run` does.
+
+    Returns
+    -------
+    int
+        Number of tiles that were promoted.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If a diagonal tile fails once more after its block row was promoted, or has nothing left
+        to promote.
+    """
+    order, promoted, tried = list(order), 0, set()
+    while True:
+        try:
+            run(store, [tile for tile in order if not store.has(*tile)])
+            return promoted
+        except NotPositiveDefinite as error:
+            # a diagonal tile fails only when all before it are final
+            k = next(k for k in range(len(store.formats)) if not store.has(k, k))
+            changed = 0 if k in tried else promote(store, k)
+            if not changed:
+                minor = k * store.layout.tile + (error.order or 1)
+                message = f"the leading minor of order {minor} is not positive"
+                raise NotPositiveDefinite(message, minor) from None
+            tried.add(k)
+            promoted += changed

@@ -1,0 +1,65 @@
+"""How a symmetric matrix is cut into tiles."""
+
+from dataclasses import dataclass
+
+from ..errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Square tiles, the last row and column of them ragged.
+
+    Parameters
+    ----------
+    n : int
+        Order of the matrix.
+    tile : int
+        Rows and columns of a tile.
+
+    Examples
+    --------
+    >>> layout = Layout(1000, 300)
+    >>> layout.tiles, layout.rows(3)
+    (4, slice(900, 1000, None))
+    """
+
+    n: int
+    tile: int
+
+    def __post_init__(self):
+        whole = isinstance(self.tile, int) and not isinstance(self.tile, bool)
+        if not whole or not 1 <= self.tile <= self.n:
+            raise InvalidInput(
+                "`tile` must be an integer between 1 and the number of locations. "
+                f"Got tile={self.tile!r} for {self.n} locations."
+            )
+
+    @classmethod
+    def of(cls, n, tile=None):
+        """Return the layout for n places, of a size that suits a CPU if `tile` is None."""
+        if tile is None:
+            tile = next((size for size, least in SIZES if n >= least), n)
+        return cls(n, tile)
+
+    @property
+    def tiles(self):
+        """Tiles per dimension."""
+        return -(-self.n // self.tile)
+
+    def rows(self, i):
+        """Return the rows of block row i, which are the columns of block column i, as a slice."""
+        return slice(i * self.tile, min((i + 1) * self.tile, self.n))
+
+    def height(self, i):
+        """Return how many rows block row i has."""
+        return min((i + 1) * self.tile, self.n) - i * self.tile
+
+    @property
+    def lower_bytes(self):
+        """Bytes of the lower triangle of tiles in FP64."""
+        heights = [self.height(i) for i in range(self.tiles)]
+        return 8 * (self.n**2 + sum(h * h for h in heights)) // 2
+
+
+SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256))
+"""(tile, least n): large enough for matrix units, small enough to leave a choice of formats."""
