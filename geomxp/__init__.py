@@ -11,7 +11,7 @@ from .errors import (
     NotEnoughMemory,
     NotPositiveDefinite,
 )
-from .inference.divergence import kl_between
+from .inference.divergence import Divergence, kl_between, kl_divergence
 from .inference.estimate import Fit
 from .inference.exact import Exact
 from .inference.fit import fit
@@ -20,13 +20,14 @@ from .inference.predict import Prediction, predict
 from .inference.simulate import simulate
 from .observations import Observations
 from .outcome import Ending, Outcome
-from .precision.rules import uniform
+from .precision.rules import by_band, by_tile_norm, for_divergence, layered, uniform
 from .tables import read_table
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Anisotropy",
+    "Divergence",
     "Ending",
     "Evaluation",
     "Exact",
@@ -42,9 +43,14 @@ __all__ = [
     "Observations",
     "Outcome",
     "Prediction",
+    "by_band",
+    "by_tile_norm",
     "datasets",
     "fit",
+    "for_divergence",
     "kl_between",
+    "kl_divergence",
+    "layered",
     "log_likelihood",
     "predict",
     "read_table",

@@ -55,11 +55,11 @@ def gemm(c, pairs, form):
         for left, right in pairs:
             _subtract_fp64(c, left.widen(), right.widen())
         return c
-    total = c if c.dtype == np.float32 else _zeros_like(c)
     for left, right in pairs:
-        total = subtract_product(total, left, right, form)
-    if total is not c:
-        _add(c, total)
+        if c.dtype == np.float32:
+            c = subtract_product(c, left, right, form)
+        else:
+            _add(c, subtract_product(_zeros_like(c), left, right, form))
     return c
 
 

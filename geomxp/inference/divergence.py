@@ -1,12 +1,228 @@
-"""Kullback-Leibler divergence between two Gaussian models of the same places."""
+"""Kullback-Leibler divergence: between two models, and of a mixed factor from FP64."""
+
+import time
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InvalidInput
 from ..execution.devices import blas_threads
-from ..observations import checked_places
+from ..observations import Observations, checked_places
+from ..outcome import Ending, Outcome
+from ..precision.map import PrecisionMap
 from ..tiles import assemble
 from .exact import Exact
+from .gls import fit_trend
 from .simulate import _Places
+from .trend import Trend
+
+PANEL = 512
+"""Columns of L₀ that are whitened at a time."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """What an approximate factorization does to a model at given places.
+
+    Parameters
+    ----------
+    kl : float
+        ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|) >= 0, in nats, with Σ₀ in FP64 and Σₐ = LL'.
+    kl_log_determinant : float
+        ℓ₀(θ; 0) - ℓₐ(θ; 0) = ½(log|Σₐ| - log|Σ₀|): what the papers call the divergence.
+    log_determinant_error : float
+        log|Σₐ| - log|Σ₀|.
+    quadratic_form_error : float or None
+        r'Σₐ⁻¹r - r'Σ₀⁻¹r, where there are values.
+    formats : PrecisionMap
+        As they were in the end.
+    bytes : int
+        Of the factor in its formats.
+    promotions : int
+    seconds : float
+        Of the approximate factorization, generation included.
+    reference_seconds : float
+        Of the FP64 factorization, generation included.
+    reference : dict
+        log_determinant, and with values quadratic_form, in FP64.
+    n : int
+    outcome : Outcome
+    """
+
+    kl: float
+    kl_log_determinant: float
+    log_determinant_error: float
+    quadratic_form_error: float | None
+    formats: PrecisionMap
+    bytes: int
+    promotions: int
+    seconds: float
+    reference_seconds: float
+    reference: dict
+    n: int
+    outcome: Outcome = Outcome(Ending.COMPUTED)
+
+    @property
+    def speedup(self):
+        """Seconds of FP64 over seconds of this."""
+        return self.reference_seconds / self.seconds
+
+    def to_dict(self):
+        """Return a row of `geomxp compare --json`."""
+        return {
+            "formats": self.formats.counts(),
+            "bytes": self.bytes,
+            "kl": self.kl,
+            "kl_log_determinant": self.kl_log_determinant,
+            "log_determinant_error": self.log_determinant_error,
+            "quadratic_form_error": self.quadratic_form_error,
+            "predicted_kl": self.formats.divergence,
+            "promotions": self.promotions,
+            "seconds": self.seconds,
+            "speedup": self.speedup,
+            "outcome": str(self.outcome.ending),
+        }
+
+    def __str__(self):
+        lines = [
+            f"KL divergence              {self.kl:.4g} nats, {self.n:,} places",
+            f"KL by log-determinants     {self.kl_log_determinant:.4g}",
+            f"log-determinant error      {self.log_determinant_error:.4g}",
+        ]
+        if self.quadratic_form_error is not None:
+            lines.append(f"quadratic form error       {self.quadratic_form_error:.4g}")
+        counts = ", ".join(f"{count} {name}" for name, count in self.formats.counts().items())
+        return "\n".join(
+            [
+                *lines,
+                f"tiles                      {counts}; {self.promotions} promoted",
+                f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
+            ]
+        )
+
+
+class _Reference:
+    """The FP64 factor of a model, to which others are compared."""
+
+    def __init__(self, seen, model, design, on):
+        self.seen, self.model, self.design = seen, model, design
+        start = time.perf_counter()
+        with blas_threads(len(seen)):
+            self.factor = Exact(on=on).prepare(seen).factorize(model)
+        self.seconds = time.perf_counter() - start
+        self.log_determinant = self.factor.log_determinant()
+        self.quadratic_form = self._quadratic_form(self.factor)
+
+    def _quadratic_form(self, factor):
+        if self.design is None:
+            return None
+        return fit_trend(factor, self.seen.values, self.design).quadratic_form
+
+    def compare(self, how):
+        """Return the `Divergence` of a way to compute."""
+        n = len(self.seen)
+        start = time.perf_counter()
+        with blas_threads(n):
+            factor = how.prepare(self.seen).factorize(self.model)
+        seconds = time.perf_counter() - start
+        difference = factor.log_determinant() - self.log_determinant
+        with blas_threads(n):
+            trace = self._trace(factor)
+        form = self._quadratic_form(factor)
+        reference = {"log_determinant": self.log_determinant}
+        if form is not None:
+            reference["quadratic_form"] = self.quadratic_form
+        return Divergence(
+            0.5 * (trace - n + difference),
+            0.5 * difference,
+            difference,
+            None if form is None else form - self.quadratic_form,
+            factor.precision_map,
+            factor.nbytes,
+            factor.promotions,
+            seconds,
+            self.seconds,
+            reference,
+            n,
+        )
+
+    def _trace(self, factor):
+        """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
+        n, total = len(self.seen), 0.0
+        for first in range(0, n, PANEL):
+            unit = np.zeros((n, min(PANEL, n - first)), order="F")
+            unit[np.arange(first, first + unit.shape[1]), np.arange(unit.shape[1])] = 1.0
+            white = factor.whiten(self.factor.multiply(unit))
+            total += float(np.einsum("ij,ij->", white, white))
+        return total
+
+
+def kl_divergence(model, places, how, *, metric="euclidean", trend="zero"):
+    """Return what a way to compute does to a model: its divergence from FP64.
+
+    Parameters
+    ----------
+    model : Matern
+    places : (n, d) array_like or Observations
+        With observations, the quadratic form is compared as well.
+    how : Exact
+    metric : str
+        Of an array of places.
+    trend : str
+        Of observations.
+
+    Returns
+    -------
+    Divergence
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor in FP64.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> places = np.random.default_rng(0).random((200, 2))
+    >>> how = gx.Exact(gx.by_tile_norm(1e-6), tile=50)
+    >>> kl_divergence(gx.Matern(1.0, 0.1, 0.5), places, how).kl < 1e-6
+    True
+    """
+    return compare(model, places, (how,), metric=metric, trend=trend)[0]
+
+
+def compare(model, places, ways, *, metric="euclidean", trend="zero"):
+    """Return the `Divergence` of several ways to compute, with one FP64 reference.
+
+    Parameters
+    ----------
+    model : Matern
+    places : (n, d) array_like or Observations
+    ways : sequence of Exact
+    metric, trend : str
+        See `kl_divergence`.
+
+    Returns
+    -------
+    list of Divergence
+    """
+    ways = tuple(ways)
+    for how in ways:
+        if not isinstance(how, Exact):
+            raise InvalidInput(f"`how` must be Exact. Got {how!r}.")
+    seen, design = places, None
+    if isinstance(places, Observations):
+        kind = Trend.of(seen, trend)
+        design = kind.design(seen.locations, seen.covariates)
+        kind.check_full_rank(design)
+    else:
+        seen = _Places(checked_places(places, metric), metric)
+    for how in ways:
+        # a wrong size or device is an error before the reference is computed
+        how.prepare(seen)
+    on = ways[0].on if ways else "cpu"
+    reference = _Reference(seen, model, design, on)
+    return [reference.compare(how) for how in ways]
 
 
 def kl_between(p, q, places, metric="euclidean"):

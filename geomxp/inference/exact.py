@@ -6,31 +6,57 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dense import kernels
-from ..errors import NotEnoughMemory, NotPositiveDefinite
+from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import blas_threads, free_memory, human_bytes, resolve
 from ..outcome import Ending, Outcome
-from ..precision.rules import uniform
+from ..precision.rules import describe, uniform
 from ..tiles import assemble
-from ..tiles.factor import CholeskyFactor
+from ..tiles.layout import Layout
+from .factorize import dense_factor, explain, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Compute with the whole covariance matrix, in FP64.
+    """Compute with the whole covariance matrix: in FP64, or in tiles of mixed formats.
 
     Parameters
     ----------
     precision : callable
-        A rule of `geomxp.precision.rules`.
+        A rule of `geomxp.precision.rules`: `uniform`, `by_band`, `by_tile_norm`, `layered`,
+        `for_divergence`.
+    tile : int or None
+        Rows of a tile; of a size that suits the number of places if None.
     on : str
         "cpu", "gpu" or "gpu:N".
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> places = np.random.default_rng(0).random((300, 2))
+    >>> seen, model = gx.Observations(places, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
+    >>> exact = gx.log_likelihood(seen, model)
+    >>> mixed = gx.log_likelihood(seen, model, gx.Exact(gx.by_tile_norm(1e-8), tile=64))
+    >>> abs(mixed.log_likelihood / exact.log_likelihood - 1) < 1e-6
+    True
     """
 
     precision: Callable = field(default_factory=lambda: uniform("fp64"))
+    tile: int | None = None
     on: str = "cpu"
+
+    def __post_init__(self):
+        if not callable(self.precision):
+            raise InvalidInput(
+                "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
+                f"Got {self.precision!r}."
+            )
+
+    @property
+    def tiled(self):
+        """Whether the matrix is cut into tiles: not for plain FP64, unless a size is given."""
+        return self.tile is not None or self.precision != uniform("fp64")
 
     def prepare(self, observations, design=None, reml=False):
         """Return the evaluator of one data set.
@@ -55,13 +81,14 @@ class Exact:
         return ExactEvaluator(observations, design, reml, self)
 
     def describe(self, n):
-        """Return the method's entry in the JSON of a fit."""
+        """Return the method's entry in the JSON of a fit of n places."""
         return {
             "name": "exact",
             "on": self.on,
-            "tile": n,
-            "accuracy": None,
-            "formats": self.precision([[1.0]]).counts(),
+            "tile": Layout.of(n, self.tile).tile if self.tiled and n else self.tile or n,
+            "accuracy": getattr(self.precision, "accuracy", None),
+            "precision": describe(self.precision),
+            "formats": {"fp64": 1},
             "promotions": 0,
             "neighbours": None,
         }
@@ -85,8 +112,11 @@ class ExactEvaluator:
         self.reml = reml
         self.how = how
         self.device = resolve(how.on)
-        self.precision_map = how.precision([[1.0]])
-        check_memory(n, 1, self.device)
+        if how.tiled:
+            # a wrong size is an error before the first evaluation
+            Layout.of(n, how.tile)
+        else:
+            check_memory(n, 1, self.device)
         self._workspace = None
 
     def __call__(self, model):
@@ -96,7 +126,7 @@ class ExactEvaluator:
         try:
             with blas_threads(len(self.observations)):
                 # one matrix serves all evaluations: fresh memory would cost more than its entries
-                if self._workspace is None and self.device.index is None:
+                if self._workspace is None and self.device.index is None and not self.how.tiled:
                     self._workspace = np.empty((n, n), order="F")
                 factor = self.factorize(model, self._workspace)
                 log_determinant = factor.log_determinant()
@@ -119,7 +149,8 @@ class ExactEvaluator:
             least_squares.coefficients,
             least_squares.coefficient_covariance,
             least_squares.log_determinant_of_information,
-            self.precision_map,
+            factor.precision_map,
+            factor.promotions,
             seconds=time.perf_counter() - start,
         )
 
@@ -130,7 +161,7 @@ class ExactEvaluator:
         ----------
         model : Matern
         workspace : (n, n) ndarray, Fortran order, optional
-            Written over, and on a CPU then part of the factor.
+            Written over, and on a CPU then part of the factor; not used for tiles.
 
         Raises
         ------
@@ -139,16 +170,12 @@ class ExactEvaluator:
         """
         seen = self.observations
         model.check_valid_on(seen.metric, seen.dimensions)
-        if self.device.index is None:
-            sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
-        else:
-            sigma = assemble.covariance_matrix_on_gpu(
-                model, seen.locations, seen.metric, self.device.index
-            )
         try:
-            return CholeskyFactor(kernels.potrf(sigma))
+            if self.how.tiled:
+                return tile_factor(model, seen, self.how.precision, self.how.tile, self.device)
+            return dense_factor(model, seen, self.device, workspace)
         except NotPositiveDefinite as error:
-            raise NotPositiveDefinite(_why(seen, model, error.order), error.order) from None
+            raise explain(error, seen, model) from None
 
     def gradient(self, model, names=None):
         """Evaluate ∂ℓ/∂θ.
@@ -254,37 +281,3 @@ def check_memory(n, matrices, device):
             f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "
             f"{human_bytes(free)} free: use fewer places, or a machine with more memory."
         )
-
-
-def coincidence(observations):
-    """Say which two observations are at one place, for a model without a nugget."""
-    i, j = observations.duplicate()
-    place = ", ".join(f"{c:g}" for c in observations.locations[i])
-    return (
-        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
-        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
-    )
-
-
-def _why(observations, model, order):
-    """Say which two locations make Σ indefinite, and what to do."""
-    advice = (
-        "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
-    ) + ", a shorter range or a smaller smoothness"
-    if model.nugget == 0 and observations.duplicate():
-        return coincidence(observations)
-    i, j = _closest_pair(observations, model)
-    return (
-        f"the covariance matrix is not positive definite in FP64 (leading minor {order} of "
-        f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}."
-    )
-
-
-def _closest_pair(observations, model):
-    from scipy.spatial import cKDTree
-
-    points = model.isotropic(observations.locations, observations.metric)
-    distance, neighbour = cKDTree(points).query(points, k=2)
-    i = int(np.argmin(distance[:, 1]))
-    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
-    return min(i, j), max(i, j)

@@ -13,7 +13,8 @@ from ..observations import Observations
 from ..outcome import Ending
 from . import progress as progress_
 from .estimate import Fit
-from .exact import Exact, coincidence
+from .exact import Exact
+from .factorize import coincidence
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
 from .trend import Trend

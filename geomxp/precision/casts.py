@@ -72,7 +72,7 @@ def sum_of_squares(x):
 
 @njit(nogil=True, cache=True)
 def add(c, product):
-    """c <- c + product, for an FP64 c and an FP32 product."""
+    """C <- c + product, for an FP64 c and an FP32 product."""
     for p in range(c.size):
         c[p] += product[p]
 
@@ -81,19 +81,19 @@ if HARDWARE:
 
     @njit(nogil=True, cache=True)
     def to_fp16(x, scale, out):
-        """out <- the bits of x·scale in FP16."""
+        """Out <- the bits of x·scale in FP16."""
         for p in range(x.size):
             out[p] = _round_to_half(np.float32(x[p] * scale))
 
     @njit(nogil=True, cache=True)
     def from_fp16(x, scale, out):
-        """out <- FP16 bits, widened, times scale."""
+        """Out <- FP16 bits, widened, times scale."""
         for p in range(x.size):
             out[p] = _widen_half(x[p]) * scale
 
     @njit(nogil=True, cache=True)
     def split_fp16(x, scale, high, low):
-        """high + low <- x·scale to FP32's accuracy, both the bits of FP16."""
+        """High + low <- x·scale to FP32's accuracy, both the bits of FP16."""
         for p in range(x.size):
             value = np.float32(x[p] * scale)
             top = _round_to_half(value)
@@ -102,36 +102,36 @@ if HARDWARE:
 
     @njit(nogil=True, cache=True)
     def join_fp16(high, low, scale, out):
-        """out <- (high + low)·scale."""
+        """Out <- (high + low)·scale."""
         for p in range(high.size):
             out[p] = (_widen_half(high[p]) + _widen_half(low[p])) * scale
 
 else:
 
     def to_fp16(x, scale, out):
-        """out <- the bits of x·scale in FP16."""
+        """Out <- the bits of x·scale in FP16."""
         out[:] = (x * scale).astype(np.float16).view(np.uint16)
 
     def from_fp16(x, scale, out):
-        """out <- FP16 bits, widened, times scale."""
+        """Out <- FP16 bits, widened, times scale."""
         np.multiply(x.view(np.float16), scale, out=out, dtype=out.dtype)
 
     def split_fp16(x, scale, high, low):
-        """high + low <- x·scale to FP32's accuracy, both the bits of FP16."""
+        """High + low <- x·scale to FP32's accuracy, both the bits of FP16."""
         value = (x * scale).astype(np.float32)
         top = value.astype(np.float16)
         high[:] = top.view(np.uint16)
         low[:] = (value - top).astype(np.float16).view(np.uint16)
 
     def join_fp16(high, low, scale, out):
-        """out <- (high + low)·scale."""
+        """Out <- (high + low)·scale."""
         both = high.view(np.float16).astype(np.float32) + low.view(np.float16)
         np.multiply(both, scale, out=out)
 
 
 @njit(nogil=True, cache=True)
 def to_bf16(x, scale, out):
-    """out <- the bits of x·scale in BF16."""
+    """Out <- the bits of x·scale in BF16."""
     strip = np.empty(STRIP, dtype=np.float32)
     bits = strip.view(np.uint32)
     for first in range(0, x.size, STRIP):
@@ -146,7 +146,7 @@ def to_bf16(x, scale, out):
 
 @njit(nogil=True, cache=True)
 def from_bf16(x, scale, out):
-    """out <- BF16 bits, widened, times scale."""
+    """Out <- BF16 bits, widened, times scale."""
     strip = np.empty(STRIP, dtype=np.uint32)
     values = strip.view(np.float32)
     for first in range(0, x.size, STRIP):
@@ -159,7 +159,7 @@ def from_bf16(x, scale, out):
 
 @njit(nogil=True, cache=True)
 def to_tf32(x, scale, out):
-    """out <- x·scale rounded to 11 significant bits, as FP32."""
+    """Out <- x·scale rounded to 11 significant bits, as FP32."""
     bits = out.view(np.uint32)
     for p in range(x.size):
         out[p] = x[p] * scale
@@ -171,7 +171,7 @@ def to_tf32(x, scale, out):
 
 @njit(nogil=True, cache=True)
 def to_fp8(x, scale, out):
-    """out <- the bits of x·scale in E4M3; magnitudes above 448 become 448."""
+    """Out <- the bits of x·scale in E4M3; magnitudes above 448 become 448."""
     strip = np.empty(STRIP, dtype=np.float32)
     shifted = np.empty(STRIP, dtype=np.float32)
     bits, small = strip.view(np.uint32), shifted.view(np.uint32)
@@ -194,7 +194,7 @@ def to_fp8(x, scale, out):
 
 @njit(nogil=True, cache=True)
 def fp8_as_fp16(x, out):
-    """out <- bits of FP16 numbers that are 2^-8 times the E4M3 numbers x, exactly."""
+    """Out <- bits of FP16 numbers that are 2^-8 times the E4M3 numbers x, exactly."""
     for p in range(x.size):
         v = np.uint16(x[p])
         sign = (v & np.uint16(0x80)) << np.uint16(8)

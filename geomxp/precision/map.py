@@ -22,6 +22,8 @@ class PrecisionMap:
         The ε of the rule: what the norms promise of ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
     error : float or None
         The promise in full: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
+    divergence : float or None
+        The Kullback-Leibler divergence that the rule predicts, where it does.
 
     Examples
     --------
@@ -34,6 +36,7 @@ class PrecisionMap:
     scale: bool = True
     accuracy: float | None = None
     error: float | None = None
+    divergence: float | None = None
 
     def __getitem__(self, tile):
         i, k = tile

@@ -9,7 +9,8 @@ from math import inf, sqrt
 import numpy as np
 
 from ..errors import InvalidInput
-from .formats import FP8, FP16, FP32, FP64, Format, coarser, named
+from .divergence import cheapest
+from .formats import FP8, FP16, FP32, FP64, Format, named
 from .map import PrecisionMap
 
 CANDIDATES = (FP8, FP16, FP32)
@@ -244,13 +245,9 @@ class ForDivergence:
     accuracy = None
     needs_precisions = True
 
-    def __call__(self, norms, precisions=None):
-        if precisions is None:
-            # nothing is known of Σ⁻¹ yet
-            return Uniform(FP64)(norms)
-        from .divergence import cheapest
-
-        return cheapest(np.asarray(norms, dtype=np.float64), precisions, self.kl / self.safety)
+    def __call__(self, norms, precisions, sizes):
+        found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
+        return replace(found, error=promised_error(found, norms))
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""
@@ -272,7 +269,7 @@ def for_divergence(kl):
     Returns
     -------
     callable
-        ``rule(norms, precisions) -> PrecisionMap``.
+        ``rule(norms, precisions, sizes) -> PrecisionMap``; see `precision.divergence`.
     """
     try:
         kl = float(kl)
@@ -283,7 +280,58 @@ def for_divergence(kl):
     return ForDivergence(kl)
 
 
-__all__ = [
-    *("by_band", "by_tile_norm", "for_divergence", "frobenius", "layered", "uniform"),
-    *("promised_error", "coarser"),
-]
+def count_finer(first, last):
+    """Return how many tiles of the second map are finer than in the first."""
+    return sum(
+        b.unit_roundoff < a.unit_roundoff
+        for before, after in zip(first.rows, last.rows, strict=True)
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def describe(rule):
+    """Return a rule as a dict that JSON can hold, or None for a function of the caller's own.
+
+    Examples
+    --------
+    >>> describe(by_tile_norm(1e-8))
+    {'rule': 'by_tile_norm', 'arguments': [1e-08, True]}
+    """
+    match rule:
+        case Uniform():
+            return {"rule": "uniform", "arguments": [rule.form.name]}
+        case ByTileNorm():
+            return {"rule": "by_tile_norm", "arguments": [rule.accuracy, rule.scale]}
+        case Layered():
+            return {"rule": "layered", "arguments": [form.name for form in rule.layers]}
+        case ForDivergence():
+            return {"rule": "for_divergence", "arguments": [rule.kl]}
+        case ByBand():
+            bands, last = [], 0
+            for form, width in rule.widths[:-1]:
+                bands.append([form.name, width - last])
+                last = width
+            return {"rule": "by_band", "arguments": [*bands, rule.widths[-1][0].name]}
+    return None
+
+
+RULES = {
+    "uniform": uniform,
+    "by_band": by_band,
+    "by_tile_norm": by_tile_norm,
+    "layered": layered,
+    "for_divergence": for_divergence,
+}
+
+
+def described(document):
+    """Return the rule that `describe` described.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    try:
+        return RULES[document["rule"]](*document["arguments"])
+    except (KeyError, TypeError):
+        raise InvalidInput(f"no such precision rule: {document!r}.") from None

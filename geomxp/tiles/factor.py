@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..dense import kernels
+from ..precision.formats import FP64
+from ..precision.map import PrecisionMap
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,14 @@ class CholeskyFactor:
     """
 
     lower: Any
+
+    precision_map = PrecisionMap(((FP64,),))
+    promotions = 0
+
+    @property
+    def nbytes(self):
+        """Bytes of the lower triangle."""
+        return 4 * len(self.lower) * (len(self.lower) + 1)
 
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
@@ -61,3 +71,118 @@ class CholeskyFactor:
 
 def _on_host(array):
     return array if isinstance(array, np.ndarray) else array.get()
+
+
+@dataclass(frozen=True)
+class TileFactor:
+    """Σ = 4^e L L' with L in tiles, each in its own format; the interface of `CholeskyFactor`.
+
+    Products and solves are FP64: what a tile stores is what it stands for.
+
+    Parameters
+    ----------
+    store : store
+        With all tiles final.
+    order : (n,) ndarray of int
+        Row r of L belongs to place order[r].
+    promotions : int
+        How many tiles needed a finer format than the rule gave them.
+    """
+
+    store: Any
+    order: np.ndarray
+    promotions: int = 0
+
+    @property
+    def precision_map(self):
+        """The formats in the end."""
+        return self.store.formats
+
+    @property
+    def nbytes(self):
+        """Bytes of the tiles in their formats."""
+        return self.store.bytes
+
+    @property
+    def _unit(self):
+        return 2.0**self.store.originals.exponent
+
+    def log_determinant(self):
+        """Return log|Σ| = 2 Σ_i log L_ii."""
+        layout = self.store.layout
+        parts = (self.store.final(i, i).widen().diagonal() for i in range(layout.tiles))
+        logs = sum(float(np.log(_on_host(part)).sum()) for part in parts)
+        return 2.0 * (logs + layout.n * float(np.log(self._unit)))
+
+    def whiten(self, b):
+        """Return L⁻¹b, its rows in the factor's order, for (n,) or (n, m)."""
+        y = self._sorted(b)
+        layout, final = self.store.layout, self.store.final
+        for i in range(layout.tiles):
+            rows = layout.rows(i)
+            for j in range(i):
+                y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
+            y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
+        return _on_host(y).reshape(b.shape, order="A")
+
+    def solve(self, b):
+        """Return Σ⁻¹b for (n,) or (n, m)."""
+        x = self._transposed_solve(self._beside(self.whiten(b).reshape(len(b), -1)) / self._unit)
+        return self._unsorted(x).reshape(b.shape, order="A")
+
+    def _transposed_solve(self, y):
+        """Y <- L⁻'y."""
+        layout, final = self.store.layout, self.store.final
+        for i in reversed(range(layout.tiles)):
+            rows = layout.rows(i)
+            y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
+            for j in range(i):
+                y[layout.rows(j)] -= final(i, j).widen().T @ y[rows]
+        return y
+
+    def multiply(self, x):
+        """Return L x for (n, m), its rows in the order of the places."""
+        layout, final = self.store.layout, self.store.final
+        x = self._beside(np.asfortranarray(x))
+        y = 0.0 * x
+        for i in range(layout.tiles):
+            rows = layout.rows(i)
+            for j in range(i + 1):
+                y[rows] += final(i, j).widen() @ x[layout.rows(j)]
+        return self._unsorted(self._unit * y)
+
+    def dense(self):
+        """Return L in FP64, rows and columns in the factor's order, zeros above the diagonal.
+
+        Returns
+        -------
+        (n, n) ndarray, Fortran order
+        """
+        layout = self.store.layout
+        lower = np.zeros((layout.n, layout.n), order="F")
+        for i in range(layout.tiles):
+            for j in range(i + 1):
+                lower[layout.rows(i), layout.rows(j)] = _on_host(self.store.final(i, j).widen())
+        lower *= self._unit
+        return lower
+
+    def into_inverse(self):
+        """Return the lower triangle of Σ⁻¹ in FP64, rows and columns in the order of the places."""
+        inverse = kernels.potri(self.dense())
+        back = np.argsort(self.order)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        return np.asfortranarray(inverse[np.ix_(back, back)])
+
+    def _sorted(self, b):
+        columns = np.asarray(b).reshape(len(b), -1)
+        return self._beside(np.asfortranarray(columns[self.order] / self._unit))
+
+    def _unsorted(self, x):
+        result = np.empty(x.shape, order="F")
+        result[self.order] = _on_host(x)
+        return result
+
+    def _beside(self, b):
+        """Return b where L is."""
+        first = self.store.final(0, 0).values
+        return b if isinstance(first, np.ndarray) else CholeskyFactor(first)._beside(b)

@@ -1,0 +1,147 @@
+"""From a model to the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
+
+import numpy as np
+
+from ..covariance.ordering import hilbert
+from ..dense import kernels
+from ..errors import NotEnoughMemory, NotPositiveDefinite
+from ..execution.devices import free_memory, human_bytes
+from ..execution.local import run
+from ..precision.formats import FP64
+from ..precision.rules import Uniform, count_finer
+from ..tiles import assemble
+from ..tiles.cholesky import factorize
+from ..tiles.factor import CholeskyFactor, TileFactor
+from ..tiles.schedule import left_looking
+from ..tiles.stores import InCore
+
+
+def dense_factor(model, seen, device, workspace=None):
+    """Factor Σ(θ) in FP64 as one array.
+
+    Parameters
+    ----------
+    model : Matern
+    seen : Observations
+    device : Device
+    workspace : (n, n) ndarray, Fortran order, optional
+        Written over, and on a CPU then part of the factor.
+
+    Returns
+    -------
+    CholeskyFactor
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    if device.index is None:
+        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
+    else:
+        sigma = assemble.covariance_matrix_on_gpu(model, seen.locations, seen.metric, device.index)
+    return CholeskyFactor(kernels.potrf(sigma))
+
+
+def tile_factor(model, seen, rule, tile=None, device=None):
+    """Factor Σ(θ) in tiles whose formats a rule chooses, finer where that fails.
+
+    A diagonal tile that fails has its block row promoted by one level. If it fails again the whole
+    starts anew with the rule's next finer form (ε/10), then in FP64.
+
+    Parameters
+    ----------
+    model : Matern
+    seen : Observations
+    rule : callable
+        Of `geomxp.precision.rules`.
+    tile : int, optional
+    device : Device, optional
+        The CPU if not given.
+
+    Returns
+    -------
+    TileFactor
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If FP64 fails as well.
+    NotEnoughMemory
+        If the tiles do not fit in the formats that the rule gives them.
+    """
+    order = hilbert(model.isotropic(seen.locations, seen.metric))
+    index = None if device is None else device.index
+    places = seen.locations[order]
+    originals = assemble.originals(model, places, seen.metric, tile, index)
+    about = {}
+    if getattr(rule, "needs_precisions", False):
+        from ..tiles.precisions import conditional_precisions
+
+        layout = originals.layout
+        about["precisions"] = conditional_precisions(originals, places, seen.metric)
+        about["sizes"] = np.array([layout.height(i) for i in range(layout.tiles)])
+    norms = originals.norms()
+    first = formats = rule(norms, **about)
+    for rule in (rule, _finer(rule), Uniform(FP64)):
+        formats = rule(norms, **(about if getattr(rule, "needs_precisions", False) else {}))
+        store = InCore(originals, formats)
+        _check_fits(formats, originals.layout, device)
+        try:
+            factorize(store, left_looking(originals.layout.tiles), run)
+        except NotPositiveDefinite:
+            if formats.all_fp64:
+                raise
+            continue
+        return TileFactor(store, order, count_finer(first, store.formats))
+    raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _finer(rule):
+    """Return the rule after one that failed; a caller's own function has none but FP64."""
+    return rule.finer() if hasattr(rule, "finer") else Uniform(FP64)
+
+
+def _check_fits(formats, layout, device):
+    free = free_memory() if device is None else device.free_memory()
+    needed = formats.bytes(layout) + 2**24
+    if needed > free:
+        raise NotEnoughMemory(
+            f"the exact method for {layout.n:,} places needs {human_bytes(needed)} in these "
+            f"formats, {human_bytes(free)} free: ask for less accuracy, use fewer places, or a "
+            "machine with more memory."
+        )
+
+
+def explain(error, seen, model):
+    """Return `NotPositiveDefinite` in the user's words: which two locations, and what to do."""
+    if model.nugget == 0 and seen.duplicate():
+        return NotPositiveDefinite(coincidence(seen), error.order)
+    advice = (
+        "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
+    ) + ", a shorter range or a smaller smoothness"
+    i, j = _closest_pair(seen, model)
+    return NotPositiveDefinite(
+        f"the covariance matrix is not positive definite in FP64 (leading minor {error.order} of "
+        f"{len(seen)}); the closest locations are rows {i + 1} and {j + 1}: {advice}.",
+        error.order,
+    )
+
+
+def coincidence(observations):
+    """Say which two observations are at one place, for a model without a nugget."""
+    i, j = observations.duplicate()
+    place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    return (
+        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+    )
+
+
+def _closest_pair(observations, model):
+    from scipy.spatial import cKDTree
+
+    points = model.isotropic(observations.locations, observations.metric)
+    distance, neighbour = cKDTree(points).query(points, k=2)
+    i = int(np.argmin(distance[:, 1]))
+    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
+    return min(i, j), max(i, j)
