@@ -11,6 +11,9 @@ import numpy as np
 import scipy
 
 import geomxp
+from geomxp.dense import blas
+from geomxp.dense.matrix_units import has_unit
+from geomxp.precision.formats import BF16, FP16
 
 
 def provenance():
@@ -26,11 +29,13 @@ def provenance():
         "commit": commit or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
+        "matrix_units": " ".join(f.name for f in (FP16, BF16) if has_unit(f)) or "none",
         "cores": str(geomxp.execution.devices.usable_cores()),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "nlopt": metadata.version("nlopt"),
+        "mkl": metadata.version("mkl") if blas.mkl() else "none",
         "geomxp": geomxp.__version__,
     }
 

@@ -4,7 +4,6 @@ Results go to standard output; progress, warnings and the one line of an error t
 Exit status: 0 done, 1 the computation failed, 2 bad usage or bad input.
 """
 
-import json
 import sys
 import warnings
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import __version__, options
+from . import __version__, options, studies
 from .errors import GeomxpError, GeomxpWarning, InvalidInput
 
 app = typer.Typer(
@@ -24,8 +23,8 @@ app = typer.Typer(
 )
 
 
-def _print_json(document):
-    print(json.dumps(document, allow_nan=False))
+for command in (studies.compare, studies.bench, studies.info):
+    app.command()(command)
 
 
 @app.command()
@@ -49,6 +48,10 @@ def fit(
         list[str] | None, typer.Option(help="Parameter held, name=value; repeatable.")
     ] = None,
     bounds: Annotated[list[str] | None, typer.Option(help="name=lower:upper; repeatable.")] = None,
+    accuracy: options.Accuracy = None,
+    kl: options.Kl = None,
+    layers: options.Layers = None,
+    tile: options.Tile = None,
     on: options.On = "cpu",
     tolerance: Annotated[float, typer.Option(help="On the log-likelihood.")] = 1e-6,
     evaluations: Annotated[int, typer.Option(help="Limit on evaluations.")] = 1000,
@@ -67,11 +70,10 @@ def fit(
     geomxp fit wells.csv --locations x,y --value log_zinc --fix smoothness=0.5 --output fit.json
     """
     from . import datasets, tables
-    from .inference.exact import Exact
     from .inference.fit import fit as run
 
     tables.check_writable(output, report, checkpoint, inputs=(table,))
-    how = Exact(on=on)
+    how = options.exact(on, tile, accuracy, kl, layers)
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     if trend is None:
         trend = "covariates" if covariates else "constant"
@@ -94,7 +96,7 @@ def fit(
     )
     # printed first: a full disk loses no estimate
     if as_json:
-        _print_json(result.to_dict())
+        options.print_json(result.to_dict())
     else:
         print(result, flush=True)
     if output:
@@ -124,6 +126,10 @@ def log_likelihood(
     reml: options.Reml = False,
     metric: options.Metric = None,
     drop_missing: options.DropMissing = False,
+    accuracy: options.Accuracy = None,
+    kl: options.Kl = None,
+    layers: options.Layers = None,
+    tile: options.Tile = None,
     on: options.On = "cpu",
     as_json: options.Json = False,
 ):
@@ -133,15 +139,15 @@ def log_likelihood(
     --trend constant
     """
     from .covariance.matern import Matern
-    from .inference.exact import Exact
     from .inference.likelihood import log_likelihood as run
 
-    model, how = Matern(variance, range_, smoothness, nugget), Exact(on=on)
+    model = Matern(variance, range_, smoothness, nugget)
+    how = options.exact(on, tile, accuracy, kl, layers)
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     trend = trend or ("covariates" if covariates else "zero")
     evaluation = run(seen, model, how, trend=trend, reml=reml)
     if as_json:
-        _print_json(evaluation.to_dict())
+        options.print_json(evaluation.to_dict())
     else:
         print(evaluation)
 
@@ -178,7 +184,6 @@ def predict(
 
     from . import tables
     from .inference.estimate import Fit, z_value
-    from .inference.exact import Exact
     from .inference.predict import grid_over
     from .inference.predict import predict as run
 
@@ -186,7 +191,7 @@ def predict(
     z_value(level)
     fitted = Fit.load(fit_file)
     if on is not None:
-        fitted = replace(fitted, method=Exact(on=on))
+        fitted = replace(fitted, method=replace(fitted.method, on=on))
     seen = fitted.observations
     if (places is None) == (grid is None):
         raise InvalidInput("give either a table of PLACES or --grid.")
@@ -214,7 +219,9 @@ def predict(
         rows = pd.concat(
             [pd.DataFrame(numbers, columns=list(used)), there.to_frame(level, of)], axis=1
         )
-        _print_json({"n": len(result), "level": level, "of": of, "rows": rows.to_dict("records")})
+        options.print_json(
+            {"n": len(result), "level": level, "of": of, "rows": rows.to_dict("records")}
+        )
     elif output:
         print(f"{len(result)} predictions written to {output}")
     else:
@@ -275,63 +282,11 @@ def simulate(
     if output:
         tables.write_frame(frame, output)
     if as_json:
-        _print_json({"n": len(frame), "draws": draws, "rows": frame.to_dict("records")})
+        options.print_json({"n": len(frame), "draws": draws, "rows": frame.to_dict("records")})
     elif output:
         print(f"{draws} field(s) at {len(frame)} places written to {output}")
     else:
         print(frame.to_string(index=False, max_rows=40))
-
-
-@app.command()
-def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern or likelihood.")],
-    n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
-    smoothness: options.Smoothness = 0.8,
-    as_json: options.Json = False,
-):
-    """Time geomxp beside named baselines of the same run, on one thread.
-
-    geomxp bench matern
-
-    geomxp bench likelihood --n 4000
-    """
-    import os
-
-    from . import bench as benchmarks
-
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if what == "matern":
-        document = {
-            "rates": benchmarks.matern_rates(n or 2048, smoothness),
-            "table": benchmarks.table_times(smoothness),
-            "errors": benchmarks.matern_errors(),
-        }
-    elif what == "likelihood":
-        document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
-    else:
-        raise InvalidInput(f"WHAT must be matern or likelihood. Got {what!r}.")
-    if as_json:
-        _print_json(document)
-    else:
-        print("\n\n".join(benchmarks.as_text(rows) for rows in document.values()))
-
-
-@app.command()
-def info(as_json: options.Json = False):
-    """Say which devices, libraries and data sets can be used here."""
-    from .execution.inventory import inventory
-
-    document = inventory()
-    if as_json:
-        _print_json(document)
-        return
-    for title, entries in document.items():
-        if isinstance(entries, dict):
-            print(f"{title}:")
-            for name, text in entries.items():
-                print(f"  {name:<16}{text}")
-        else:
-            print(f"{title:<18}{entries}")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,5 +1,6 @@
 """The command line's words: its options, and what people write after them."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -23,12 +24,28 @@ Metric = Annotated[
 DropMissing = Annotated[bool, typer.Option(help="Leave out rows with missing numbers.")]
 Reml = Annotated[bool, typer.Option("--reml", help="Restricted maximum likelihood.")]
 On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N.")]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(help="ε: tiles as coarse as their norms allow for this backward error."),
+]
+Kl = Annotated[
+    float | None, typer.Option(help="Tiles as coarse as this KL divergence from FP64 allows.")
+]
+Layers = Annotated[
+    str | None, typer.Option(help="Formats from the largest off-diagonal block in: fp16,fp32,fp64.")
+]
+Tile = Annotated[int | None, typer.Option(help="Rows of a tile.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Variance = Annotated[float, typer.Option(help="σ², in squared units of the values.")]
 Range = Annotated[float, typer.Option("--range", help="a, in the units of the locations.")]
 Smoothness = Annotated[float, typer.Option(help="ν; 0.5 is the exponential model.")]
 Nugget = Annotated[float, typer.Option(help="τ², a variance.")]
+
+
+def print_json(document):
+    """Print one JSON object."""
+    print(json.dumps(document, allow_nan=False))
 
 
 def words(text):
@@ -98,3 +115,38 @@ def places_frame(places):
     from . import datasets, tables
 
     return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)
+
+
+def exact(on, tile, accuracy, kl, layers):
+    """Return the exact method with the precision that at most one option names."""
+    from .inference.exact import Exact
+    from .precision import rules
+
+    options = {"--accuracy": accuracy, "--kl": kl, "--layers": layers}
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidInput(f"give only one of {' and '.join(given)}.")
+    rule = rules.uniform("fp64")
+    if accuracy is not None:
+        rule = rules.by_tile_norm(accuracy)
+    elif kl is not None:
+        rule = rules.for_divergence(kl)
+    elif layers is not None:
+        rule = rules.layered(*words(layers))
+    return Exact(rule, tile, on)
+
+
+def ways(accuracies, kls, layers, tile, on):
+    """Return [(label, Exact)] for `compare`: four accuracies if nothing is asked for."""
+    if accuracies is None and kls is None and layers is None:
+        accuracies = "1e-5,1e-6,1e-7,1e-8"
+    found = []
+    for word in words(accuracies or ""):
+        accuracy = _number("--accuracies", "ε", word)
+        found.append(({"accuracy": accuracy}, exact(on, tile, accuracy, None, None)))
+    for word in words(kls or ""):
+        target = _number("--kls", "KL", word)
+        found.append(({"accuracy": None, "kl_target": target}, exact(on, tile, None, target, None)))
+    if layers:
+        found.append(({"accuracy": None, "layers": layers}, exact(on, tile, None, None, layers)))
+    return found

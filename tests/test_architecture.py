@@ -25,6 +25,7 @@ ALLOWED = {
     "observations": {"covariance", "tables"},
     "tables": {"observations"},
     "datasets": {"tables"},
+    "plots_precision": {"plots", "precision"},
     "plots": {"inference", "observations", "covariance", "tables"},
     "report": {"plots", "inference", "observations", "covariance", "tables", "datasets"},
 }

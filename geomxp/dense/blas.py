@@ -98,6 +98,18 @@ def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
     return c
 
 
+def syrk(c, a, alpha=1.0, beta=1.0):
+    """Lower triangle of C <- alpha A A' + beta C."""
+    letter, real = LETTERS[c.dtype]
+    n, k = a.shape
+    routine(letter + "syrk")(
+        *(_letter("L"), _letter("N"), _number(n), _number(k)),
+        *(byref(real(alpha)), _at(a), _number(_leading(a))),
+        *(byref(real(beta)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
 def trsm(lower, b, side="R", trans="T"):
     """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
     letter, real = LETTERS[b.dtype]

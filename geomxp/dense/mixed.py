@@ -26,10 +26,15 @@ def arithmetic(c, left, right):
     -------
     Format
         The coarser of the operands' formats; FP16 for FP8 beside a finer one, which gains nothing
-        from being rounded to FP8; FP32 at most for an FP32 array.
+        from being rounded to FP8. For an FP64 array FP64 if an operand is, and for an FP32 tile's
+        square in a diagonal tile; for an FP32 array FP32 at most.
     """
     a, b = getattr(left, "form", left), getattr(right, "form", right)
     form = coarser(a, b)
+    if c.dtype == np.float64 and (FP64 in (a, b) or (form is FP32 and left is right)):
+        # a rounded partner is an error in Σ, which Σ⁻¹ magnifies as it does not what L stores;
+        # sums of squares in FP32 are off in one direction, and the log-determinant would see it
+        return FP64
     if form is FP8 and a is not b:
         form = FP16
     return coarser(form, FP32) if c.dtype == np.float32 else form
@@ -38,13 +43,15 @@ def arithmetic(c, left, right):
 def gemm(c, pairs, form):
     """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given.
 
-    Below FP64 the products are summed in FP32 without a rounding between them.
+    An FP32 array takes the products in FP32, one upon the other; to an FP64 array each is added in
+    FP64.
 
     Parameters
     ----------
     c : (m, n) FP64 or FP32 array, Fortran order
-        Written over.
+        Written over; in a diagonal tile perhaps the lower triangle only.
     pairs : iterable of (Tile, Tile)
+        Twice the same tile for a diagonal tile.
     form : Format
 
     Returns
@@ -53,7 +60,7 @@ def gemm(c, pairs, form):
     """
     if form is FP64:
         for left, right in pairs:
-            _subtract_fp64(c, left.widen(), right.widen())
+            _subtract_fp64(c, left.widen(), None if left is right else right.widen())
         return c
     for left, right in pairs:
         if c.dtype == np.float32:
@@ -81,10 +88,12 @@ def _add(c, total):
 
 
 def _subtract_fp64(c, a, b):
-    if isinstance(c, np.ndarray):
-        blas.gemm(c, a, b, alpha=-1.0)
+    if not isinstance(c, np.ndarray):
+        c -= a @ (a if b is None else b).T
+    elif b is None:
+        blas.syrk(c, a, alpha=-1.0)
     else:
-        c -= a @ b.T
+        blas.gemm(c, a, b, alpha=-1.0)
 
 
 def trsm(c, diagonal):
@@ -114,6 +123,8 @@ def trsm(c, diagonal):
 
 def potrf(a):
     """Overwrite a diagonal tile by its Cholesky factor, zeros above the diagonal.
+
+    What stood above the diagonal is not looked at.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The result of a fit: what it holds, says, saves and loads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 
 import numpy as np
@@ -10,6 +10,7 @@ from ..covariance.matern import PARAMETERS, Matern
 from ..errors import InvalidInput
 from ..observations import Observations
 from ..outcome import Ending, Outcome
+from ..precision import rules
 from .exact import Exact
 from .trend import TRENDS, Trend
 
@@ -43,6 +44,10 @@ class Fit:
     coefficients : (p,) ndarray
         Of the trend, by generalised least squares.
     coefficient_covariance : (p, p) ndarray
+    formats : dict of str to int
+        Tiles in each format, at the estimate.
+    promotions : int
+        Tiles there that needed a finer format than the rule gave them.
     """
 
     model: Matern
@@ -59,6 +64,8 @@ class Fit:
     free: tuple
     coefficients: np.ndarray
     coefficient_covariance: np.ndarray
+    formats: dict = field(default_factory=lambda: {"fp64": 1})
+    promotions: int = 0
 
     @property
     def coefficient_errors(self):
@@ -136,7 +143,8 @@ class Fit:
         document = {
             "geomxp": __version__,
             "n": len(seen),
-            "method": self.method.describe(len(seen)),
+            "method": self.method.describe(len(seen))
+            | {"formats": dict(self.formats), "promotions": self.promotions},
             "model": self.model.parameters() | {"metric": seen.metric},
             "standard_errors": dict(self.standard_errors),
             "effective_range": self.model.effective_range(),
@@ -217,13 +225,28 @@ class Fit:
             document["standard_errors"],
             document["seconds"],
             seen,
-            Exact(on=document["method"]["on"]),
+            _method(document["method"], path),
             trend,
             document["reml"],
             tuple(document["free"]),
             coefficients,
             covariance.reshape(p, p),
+            document["method"].get("formats", {"fp64": 1}),
+            document["method"].get("promotions", 0),
         )
+
+
+def _method(document, path):
+    """Return the way to compute that a fit was made with."""
+    rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
+    if rule is None:
+        raise InvalidInput(
+            f"{path}: the fit was made with a precision rule of the caller's own, which a file "
+            "cannot hold: fit again with one of geomxp's rules."
+        )
+    precision = rules.described(rule)
+    tile = None if precision == rules.uniform("fp64") else document.get("tile")
+    return Exact(precision, tile, document["on"])
 
 
 def _read_again(table, path):

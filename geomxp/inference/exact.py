@@ -58,6 +58,11 @@ class Exact:
         """Whether the matrix is cut into tiles: not for plain FP64, unless a size is given."""
         return self.tile is not None or self.precision != uniform("fp64")
 
+    @property
+    def noisy(self):
+        """Whether rounding in coarse formats makes the likelihood scatter."""
+        return self.precision != uniform("fp64")
+
     def prepare(self, observations, design=None, reml=False):
         """Return the evaluator of one data set.
 

@@ -80,12 +80,12 @@ def tile_factor(model, seen, rule, tile=None, device=None):
         layout = originals.layout
         about["precisions"] = conditional_precisions(originals, places, seen.metric)
         about["sizes"] = np.array([layout.height(i) for i in range(layout.tiles)])
-    norms = originals.norms()
-    first = formats = rule(norms, **about)
-    for rule in (rule, _finer(rule), Uniform(FP64)):
-        formats = rule(norms, **(about if getattr(rule, "needs_precisions", False) else {}))
-        store = InCore(originals, formats)
+    norms, first = originals.norms(), None
+    for attempt in (rule, _finer(rule), Uniform(FP64)):
+        formats = attempt(norms, **(about if getattr(attempt, "needs_precisions", False) else {}))
+        first = first or formats
         _check_fits(formats, originals.layout, device)
+        store = InCore(originals, formats)
         try:
             factorize(store, left_looking(originals.layout.tiles), run)
         except NotPositiveDefinite:

@@ -160,6 +160,8 @@ def fit(
         free=found.free,
         coefficients=found.evaluation.coefficients * units.value,
         coefficient_covariance=covariance,
+        formats=found.evaluation.precision_map.counts(),
+        promotions=found.evaluation.promotions,
     )
     failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
     if raise_on_failure and result.outcome.ending in failed:

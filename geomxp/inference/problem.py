@@ -66,6 +66,7 @@ class Problem:
         self.tolerance = tolerance
         self.evaluator = how.prepare(observations, design, reml)
         self.complaint = None
+        self.noisy = getattr(how, "noisy", False)
 
     def solve(self, start, starts, seed):
         """Search, climb, judge.
@@ -103,6 +104,8 @@ class Problem:
             )
             errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
             return Found(model, self.evaluation_of(model), outcome, space.free, errors)
+        noise = self._noise(model) if self.noisy else 0.0
+        self.tolerance = max(self.tolerance, noise)
         model, pinned, natural, summit = self._climb(space, model, value)
         if summit.gain > self.tolerance:
             # a curved valley can end a search early, and a bound Newton's method: once more
@@ -110,6 +113,11 @@ class Problem:
             if again > max(value, summit.value):
                 model, pinned, natural, summit = self._climb(space, moved, again)
         outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
+        if noise > 0 and noise == self.tolerance:
+            message = (
+                f"{outcome.message}; in these formats the log-likelihood is known to {noise:.1g}"
+            )
+            outcome = replace(outcome, message=message)
         errors = dict.fromkeys(model.parameters())
         if not flat and np.isfinite(summit.gain):
             errors |= natural.standard_errors(summit)
@@ -128,10 +136,22 @@ class Problem:
             lambda x: natural.score(x, self.evaluator, self.monitor),
             natural.point(model),
             tolerance=1e-3 * self.tolerance,
+            # a coarse factor's gradient scatters: wider differences see past that
+            difference=2e-2 if self.noisy else 2e-4,
         )
         if summit.value > value:
             model = natural.model(summit.point)
         return model, pinned, natural, summit
+
+    def _noise(self, model):
+        """Return how far ℓ scatters between models that differ by next to nothing.
+
+        Their factors round differently in coarse formats, and only that is seen.
+        """
+        near = (replace(model, range=model.range * (1 + k * 1e-6)) for k in range(1, 7))
+        values = [self.evaluation_of(other).log_likelihood for other in near]
+        self.monitor.count += len(values)
+        return 2.0 * float(np.std(values))
 
     def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
         """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""

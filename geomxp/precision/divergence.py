@@ -3,7 +3,7 @@
 With LL' = Σ + E the divergence of N(0, LL') from N(0, Σ) is ¼‖Σ^-½ E Σ^-½‖_F² + O(E³), and for
 independent errors of variance v_ik in tile (i, k) its mean is
 
-    D ≈ ½ Σ_{i>k} v_ik p_i p_k + ¼ Σ_i v_ii p_i²
+    D ≈ ½ Σ_{i>k} v_ik p_i p_k
 
 where p_i sums the diagonal of Σ⁻¹ over block row i: the precisions of its places given all others.
 An error counts for as much as its places are certain.
@@ -16,7 +16,7 @@ import numpy as np
 from .formats import FP8, FP16, FP32, FP64
 from .map import PrecisionMap
 
-ROUNDING = {FP8: 0.42, FP16: 0.42, FP32: 3.0, FP64: 3.0}
+ROUNDING = {FP8: 0.6, FP16: 0.6, FP32: 5.0, FP64: 5.0}
 """Root mean square error of a tile in units of u ‖A_ik‖_F: rounding to nearest once below FP32;
 in FP32 and FP64 the sums of products, as measured in experiments/static_schedule_mxp."""
 
@@ -25,7 +25,7 @@ COST = {FP8: 1.0, FP16: 1.0, FP32: 3.0, FP64: 8.0}
 
 
 def shares(norms, precisions, sizes, form):
-    """Return each tile's share of the divergence in a format, (T, T), lower triangle.
+    """Return each tile's share of the divergence in a format, (T, T), below the diagonal.
 
     Parameters
     ----------
@@ -40,16 +40,14 @@ def shares(norms, precisions, sizes, form):
     if form in (FP8, FP16):
         # what is stored coarsely was summed in FP32
         deviation = np.hypot(deviation, ROUNDING[FP32] * FP32.unit_roundoff * norms)
-    result = 0.5 * deviation**2 * np.outer(precisions / sizes, precisions / sizes)
-    result[np.diag_indices_from(result)] *= 0.5
-    return np.tril(result)
+    return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
 
 
 def cheapest(norms, precisions, sizes, target):
     """Return the cheapest map whose predicted divergence is at most the target.
 
-    Minimises Σ cost + Σ share/λ over the formats of the tiles, for the largest λ that meets the
-    target. The diagonal of a block row with a tile below FP64 is summed in FP32.
+    Minimises Σ cost + weight · Σ share over the formats of the tiles, for the smallest weight that
+    meets the target. Diagonal tiles are FP64.
 
     Parameters
     ----------
@@ -69,8 +67,6 @@ def cheapest(norms, precisions, sizes, target):
 
     def choose(weight):
         choice = np.argmin(cost + share * weight, axis=0)
-        mixed = np.array([np.any(choice[i, :i] < 3) for i in range(tiles)])
-        choice[np.diag_indices(tiles)] = np.where(mixed, 2, 3)
         taken = np.take_along_axis(share, choice[None], axis=0)[0]
         return choice, float(taken.sum())
 

@@ -98,6 +98,6 @@ class PrecisionMap:
         return picture
 
     def __str__(self):
-        """Draw the lower triangle, one letter a tile: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
+        """Draw the lower triangle: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
         letters = {"fp64": "D", "fp32": "S", "tf32": "T", "bf16": "B", "fp16": "H", "fp8": "Q"}
         return "\n".join("".join(letters[form.name] for form in row) for row in self.rows)

@@ -50,6 +50,7 @@ class Uniform:
     accuracy = None
 
     def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
         # a diagonal tile is factored, and below FP32 nothing factors
         diagonal = self.form if self.form in (FP64, FP32) else FP32
         return _map(norms, lambda i, k: diagonal if i == k else self.form)
@@ -84,6 +85,8 @@ class ByBand:
     accuracy = None
 
     def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+
         def choose(i, k):
             return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
 
@@ -135,6 +138,7 @@ class ByTileNorm:
     scale: bool = True
 
     def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
         norms = np.asarray(norms, dtype=np.float64)
         tiles, whole = len(norms), frobenius(norms)
 
@@ -195,6 +199,7 @@ class Layered:
     accuracy = None
 
     def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
         tiles = len(norms)
         depth = np.full((tiles, tiles), len(self.layers) - 1)
 
@@ -246,6 +251,7 @@ class ForDivergence:
     needs_precisions = True
 
     def __call__(self, norms, precisions, sizes):
+        """Return the map for (T, T) norms and the (T,) precisions and sizes of block rows."""
         found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
         return replace(found, error=promised_error(found, norms))
 

@@ -55,6 +55,13 @@ class CholeskyFactor:
         """Return L x for (n, m): of covariance Σ if x is independent and of variance 1."""
         return _on_host(kernels.trmm(self.lower, self._beside(x)))
 
+    def columns(self, first, last):
+        """Return some columns of L, (n, m), zeros above the diagonal."""
+        block = np.array(_on_host(self.lower[:, first:last]), order="F")
+        for j in range(block.shape[1]):
+            block[: first + j, j] = 0.0
+        return block
+
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹, written over L where that can be; ends this factor."""
         return _on_host(kernels.potri(self.lower))
@@ -118,9 +125,12 @@ class TileFactor:
         """Return L⁻¹b, its rows in the factor's order, for (n,) or (n, m)."""
         y = self._sorted(b)
         layout, final = self.store.layout, self.store.final
-        for i in range(layout.tiles):
+        blocks = range(layout.tiles)
+        # zeros at the top stay zeros
+        start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
+        for i in blocks[start:]:
             rows = layout.rows(i)
-            for j in range(i):
+            for j in range(start, i):
                 y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
             y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
         return _on_host(y).reshape(b.shape, order="A")

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-NEIGHBOURS = 24
-PER_TILE = 16
-"""Places of a block row that are looked at; their mean stands for all."""
+NEIGHBOURS = 20
+PLACES = 4096
+"""How many places are looked at: every one of a small set, and of a large one every so many."""
 
 
 def conditional_precisions(originals, locations, metric):
@@ -28,23 +28,23 @@ def conditional_precisions(originals, locations, metric):
 
     model, layout = originals.model, originals.layout
     points = model.isotropic(locations, metric)
-    tree, result = cKDTree(points), np.empty(layout.tiles)
-    neighbours = min(NEIGHBOURS, layout.n - 1) + 1
-    for i in range(layout.tiles):
-        rows = layout.rows(i)
-        some = np.unique(np.linspace(rows.start, rows.stop - 1, PER_TILE).astype(int))
-        total = 0.0
-        for q in some:
-            near = np.atleast_1d(tree.query(points[q], neighbours)[1])
-            near = np.concatenate(([q], near[near != q]))[:neighbours]
-            total += _precision(model, locations[near], metric)
-        result[i] = total / len(some) * layout.height(i)
-    return result
+    some = np.arange(0, layout.n, max(1, layout.n // PLACES))
+    near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))[1].reshape(len(some), -1)
+    # the place itself comes first, though others may be at no distance
+    itself = near == some[:, None]
+    near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
+    near = np.column_stack((some, near[:, :-1]))
+    precision = _precisions(model, points[near])
+    block = some // layout.tile
+    count, total = np.bincount(block), np.bincount(block, precision)
+    return total / count * [layout.height(i) for i in range(layout.tiles)]
 
 
-def _precision(model, places, metric):
-    """Return (Σ⁻¹)_00 of a few places; the most that FP64 can tell where Σ is singular to it."""
-    sigma = model(places, places, metric) + model.nugget * np.eye(len(places))
+def _precisions(model, points):
+    """Return (Σ⁻¹)_00 of many small sets of points, (b, m, d): at most what FP64 can tell."""
+    apart = np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
+    sigma = model.variance * model.correlation(apart)
+    sigma += model.nugget * np.eye(points.shape[1])
     values, vectors = np.linalg.eigh(sigma)
-    least = len(places) * 2.0**-53 * values[-1]
-    return float(np.sum(vectors[0] ** 2 / np.maximum(values, least)))
+    least = points.shape[1] * 2.0**-53 * values[:, -1:]
+    return np.sum(vectors[:, 0] ** 2 / np.maximum(values, least), axis=1)

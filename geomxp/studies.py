@@ -1,0 +1,146 @@
+"""Commands that study the method: what a precision costs, how fast a part is, what is here."""
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .errors import InvalidInput
+
+
+def compare(
+    variance: options.Variance,
+    range_: options.Range,
+    smoothness: options.Smoothness,
+    nugget: options.Nugget = 0.0,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="CSV, Parquet or NPZ file, or a data set's name."),
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", min=1, help="Number of random places, without a table.")
+    ] = None,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    trend: options.Trend = None,
+    metric: options.Metric = None,
+    drop_missing: options.DropMissing = False,
+    accuracies: Annotated[
+        str | None, typer.Option(help="ε of the tile norms: 1e-5,1e-6,1e-7,1e-8.")
+    ] = None,
+    kls: Annotated[str | None, typer.Option(help="Targets of the KL divergence: 1e-3.")] = None,
+    layers: options.Layers = None,
+    tile: options.Tile = None,
+    seed: options.Seed = 0,
+    on: options.On = "cpu",
+    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    figure: Annotated[str | None, typer.Option(help="PNG, PDF or SVG file to write.")] = None,
+    as_json: options.Json = False,
+):
+    """Say what mixed precision costs a model: its KL divergence from FP64, bytes and seconds.
+
+    geomxp compare --n 4096 --variance 1 --range 0.0788 --smoothness 0.5 --accuracies 1e-5,1e-7
+
+    geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 --nugget 0.06 --tile 32
+    """
+    from . import tables
+    from .covariance.matern import Matern
+    from .inference.divergence import compare as run
+    from .inference.simulate import lay_out
+
+    tables.check_writable(output, figure, inputs=(table,))
+    model = Matern(variance, range_, smoothness, nugget)
+    ways = options.ways(accuracies, kls, layers, tile, on)
+    if (n is None) == (table is None):
+        raise InvalidInput("give either a TABLE or --n.")
+    if table is None:
+        places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}
+    else:
+        places = options.observations(table, locations, value, covariates, metric, drop_missing)
+        about = {"trend": trend or ("covariates" if covariates else "zero")}
+    found = run(model, places, [how for _, how in ways], **about)
+    rows = [label | row.to_dict() for (label, _), row in zip(ways, found, strict=True)]
+    reference = found[0].reference | {"seconds": found[0].reference_seconds}
+    frame = _frame(rows)
+    if output:
+        tables.write_frame(frame, output)
+    if figure:
+        from . import plots_precision
+
+        plots_precision.divergences(frame, len(places)).figure.savefig(figure, dpi=150)
+    if as_json:
+        options.print_json({"n": len(places), "reference": reference, "rows": rows})
+        return
+    print(
+        f"{len(places):,} places, FP64: log-determinant {reference['log_determinant']:.10g}, "
+        f"{reference['seconds']:.2f} s\n"
+    )
+    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
+    for what, path in (("table", output), ("figure", figure)):
+        if path:
+            print(f"{what} written to {path}")
+
+
+def _frame(rows):
+    """Return the rows with one column per format."""
+    import pandas as pd
+
+    flat = [
+        {k: v for k, v in row.items() if k != "formats"}
+        | {f"tiles_{name}": count for name, count in row["formats"].items()}
+        for row in rows
+    ]
+    frame = pd.DataFrame(flat).dropna(axis=1, how="all")
+    tiles = [name for name in frame.columns if name.startswith("tiles_")]
+    return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in tiles})
+
+
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern or likelihood.")],
+    n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
+    smoothness: options.Smoothness = 0.8,
+    as_json: options.Json = False,
+):
+    """Time geomxp beside named baselines of the same run, on one thread.
+
+    geomxp bench matern
+
+    geomxp bench likelihood --n 4000
+    """
+    import os
+
+    from . import bench as benchmarks
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if what == "matern":
+        document = {
+            "rates": benchmarks.matern_rates(n or 2048, smoothness),
+            "table": benchmarks.table_times(smoothness),
+            "errors": benchmarks.matern_errors(),
+        }
+    elif what == "likelihood":
+        document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
+    else:
+        raise InvalidInput(f"WHAT must be matern or likelihood. Got {what!r}.")
+    if as_json:
+        options.print_json(document)
+    else:
+        print("\n\n".join(benchmarks.as_text(rows) for rows in document.values()))
+
+
+def info(as_json: options.Json = False):
+    """Say which devices, libraries and data sets can be used here."""
+    from .execution.inventory import inventory
+
+    document = inventory()
+    if as_json:
+        options.print_json(document)
+        return
+    for title, entries in document.items():
+        if isinstance(entries, dict):
+            print(f"{title}:")
+            for name, text in entries.items():
+                print(f"  {name:<16}{text}")
+        else:
+            print(f"{title:<18}{entries}")
