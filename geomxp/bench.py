@@ -212,3 +212,50 @@ def as_text(rows):
     if not rows:
         return "(mpmath is not installed: no errors)"
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
+
+
+def cholesky_rates(n=4096, smoothness=0.5, rounds=3):
+    """Time the mixed factorization, generation included, beside dpotrf of one matrix.
+
+    Returns
+    -------
+    list of dict
+        range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
+    """
+    from scipy.linalg import lapack
+
+    from .covariance.ordering import hilbert
+    from .inference.factorize import tile_factor
+    from .precision.rules import by_tile_norm
+    from .tiles.assemble import covariance_matrix
+
+    places = lay_out(n, "uniform", 0)
+    seen = Observations(places[hilbert(places)], np.zeros(n))
+    rows = []
+    for a in (0.02627, 0.078809, 0.210158):
+        model, factors = Matern(1.0, a, smoothness), {}
+        sigma = covariance_matrix(model, seen.locations, "euclidean")
+
+        def mixed(accuracy, model=model, factors=factors):
+            factors[accuracy] = tile_factor(model, seen, by_tile_norm(accuracy))
+
+        candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
+        # the copy is part of what LAPACK needs, as generation is of the other
+        candidates["dpotrf"] = lambda s=sigma: lapack.dpotrf(s, lower=1, clean=0)
+        with blas_threads(n):
+            seconds = interleaved(candidates, rounds)
+        for accuracy, factor in factors.items():
+            rows.append(
+                {
+                    "range": a,
+                    "accuracy": accuracy,
+                    "seconds": seconds[accuracy],
+                    "gflops": n**3 / 3 / seconds[accuracy] / 1e9,
+                    "times_dpotrf": seconds["dpotrf"] / seconds[accuracy],
+                    "bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes,
+                    "formats": " ".join(
+                        f"{f}:{k}" for f, k in factor.precision_map.counts().items()
+                    ),
+                }
+            )
+    return rows

@@ -97,7 +97,7 @@ def _frame(rows):
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern or likelihood.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern, likelihood or cholesky.")],
     n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
     smoothness: options.Smoothness = 0.8,
     as_json: options.Json = False,
@@ -107,6 +107,8 @@ def bench(
     geomxp bench matern
 
     geomxp bench likelihood --n 4000
+
+    geomxp bench cholesky --n 8192
     """
     import os
 
@@ -121,8 +123,10 @@ def bench(
         }
     elif what == "likelihood":
         document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
+    elif what == "cholesky":
+        document = {"cholesky": benchmarks.cholesky_rates(n or 4096, smoothness)}
     else:
-        raise InvalidInput(f"WHAT must be matern or likelihood. Got {what!r}.")
+        raise InvalidInput(f"WHAT must be matern, likelihood or cholesky. Got {what!r}.")
     if as_json:
         options.print_json(document)
     else:

@@ -20,7 +20,9 @@ def test_python_of_readme_runs(capsys):
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
-    assert "CONVERGED" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "CONVERGED" in shown
+    assert "KL divergence" in shown
 
 
 def test_readme_shows_two_commands_first():
@@ -40,7 +42,7 @@ def test_options_that_readme_names_exist(capsys):
         assert option in text, option
 
 
-@pytest.mark.parametrize("name", ["recovery", "covariance", "peers"])
+@pytest.mark.parametrize("name", ["recovery", "covariance", "peers", "static_schedule_mxp"])
 def test_experiments_run_when_tiny(name, tmp_path):
     script = ROOT / "experiments" / name / "run.py"
     run = subprocess.run(

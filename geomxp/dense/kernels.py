@@ -41,7 +41,7 @@ def potrf(a):
 
 
 def _potrf_on_gpu(a):
-    """Call cuSOLVER and look at its info word (cupy.linalg.cholesky ignores failure)."""
+    """Call cuSOLVER and return its info word (cupy.linalg.cholesky ignores failure)."""
     import cupy
     from cupy.cuda.device import get_cusolver_handle
     from cupy_backends.cuda.libs import cublas, cusolver
@@ -49,13 +49,17 @@ def _potrf_on_gpu(a):
     n = len(a)
     if n * n > 2**31 - 1:
         raise InvalidInput(
-            f"cuSOLVER's dpotrf takes up to 46,340 places in one array. Got {n:,}: use the CPU."
+            f"cuSOLVER's potrf takes up to 46,340 places in one array. Got {n:,}: use the CPU."
         )
-    handle, lower = get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_LOWER
-    size = cusolver.dpotrf_bufferSize(handle, lower, n, a.data.ptr, n)
-    work, info = cupy.empty(size), cupy.empty(1, dtype=np.int32)
-    cusolver.dpotrf(handle, lower, n, a.data.ptr, n, work.data.ptr, size, info.data.ptr)
-    return int(info[0])
+    letter = {"float64": "d", "float32": "s"}[a.dtype.name]
+    factor = getattr(cusolver, f"{letter}potrf")
+    buffer_size = getattr(cusolver, f"{letter}potrf_bufferSize")
+    with a.device:
+        handle, lower = get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_LOWER
+        size = buffer_size(handle, lower, n, a.data.ptr, n)
+        work, info = cupy.empty(size, a.dtype), cupy.empty(1, np.int32)
+        factor(handle, lower, n, a.data.ptr, n, work.data.ptr, size, info.data.ptr)
+        return int(info[0])
 
 
 def trsm(lower, b, transposed=False):

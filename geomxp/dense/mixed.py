@@ -75,12 +75,14 @@ def _zeros_like(c):
         return np.zeros(c.shape, np.float32, order="F")
     import cupy
 
-    return cupy.zeros(c.shape, np.float32, order="F")
+    with c.device:
+        return cupy.zeros(c.shape, np.float32, order="F")
 
 
 def _add(c, total):
     if not isinstance(c, np.ndarray):
-        c += total
+        with c.device:
+            c += total
         return
     from ..precision import casts
 
@@ -89,7 +91,10 @@ def _add(c, total):
 
 def _subtract_fp64(c, a, b):
     if not isinstance(c, np.ndarray):
-        c -= a @ (a if b is None else b).T
+        from cupy import cublas
+
+        with c.device:
+            cublas.gemm("N", "T", a, a if b is None else b, out=c, alpha=-1.0, beta=1.0)
     elif b is None:
         blas.syrk(c, a, alpha=-1.0)
     else:
@@ -116,9 +121,23 @@ def trsm(c, diagonal):
     lower = lower.widen(c.dtype)
     if isinstance(c, np.ndarray):
         return blas.trsm(lower, c)
-    from cupyx.scipy.linalg import solve_triangular
+    return _trsm_on_gpu(lower, c)
 
-    return solve_triangular(lower, c.T, lower=True).T
+
+def _trsm_on_gpu(lower, c):
+    """Call cuBLAS, in place (cupyx solves from the left only, and in a copy)."""
+    from cupy.cuda.device import get_cublas_handle
+    from cupy_backends.cuda.libs import cublas
+
+    (m, n), one = c.shape, np.ones(1, c.dtype)
+    solve = cublas.strsm if c.dtype == np.float32 else cublas.dtrsm
+    with c.device:
+        solve(
+            *(get_cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_LOWER),
+            *(cublas.CUBLAS_OP_T, cublas.CUBLAS_DIAG_NON_UNIT, m, n, one.ctypes.data),
+            *(lower.data.ptr, n, c.data.ptr, m),
+        )
+    return c
 
 
 def potrf(a):
@@ -140,11 +159,7 @@ def potrf(a):
         With the order of the first leading minor that is not positive.
     """
     if not isinstance(a, np.ndarray):
-        from .kernels import potrf as on_gpu
-
-        lower = on_gpu(a)
-        lower *= _lower_ones(lower)
-        return lower
+        return _potrf_on_gpu(a)
     info = blas.potrf(a)
     if info > 0 or not np.isfinite(a[-1, -1]):
         order = info or len(a)
@@ -154,7 +169,16 @@ def potrf(a):
     return a
 
 
-def _lower_ones(a):
+def _potrf_on_gpu(a):
     import cupy
 
-    return cupy.tri(len(a), dtype=a.dtype)
+    from . import kernels
+
+    with a.device:
+        kernels.potrf(a)
+        if not cupy.isfinite(a[-1, -1]):
+            order = len(a)
+            raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+        # no product with zeros, which would keep a NaN that stands there
+        cupy.copyto(a, 0.0, where=cupy.tri(len(a), k=-1, dtype=bool).T)
+    return a

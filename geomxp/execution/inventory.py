@@ -30,6 +30,7 @@ def inventory():
         "free memory": devices.human_bytes(devices.free_memory()),
         "largest exact fit": f"about {_largest_exact():,} places in memory",
         "BLAS": _blas(),
+        "matrix units": _matrix_units(),
         "GPU": _gpu(),
         "libraries": {name: _version(name) or "missing" for name in LIBRARIES},
         "extras": {name: _extra(name, packages) for name, packages in EXTRAS.items()},
@@ -67,6 +68,19 @@ def _blas():
         if lib["user_api"] == "blas"
     }
     return ", ".join(sorted(found)) or "unknown"
+
+
+def _matrix_units():
+    from ..dense import blas
+    from ..dense.matrix_units import has_unit
+    from ..precision.formats import BF16, FP16
+
+    names = [form.name for form in (FP16, BF16) if has_unit(form)]
+    if names:
+        return f"{' and '.join(names)} on AMX through MKL"
+    if blas.mkl() is None:
+        return 'not looked for without MKL: pip install "geomxp[mkl]"; FP16 is widened to FP32'
+    return "none that MKL uses: FP16 is widened to FP32"
 
 
 def _gpu():

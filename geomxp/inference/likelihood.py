@@ -90,6 +90,10 @@ class Evaluation:
             f"observations     {self.n}",
             f"outcome          {self.outcome}",
         ]
+        if self.precision_map is not None and len(self.precision_map) > 1:
+            counts = self.precision_map.counts().items()
+            tiles = ", ".join(f"{count} {name}" for name, count in counts)
+            lines.append(f"tiles            {tiles}; {self.promotions} promoted")
         return "\n".join(lines)
 
 

@@ -1,0 +1,219 @@
+"""Products of low-precision tiles on a GPU's matrix units, with FP32 accumulation.
+
+The numbers are those of `geomxp.dense.matrix_units`; the sums are the GPU's own. cuBLAS multiplies
+all formats but FP8, and cuBLASLt that, on GPUs that can. CuPy has no binding of cuBLASLt: here are
+the few calls of its C interface, with the numbers of cublasLt.h.
+"""
+
+import ctypes
+import sys
+from ctypes import addressof, byref, c_float, c_int, c_int8, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+
+from ..errors import MissingDevice
+from ..precision.formats import BF16, FP8, FP16, FP32, TF32
+from ..precision.quantize_on_gpu import fp8_as_fp16
+from . import matrix_units
+
+TYPES = {FP32: 0, TF32: 0, FP16: 2, BF16: 14, FP8: 28}
+"""CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_8F_E4M3."""
+
+IN_FP32, IN_TF32 = 68, 77
+"""CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32."""
+
+TRANSPOSE_A, FAST_ACCUMULATION = 3, 25
+"""CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_FAST_ACCUM."""
+
+MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
+"""CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, and the 32 MiB that cuBLAS advises for Hopper."""
+
+NOT_SUPPORTED = 15
+"""CUBLAS_STATUS_NOT_SUPPORTED."""
+
+
+def subtract_product(c, left, right, form):
+    """C <- C - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
+
+    FP8 is multiplied as FP8 where both tiles are, all dimensions are multiples of 16 and the GPU
+    has units for it; elsewhere as FP16, which holds its numbers.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 cupy.ndarray, Fortran order
+        Written over.
+    left : Tile, (m, k)
+    right : Tile, (n, k)
+    form : Format
+        FP32 or coarser.
+
+    Returns
+    -------
+    c
+
+    Raises
+    ------
+    MissingDevice
+        If FP8 is multiplied and cuBLASLt, a part of cuBLAS, is not found.
+
+    Notes
+    -----
+    Hopper's units add groups of FP8 products with about 14 bits before they go to FP32: DeepSeek-V3
+    Technical Report (arXiv 2412.19437), section 3.3.2. That is still far below FP8's own rounding.
+    """
+    with c.device:
+        if form is FP8 and left.form is right.form is FP8:
+            plan = _plan(c.device.id, *c.shape, left.shape[1])
+            if plan is not None:
+                return _by_plan(plan, c, left, right)
+        form = FP16 if form is FP8 else form
+        return _gemm(c, operand(left, form), operand(right, form))
+
+
+def operand(tile, form):
+    """Return a tile's numbers in the format of an arithmetic; see `matrix_units.operand`."""
+    if tile.form is FP8 and form is FP16:
+        return fp8_as_fp16(tile)
+    return matrix_units.operand(tile, form)
+
+
+def _gemm(c, a, b):
+    """C <- C - A B', A and B in one format."""
+    from cupy.cuda.device import get_cublas_handle
+    from cupy_backends.cuda.libs import cublas
+
+    (m, n), k = c.shape, a.shape[1]
+    alpha, beta = _scalars(a, b)
+    cublas.gemmEx(
+        *(get_cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, m, n, k),
+        *(addressof(alpha), a.values.data.ptr, TYPES[a.form], m),
+        *(b.values.data.ptr, TYPES[b.form], n),
+        *(addressof(beta), c.data.ptr, TYPES[FP32], m),
+        *(IN_TF32 if a.form is TF32 else IN_FP32, cublas.CUBLAS_GEMM_DEFAULT),
+    )
+    return c
+
+
+def _scalars(a, b):
+    """Return α and β of C <- αAB' + βC, for tiles with exponents."""
+    return c_float(-(2.0 ** -(a.exponent + b.exponent))), c_float(1.0)
+
+
+class _Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How cuBLASLt multiplies FP8 tiles of one shape; its descriptors live as long as we do."""
+
+    operation: c_void_p
+    a: c_void_p
+    b: c_void_p
+    c: c_void_p
+    chosen: _Heuristic
+
+
+@cache
+def _plan(index, m, n, k):
+    """Return the plan for a shape on a GPU, which is the current one; None if it has none."""
+    from cupy.cuda.device import get_cublas_handle
+
+    if m % 16 or n % 16 or k % 16:
+        return None
+    operation = _created("MatmulDesc", c_int(IN_FP32), c_int(TYPES[FP32]))
+    # Hopper multiplies A'B only, so that the k numbers of a sum follow each other
+    _set("MatmulDesc", operation, TRANSPOSE_A, c_int(1))
+    _set("MatmulDesc", operation, FAST_ACCUMULATION, c_int8(0))
+    a = _layout(FP8, k, m)
+    b = _layout(FP8, k, n)
+    c = _layout(FP32, m, n)
+    preference = _created("MatmulPreference")
+    _set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
+    chosen, count = _Heuristic(), c_int(0)
+    status = _cublaslt().cublasLtMatmulAlgoGetHeuristic(
+        *(c_void_p(get_cublas_handle()), operation, a, b, c, c, preference),
+        *(c_int(1), byref(chosen), byref(count)),
+    )
+    if status == NOT_SUPPORTED or (not status and not count.value):
+        return None
+    _check(status or chosen.state)
+    return _Plan(operation, a, b, c, chosen)
+
+
+def _by_plan(plan, c, left, right):
+    """C <- C - A B' for FP8 tiles."""
+    import cupy
+    from cupy.cuda.device import get_cublas_handle
+
+    # by rows, as the plan wants them
+    a = left.values.copy(order="C")
+    b = a if right is left else right.values.copy(order="C")
+    alpha, beta = _scalars(left, right)
+    size = plan.chosen.workspace
+    workspace = cupy.empty(size, "u1")
+    _call(
+        "cublasLtMatmul",
+        # a handle of cuBLAS is one of cuBLASLt
+        *(c_void_p(get_cublas_handle()), plan.operation),
+        *(byref(alpha), c_void_p(a.data.ptr), plan.a, c_void_p(b.data.ptr), plan.b),
+        *(byref(beta), c_void_p(c.data.ptr), plan.c, c_void_p(c.data.ptr), plan.c),
+        *(byref(plan.chosen.algorithm), c_void_p(workspace.data.ptr), c_size_t(size)),
+        c_void_p(cupy.cuda.get_current_stream().ptr),
+    )
+    return c
+
+
+def _layout(form, rows, columns):
+    """Return the descriptor of a matrix in Fortran order without gaps."""
+    return _created(
+        "MatrixLayout", c_int(TYPES[form]), c_uint64(rows), c_uint64(columns), c_int64(rows)
+    )
+
+
+def _created(what, *arguments):
+    """Return a new descriptor."""
+    descriptor = c_void_p()
+    _call(f"cublasLt{what}Create", byref(descriptor), *arguments)
+    return descriptor
+
+
+def _set(what, descriptor, attribute, value):
+    """Set an attribute of a descriptor."""
+    size = c_size_t(ctypes.sizeof(value))
+    _call(f"cublasLt{what}SetAttribute", descriptor, c_int(attribute), byref(value), size)
+
+
+def _call(name, *arguments):
+    _check(getattr(_cublaslt(), name)(*arguments))
+
+
+def _check(status):
+    if status:
+        from cupy_backends.cuda.libs.cublas import CUBLASError
+
+        raise CUBLASError(status)
+
+
+@cache
+def _cublaslt():
+    """Return the cuBLASLt that CuPy's cuBLAS has loaded, found by its name."""
+    from cupy.cuda import runtime
+    from cupy_backends.cuda.libs import cublas  # noqa: F401  (loads it)
+
+    major = runtime.runtimeGetVersion() // 1000
+    name = f"cublasLt64_{major}.dll" if sys.platform == "win32" else f"libcublasLt.so.{major}"
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise MissingDevice(
+            f"products of FP8 tiles need cuBLASLt beside cuBLAS: {error}."
+        ) from None
