@@ -11,8 +11,8 @@
     for (long long p = blockIdx.x * (long long)THREADS + threadIdx.x; p < count;               \
          p += gridDim.x * (long long)THREADS)
 
-/* *largest <- the larger of itself and the bits of max|x|: beyond infinity's where there is a NaN.
-   Magnitudes are in the order of their bits. */
+/* *largest <- the larger of itself and the bits of max|x|, beyond infinity's where there is a
+   NaN. Magnitudes are in the order of their bits. */
 template <class Bits> __device__ void find_largest(const Bits *x, long long n, Bits *largest)
 {
     __shared__ Bits of_block;

@@ -1,7 +1,7 @@
 /* Numbers into the narrow formats and back: the arithmetic of one entry.
 
-   In what C99 and CUDA C++ have in common, as matern.cuh, with whose rounding to FP16 and FP8 tiles
-   are generated as well. CuPy compiles with -ftz=true, under which FP32's arithmetic loses subnormal
+   In what C99 and CUDA C++ have in common, as matern.cuh, whose rounding to FP16 and FP8 is also
+   used here. CuPy compiles with -ftz=true, under which FP32's arithmetic loses subnormal
    numbers; PTX that is written out keeps them, as the CPU does. */
 
 #ifndef GEOMXP_QUANTIZE_CUH

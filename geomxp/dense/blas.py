@@ -98,34 +98,49 @@ def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
     return c
 
 
-def syrk(c, a, alpha=1.0, beta=1.0):
-    """Lower triangle of C <- alpha A A' + beta C."""
+def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
+    """One triangle of C <- alpha op(A) op(A)' + beta C."""
     letter, real = LETTERS[c.dtype]
-    n, k = a.shape
+    n, k = a.shape if trans == "N" else a.shape[::-1]
     routine(letter + "syrk")(
-        *(_letter("L"), _letter("N"), _number(n), _number(k)),
+        *(_letter(uplo), _letter(trans), _number(n), _number(k)),
         *(byref(real(alpha)), _at(a), _number(_leading(a))),
         *(byref(real(beta)), _at(c), _number(_leading(c))),
     )
     return c
 
 
-def trsm(lower, b, side="R", trans="T"):
-    """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
+def triangular(name, side, uplo, trans, diag, t, b):
+    """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
     letter, real = LETTERS[b.dtype]
     m, n = b.shape
-    routine(letter + "trsm")(
-        *(_letter(side), _letter("L"), _letter(trans), _letter("N"), _number(m), _number(n)),
-        *(byref(real(1.0)), _at(lower), _number(_leading(lower)), _at(b), _number(_leading(b))),
+    routine(letter + name)(
+        *(_letter(side), _letter(uplo), _letter(trans), _letter(diag), _number(m), _number(n)),
+        *(byref(real(1.0)), _at(t), _number(_leading(t)), _at(b), _number(_leading(b))),
     )
     return b
 
 
-def potrf(a):
-    """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+def factor(uplo, a):
+    """Overwrite one triangle with the Cholesky factor; return LAPACK's info."""
     letter, _ = LETTERS[a.dtype]
     info = c_int(0)
     routine(letter + "potrf")(
-        *(_letter("L"), _number(len(a)), _at(a), _number(_leading(a)), byref(info))
+        *(_letter(uplo), _number(len(a)), _at(a), _number(_leading(a)), byref(info))
     )
     return info.value
+
+
+def syrk(c, a, alpha=1.0, beta=1.0):
+    """Lower triangle of C <- alpha A A' + beta C."""
+    return rank_k("L", "N", c, a, alpha, beta)
+
+
+def trsm(lower, b, side="R", trans="T"):
+    """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
+    return triangular("trsm", side, "L", trans, "N", lower, b)
+
+
+def potrf(a):
+    """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+    return factor("L", a)

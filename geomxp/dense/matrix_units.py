@@ -121,7 +121,7 @@ def casts_for(values, forms):
 
     Parameters
     ----------
-    values : (m, n) FP64 ndarray
+    values : (m, n) FP64 array, NumPy or CuPy, Fortran order
     forms : set of Format
 
     Returns
@@ -129,7 +129,8 @@ def casts_for(values, forms):
     dict of Format to Tile
     """
     forms = {FP16 if form is FP8 else form for form in forms} - {FP64}
-    if splits() and {FP32, FP16} <= forms:
+    split = isinstance(values, np.ndarray) and splits()
+    if split and {FP32, FP16} <= forms:
         # the high plane of FP32 is FP16
         forms -= {FP16}
-    return {form: quantize(values, form, split=splits()) for form in forms}
+    return {form: quantize(values, form, split=split) for form in forms}

@@ -38,6 +38,53 @@ def _widen_half(context, bits):
     return types.float32(types.uint16), build
 
 
+I32, F32 = ir.IntType(32), ir.FloatType()
+
+
+def _rounded(builder, bits, dropped):
+    """Round off bits of an FP32 number, to nearest and ties to even; the dropped ones are noise."""
+    odd = builder.and_(builder.lshr(bits, I32(dropped)), I32(1))
+    return builder.add(bits, builder.add(odd, I32((1 << (dropped - 1)) - 1)))
+
+
+@intrinsic
+def _round_to_bf16(context, x):
+    def build(context, builder, signature, arguments):
+        rounded = _rounded(builder, builder.bitcast(arguments[0], I32), 16)
+        return builder.trunc(builder.lshr(rounded, I32(16)), ir.IntType(16))
+
+    return types.uint16(types.float32), build
+
+
+@intrinsic
+def _round_to_tf32(context, x):
+    def build(context, builder, signature, arguments):
+        rounded = _rounded(builder, builder.bitcast(arguments[0], I32), 13)
+        return builder.bitcast(builder.and_(rounded, I32(0xFFFFE000)), F32)
+
+    return types.float32(types.float32), build
+
+
+@intrinsic
+def _round_to_fp8(context, x):
+    def build(context, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], I32)
+        sign = builder.and_(builder.lshr(bits, I32(24)), I32(0x80))
+        a = builder.and_(bits, I32(0x7FFFFFFF))
+        most = I32(0x43E00000)
+        # 448, and what is larger becomes that
+        a = builder.select(builder.icmp_signed("<", a, most), a, most)
+        # subnormals are multiples of 2^-9: adding 2^14 leaves no others
+        shifted = builder.fadd(builder.bitcast(a, F32), F32(16384.0))
+        subnormal = builder.sub(builder.bitcast(shifted, I32), I32(0x46800000))
+        normal = builder.lshr(builder.sub(_rounded(builder, a, 20), I32(120 << 23)), I32(20))
+        small = builder.icmp_signed("<", a, I32(121 << 23))
+        magnitude = builder.select(small, subnormal, normal)
+        return builder.trunc(builder.or_(magnitude, sign), ir.IntType(8))
+
+    return types.uint8(types.float32), build
+
+
 @njit(nogil=True, cache=True)
 def magnitude_fp32(x):
     """Return the bits of max|x| (larger than infinity's where there is a NaN), for FP32."""
@@ -132,16 +179,8 @@ else:
 @njit(nogil=True, cache=True)
 def to_bf16(x, scale, out):
     """Out <- the bits of x·scale in BF16."""
-    strip = np.empty(STRIP, dtype=np.float32)
-    bits = strip.view(np.uint32)
-    for first in range(0, x.size, STRIP):
-        count = min(STRIP, x.size - first)
-        for p in range(count):
-            strip[p] = x[first + p] * scale
-        for p in range(count):
-            b = bits[p]
-            odd = (b >> np.uint32(16)) & np.uint32(1)
-            out[first + p] = np.uint16((b + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+    for p in range(x.size):
+        out[p] = _round_to_bf16(np.float32(x[p] * scale))
 
 
 @njit(nogil=True, cache=True)
@@ -160,36 +199,15 @@ def from_bf16(x, scale, out):
 @njit(nogil=True, cache=True)
 def to_tf32(x, scale, out):
     """Out <- x·scale rounded to 11 significant bits, as FP32."""
-    bits = out.view(np.uint32)
     for p in range(x.size):
-        out[p] = x[p] * scale
-    for p in range(x.size):
-        b = bits[p]
-        odd = (b >> np.uint32(13)) & np.uint32(1)
-        bits[p] = (b + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
+        out[p] = _round_to_tf32(np.float32(x[p] * scale))
 
 
 @njit(nogil=True, cache=True)
 def to_fp8(x, scale, out):
     """Out <- the bits of x·scale in E4M3; magnitudes above 448 become 448."""
-    strip = np.empty(STRIP, dtype=np.float32)
-    shifted = np.empty(STRIP, dtype=np.float32)
-    bits, small = strip.view(np.uint32), shifted.view(np.uint32)
-    for first in range(0, x.size, STRIP):
-        count = min(STRIP, x.size - first)
-        for p in range(count):
-            value = np.float32(x[first + p] * scale)
-            strip[p] = min(max(value, np.float32(-448.0)), np.float32(448.0))
-            # subnormals are multiples of 2^-9: adding 2^14 leaves no others
-            shifted[p] = abs(strip[p]) + np.float32(16384.0)
-        for p in range(count):
-            b = bits[p]
-            a = b & np.uint32(0x7FFFFFFF)
-            odd = (a >> np.uint32(20)) & np.uint32(1)
-            normal = (a + np.uint32(0x7FFFF) + odd - np.uint32(120 << 23)) >> np.uint32(20)
-            subnormal = small[p] - np.uint32(0x46800000)
-            magnitude = normal if a >= np.uint32(121 << 23) else subnormal
-            out[first + p] = np.uint8(magnitude | ((b >> np.uint32(24)) & np.uint32(0x80)))
+    for p in range(x.size):
+        out[p] = _round_to_fp8(np.float32(x[p] * scale))
 
 
 @njit(nogil=True, cache=True)
@@ -199,3 +217,92 @@ def fp8_as_fp16(x, out):
         v = np.uint16(x[p])
         sign = (v & np.uint16(0x80)) << np.uint16(8)
         out[p] = sign | ((v & np.uint16(0x7F)) << np.uint16(7))
+
+
+def flat(view):
+    """Return the memory of a view with unit stride down its columns, and its leading dimension."""
+    m, n = view.shape
+    step = view.strides[1] // view.itemsize if n > 1 else m
+    span = (n - 1) * step + m
+    return np.lib.stride_tricks.as_strided(view, (span,), (view.itemsize,)), step
+
+
+def by_column(kernel, source, scale, out):
+    """Run a cast on each column of a view with unit stride down its columns.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(x, scale, out)`` of this module.
+    source, out : (m, n) view
+    scale : float, of the type of the wider one
+    """
+    m, n = source.shape
+    if not source.size:
+        return
+    (x, step_x), (y, step_y) = flat(source), flat(out)
+    if m == step_x == step_y:
+        kernel(x, scale, y)
+    elif kernel in _COMPILED:
+        _COMPILED[kernel](x, step_x, m, n, scale, y, step_y)
+    else:
+        for j in range(n):
+            kernel(x[j * step_x : j * step_x + m], scale, y[j * step_y : j * step_y + m])
+
+
+def _over_columns(kernel):
+    @njit(nogil=True)
+    def run(x, step_x, m, n, scale, y, step_y):
+        for j in range(n):
+            kernel(x[j * step_x : j * step_x + m], scale, y[j * step_y : j * step_y + m])
+
+    return run
+
+
+_COMPILED = {
+    kernel: _over_columns(kernel)
+    for kernel in (to_fp16, from_fp16, to_bf16, from_bf16, to_tf32, to_fp8)
+    if hasattr(kernel, "py_func")
+}
+
+
+@njit(nogil=True, cache=True)
+def magnitude_by_column(bits, step, m, n, mask):
+    """Return max of bits & mask over the columns of a view: max|x| as its bits."""
+    largest = bits[0] & mask
+    for j in range(n):
+        for p in range(m):
+            largest = max(largest, bits[j * step + p] & mask)
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def magnitude_of_lower(bits, step, n, mask):
+    """As `magnitude_by_column`, for the lower triangle of a square view."""
+    largest = bits[0] & mask
+    for j in range(n):
+        for p in range(j, n):
+            largest = max(largest, bits[j * step + p] & mask)
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def from_fp8(x, scale, out):
+    """Out <- E4M3 bits, widened, times scale."""
+    table = np.empty(256, dtype=np.float64)
+    for v in range(256):
+        e, f = (v >> 3) & 15, v & 7
+        magnitude = f * 2.0**-9 if e == 0 else (8 + f) * 2.0 ** (e - 10)
+        table[v] = -magnitude if v & 128 else magnitude
+    for p in range(x.size):
+        out[p] = table[x[p]] * scale
+
+
+@njit(nogil=True, cache=True)
+def copy_lower(source, step_s, rows, columns, out, step_o):
+    """Lower triangle of out <- rows_i a_ij columns_j, for matrices with contiguous columns."""
+    n = rows.size
+    for j in range(n):
+        factor = columns[j]
+        for i in range(j, n):
+            out[j * step_o + i] = source[j * step_s + i] * (rows[i] * factor)

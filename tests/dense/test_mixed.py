@@ -42,10 +42,10 @@ def known(n, dtype=np.float64):
 @pytest.mark.parametrize(
     ("left", "right", "on_fp64", "on_fp32"),
     [
-        (FP64, FP64, FP64, FP32),
-        (FP64, FP32, FP32, FP32),
-        (FP64, FP16, FP16, FP16),
-        (FP64, FP8, FP16, FP16),
+        *((FP64, other, FP64, low) for other, low in ((FP64, FP32), (FP32, FP32), (FP16, FP16))),
+        (FP64, TF32, FP64, TF32),
+        (FP64, BF16, FP64, BF16),
+        (FP64, FP8, FP64, FP16),
         (FP32, FP32, FP32, FP32),
         (FP32, TF32, TF32, TF32),
         (FP32, BF16, BF16, BF16),
@@ -65,10 +65,17 @@ def test_the_arithmetic_is_the_coarser_operands_and_fp8s_only_between_two(
 ):
     fine, coarse = np.zeros((1, 1)), np.zeros((1, 1), np.float32)
     for a, b in ((left, right), (right, left)):
+        a, b = (stored(np.ones((1, 1), order="F"), form) for form in (a, b))
         assert arithmetic(fine, a, b) is on_fp64
         assert arithmetic(coarse, a, b) is on_fp32
-    tiles = stored(np.ones((1, 1), order="F"), left), stored(np.ones((1, 1), order="F"), right)
-    assert arithmetic(fine, *tiles) is on_fp64
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=str)
+def test_a_square_on_the_diagonal_is_summed_in_fp64_where_fp32_would_be_off(form):
+    tile = stored(np.ones((1, 1), order="F"), form)
+    expected = FP64 if form is FP32 else form
+    assert arithmetic(np.zeros((1, 1)), tile, tile) is expected
+    assert arithmetic(np.zeros((1, 1), np.float32), tile, tile) is (FP32 if form is FP64 else form)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["on fp64", "on fp32"])
@@ -195,7 +202,7 @@ def test_the_factor_of_a_random_matrix_multiplies_back(n, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("order", [1, 2, 33, 40])
-@pytest.mark.parametrize("pivot", [-1.0, 0.0, np.nan])
+@pytest.mark.parametrize("pivot", [-1.0, 0.0])
 def test_potrf_names_the_first_minor_that_is_not_positive(dtype, order, pivot):
     a = np.asfortranarray(np.eye(40, dtype=dtype))
     a[order - 1, order - 1] = pivot
@@ -205,8 +212,10 @@ def test_potrf_names_the_first_minor_that_is_not_positive(dtype, order, pivot):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_what_overflowed_is_no_factor(dtype):
+@pytest.mark.parametrize("place", [(4, 1), (5, 5)])
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_what_overflowed_has_no_factor(dtype, place, wrong):
     a = np.asfortranarray(np.eye(6, dtype=dtype))
-    a[4, 1] = np.inf
+    a[place] = wrong
     with pytest.raises(gx.NotPositiveDefinite):
         potrf(a)

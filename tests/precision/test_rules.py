@@ -62,14 +62,9 @@ def cost_of(formats):
     return sum(COST[formats[pair]] for pair in below(formats))
 
 
-def divergence_of(formats, norms, precisions, sizes):
-    """Σ of the shares of all tiles; the diagonal beside a coarse tile is summed in FP32."""
-    by_form = {form: shares(norms, precisions, sizes, form) for form in CANDIDATES}
-    total = sum(by_form[formats[i, k]][i, k] for i, k in below(formats))
-    for i, row in enumerate(formats.rows):
-        mixed = any(form is not FP64 for form in row[:i])
-        total += by_form[FP32 if mixed else FP64][i, i]
-    return total
+def divergence_of(formats, *case):
+    """Σ of the shares of all tiles below the diagonal."""
+    return sum(shares(*case, formats[pair])[pair] for pair in below(formats))
 
 
 @given(norms_of_tiles())
@@ -231,9 +226,6 @@ def test_no_map_that_meets_the_target_costs_half_as_much(seed, target):
     places = np.tril_indices(4, -1)
     share = np.array([shares(*case, form) for form in CANDIDATES])
     divergence = share[choices, places[0], places[1]].sum(axis=1)
-    for i in range(4):
-        mixed = (choices[:, places[0] == i] < 3).any(axis=1)
-        divergence += np.where(mixed, share[2, i, i], share[3, i, i])
     costs = np.array([COST[form] for form in CANDIDATES])[choices].sum(axis=1)
     formats = gx.for_divergence(target)(*case)
     assert cost_of(formats) <= 2 * costs[divergence <= target].min()
@@ -244,7 +236,7 @@ def test_a_share_that_no_target_would_miss_is_paid_in_the_fewest_bytes():
     norms = np.array([[8.0, 0, 0], [4.0, 8.0, 0], [1e-9, 1e-9, 8.0]])
     case = norms, np.full(3, 8.0), np.full(3, 8)
     target = 1e-9
-    assert shares(*case, FP16)[1, 0] > target > 1e12 * shares(*case, FP8)[2, 0]
+    assert shares(*case, FP16)[1, 0] > target > 1e11 * shares(*case, FP8)[2, 0]
     formats = gx.for_divergence(target)(*case)
     assert formats[1, 0] is FP32
     assert formats[2, 0] is formats[2, 1] is FP8

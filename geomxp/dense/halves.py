@@ -1,0 +1,237 @@
+"""The recursions of `dense.nested` and `dense.tree`, on blocks that are views or stored in a format.
+
+    A = [A11    ]    cut at a multiple of 128 near the middle,
+        [A21 A22]    each half again, down to a leaf
+
+All that is done to a block is done in its format. A block that is final is cast once, in one pass, and
+read in that form by every product. Nothing here names a device.
+
+Paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
+"""
+
+from copy import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import NotPositiveDefinite
+from . import panels, views
+from .panels import LOW, Panel
+
+MULTIPLE = 128
+"""Where a matrix is cut: never at an odd size."""
+
+
+def halve(n, leaf):
+    """Return the size of the first half, a multiple of 128 (or of the leaf) near n/2."""
+    step = min(MULTIPLE, leaf)
+    return max(step, round(n / 2 / step) * step) if n > step else n // 2
+
+
+@dataclass
+class Triangle:
+    """The lower triangle of a square view, by halves.
+
+    Parameters
+    ----------
+    a : (n, n) view
+    forms : tuple of Format
+        Of the off-diagonal blocks of this level and of those within; the last repeats.
+    leaf : int
+    unit : bool
+        Whether the diagonal stands for ones.
+    first : int
+        Number of its first row in the whole matrix.
+    panels : dict of Format to Panel
+        The off-diagonal block, cast, once it is final.
+    """
+
+    a: object
+    forms: tuple
+    leaf: int
+    unit: bool = False
+    first: int = 0
+    panels: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        n = len(self.a)
+        self.half = halve(n, self.leaf) if n > self.leaf else 0
+        if self.half:
+            h, inner = self.half, self.forms[1:] or self.forms
+            self.a11 = Triangle(self.a[:h, :h], inner, self.leaf, self.unit, self.first)
+            self.a22 = Triangle(self.a[h:, h:], inner, self.leaf, self.unit, self.first + h)
+
+    def open(self):
+        """Return A21 to be written over."""
+        return self.a[self.half :, : self.half]
+
+    def close(self, block):
+        """Take A21 back; a view needs nothing done."""
+
+    def keep(self, rows):
+        """Take A21, final now, with its casts."""
+        self.panels = rows.panels
+
+    def cast(self, form):
+        """Return A21 as a panel in a format, cast when it is first asked for."""
+        if form not in self.panels:
+            block = self.open()
+            self.panels[form] = Panel(form, block.shape, block)
+            self.panels[form].put(slice(0, self.half), block)
+        return self.panels[form]
+
+    def read_in(self, form):
+        """Return this triangle with all its blocks read in one format; the casts are shared."""
+        same = copy(self)
+        same.forms = (form,)
+        if self.half:
+            same.a11, same.a22 = self.a11.read_in(form), self.a22.read_in(form)
+        return same
+
+
+class Rows:
+    """The rows of a block that a triangle acts on, (m, n): an FP32 or FP64 view and its casts.
+
+    Parameters
+    ----------
+    array : (m, n) view
+    forms : tuple of Format
+        In which it will be read.
+    """
+
+    def __init__(self, array, forms):
+        self.array = array
+        self.panels = {f: Panel(f, array.shape, array) for f in dict.fromkeys(forms) if f in LOW}
+
+    def finish(self, columns):
+        """Cast columns that are final."""
+        for panel in self.panels.values():
+            panel.put(columns, self.array[:, columns])
+
+
+def _split(columns, half):
+    middle = columns.start + half
+    return slice(columns.start, middle), slice(middle, columns.stop)
+
+
+def solve(t, b, columns, transposed):
+    """B <- B T'⁻¹ (transposed) or B T⁻¹, for some columns of B.
+
+    B1 T11' = B1,  B2 <- B2 - B1 T21',  B2 T22' = B2
+    B2 T22 = B2,   B1 <- B1 - B2 T21,   B1 T11 = B1
+    """
+    if not t.half:
+        views.solve(t.a, b.array[:, columns], transposed, t.unit)
+        b.finish(columns)
+        return
+    one, two = _split(columns, t.half)
+    first, second = ((one, t.a11), (two, t.a22)) if transposed else ((two, t.a22), (one, t.a11))
+    solve(first[1], b, first[0], transposed)
+    update(b, second[0], first[0], t, transposed, -1.0)
+    solve(second[1], b, second[0], transposed)
+
+
+def multiply(t, b, columns, transposed):
+    """B <- B T' (transposed) or B T, for some columns of B, whose casts are what B was.
+
+    B2 <- B2 T22',  B2 <- B2 + B1 T21',  B1 <- B1 T11'
+    B1 <- B1 T11,   B1 <- B1 + B2 T21,   B2 <- B2 T22
+    """
+    if not t.half:
+        views.multiply(t.a, b.array[:, columns], transposed, t.unit)
+        return
+    one, two = _split(columns, t.half)
+    first, second = ((two, t.a22), (one, t.a11)) if transposed else ((one, t.a11), (two, t.a22))
+    multiply(first[1], b, first[0], transposed)
+    update(b, first[0], second[0], t, transposed, 1.0)
+    multiply(second[1], b, second[0], transposed)
+
+
+def update(b, to, source, t, transposed, alpha):
+    """B_to <- B_to + α B_source T21' (transposed) or T21, in the format of that block."""
+    form, whole = t.forms[0], slice(0, b.array.shape[0])
+    target = b.array[:, to]
+    if form not in LOW:
+        block = t.open().T if transposed else t.open()
+        views.gemm(target, b.array[:, source], block, alpha, 1.0)
+    elif transposed:
+        _aligned(target, b.panels[form], source, t.cast(form), alpha, whole)
+    else:
+        _aligned_rows(target, b.panels[form], source, t.cast(form), alpha)
+
+
+def _aligned(target, left, source, right, alpha, rows):
+    """C <- C + α L[:, source] R' for panels that count their columns from different places."""
+    others = slice(0, right.shape[0])
+    for run, a in left.runs(source):
+        inner = slice(run.start - source.start, run.stop - source.start)
+        for part, b in right.runs(inner):
+            mine = slice(part.start + source.start, part.stop + source.start)
+            panels.product(
+                *(target, left.values[rows, mine], right.values[others, part]),
+                *(left.form, alpha * 2.0 ** -(a + b)),
+            )
+
+
+def _aligned_rows(target, left, source, right, alpha):
+    """C <- C + α L[:, source] R: the pieces of R are columns of C."""
+    for part, b in right.runs(slice(0, right.shape[1])):
+        for run, a in left.runs(source):
+            inner = slice(run.start - source.start, run.stop - source.start)
+            panels.product(
+                *(target[:, part], left.values[:, run], right.values[inner, part].T),
+                *(left.form, alpha * 2.0 ** -(a + b)),
+            )
+
+
+def rank_k(t, rows, b, form, alpha):
+    """Lower triangle of C <- C + αBB' for some rows of B, by halves of C.
+
+        C11 <- C11 + αB1B1',  C21 <- C21 + αB2B1',  C22 <- C22 + αB2B2'
+
+    The format is that of B, at every level of C.
+    """
+    if not t.half:
+        if form in LOW:
+            total = panels.zeros(t.a.shape, t.a)
+            panels.multiply(total, b.panels[form], rows, b.panels[form], rows, alpha)
+            panels.add_lower(t.a, total)
+        else:
+            views.syrk(t.a, b.array[rows], alpha, 1.0)
+        return
+    one, two = _split(rows, t.half)
+    rank_k(t.a11, one, b, form, alpha)
+    block = t.open()
+    # C21 <- C21 + αB2B1'
+    if form in LOW:
+        panels.multiply(block, b.panels[form], two, b.panels[form], one, alpha)
+    else:
+        views.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
+    t.close(block)
+    rank_k(t.a22, two, b, form, alpha)
+
+
+def factor(t, forms):
+    """Factor a triangle by halves.
+
+        A11 = L11 L11',  A21 <- A21 L11⁻',  A22 <- A22 - A21 A21',  A22 = L22 L22'
+
+    Parameters
+    ----------
+    t : Triangle
+    forms : tuple of Format
+        All that its blocks will be read in.
+    """
+    if not t.half:
+        info = views.potrf(t.a)
+        if info or not np.isfinite(float(t.a[-1, -1])):
+            order = t.first + (info or len(t.a))
+            raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+        return
+    factor(t.a11, forms)
+    rows = Rows(t.open(), forms)
+    # all that is done to a block is done in its format
+    solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
+    t.keep(rows)
+    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[0], -1.0)
+    factor(t.a22, forms)

@@ -1,0 +1,195 @@
+"""A symmetric matrix as a tree of blocks, each stored in its own format.
+
+    [A11    ]    A21 in the first layer's format, A11 and A22 trees of the other layers,
+    [A21 A22]    leaves FP32 or FP64
+
+("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves work in
+place; their text is that of
+`dense.halves`, to which a dense array is such a tree of views.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import halves, nested, panels, views
+from .panels import LOW, Panel
+from .tuning import leaf_size
+
+
+@dataclass(init=False)
+class StoredTriangle(halves.Triangle):
+    """A `Triangle` whose off-diagonal block lives in its format.
+
+    Parameters
+    ----------
+    a : (n, n) FP32 or FP64 view
+        Copied.
+    forms, leaf, first
+        See `Triangle`.
+    """
+
+    def __init__(self, a, forms, leaf, first=0):
+        n = len(a)
+        self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
+        self.half = halves.halve(n, leaf) if n > leaf else 0
+        self.panels = {}
+        if not self.half:
+            self.a = np.array(a, dtype=forms[-1].dtype, order="F")
+            return
+        h, inner = self.half, forms[1:] or forms
+        self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first)
+        self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h)
+        self._whole = None
+        self.close(np.array(a[h:, :h], dtype=forms[-1].dtype, order="F"))
+
+    def open(self):
+        """Return A21 in the leaves' format, to be written over and given to `close`."""
+        if self._whole is not None:
+            return self._whole
+        panel = self.panels[self.forms[0]]
+        block = np.empty(panel.shape, self.forms[-1].dtype, order="F")
+        panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
+        return block
+
+    def close(self, block):
+        """Store A21 in its format, a power of two for each leaf's columns."""
+        form = self.forms[0]
+        if form not in LOW:
+            self._whole = block
+            return
+        panel = Panel(form, block.shape, block)
+        for first in range(0, self.half, self.leaf):
+            columns = slice(first, min(first + self.leaf, self.half))
+            panel.put(columns, block[:, columns])
+        self.panels = {form: panel}
+
+    def keep(self, rows):
+        """Store A21, final now; casts for coarser blocks are made again when they are read."""
+        if self.forms[0] in LOW:
+            self.panels = {self.forms[0]: rows.panels[self.forms[0]]}
+
+    def cast(self, form):
+        """Return A21 as a panel in a format: as it is stored, or cast for this one reader."""
+        if form in self.panels:
+            return self.panels[form]
+        block = self.open()
+        panel = Panel(form, block.shape, block)
+        panel.put(slice(0, self.half), block)
+        return panel
+
+    @property
+    def nbytes(self):
+        """Bytes of all numbers in their formats; of leaves the lower triangle counts."""
+        if not self.half:
+            return len(self.a) * (len(self.a) + 1) // 2 * self.a.itemsize
+        block = self._whole if self._whole is not None else self.panels[self.forms[0]]
+        return block.nbytes + self.a11.nbytes + self.a22.nbytes
+
+
+class SymmetricTree:
+    """A symmetric positive definite matrix in layered formats.
+
+    Parameters
+    ----------
+    a : (n, n) ndarray of FP64 or FP32
+        Its lower triangle is read.
+    layers : sequence of str
+        See `nested.potrf`.
+    leaf : int, optional
+
+    Examples
+    --------
+    >>> a = np.eye(300) + 1e-3
+    >>> tree = SymmetricTree(a, ("fp16", "fp32"), leaf=64).potrf()
+    >>> bool(abs(a @ tree.solve(np.ones(300)) - 1).max() < 1e-4)
+    True
+    """
+
+    def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
+        forms = nested.check_layers(layers, a)
+        nested.check_matrix("a", a, square=True)
+        panels.check_finite(a)
+        leaf = leaf or leaf_size("potrf", len(a), forms)
+        self.shape = a.shape
+        self._forms = forms
+        logs, _ = panels.half_logs(a)
+        self._d = np.exp2(-np.round(logs))
+        work = np.empty(a.shape, forms[-1].dtype, order="F")
+        panels.copy_lower(a, self._d, self._d, work)
+        self._root = StoredTriangle(work, forms, leaf)
+        self.factored = False
+
+    @property
+    def nbytes(self):
+        """Bytes of all numbers in their formats."""
+        return self._root.nbytes
+
+    def potrf(self):
+        """Overwrite the matrix with its Cholesky factor, and return it.
+
+        Raises
+        ------
+        NotPositiveDefinite
+        """
+        halves.factor(self._root, self._forms)
+        self.factored = True
+        return self
+
+    def log_determinant(self):
+        """Return log|A| of a factored tree."""
+        self._check_factored()
+        diagonal = np.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
+        return 2.0 * float(np.log(diagonal.astype(np.float64) / self._d).sum())
+
+    def solve(self, b):
+        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored."""
+        self._check_factored()
+        x = np.array(np.asarray(b, dtype=np.float64).reshape(len(b), -1).T * self._d, order="F")
+        for transposed in (True, False):
+            _solve(self._root, x, transposed)
+        return (x * self._d).T.reshape(np.shape(b))
+
+    def to_dense(self):
+        """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
+        lower = np.zeros(self.shape, order="F")
+        _write(self._root, lower)
+        lower /= self._d[:, None]
+        return lower if self.factored else lower / self._d
+
+    def _check_factored(self):
+        if not self.factored:
+            raise ValueError("the tree is not factored yet: call potrf() first.")
+
+
+def _leaves(t):
+    if not t.half:
+        return [t]
+    return _leaves(t.a11) + _leaves(t.a22)
+
+
+def _write(t, out):
+    if not t.half:
+        out[...] = np.tril(t.a)
+        return
+    h = t.half
+    out[h:, :h] = t.open()
+    _write(t.a11, out[:h, :h])
+    _write(t.a22, out[h:, h:])
+
+
+def _solve(t, x, transposed):
+    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `halves.solve`."""
+    if not t.half:
+        views.solve(np.asfortranarray(t.a, dtype=np.float64), x, transposed)
+        return
+    one, two = x[:, : t.half], x[:, t.half :]
+    block = np.asarray(t.open(), dtype=np.float64)
+    if transposed:
+        _solve(t.a11, one, True)
+        two -= one @ block.T
+        _solve(t.a22, two, True)
+    else:
+        _solve(t.a22, two, False)
+        one -= two @ block
+        _solve(t.a11, one, False)

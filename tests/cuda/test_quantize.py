@@ -1,0 +1,460 @@
+"""Formats in CUDA: compiled without a GPU; the arithmetic on the host; tiles on a GPU."""
+
+import ctypes
+import importlib.metadata
+import re
+import shutil
+import subprocess
+
+import ml_dtypes
+import numpy as np
+import pytest
+import scipy.linalg
+
+import geomxp as gx
+from geomxp import cuda
+from geomxp.dense import mixed
+from geomxp.dense.matrix_units import casts_for, subtract_product
+from geomxp.execution.devices import resolve
+from geomxp.execution.local import run
+from geomxp.inference.factorize import tile_factor
+from geomxp.precision import quantize_on_gpu
+from geomxp.precision.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
+from geomxp.precision.quantize import Tile, cast, quantize
+from geomxp.tiles import assemble
+from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.stores import InCore
+
+REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
+COARSE = [FP32, TF32, BF16, FP16, FP8]
+CUPYS_OWN = ("-ftz=true", "--device-as-default-execution-space")
+"""Options that CuPy adds to ours."""
+
+HOST = """
+#include "quantize.cuh"
+
+#define EACH(name, From, To, value)                        \\
+    void name(const From *numbers, long long n, To *out)   \\
+    {                                                      \\
+        for (long long i = 0; i < n; ++i) {                \\
+            From x = numbers[i];                           \\
+            out[i] = value;                                \\
+        }                                                  \\
+    }
+#define INTO_FORMATS(From, x32)                                            \\
+    EACH(From##_to_tf32, From, float, tf32_number(x32))                    \\
+    EACH(From##_to_bf16, From, unsigned short, bf16_bits(x32))             \\
+    EACH(From##_to_fp16, From, unsigned short, fp16_bits_saturated(x32))   \\
+    EACH(From##_to_fp8, From, unsigned char, fp8_bits(x32))
+INTO_FORMATS(float, product_fp32(x, 1.0f))
+INTO_FORMATS(double, rounded_fp32(x))
+EACH(from_fp16, unsigned short, double, widened_fp64(fp16_number(x)))
+EACH(from_bf16, unsigned short, double, widened_fp64(bf16_number(x)))
+EACH(from_fp8, unsigned char, double, widened_fp64(fp8_number(x)))
+EACH(fp8_to_fp16, unsigned char, unsigned short, fp8_as_fp16(x))
+"""
+
+
+def compiled(text, architecture):
+    """NVRTC's return code, its log, and the PTX, with the options that CuPy gives it."""
+    try:
+        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
+    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
+    nvrtc, program = ctypes.CDLL(str(path.locate())), ctypes.c_void_p()
+    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
+    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}"]
+    array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    found = [nvrtc.nvrtcCompileProgram(program, len(options), array)]
+    for what in ("ProgramLog", "PTX"):
+        size = ctypes.c_size_t()
+        assert not getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        assert not getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+        found.append(text.value.decode())
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return found
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_kernels_compile_without_a_word_and_flush_no_subnormal_number(architecture):
+    code, log, ptx = compiled(cuda.source("quantize.cu"), architecture)
+    assert (code, log) == (0, "")
+    assert ".ftz" not in ptx
+
+
+def test_there_is_a_kernel_for_each_source_and_format():
+    _, _, ptx = compiled(cuda.source("quantize.cu"), 90)
+    wide = ("fp64", "fp32")
+    expected = {f"magnitude_{source}" for source in wide} | {"fp8_to_fp16"}
+    expected |= {f"{source}_to_{form}" for source in wide for form in FORMATS}
+    expected |= {f"{form}_to_{target}" for form in ("bf16", "fp16", "fp8") for target in wide}
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == expected
+
+
+def test_python_and_the_kernels_have_blocks_of_one_size():
+    assert f"#define THREADS {quantize_on_gpu.THREADS}\n" in cuda.source("quantize.cu")
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory):
+    """The device functions, compiled for the host: on_host(name, numbers, dtype)."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: neither gcc nor cc is found")
+    folder = tmp_path_factory.mktemp("quantize")
+    (folder / "host.c").write_text(HOST)
+    (folder / "quantize.cuh").write_text(cuda.source("quantize.cuh"))
+    options = ["-x", "c", "-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run(
+        [compiler, *options, "-o", folder / "host.so", folder / "host.c", "-lm"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    library = ctypes.CDLL(str(folder / "host.so"))
+
+    def call(name, numbers, dtype):
+        out = np.empty(len(numbers), dtype)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (numbers, out)]
+        getattr(library, name)(pointers[0], ctypes.c_longlong(len(numbers)), pointers[1])
+        return out
+
+    return call
+
+
+def every(form):
+    """All bits of a format of one or two bytes, and the numbers that they stand for."""
+    bits = np.arange(2 ** (8 * form.bytes), dtype=f"u{form.bytes}")
+    with np.errstate(invalid="ignore"):  # NaNs among them
+        return bits, bits.view(REFERENCES[form]).astype(np.float64)
+
+
+def awkward(form):
+    """FP32 numbers: a format's own, the middles between them and their neighbours, random bits."""
+    _, own = every(form)
+    own = np.unique(own[np.isfinite(own)]).astype(np.float32)
+    middle = own[:-1] / 2 + own[1:] / 2
+    beside = [np.nextafter(middle, np.float32(end)) for end in (-np.inf, np.inf)]
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, 2**32, 300_000, dtype=np.uint32).view(np.float32)
+    near = np.ldexp(rng.random(100_000) - 0.5, rng.integers(-32, 20, 100_000)).astype(np.float32)
+    ends = np.float32([0.0, 1e-45, 1e-40, 3.4028235e38, 65504, 65519.99, 65520, 448, 464, 465])
+    every_one = np.concatenate((own, middle, *beside, drawn, near, ends, -ends))
+    return every_one[np.isfinite(every_one)]
+
+
+def reference_bits(numbers, form):
+    """What NumPy or ml_dtypes stores; beyond the largest number of FP16 and FP8 that number."""
+    if form is not BF16:
+        numbers = np.clip(numbers, -form.largest, form.largest)
+    with np.errstate(over="ignore"):  # BF16 rounds FP32's largest numbers to infinity
+        return numbers.astype(REFERENCES[form]).view(f"u{form.bytes}")
+
+
+@pytest.mark.parametrize("form", REFERENCES, ids=str)
+def test_rounding_is_that_of_the_reference_bit_for_bit(on_host, form):
+    numbers = awkward(form)
+    found = on_host(f"float_to_{form}", numbers, f"u{form.bytes}")
+    np.testing.assert_array_equal(found, reference_bits(numbers, form))
+
+
+def test_tf32_has_eleven_significant_bits_rounded_to_even(on_host):
+    numbers = awkward(BF16)
+    found = on_host("float_to_tf32", numbers, np.float32)
+    _, exponent = np.frexp(numbers.astype(np.float64))
+    # below FP32's normal numbers the last place stays where it is
+    place = np.ldexp(1.0, np.maximum(exponent, -125) - 11)
+    with np.errstate(over="ignore"):  # FP32's largest numbers are rounded to infinity
+        expected = (np.rint(numbers / place) * place).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    assert not (found.view(np.uint32) & 0x1FFF).any()
+
+
+@pytest.mark.parametrize("form", REFERENCES, ids=str)
+def test_infinities_go_to_the_end_of_the_range_and_nans_stay(on_host, form):
+    quiet, late = np.float32(np.nan), np.uint32(0x7F800001).view(np.float32)
+    numbers = np.array([np.inf, -np.inf, quiet, -quiet, late], np.float32)
+    bits = on_host(f"float_to_{form}", numbers, f"u{form.bytes}")
+    found = on_host(f"from_{form}", bits, np.float64)
+    end = np.inf if form is BF16 else form.largest
+    np.testing.assert_array_equal(found[:2], [end, -end])
+    assert np.isnan(found[2:]).all()
+    assert np.isnan(on_host("float_to_tf32", numbers[2:], np.float32)).all()
+
+
+@pytest.mark.parametrize("form", REFERENCES, ids=str)
+def test_widening_is_exact_for_all_numbers(on_host, form):
+    bits, expected = every(form)
+    np.testing.assert_array_equal(on_host(f"from_{form}", bits, np.float64), expected)
+
+
+def test_fp16_holds_all_numbers_of_fp8(on_host):
+    bits, numbers = every(FP8)
+    known = np.isfinite(numbers)
+    wide = on_host("fp8_to_fp16", bits, np.uint16).view(np.float16)
+    np.testing.assert_array_equal(wide[known] * 2.0**8, numbers[known])
+
+
+@pytest.mark.parametrize("source", ["float", "double"])
+@pytest.mark.parametrize("form", [TF32, BF16, FP16, FP8], ids=str)
+def test_the_bits_are_those_of_the_cpu(on_host, form, source):
+    numbers = awkward(FP16)
+    if source == "double":
+        # between two FP32 numbers, so that FP64 is rounded twice
+        numbers = numbers * (1 + np.random.default_rng(3).uniform(-1, 1, len(numbers)) * 2.0**-24)
+        numbers = numbers[abs(numbers) < FP32.largest]
+    found = on_host(f"{source}_to_{form}", numbers, f"u{form.bytes}")
+    expected = cast(numbers[:, None], form).values[:, 0]
+    np.testing.assert_array_equal(found, expected.view(f"u{form.bytes}"))
+
+
+# from here on with a GPU ----------------------------------------------------------------------
+
+
+def on_gpu(array):
+    import cupy
+
+    return cupy.asarray(array, order="F")
+
+
+def spread(shape, dtype, size=1.0):
+    """Numbers of many sizes, some of them subnormal in FP32."""
+    rng = np.random.default_rng(5)
+    numbers = np.ldexp(rng.random(shape) - 0.5, rng.integers(-30, 1, shape)) * size
+    numbers.flat[::17] *= 1e-40
+    return np.asfortranarray(numbers.astype(dtype))
+
+
+def assert_equal_tiles(found, expected):
+    """A tile of the GPU and one of the CPU: format, exponent, bits, order in memory."""
+    assert found.form is expected.form
+    assert found.exponent == expected.exponent
+    assert found.values.flags.f_contiguous
+    values = found.values.get()
+    assert values.dtype == expected.values.dtype
+    unsigned = f"u{values.itemsize}"
+    np.testing.assert_array_equal(values.view(unsigned), expected.values.view(unsigned))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize("size", [1.0, 1e-9, 3e7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", FORMATS.values(), ids=str)
+def test_gpu_quantizes_and_widens_with_the_bits_of_the_cpu(form, dtype, size, scale):
+    # neither whole blocks nor whole warps
+    array = spread((301, 77), dtype, size)
+    expected = quantize(array, form, scale=scale)
+    found = quantize(on_gpu(array), form, scale=scale)
+    assert_equal_tiles(found, expected)
+    for wide in (np.float64, np.float32):
+        again = found.widen(wide)
+        assert again.flags.f_contiguous
+        np.testing.assert_array_equal(again.get(), expected.widen(wide))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", REFERENCES, ids=str)
+def test_gpu_rounds_all_awkward_numbers_as_the_reference(form):
+    numbers = awkward(form)
+    found = quantize(on_gpu(numbers[:, None]), form, scale=False).values.get()[:, 0]
+    np.testing.assert_array_equal(found.view(f"u{form.bytes}"), reference_bits(numbers, form))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_gpu_refuses_what_the_cpu_refuses_in_the_same_words(value, dtype):
+    array = np.ones((300, 70), dtype, order="F")
+    array[-1, -1] = value
+    with pytest.raises(gx.InvalidInput) as on_cpu:
+        quantize(array, "fp8")
+    with pytest.raises(gx.InvalidInput, match=str(on_cpu.value)):
+        quantize(on_gpu(array), "fp8")
+
+
+@pytest.mark.gpu
+def test_gpu_takes_a_matrix_of_zeros():
+    for form in FORMATS.values():
+        assert_equal_tiles(
+            quantize(on_gpu(np.zeros((3, 2))), form), quantize(np.zeros((3, 2)), form)
+        )
+
+
+@pytest.mark.gpu
+def test_gpu_widens_fp8_to_fp16_exactly():
+    tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
+    wide = quantize_on_gpu.fp8_as_fp16(tile)
+    assert wide.form is FP16
+    np.testing.assert_array_equal(wide.widen().get(), tile.widen().get())
+
+
+@pytest.mark.gpu
+def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
+    values = spread((40, 40), np.float64)
+    casts = casts_for(on_gpu(values), {FP64, FP32, FP16, FP8})
+    assert casts.keys() == {FP32, FP16}
+    for form, tile in casts.items():
+        assert_equal_tiles(tile, quantize(values, form))
+
+
+SHAPES = [(1, 1, 1), (48, 32, 64), (64, 48, 1024), (37, 29, 21), (16, 30, 160)]
+"""(m, n, k), some of multiples of 16, which is where FP8 has products of its own."""
+
+
+def tiles_of(numbers, form):
+    """The same tile on the CPU and on the GPU."""
+    return quantize(numbers, form), quantize(on_gpu(numbers), form)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("left", COARSE, ids=str)
+@pytest.mark.parametrize("right", COARSE, ids=str)
+def test_gpu_multiplies_small_integers_exactly(left, right, shape):
+    (m, n, k), rng = shape, np.random.default_rng(7)
+    # times powers of two; no sum is beyond 2^11, which even the shortest accumulator holds
+    a, b, c = (
+        np.asfortranarray(rng.integers(-largest, largest + 1, size) * 2.0**unit)
+        for largest, size, unit in ((1, (m, k), 2), (1, (n, k), -30), (9, (m, n), -28))
+    )
+    out = on_gpu(c.astype(np.float32))
+    form = mixed.arithmetic(out, left, right)
+    assert subtract_product(out, tiles_of(a, left)[1], tiles_of(b, right)[1], form) is out
+    np.testing.assert_array_equal(out.get(), c - a @ b.T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", COARSE, ids=str)
+def test_gpu_products_have_the_error_of_their_sums(form, shape):
+    (m, n, k), rng = shape, np.random.default_rng(8)
+    a, b = (np.asfortranarray(rng.standard_normal((rows, k))) for rows in (m, n))
+    c = np.asfortranarray(rng.standard_normal((m, n)).astype(np.float32))
+    (a, a_tile), (b, b_tile) = tiles_of(a, form), tiles_of(b * 1e-3, form)
+    found = subtract_product(on_gpu(c), a_tile, b_tile, form).get()
+    expected = c - a.widen() @ b.widen().T
+    sizes = abs(a.widen()) @ abs(b.widen()).T
+    # units cut off rather than round; those for FP8 have 14 bits in part of the sum
+    units = 2.0**-12 if form is FP8 else 0.0
+    bound = (2 * (k + 3) * FP32.unit_roundoff + units) * sizes + 2.0**-23 * abs(c)
+    assert (abs(found - expected) <= bound).all()
+
+
+@pytest.mark.gpu
+def test_gpu_multiplies_fp8_as_fp8_where_it_can():
+    from cupy.cuda import Device
+
+    from geomxp.dense.matrix_units_gpu import _plan
+
+    if int(Device().compute_capability) < 89:
+        pytest.skip("this GPU has no units for FP8")
+    assert _plan(Device().id, 128, 64, 256) is not None
+    assert _plan(Device().id, 128, 65, 256) is None
+
+
+def positive_definite(n, dtype):
+    """A matrix whose factor is known in closed form: t_ij = 2^-|i-j|."""
+    lower = np.tril(2.0 ** -abs(np.subtract.outer(np.arange(n), np.arange(n))))
+    return np.asfortranarray((lower @ lower.T).astype(dtype)), lower
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gpu_factors_diagonal_tiles_and_leaves_zeros_above(dtype):
+    sigma, lower = positive_definite(100, dtype)
+    # what stands above the diagonal is not looked at
+    sigma[np.triu_indices(100, 1)] = np.nan
+    found = on_gpu(sigma)
+    assert mixed.potrf(found) is found
+    tolerance = 100 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found.get(), lower, rtol=0, atol=tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("value", "order"), [(-1.0, 41), (np.nan, None)])
+def test_gpu_names_the_leading_minor_that_is_not_positive(dtype, value, order):
+    sigma, _ = positive_definite(100, dtype)
+    sigma[40, 40] = value
+    with pytest.raises(gx.NotPositiveDefinite) as error:
+        mixed.potrf(on_gpu(sigma))
+    assert error.value.order == order or order is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gpu_solves_and_subtracts_in_place_by_columns(dtype):
+    _, lower = positive_definite(60, dtype)
+    c = np.asfortranarray(np.random.default_rng(2).standard_normal((90, 60)).astype(dtype))
+    form = FP32 if dtype is np.float32 else FP64
+    diagonal = Tile(form, on_gpu(np.asfortranarray(lower.astype(dtype))))
+    out = on_gpu(c)
+    assert mixed.trsm(out, diagonal) is out
+    expected = scipy.linalg.solve_triangular(lower, c.T, lower=True).T
+    tolerance = 60 * np.finfo(dtype).eps * abs(expected).max()
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=tolerance)
+    tile = Tile(form, out)
+    square = on_gpu(np.zeros((90, 90), dtype, order="F"))
+    found = mixed.gemm(square, [(tile, tile)], form)
+    np.testing.assert_allclose(found.get(), -expected @ expected.T, rtol=0, atol=60 * tolerance)
+
+
+def observed(n=700):
+    rng = np.random.default_rng(11)
+    return gx.Observations(rng.random((n, 2)), rng.standard_normal(n))
+
+
+MODEL = gx.Matern(1.5, 0.1, 0.5, nugget=0.1)
+RULES = [*map(gx.by_tile_norm, (1e-6, 1e-5, 1e-3)), *map(gx.uniform, FORMATS)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_gpus_factor_is_as_near_to_the_matrix_as_its_formats_promise(rule):
+    seen = observed()
+    factor = tile_factor(MODEL, seen, rule, tile=128, device=resolve("gpu"))
+    store = factor.store
+    assert all(
+        store.final(i, k).values.flags.f_contiguous for i, k in left_looking(store.layout.tiles)
+    )
+    places = seen.locations[factor.order]
+    sigma = MODEL(places, places) + MODEL.nugget * np.eye(len(places))
+    lower = factor.dense()
+    error = np.linalg.norm(lower @ lower.T - sigma) / np.linalg.norm(sigma)
+    # what is stored has the formats' errors; sums have FP32's where a tile is below FP64
+    sums = FP64 if factor.precision_map.all_fp64 else FP32
+    allowed = 2 * factor.precision_map.error + len(places) ** 0.5 * sums.unit_roundoff
+    assert error <= allowed
+
+
+@pytest.mark.gpu
+def test_the_likelihood_on_a_gpu_is_that_of_the_cpu_to_the_accuracy_asked_for():
+    accuracy, seen = 1e-6, observed()
+    found, expected = (
+        gx.log_likelihood(seen, MODEL, gx.Exact(gx.by_tile_norm(accuracy), tile=128, on=on))
+        for on in ("gpu", "cpu")
+    )
+    sigma = MODEL(seen.locations, seen.locations) + MODEL.nugget * np.eye(len(seen))
+    inverse = np.linalg.inv(sigma)
+    # first order: |tr(Σ⁻¹E) - z'Σ⁻¹EΣ⁻¹z| / 2 for ‖E‖ <= 2ε‖Σ‖, once for each of the two
+    weights = np.linalg.norm(inverse @ seen.values) ** 2
+    bound = 2 * accuracy * np.linalg.norm(sigma) * (np.linalg.norm(inverse) + weights)
+    assert abs(found.log_likelihood - expected.log_likelihood) <= bound
+
+
+@pytest.mark.gpu
+def test_any_number_of_threads_gives_the_same_bits_on_a_gpu():
+    seen = observed()
+    factors = []
+    for threads in (1, 4):
+        originals = assemble.originals(MODEL, seen.locations, seen.metric, 128, 0)
+        store = InCore(originals, gx.by_tile_norm(1e-4)(originals.norms()))
+        order = list(left_looking(originals.layout.tiles))
+        run(store, order, threads)
+        factors.append([store.final(*tile) for tile in order])
+    for one, other in zip(*factors, strict=True):
+        assert one.exponent == other.exponent
+        np.testing.assert_array_equal(one.values.get(), other.values.get())

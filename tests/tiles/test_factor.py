@@ -1,0 +1,166 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.execution.devices import resolve
+from geomxp.inference.factorize import dense_factor, tile_factor
+from geomxp.tiles.factor import CholeskyFactor
+
+MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)
+U = 2.0**-53
+RULES = [
+    gx.uniform("fp64"),
+    gx.uniform("fp32"),
+    gx.uniform("fp8"),
+    gx.by_tile_norm(1e-4),
+    gx.by_tile_norm(1e-8),
+    gx.layered("fp16", "bf16", "fp32"),
+    gx.for_divergence(1e-2),
+]
+
+
+def places_of(n, seed=1):
+    return np.random.default_rng(seed).random((n, 2))
+
+
+def seen_at(places):
+    return SimpleNamespace(locations=places, metric="euclidean")
+
+
+def sigma_of(places, model=MODEL):
+    return model(places, places) + model.nugget * np.eye(len(places))
+
+
+def factor_of(places, rule, tile, model=MODEL):
+    return tile_factor(model, seen_at(places), rule, tile)
+
+
+def random(shape, seed=5):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("unit", [1.0, 4.0**200, 4.0**-200, 3e-100])
+@pytest.mark.parametrize(("n", "tile"), [(101, 16), (96, 32), (101, 101), (3, 1)])
+def test_fp64_tiles_answer_as_the_dense_factor_does(n, tile, unit):
+    places = places_of(n)
+    model = gx.Matern(1.7 * unit, 0.15, 0.8, 0.05 * unit)
+    tiles = factor_of(places, gx.uniform("fp64"), tile, model)
+    dense = dense_factor(model, seen_at(places), resolve("cpu"))
+    sigma = sigma_of(places)
+    tolerance = 10 * n * U * np.linalg.cond(sigma)
+    expected = dense.log_determinant()
+    assert abs(tiles.log_determinant() - expected) <= tolerance + 4 * U * abs(expected)
+    b = np.asfortranarray(random((n, 4)))
+    for got, wanted in (
+        (tiles.solve(b), dense.solve(b)),
+        (np.linalg.norm(tiles.whiten(b), axis=0), np.linalg.norm(dense.whiten(b), axis=0)),
+    ):
+        assert np.linalg.norm(got - wanted) <= tolerance * np.linalg.norm(wanted)
+    eye = np.eye(n, order="F")
+    root = tiles.multiply(eye)
+    size = unit * np.linalg.norm(sigma)
+    assert np.linalg.norm(root @ root.T - unit * sigma) <= 10 * n * U * size
+    inverse, wanted = np.tril(tiles.into_inverse()), np.tril(dense.into_inverse())
+    assert np.linalg.norm(inverse - wanted) <= tolerance * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize(("n", "tile"), [(101, 16), (64, 64)])
+def test_what_a_tile_stores_is_what_it_stands_for(rule, n, tile):
+    """Answers are exact for Σₐ = LL', however coarse its tiles are."""
+    factor = factor_of(places_of(n), rule, tile)
+    lower = factor.dense()
+    assert (np.triu(lower, 1) == 0).all()
+    in_order = lower @ lower.T
+    stands_for = np.empty_like(in_order)
+    stands_for[np.ix_(factor.order, factor.order)] = in_order
+    b = np.asfortranarray(random((n, 3)))
+    tolerance = 10 * n * U * np.linalg.cond(stands_for)
+    np.testing.assert_allclose(
+        factor.log_determinant(), np.linalg.slogdet(stands_for)[1], rtol=0, atol=tolerance
+    )
+    x = factor.solve(b)
+    assert np.linalg.norm(stands_for @ x - b) <= tolerance * np.linalg.norm(b)
+    white = factor.whiten(b)
+    assert np.linalg.norm(lower @ white - b[factor.order]) <= tolerance * np.linalg.norm(b)
+    back = factor.multiply(white)
+    assert np.linalg.norm(back - b) <= tolerance * np.linalg.norm(b)
+    inverse = factor.into_inverse()
+    np.testing.assert_array_equal(inverse, inverse.T)
+    assert np.linalg.norm(inverse @ stands_for - np.eye(n)) <= tolerance * np.sqrt(n)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_places_in_another_order_give_the_same_bits(rule):
+    """The factor sorts them itself."""
+    places = places_of(130)
+    shuffle = np.random.default_rng(2).permutation(130)
+    one, other = factor_of(places, rule, 32), factor_of(places[shuffle], rule, 32)
+    assert one.precision_map.rows == other.precision_map.rows
+    assert one.log_determinant() == other.log_determinant()
+    b = random(130)
+    np.testing.assert_array_equal(one.solve(b)[shuffle], other.solve(b[shuffle]))
+    np.testing.assert_array_equal(one.whiten(b), other.whiten(b[shuffle]))
+    inverse = one.into_inverse()
+    np.testing.assert_array_equal(inverse[np.ix_(shuffle, shuffle)], other.into_inverse())
+
+
+@pytest.mark.parametrize("tile", [16, 101])
+def test_one_column_many_columns_and_a_vector_are_the_same(tile):
+    factor = factor_of(places_of(101), gx.by_tile_norm(1e-6), tile)
+    many = np.asfortranarray(random((101, 3)))
+    for answer in (factor.solve, factor.whiten):
+        together = answer(many)
+        assert together.shape == many.shape
+        # BLAS may sum one column in another order than three
+        tolerance = 10 * 101 * U * np.linalg.cond(sigma_of(places_of(101)))
+        for j in range(3):
+            vector, column = answer(many[:, j].copy()), answer(many[:, [j]])
+            assert vector.shape == (101,)
+            assert column.shape == (101, 1)
+            np.testing.assert_array_equal(vector, column[:, 0])
+            size = np.linalg.norm(vector)
+            assert np.linalg.norm(together[:, j] - vector) <= tolerance * size
+        np.testing.assert_array_equal(answer(np.ascontiguousarray(many)), together)
+
+
+def test_zeros_at_the_top_of_a_column_change_nothing():
+    """Blocks of zeros are skipped: that is faster, and no other answer."""
+    factor = factor_of(places_of(101), gx.by_tile_norm(1e-6), 16)
+    lower = factor.dense()
+    sparse = np.zeros((101, 2), order="F")
+    sparse[60:, 0], sparse[80:, 1] = random(41), random(21)
+    b = np.empty_like(sparse)
+    b[factor.order] = sparse
+    tolerance = 10 * 101 * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(b)
+    assert np.linalg.norm(lower @ factor.whiten(b) - sparse) <= tolerance
+    np.testing.assert_array_equal(factor.whiten(0 * b), 0 * b)
+
+
+def test_answers_leave_the_question_as_it_was():
+    factor = factor_of(places_of(60), gx.by_tile_norm(1e-6), 16)
+    b = np.asfortranarray(random((60, 2)))
+    before = b.copy()
+    for answer in (factor.solve, factor.whiten, factor.multiply):
+        first = answer(b)
+        np.testing.assert_array_equal(b, before)
+        np.testing.assert_array_equal(answer(b), first)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 7), (5, 9), (9, 10), (8, 20)])
+def test_columns_of_the_dense_factor_are_lower_triangular(first, last):
+    places = places_of(10)
+    factor = dense_factor(MODEL, seen_at(places), resolve("cpu"))
+    found = factor.columns(first, last)
+    np.testing.assert_array_equal(found, np.tril(factor.lower)[:, first:last])
+    eye = np.eye(10, order="F")[:, first:last]
+    np.testing.assert_allclose(found, factor.multiply(np.asfortranarray(eye)), rtol=4 * U, atol=0)
+
+
+def test_bytes_are_those_of_the_formats():
+    factor = factor_of(places_of(130), gx.by_tile_norm(1e-4), 32)
+    assert factor.nbytes == factor.precision_map.bytes(factor.store.layout)
+    assert factor.nbytes < factor_of(places_of(130), gx.uniform("fp64"), 32).nbytes
+    assert CholeskyFactor(np.eye(10)).nbytes == 8 * 55
