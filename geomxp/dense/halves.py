@@ -1,10 +1,10 @@
-"""The recursions of `dense.nested` and `dense.tree`, on blocks that are views or stored in a format.
+"""The recursions of `dense.nested` and `dense.tree`, on blocks that are views or stored.
 
     A = [A11    ]    cut at a multiple of 128 near the middle,
         [A21 A22]    each half again, down to a leaf
 
-All that is done to a block is done in its format. A block that is final is cast once, in one pass, and
-read in that form by every product. Nothing here names a device.
+All that is done to a block is done in its format. A block that is final is cast once, in one pass,
+and read in that form by every product. Nothing here names a device.
 
 Paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
 """

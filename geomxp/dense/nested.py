@@ -1,9 +1,9 @@
 """Cholesky, triangular solves and products by halves: a few huge products do nearly all the work.
 
-`layers` names the formats of the off-diagonal blocks from the largest inwards; the last one, FP64 or
-FP32, holds for the rest and is the arithmetic of the leaves. ("fp16", "fp32") multiplies the outermost
-block in FP16 and all else in FP32; ("fp64",) is the plain recursion. NumPy and CuPy arrays, in any
-layout, are overwritten as BLAS and LAPACK overwrite them.
+`layers` names the formats of the off-diagonal blocks from the largest inwards; the last one, FP64
+or FP32, holds for the rest and is the arithmetic of the leaves. ("fp16", "fp32") multiplies the
+outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. NumPy and CuPy
+arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
 import numpy as np

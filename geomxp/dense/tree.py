@@ -3,9 +3,8 @@
     [A11    ]    A21 in the first layer's format, A11 and A22 trees of the other layers,
     [A21 A22]    leaves FP32 or FP64
 
-("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves work in
-place; their text is that of
-`dense.halves`, to which a dense array is such a tree of views.
+("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves work
+in place; their text is that of `dense.halves`, to which a dense array is such a tree of views.
 """
 
 from dataclasses import dataclass

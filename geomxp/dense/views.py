@@ -1,7 +1,7 @@
 """BLAS on parts of arrays in any layout, NumPy or CuPy: what the recursions end in.
 
 A view has unit stride along its rows or along its columns; its transpose is the same memory seen
-the other way, so that row-major and column-major, left and right, upper and lower are one case each.
+the other way, so that row- and column-major, left and right, upper and lower are one case each.
 """
 
 import numpy as np
