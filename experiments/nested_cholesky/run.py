@@ -1,0 +1,257 @@
+"""Nested, layered Cholesky: speed over the vendor library, throughput, accuracy, depth (paper 000).
+
+    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [--on gpu] [--tiny]
+
+Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of low
+layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and on Matérn's). One
+thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in the
+same run, interleaved; casts and copies are part of each time.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+from scipy.linalg import blas as scipy_blas
+from scipy.linalg import lapack, solve_triangular
+
+import geomxp as gx
+from geomxp.covariance.ordering import hilbert
+from geomxp.dense import blas, nested
+from geomxp.execution.devices import blas_threads
+from geomxp.inference.simulate import lay_out
+from geomxp.tiles.assemble import covariance_matrix
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import write_rows
+
+HERE = Path(__file__).parent
+RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
+LAYERS = (
+    ("fp64",),
+    ("fp32",),
+    ("bf16", "bf16", "bf16", "fp32"),
+    ("fp16", "fp16", "fp16", "fp32"),
+    ("fp16", "fp32"),
+    ("fp16", "fp16", "fp64"),
+)
+
+
+def paper_matrix(n, seed=0):
+    """Return uniform random + n·I, symmetric, Fortran order: the paper's."""
+    a = np.random.default_rng(seed).random((n, n))
+    a = np.asfortranarray((a + a.T) / 2)
+    a.reshape(-1, order="F")[:: n + 1] += n
+    return a
+
+
+def matern_matrix(n, correlation, nugget=1e-2):
+    """Return a Matérn covariance matrix of places along Hilbert's curve, whole, Fortran order."""
+    x = lay_out(n, "uniform", 0)
+    model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget)
+    lower = np.tril(covariance_matrix(model, x[hilbert(x)], "euclidean"))
+    return np.asfortranarray(lower + np.tril(lower, -1).T)
+
+
+def _mkl(name):
+    return blas.mkl() is not None and name
+
+
+def libraries(on, what):
+    """Return {library: work(a, b)} of the FP64 baselines; each overwrites its last argument."""
+    if on == "gpu":
+        return _on_gpu(what)
+    found = {
+        "potrf": {
+            "scipy": lambda a, b: lapack.dpotrf(b, lower=1, clean=0, overwrite_a=1),
+            "mkl": lambda a, b: blas.potrf(b),
+        },
+        "syrk": {
+            "scipy": lambda a, b: scipy_blas.dsyrk(-1.0, a, 1.0, b, lower=1, overwrite_c=1),
+            "mkl": lambda a, b: blas.syrk(b, a, -1.0, 1.0),
+        },
+        "trsm": {
+            "scipy": lambda a, b: scipy_blas.dtrsm(1.0, a, b, 1, 1, 1, 0, overwrite_b=1),
+            "mkl": lambda a, b: blas.trsm(a, b),
+        },
+    }[what]
+    return found if blas.mkl() else {"scipy": found["scipy"]}
+
+
+def _on_gpu(what):
+    import cupy
+
+    from geomxp.dense import kernels, views
+
+    work = {
+        "potrf": lambda a, b: kernels.potrf(b),
+        "syrk": lambda a, b: views.syrk(b, a, -1.0, 1.0),
+        "trsm": lambda a, b: views.solve(a, b, True),
+    }[what]
+
+    def timed(a, b):
+        work(a, b)
+        cupy.cuda.get_current_stream().synchronize()
+
+    return {"cusolver" if what == "potrf" else "cublas": timed}
+
+
+def ours(what, layers):
+    """Return work(a, b) of the recursion."""
+    return {
+        "potrf": lambda a, b: nested.potrf(b, layers),
+        "syrk": lambda a, b: nested.syrk(a, b, alpha=-1.0, beta=1.0, layers=layers),
+        "trsm": lambda a, b: nested.trsm(a, b, side="R", trans="T", layers=layers),
+    }[what]
+
+
+def timings(candidates, a, b, repeats):
+    """Return the median seconds of each candidate on fresh copies of b, in turn."""
+    seconds = {name: [] for name in candidates}
+    with blas_threads(0), blas.one_core():
+        for k in range(repeats + 1):
+            for name, work in candidates.items():
+                fresh = b.copy(order="F")
+                start = time.perf_counter()
+                work(a, fresh)
+                if not isinstance(fresh, np.ndarray):
+                    import cupy
+
+                    cupy.cuda.get_current_stream().synchronize()
+                if k:
+                    seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.median(times)) for name, times in seconds.items()}
+
+
+FLOPS = {"potrf": lambda n: n**3 / 3, "syrk": lambda n: n**3, "trsm": lambda n: n**3}
+
+
+def operands(what, n, on):
+    """Return (a, b): b is overwritten, with what a does to it."""
+    a = paper_matrix(n)
+    if what == "trsm":
+        lower = lapack.dpotrf(a, lower=1, clean=1)[0]
+        a, b = np.asfortranarray(lower), paper_matrix(n, 1)
+    else:
+        b = a.copy(order="F")
+    if on == "gpu":
+        import cupy
+
+        a, b = cupy.asfortranarray(cupy.asarray(a)), cupy.asfortranarray(cupy.asarray(b))
+    return a, b
+
+
+def speed_rows(sizes, repeats, on, layers=LAYERS):
+    """Yield rows of speed.csv."""
+    for what in ("potrf", "syrk", "trsm"):
+        for n in sizes:
+            a, b = operands(what, n, on)
+            baselines = libraries(on, what)
+            candidates = dict(baselines)
+            candidates |= {" ".join(form): ours(what, form) for form in layers}
+            seconds = timings(candidates, a, b, repeats)
+            best = min(seconds[name] for name in baselines)
+            for name, median in seconds.items():
+                yield {
+                    "what": what,
+                    "n": n,
+                    "layers": name,
+                    "seconds": median,
+                    "gflops": FLOPS[what](n) / median / 1e9,
+                    "speedup": best / median,
+                    "baseline": "library" if name in baselines else "",
+                }
+
+
+def depth_rows(sizes, repeats, on, form="fp16"):
+    """Yield rows of depth.csv: POTRF with 1 to 5 low layers, and FP32 input too."""
+    for n in sizes:
+        _, b = operands("potrf", n, on)
+        baselines = libraries(on, "potrf")
+        candidates = dict(baselines)
+        candidates |= {k: ours("potrf", (form,) * k + ("fp32",)) for k in range(6)}
+        seconds = timings(candidates, None, b, repeats)
+        single = timings({k: candidates[k] for k in range(6)}, None, b.astype(np.float32), repeats)
+        best = min(seconds[name] for name in baselines)
+        for k in range(6):
+            yield {
+                "n": n,
+                "low_layers": k,
+                "format": form,
+                "seconds": seconds[k],
+                "speedup": best / seconds[k],
+                "seconds_fp32_input": single[k],
+                "speedup_fp32_input": best / single[k],
+            }
+
+
+def accuracy_rows(sizes, layers=LAYERS):
+    """Yield rows of accuracy.csv; "rounded to fp16" is the paper's pure FP16: each number rounded."""
+    for n in sizes:
+        matrices = {"uniform + n I": paper_matrix(n)}
+        matrices |= {f"Matérn {name}": matern_matrix(n, name) for name in RANGES}
+        for name, a in matrices.items():
+            exact = np.tril(lapack.dpotrf(a, lower=1, clean=1)[0])
+            deepest = tuple(["fp16"] * 5 + ["fp32"])
+            for form in (*layers, deepest, ("bf16",) * 5 + ("fp32",)):
+                lower = a.copy(order="F")
+                try:
+                    nested.potrf(lower, form)
+                except gx.NotPositiveDefinite:
+                    yield _accuracy(n, name, " ".join(form), a, exact, None)
+                    continue
+                yield _accuracy(n, name, " ".join(form), a, exact, np.tril(lower))
+            yield _accuracy(n, name, "rounded to fp16", a, exact, _pure_fp16(exact, a))
+
+
+def _pure_fp16(exact, a):
+    """Return the exact factor of A/α with every entry in FP16, scaled back (α: the paper's)."""
+    alpha = max(1.0, float(abs(a).max()) / 65504.0)
+    return (exact / np.sqrt(alpha)).astype(np.float16).astype(np.float64) * np.sqrt(alpha)
+
+
+def _accuracy(n, matrix, layers, a, exact, lower):
+    row = {"n": n, "matrix": matrix, "layers": layers}
+    if lower is None:
+        return row | dict.fromkeys(("factor_error", "backward_error", "kl"), float("nan"))
+    white = solve_triangular(lower, exact, lower=True)
+    logs = 2 * np.sum(np.log(lower.diagonal() / exact.diagonal()))
+    return row | {
+        "factor_error": np.linalg.norm(lower - exact) / np.linalg.norm(exact),
+        "backward_error": np.linalg.norm(lower @ lower.T - a) / np.linalg.norm(a),
+        "kl": 0.5 * (float(np.sum(white * white)) - n + logs),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy")
+    parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
+    parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    tiny, on = options.tiny, options.on
+    sizes = (300,) if tiny else (1024, 2048, 4096, 8192) if on == "cpu" else (8192, 32768, 65536)
+    last = sizes[-1:]
+    known = {
+        "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
+        "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
+        "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
+    }
+    for name in options.studies or known:
+        rows = []
+        for row in known[name]():
+            rows.append(row)
+            shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
+            print(name, *shown, flush=True)
+            where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
+            write_rows(options.output / where, rows)
+
+
+if __name__ == "__main__":
+    main()
