@@ -42,7 +42,10 @@ def test_options_that_readme_names_exist(capsys):
         assert option in text, option
 
 
-@pytest.mark.parametrize("name", ["recovery", "covariance", "peers", "static_schedule_mxp"])
+@pytest.mark.parametrize(
+    "name",
+    ["recovery", "covariance", "peers", "static_schedule_mxp", "nested_cholesky", "trsm_trmm"],
+)
 def test_experiments_run_when_tiny(name, tmp_path):
     script = ROOT / "experiments" / name / "run.py"
     run = subprocess.run(

@@ -2,10 +2,10 @@
 
     python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [--on gpu] [--tiny]
 
-Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of low
-layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and on Matérn's). One
-thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in the
-same run, interleaved; casts and copies are part of each time.
+Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of
+low layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's). One
+thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in the same
+run, interleaved; casts and copies are part of each time.
 """
 
 import argparse
@@ -56,10 +56,6 @@ def matern_matrix(n, correlation, nugget=1e-2):
     model = gx.Matern(1.0, RANGES[correlation], 0.5, nugget)
     lower = np.tril(covariance_matrix(model, x[hilbert(x)], "euclidean"))
     return np.asfortranarray(lower + np.tril(lower, -1).T)
-
-
-def _mkl(name):
-    return blas.mkl() is not None and name
 
 
 def libraries(on, what):

@@ -57,7 +57,7 @@ def operand(tile, form):
         return Tile(FP64, tile.widen())
     if form is FP16 and tile.form is FP8 and isinstance(tile.values, np.ndarray):
         return _fp8_as_fp16(tile)
-    return quantize(tile.widen(np.float32), form)
+    return quantize(tile.widen(np.float32), form, split=splits())
 
 
 def _fp8_as_fp16(tile):

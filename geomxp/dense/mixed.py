@@ -161,8 +161,9 @@ def potrf(a):
     if not isinstance(a, np.ndarray):
         return _potrf_on_gpu(a)
     info = blas.potrf(a)
-    if info > 0 or not np.isfinite(a[-1, -1]):
-        order = info or len(a)
+    wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
+    if info > 0 or wrong.size:
+        order = int(min([info or len(a), *(wrong[:1] + 1)]))
         raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
     for j in range(1, len(a)):
         a[:j, j] = 0.0

@@ -245,7 +245,7 @@ def _method(document, path):
             "cannot hold: fit again with one of geomxp's rules."
         )
     precision = rules.described(rule)
-    tile = None if precision == rules.uniform("fp64") else document.get("tile")
+    tile = document.get("tile") if document.get("tiled") else None
     return Exact(precision, tile, document["on"])
 
 

@@ -90,6 +90,7 @@ class Exact:
         return {
             "name": "exact",
             "on": self.on,
+            "tiled": self.tiled,
             "tile": Layout.of(n, self.tile).tile if self.tiled and n else self.tile or n,
             "accuracy": getattr(self.precision, "accuracy", None),
             "precision": describe(self.precision),
@@ -123,6 +124,7 @@ class ExactEvaluator:
         else:
             check_memory(n, 1, self.device)
         self._workspace = None
+        self._twins = observations.duplicate()
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
@@ -175,6 +177,9 @@ class ExactEvaluator:
         """
         seen = self.observations
         model.check_valid_on(seen.metric, seen.dimensions)
+        if model.nugget == 0 and self._twins:
+            # rounding may leave a pivot that is positive, and a likelihood that means nothing
+            raise explain(NotPositiveDefinite("two equal rows"), seen, model)
         try:
             if self.how.tiled:
                 return tile_factor(model, seen, self.how.precision, self.how.tile, self.device)

@@ -1,7 +1,8 @@
 """The loops of quantization, compiled by numba: one array in, its values in a format out.
 
 All arrays are flat and contiguous; FP16 and BF16 numbers are handled as their bits. Rounding is to
-nearest, ties to even. Compiled functions release the interpreter's lock.
+nearest, ties to even, of the number as FP32: from FP64 that is twice, as for the high plane of a
+split FP32. Compiled functions release the interpreter's lock.
 """
 
 import platform

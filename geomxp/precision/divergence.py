@@ -20,8 +20,8 @@ ROUNDING = {FP8: 0.9, FP16: 0.6, FP32: 5.0, FP64: 5.0}
 """Root mean square error of a tile in units of u ‖A_ik‖_F, rather too large than too small:
 0.42 is one rounding to nearest; FP8's squares and FP32's sums of products add to theirs."""
 
-COST = {FP8: 1.0, FP16: 1.0, FP32: 3.0, FP64: 8.0}
-"""Relative time of a product on matrix units."""
+COST = {FP8: 0.9, FP16: 1.0, FP32: 3.0, FP64: 8.0}
+"""Relative time of a product on matrix units; FP8 is read as fast as FP16 and takes fewer bytes."""
 
 
 def shares(norms, precisions, sizes, form):

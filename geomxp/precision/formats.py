@@ -7,8 +7,8 @@ import numpy as np
 
 from ..errors import InvalidInput
 
-LARGEST_EXPONENT = 60
-"""Values are scaled by at most 2^±60, so that FP32 holds the product of two scales."""
+LARGEST_EXPONENT = 120
+"""Values are scaled by at most 2^±120, which FP32 holds."""
 
 
 @dataclass(frozen=True)

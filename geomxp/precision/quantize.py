@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from . import formats
-from .formats import BF16, FP8, FP16, FP32, FP64, TF32, Format
+from .formats import BF16, FP8, FP16, FP32, FP64, LARGEST_EXPONENT, TF32, Format
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def quantize(array, form, *, scale=True, split=False):
 
         return on_gpu(array, form, scale)
     largest = magnitude(array)
-    if not np.isfinite(largest):
-        raise InvalidInput(f"a tile holds {largest}: it has no values in {form.name}.")
+    if not np.isfinite(largest) or (form is not FP64 and largest > FP32.largest):
+        raise InvalidInput(f"a tile holds {largest:g}: it has no values in {form.name}.")
     split = split and form is FP32
     exponent = (FP16 if split else form).exponent_for(largest) if scale or split else 0
     return cast(array, form, exponent, split)
@@ -189,8 +189,8 @@ def cast(array, form, exponent=0, split=False):
         np.multiply(source, factor, out=out, casting="same_kind")
     else:
         by_name = {FP16: casts.to_fp16, BF16: casts.to_bf16, TF32: casts.to_tf32, FP8: casts.to_fp8}
-        if form is FP16 and not exponent:
-            # unscaled, beyond the largest number: the largest number
+        if form is FP16 and exponent in (0, -LARGEST_EXPONENT):
+            # beyond the largest number: the largest number
             source = np.clip(source, -FP16.largest, FP16.largest)
         by_name[form](source, factor, out)
     return Tile(form, values, exponent)

@@ -25,6 +25,19 @@ def _map(norms, choose, **about):
     return replace(found, error=promised_error(found, norms))
 
 
+def _positive(name, given, example, unit=""):
+    """Return a positive number, or raise `InvalidInput`."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0 < number < inf:
+        raise InvalidInput(
+            f"`{name}` must be a positive number{unit}, such as {example}. Got {given!r}."
+        )
+    return number
+
+
 def frobenius(norms):
     """Return ‖A‖_F from the norms of all tiles of the lower triangle."""
     lower = np.tril(np.asarray(norms, dtype=np.float64))
@@ -181,13 +194,7 @@ def by_tile_norm(accuracy, scale=True):
     N. J. Higham and T. Mary, Mixed precision algorithms in numerical linear algebra (2022), §14;
     paper 001, section IV-C.
     """
-    try:
-        accuracy = float(accuracy)
-    except (TypeError, ValueError):
-        accuracy = float("nan")
-    if not 0 < accuracy < inf:
-        raise InvalidInput("`accuracy` must be a positive number, such as 1e-8.")
-    return ByTileNorm(accuracy, bool(scale))
+    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale))
 
 
 @dataclass(frozen=True)
@@ -277,13 +284,7 @@ def for_divergence(kl):
     callable
         ``rule(norms, precisions, sizes) -> PrecisionMap``; see `precision.divergence`.
     """
-    try:
-        kl = float(kl)
-    except (TypeError, ValueError):
-        kl = float("nan")
-    if not 0 < kl < inf:
-        raise InvalidInput("`kl` must be a positive number of nats, such as 1e-3.")
-    return ForDivergence(kl)
+    return ForDivergence(_positive("kl", kl, "1e-3", " of nats"))
 
 
 def count_finer(first, last):

@@ -6,6 +6,7 @@ the store's business.
 
 from itertools import groupby
 
+from ..dense.blas import one_core
 from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
 
@@ -65,8 +66,9 @@ def promote(store, k):
     store.formats, changed = store.formats.promote_row(k)
     for j in range(k):
         store.forget(k, j)
-    for j in range(k):
-        finish(store, k, j)
+    with one_core():
+        for j in range(k):
+            finish(store, k, j)
     return changed
 
 

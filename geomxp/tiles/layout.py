@@ -1,6 +1,7 @@
 """How a symmetric matrix is cut into tiles."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from ..errors import InvalidInput
 
@@ -27,7 +28,7 @@ class Layout:
     tile: int
 
     def __post_init__(self):
-        whole = isinstance(self.tile, int) and not isinstance(self.tile, bool)
+        whole = isinstance(self.tile, Integral) and not isinstance(self.tile, bool)
         if not whole or not 1 <= self.tile <= self.n:
             raise InvalidInput(
                 "`tile` must be an integer between 1 and the number of locations. "
@@ -39,7 +40,7 @@ class Layout:
         """Return the layout for n places, of a size that suits a CPU if `tile` is None."""
         if tile is None:
             tile = next((size for size, least in SIZES if n >= least), n)
-        return cls(n, tile)
+        return cls(n, int(tile) if isinstance(tile, Integral) else tile)
 
     @property
     def tiles(self):

@@ -28,7 +28,9 @@ def conditional_precisions(originals, locations, metric):
 
     model, layout = originals.model, originals.layout
     points = model.isotropic(locations, metric)
-    some = np.arange(0, layout.n, max(1, layout.n // PLACES))
+    # every so many, and one of each block row at least
+    every = max(1, layout.n // PLACES)
+    some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
     near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))[1].reshape(len(some), -1)
     # the place itself comes first, though others may be at no distance
     itself = near == some[:, None]

@@ -54,9 +54,8 @@ class InCore:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)
             self._left[k] -= 1
-            done = not self._left[k]
-        if done:
-            self._release(k)
+            if not self._left[k]:
+                self._release(k)
 
     def _casts(self, i, k, array):
         """Cast a finished FP64 tile once for each arithmetic in which it is read."""
