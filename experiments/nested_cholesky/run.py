@@ -4,8 +4,8 @@
 
 Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of
 low layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's). One
-thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in the same
-run, interleaved; casts and copies are part of each time.
+thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in
+the same run, interleaved; casts and copies are part of each time.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def depth_rows(sizes, repeats, on, form="fp16"):
 
 
 def accuracy_rows(sizes, layers=LAYERS):
-    """Yield rows of accuracy.csv; "rounded to fp16" is the paper's pure FP16: each number rounded."""
+    """Yield rows of accuracy.csv; "rounded to fp16" is an exact factor with rounded numbers."""
     for n in sizes:
         matrices = {"uniform + n I": paper_matrix(n)}
         matrices |= {f"Matérn {name}": matern_matrix(n, name) for name in RANGES}

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..errors import NotPositiveDefinite
 from ..precision.formats import FP8, FP16, FP32, FP64, coarser
-from . import blas
+from . import blas, halves
 from .matrix_units import subtract_product
+from .tuning import leaf_size
 
 
 def arithmetic(c, left, right):
@@ -143,7 +144,7 @@ def _trsm_on_gpu(lower, c):
 def potrf(a):
     """Overwrite a diagonal tile by its Cholesky factor, zeros above the diagonal.
 
-    What stood above the diagonal is not looked at.
+    By halves where the tile is large. What stood above the diagonal is not looked at.
 
     Parameters
     ----------
@@ -160,7 +161,11 @@ def potrf(a):
     """
     if not isinstance(a, np.ndarray):
         return _potrf_on_gpu(a)
-    info = blas.potrf(a)
+    form = FP64 if a.dtype == np.float64 else FP32
+    leaf = leaf_size("potrf", len(a), (form,))
+    if len(a) > leaf:
+        halves.factor(halves.Triangle(a, (form,), leaf), (form,))
+    info = 0 if len(a) > leaf else blas.potrf(a)
     wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
     if info > 0 or wrong.size:
         order = int(min([info or len(a), *(wrong[:1] + 1)]))

@@ -1,0 +1,85 @@
+"""Draw results/*.csv of this folder: figures/kl.png, rate.png and estimates.png."""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+CORRELATIONS = ("weak", "medium", "strong")
+MARKERS = dict(zip((1e-5, 1e-6, 1e-7, 1e-8), "os^D", strict=True))
+
+
+def read(name):
+    """Return a results file as a frame, or None where it is not there."""
+    path = HERE / "results" / f"{name}.csv"
+    return pd.read_csv(path, comment="#") if path.exists() else None
+
+
+def kl():
+    """Draw KL divergence against n at each ε, a panel for each correlation (Figure 10)."""
+    frame = pd.concat([f for f in (read("kl"), read("kl_16384")) if f is not None])
+    frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)]
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, name in zip(axes, CORRELATIONS, strict=True):
+        for accuracy, group in frame[frame.correlation == name].groupby("accuracy"):
+            # rounding of FP64 sums hides divergences below this
+            height = group.kl.clip(lower=1e-13)
+            ax.plot(group.n, height, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
+        ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
+    axes[0].set_ylabel("KL divergence from FP64, nats")
+    axes[2].legend(frameon=False)
+    return figure
+
+
+def rate():
+    """Draw FP64-equivalent GFLOP/s against n at each ε, and dpotrf's (Figure 11)."""
+    frame = read("rate")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, name in zip(axes, CORRELATIONS, strict=True):
+        some = frame[frame.correlation == name]
+        for accuracy, group in some.groupby("accuracy"):
+            ax.plot(group.n, group.gflops, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
+        one = some[some.accuracy == some.accuracy.min()]
+        for library in ("openblas", "mkl"):
+            if f"seconds_dpotrf_{library}" in one:
+                gflops = one.n.astype(float) ** 3 / 3 / one[f"seconds_dpotrf_{library}"] / 1e9
+                ax.plot(one.n, gflops, "k--" if library == "mkl" else "k:", label=f"{library} FP64")
+        ax.set(xlabel="places", title=f"{name} correlation")
+    axes[0].set_ylabel("n³/3 operations, GFLOP/s")
+    axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def estimates():
+    """Draw box plots of the estimates at each ε, beside FP64's."""
+    frame = read("estimates")
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    rows = figure.subplots(3, 3)
+    labels = ["fp64", *sorted({x for x in frame.accuracy if x != "fp64"}, key=float, reverse=True)]
+    truth = {"variance": 1.0, "smoothness": 0.5}
+    ranges = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
+    for axes, name in zip(rows, CORRELATIONS, strict=True):
+        some = frame[frame.correlation == name]
+        for ax, parameter in zip(axes, ("variance", "range", "smoothness"), strict=True):
+            ax.boxplot([some[some.accuracy == label][parameter] for label in labels])
+            ax.set_xticks(range(1, len(labels) + 1), labels)
+            ax.axhline(truth.get(parameter, ranges[name]), color="0.6", linewidth=0.8)
+            ax.set(ylabel=f"{parameter}, {name}")
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=HERE / "figures")
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    for draw in (kl, rate, estimates):
+        draw().savefig(output / f"{draw.__name__}.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()
