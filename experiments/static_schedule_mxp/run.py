@@ -48,14 +48,14 @@ def backward_error(seen, model, rule, tile):
     layout, final = factor.store.layout, factor.store.final
     originals = factor.store.originals
     error = norm = 0.0
-    with blas_threads(layout.n):
+    with blas_threads(layout.n), blas.cores(usable_cores()):
         rows = [[final(i, j).widen() for j in range(i + 1)] for i in range(layout.tiles)]
         for i in range(layout.tiles):
             for k in range(i + 1):
                 a = originals.tile(i, k)
                 norm += (1 if i == k else 2) * float(np.sum(a * a))
                 for j in range(k + 1):
-                    a -= rows[i][j] @ rows[k][j].T
+                    blas.gemm(a, rows[i][j], rows[k][j], alpha=-1.0)
                 error += (1 if i == k else 2) * float(np.sum(a * a))
     return float(np.sqrt(error / norm))
 
@@ -221,7 +221,7 @@ def studies(tiny):
             "estimates": lambda: estimate_rows(100, 1, TINY_TILE),
         }
     cases = [(n, *c, name) for n, c, name in product((1024, 4096), combinations, RANGES)]
-    large = [(16_384, *c, name) for c, name in product(combinations[::3], RANGES)]
+    large = [(16_384, 0.5, 0.0, name) for name in RANGES]
     return {
         "kl": lambda: kl_rows(cases),
         "kl_16384": lambda: kl_rows(large),

@@ -55,13 +55,18 @@ def routine(name):
     return ctypes.CFUNCTYPE(None)(address)
 
 
-@contextmanager
 def one_core():
-    """Let MKL use one core in the calling thread; `execution.devices` pins SciPy's BLAS."""
+    """Let MKL use one core in the calling thread; see `cores`."""
+    return cores(1)
+
+
+@contextmanager
+def cores(count):
+    """Let MKL use some cores in the calling thread; `execution.devices` pins SciPy's BLAS."""
     if mkl() is None:
         yield
         return
-    before = mkl().MKL_Set_Num_Threads_Local(c_int(1))
+    before = mkl().MKL_Set_Num_Threads_Local(c_int(count))
     try:
         yield
     finally:

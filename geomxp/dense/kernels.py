@@ -8,7 +8,15 @@ The same on tiles, in stated arithmetics: `geomxp.dense.mixed`.
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import NotPositiveDefinite
+from ..execution.devices import usable_cores
+from ..precision.formats import FP64
+from . import blas as pointers
+from . import halves
+
+LARGE = 8192
+"""Above this order a factorization is by halves: OpenBLAS 0.3.30's dpotrf on two threads crashes
+the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
 
 
 def potrf(a):
@@ -29,37 +37,22 @@ def potrf(a):
     NotPositiveDefinite
         With the order of the first leading minor that is not positive.
     """
+    if isinstance(a, np.ndarray) and len(a) > LARGE:
+        with pointers.cores(usable_cores()):
+            halves.factor(halves.Triangle(a, (FP64,), LARGE // 2), (FP64,))
+        return a
     if isinstance(a, np.ndarray):
         factor, info = lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
         if factor is not a and not np.shares_memory(factor, a):
             a[...] = factor
     else:
-        info = _potrf_on_gpu(a)
+        from . import views_gpu
+
+        # cupy.linalg.cholesky ignores failure
+        info = views_gpu.factor("L", a)
     if info > 0:
         raise NotPositiveDefinite(f"the leading minor of order {info} is not positive", order=info)
     return a
-
-
-def _potrf_on_gpu(a):
-    """Call cuSOLVER and return its info word (cupy.linalg.cholesky ignores failure)."""
-    import cupy
-    from cupy.cuda.device import get_cusolver_handle
-    from cupy_backends.cuda.libs import cublas, cusolver
-
-    n = len(a)
-    if n * n > 2**31 - 1:
-        raise InvalidInput(
-            f"cuSOLVER's potrf takes up to 46,340 places in one array. Got {n:,}: use the CPU."
-        )
-    letter = {"float64": "d", "float32": "s"}[a.dtype.name]
-    factor = getattr(cusolver, f"{letter}potrf")
-    buffer_size = getattr(cusolver, f"{letter}potrf_bufferSize")
-    with a.device:
-        handle, lower = get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_LOWER
-        size = buffer_size(handle, lower, n, a.data.ptr, n)
-        work, info = cupy.empty(size, a.dtype), cupy.empty(1, np.int32)
-        factor(handle, lower, n, a.data.ptr, n, work.data.ptr, size, info.data.ptr)
-        return int(info[0])
 
 
 def trsm(lower, b, transposed=False):

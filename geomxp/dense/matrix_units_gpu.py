@@ -7,14 +7,25 @@ the few calls of its C interface, with the numbers of cublasLt.h.
 
 import ctypes
 import sys
-from ctypes import addressof, byref, c_float, c_int, c_int8, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    addressof,
+    byref,
+    c_float,
+    c_int,
+    c_int8,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from dataclasses import dataclass
 from functools import cache
 
 from ..errors import MissingDevice
 from ..precision.formats import BF16, FP8, FP16, FP32, TF32
 from ..precision.quantize_on_gpu import fp8_as_fp16
-from . import matrix_units
+from . import blas, matrix_units
 
 TYPES = {FP32: 0, TF32: 0, FP16: 2, BF16: 14, FP8: 28}
 """CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_8F_E4M3."""
@@ -27,6 +38,9 @@ TRANSPOSE_A, FAST_ACCUMULATION = 3, 25
 
 MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
 """CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, and the 32 MiB that cuBLAS advises for Hopper."""
+
+ALIGNMENTS = (5, 6, 7, 8)
+"""CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{A, B, C, D}_BYTES; 256 where they are not set."""
 
 NOT_SUPPORTED = 15
 """CUBLAS_STATUS_NOT_SUPPORTED."""
@@ -79,24 +93,44 @@ def operand(tile, form):
 
 def _gemm(c, a, b):
     """C <- C - A B', A and B in one format."""
+    return multiply(c, a.values, b.values, a.form, _factor(a, b), "N", "T")
+
+
+def multiply(c, a, b, form, alpha, trans_a, trans_b):
+    """C <- C + α op(A) op(B) by cuBLAS: numbers of one format but FP8, summed in FP32.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 cupy.ndarray
+    a, b : cupy.ndarray
+        Numbers of the format, or their bits; all three with contiguous columns.
+    form : Format
+    alpha : float
+    trans_a, trans_b : {"N", "T"}
+
+    Returns
+    -------
+    c
+    """
     from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
 
-    (m, n), k = c.shape, a.shape[1]
-    alpha, beta = _scalars(a, b)
+    (m, n), k = c.shape, a.shape[trans_a == "N"]
+    real, one = c_float(alpha), c_float(1.0)
+    operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}
     cublas.gemmEx(
-        *(get_cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, m, n, k),
-        *(addressof(alpha), a.values.data.ptr, TYPES[a.form], m),
-        *(b.values.data.ptr, TYPES[b.form], n),
-        *(addressof(beta), c.data.ptr, TYPES[FP32], m),
-        *(IN_TF32 if a.form is TF32 else IN_FP32, cublas.CUBLAS_GEMM_DEFAULT),
+        *(get_cublas_handle(), operation[trans_a], operation[trans_b], m, n, k),
+        *(addressof(real), a.data.ptr, TYPES[form], blas._leading(a)),
+        *(b.data.ptr, TYPES[form], blas._leading(b)),
+        *(addressof(one), c.data.ptr, TYPES[FP32], blas._leading(c)),
+        *(IN_TF32 if form is TF32 else IN_FP32, cublas.CUBLAS_GEMM_DEFAULT),
     )
     return c
 
 
-def _scalars(a, b):
-    """Return α and β of C <- αAB' + βC, for tiles with exponents."""
-    return c_float(-(2.0 ** -(a.exponent + b.exponent))), c_float(1.0)
+def _factor(a, b):
+    """Return α of C <- C + αAB', for tiles with exponents."""
+    return -(2.0 ** -(a.exponent + b.exponent))
 
 
 class _Heuristic(ctypes.Structure):
@@ -123,8 +157,12 @@ class _Plan:
 
 
 @cache
-def _plan(index, m, n, k):
-    """Return the plan for a shape on a GPU, which is the current one; None if it has none."""
+def _plan(index, m, n, k, leading=None):
+    """Return the plan for a shape on a GPU, which is the current one; None if it has none.
+
+    A and B are stored by rows. `leading` holds the leading dimensions of A, B and C where they are
+    parts of larger arrays, of which only multiples of 16 bytes are then asked.
+    """
     from cupy.cuda.device import get_cublas_handle
 
     if m % 16 or n % 16 or k % 16:
@@ -133,11 +171,12 @@ def _plan(index, m, n, k):
     # Hopper multiplies A'B only, so that the k numbers of a sum follow each other
     _set("MatmulDesc", operation, TRANSPOSE_A, c_int(1))
     _set("MatmulDesc", operation, FAST_ACCUMULATION, c_int8(0))
-    a = _layout(FP8, k, m)
-    b = _layout(FP8, k, n)
-    c = _layout(FP32, m, n)
+    lda, ldb, ldc = leading or (k, k, m)
+    a, b, c = _layout(FP8, k, m, lda), _layout(FP8, k, n, ldb), _layout(FP32, m, n, ldc)
     preference = _created("MatmulPreference")
     _set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
+    for alignment in ALIGNMENTS if leading else ():
+        _set("MatmulPreference", preference, alignment, c_uint32(16))
     chosen, count = _Heuristic(), c_int(0)
     status = _cublaslt().cublasLtMatmulAlgoGetHeuristic(
         *(c_void_p(get_cublas_handle()), operation, a, b, c, c, preference),
@@ -151,31 +190,36 @@ def _plan(index, m, n, k):
 
 def _by_plan(plan, c, left, right):
     """C <- C - A B' for FP8 tiles."""
-    import cupy
-    from cupy.cuda.device import get_cublas_handle
-
     # by rows, as the plan wants them
     a = left.values.copy(order="C")
     b = a if right is left else right.values.copy(order="C")
-    alpha, beta = _scalars(left, right)
+    return _execute(plan, c, a, b, _factor(left, right))
+
+
+def _execute(plan, c, a, b, alpha):
+    """C <- C + α A B' for bits of FP8, stored as the plan says."""
+    import cupy
+    from cupy.cuda.device import get_cublas_handle
+
+    real, one = c_float(alpha), c_float(1.0)
     size = plan.chosen.workspace
     workspace = cupy.empty(size, "u1")
     _call(
         "cublasLtMatmul",
         # a handle of cuBLAS is one of cuBLASLt
         *(c_void_p(get_cublas_handle()), plan.operation),
-        *(byref(alpha), c_void_p(a.data.ptr), plan.a, c_void_p(b.data.ptr), plan.b),
-        *(byref(beta), c_void_p(c.data.ptr), plan.c, c_void_p(c.data.ptr), plan.c),
+        *(byref(real), c_void_p(a.data.ptr), plan.a, c_void_p(b.data.ptr), plan.b),
+        *(byref(one), c_void_p(c.data.ptr), plan.c, c_void_p(c.data.ptr), plan.c),
         *(byref(plan.chosen.algorithm), c_void_p(workspace.data.ptr), c_size_t(size)),
         c_void_p(cupy.cuda.get_current_stream().ptr),
     )
     return c
 
 
-def _layout(form, rows, columns):
-    """Return the descriptor of a matrix in Fortran order without gaps."""
+def _layout(form, rows, columns, leading):
+    """Return the descriptor of a matrix in Fortran order."""
     return _created(
-        "MatrixLayout", c_int(TYPES[form]), c_uint64(rows), c_uint64(columns), c_int64(rows)
+        "MatrixLayout", c_int(TYPES[form]), c_uint64(rows), c_uint64(columns), c_int64(leading)
     )
 
 

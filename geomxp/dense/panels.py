@@ -17,6 +17,9 @@ from .matrix_units import COLUMN_MAJOR, PLAIN, ROUTINES, TRANSPOSED, has_unit
 STEP = 8
 """FP16's powers are multiples of this, so that most neighbours agree; 21 binades are left."""
 
+BAND = 2048
+"""Columns of a triangle that a GPU takes at a time, so that copies stay small."""
+
 LOW = (FP8, FP16, BF16, TF32)
 """Formats that a panel is cast to; FP32 and FP64 are read where they stand."""
 
@@ -147,11 +150,7 @@ def _on_units(c, a, b, form, alpha):
 
 
 def _empty(shape, dtype, like):
-    if isinstance(like, np.ndarray):
-        return np.empty(shape, dtype, order="F" if views.by_columns(like) else "C")
-    import cupy
-
-    return cupy.empty(shape, dtype, order="F" if views.by_columns(like) else "C")
+    return module(like).empty(shape, dtype, order="F" if views.by_columns(like) else "C")
 
 
 def _widened(x, form):
@@ -180,7 +179,9 @@ def magnitude(array):
     if not array.size:
         return 0.0
     if not isinstance(array, np.ndarray):
-        return float(abs(array).max())
+        from . import views_gpu
+
+        return views_gpu.magnitude(array)
     from ..precision import casts
 
     (array,) = _columns(array)
@@ -223,35 +224,50 @@ def widen_into(out, values, form, exponent):
     casts.by_column(kernels[form], values, out.dtype.type(2.0**-exponent), out)
 
 
-def _empty_like(array, dtype):
+def empty_like(array, dtype):
     """Return an uninitialized matrix of an array's shape and kind, Fortran order."""
-    if isinstance(array, np.ndarray):
-        return np.empty(array.shape, dtype, order="F")
-    return _module().empty(array.shape, dtype, order="F")
+    return module(array).empty(array.shape, dtype, order="F")
 
 
 def zeros(shape, like):
     """Return zeros of another array's kind and type, Fortran order."""
-    if isinstance(like, np.ndarray):
-        return np.zeros(shape, like.dtype, order="F")
-    import cupy
-
-    return cupy.zeros(shape, like.dtype, order="F")
+    return module(like).zeros(shape, like.dtype, order="F")
 
 
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
+    if not isinstance(c, np.ndarray):
+        _put_lower(c, c + total)
+        return
     for j in range(len(c)):
         c[j:, j] += total[j:, j]
 
 
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
+    if not isinstance(c, np.ndarray):
+        for first in range(0, len(c) if beta != 1.0 else 0, BAND):
+            corner, below = _band(c, first)
+            _put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
+            below[...] = below * c.dtype.type(beta) if beta else 0.0
+        return
     for j in range(len(c) if beta != 1.0 else 0):
         if beta == 0.0:
             c[j:, j] = 0.0
         else:
             c[j:, j] *= c.dtype.type(beta)
+
+
+def _band(c, first):
+    """Return some columns of a lower triangle: the square on the diagonal, and what is below."""
+    stop = min(first + BAND, len(c))
+    return c[first:stop, first:stop], c[stop:, first:stop]
+
+
+def _put_lower(c, values):
+    """Lower triangle of C <- values, on a GPU in one kernel; the rest is not written."""
+    cupy = module(c)
+    cupy.copyto(c, values, where=cupy.tri(len(c), dtype=bool))
 
 
 @contextmanager
@@ -295,7 +311,7 @@ def one_matrix(array, forms):
         yield array
         return
     d = np.exp2(0.0 * logs if near_one else -np.round(logs))
-    work = _empty_like(array, form.dtype)
+    work = empty_like(array, form.dtype)
     copy_lower(array, d, d, work)
     try:
         yield work
@@ -319,7 +335,10 @@ def check_finite(array):
     if not len(array):
         return
     if not isinstance(array, np.ndarray):
-        _finite(float(abs(_module().tril(array)).max()))
+        for first in range(0, len(array), BAND):
+            corner, below = _band(array, first)
+            _finite(magnitude(module(array).tril(corner)))
+            _finite(magnitude(below))
         return
     from ..precision import casts
 
@@ -340,7 +359,10 @@ def _finite(largest):
         raise InvalidInput(f"the lower triangle of the matrix holds {largest}: it has no factor.")
 
 
-def _module():
+def module(array):
+    """Return NumPy or CuPy, whichever an array is of."""
+    if isinstance(array, np.ndarray):
+        return np
     import cupy
 
     return cupy
@@ -366,11 +388,11 @@ def copy_lower(source, rows, columns, out):
         (x, step_x), (y, step_y) = casts.flat(source), casts.flat(out)
         casts.copy_lower(x, step_x, rows, columns, y, step_y)
         return
-    xp = np if isinstance(source, np.ndarray) else _module()
+    xp = module(source)
     rows, columns = xp.asarray(rows), xp.asarray(columns)
     for first in range(0, len(source), 512):
         block = slice(first, min(first + 512, len(source)))
         product = source[first:, block] * rows[first:, None] * columns[block]
         corner = out[block, block]
-        product[: len(corner)] = xp.where(xp.tri(len(corner)) > 0, product[: len(corner)], corner)
+        product[: len(corner)] = xp.where(xp.tri(len(corner), dtype=bool), product[: len(corner)], corner)
         out[first:, block] = product

@@ -34,20 +34,20 @@ class StoredTriangle(halves.Triangle):
         self.half = halves.halve(n, leaf) if n > leaf else 0
         self.panels = {}
         if not self.half:
-            self.a = np.array(a, dtype=forms[-1].dtype, order="F")
+            self.a = a.astype(forms[-1].dtype, order="F")
             return
         h, inner = self.half, forms[1:] or forms
         self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first)
         self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h)
         self._whole = None
-        self.close(np.array(a[h:, :h], dtype=forms[-1].dtype, order="F"))
+        self.close(a[h:, :h].astype(forms[-1].dtype, order="F"))
 
     def open(self):
         """Return A21 in the leaves' format, to be written over and given to `close`."""
         if self._whole is not None:
             return self._whole
         panel = self.panels[self.forms[0]]
-        block = np.empty(panel.shape, self.forms[-1].dtype, order="F")
+        block = panels.empty_like(panel.values, self.forms[-1].dtype)
         panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
         return block
 
@@ -91,7 +91,7 @@ class SymmetricTree:
 
     Parameters
     ----------
-    a : (n, n) ndarray of FP64 or FP32
+    a : (n, n) NumPy or CuPy array of FP64 or FP32
         Its lower triangle is read.
     layers : sequence of str
         See `nested.potrf`.
@@ -113,8 +113,8 @@ class SymmetricTree:
         self.shape = a.shape
         self._forms = forms
         logs, _ = panels.half_logs(a)
-        self._d = np.exp2(-np.round(logs))
-        work = np.empty(a.shape, forms[-1].dtype, order="F")
+        self._d = panels.module(a).asarray(np.exp2(-np.round(logs)))
+        work = panels.empty_like(a, forms[-1].dtype)
         panels.copy_lower(a, self._d, self._d, work)
         self._root = StoredTriangle(work, forms, leaf)
         self.factored = False
@@ -138,20 +138,25 @@ class SymmetricTree:
     def log_determinant(self):
         """Return log|A| of a factored tree."""
         self._check_factored()
-        diagonal = np.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
-        return 2.0 * float(np.log(diagonal.astype(np.float64) / self._d).sum())
+        xp = panels.module(self._d)
+        diagonal = xp.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
+        return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):
-        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored."""
+        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored.
+
+        On a GPU the result is a CuPy array.
+        """
         self._check_factored()
-        x = np.array(np.asarray(b, dtype=np.float64).reshape(len(b), -1).T * self._d, order="F")
+        xp = panels.module(self._d)
+        x = xp.array(xp.asarray(b, dtype=np.float64).reshape(len(b), -1).T * self._d, order="F")
         for transposed in (True, False):
             _solve(self._root, x, transposed)
         return (x * self._d).T.reshape(np.shape(b))
 
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
-        lower = np.zeros(self.shape, order="F")
+        lower = panels.module(self._d).zeros(self.shape, order="F")
         _write(self._root, lower)
         lower /= self._d[:, None]
         return lower if self.factored else lower / self._d
@@ -169,7 +174,7 @@ def _leaves(t):
 
 def _write(t, out):
     if not t.half:
-        out[...] = np.tril(t.a)
+        out[...] = panels.module(t.a).tril(t.a)
         return
     h = t.half
     out[h:, :h] = t.open()
@@ -180,10 +185,10 @@ def _write(t, out):
 def _solve(t, x, transposed):
     """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `halves.solve`."""
     if not t.half:
-        views.solve(np.asfortranarray(t.a, dtype=np.float64), x, transposed)
+        views.solve(t.a.astype(np.float64, order="F", copy=False), x, transposed)
         return
     one, two = x[:, : t.half], x[:, t.half :]
-    block = np.asarray(t.open(), dtype=np.float64)
+    block = t.open().astype(np.float64, copy=False)
     if transposed:
         _solve(t.a11, one, True)
         two -= one @ block.T

@@ -18,7 +18,7 @@ from geomxp.dense.matrix_units import casts_for, subtract_product
 from geomxp.execution.devices import resolve
 from geomxp.execution.local import run
 from geomxp.inference.factorize import tile_factor
-from geomxp.precision import quantize_on_gpu
+from geomxp.precision import casts, quantize_on_gpu
 from geomxp.precision.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
 from geomxp.precision.quantize import Tile, cast, quantize
 from geomxp.tiles import assemble
@@ -52,6 +52,7 @@ EACH(from_fp16, unsigned short, double, widened_fp64(fp16_number(x)))
 EACH(from_bf16, unsigned short, double, widened_fp64(bf16_number(x)))
 EACH(from_fp8, unsigned char, double, widened_fp64(fp8_number(x)))
 EACH(fp8_to_fp16, unsigned char, unsigned short, fp8_as_fp16(x))
+EACH(low_plane, float, unsigned short, fp16_low_bits(x, fp16_bits_saturated(x)))
 """
 
 
@@ -87,7 +88,8 @@ def test_kernels_compile_without_a_word_and_flush_no_subnormal_number(architectu
 def test_there_is_a_kernel_for_each_source_and_format():
     _, _, ptx = compiled(cuda.source("quantize.cu"), 90)
     wide = ("fp64", "fp32")
-    expected = {f"magnitude_{source}" for source in wide} | {"fp8_to_fp16"}
+    expected = {f"magnitude_{source}" for source in wide}
+    expected |= {"fp8_to_fp16", "fp32_to_planes"}
     expected |= {f"{source}_to_{form}" for source in wide for form in FORMATS}
     expected |= {f"{form}_to_{target}" for form in ("bf16", "fp16", "fp8") for target in wide}
     assert set(re.findall(r"\.entry (\w+)\(", ptx)) == expected
@@ -195,6 +197,15 @@ def test_fp16_holds_all_numbers_of_fp8(on_host):
     known = np.isfinite(numbers)
     wide = on_host("fp8_to_fp16", bits, np.uint16).view(np.float16)
     np.testing.assert_array_equal(wide[known] * 2.0**8, numbers[known])
+
+
+def test_two_planes_of_fp16_are_those_of_the_cpu(on_host):
+    numbers = awkward(FP16)
+    numbers = numbers[abs(numbers) < 2.0**15]
+    high, low = np.empty((2, len(numbers)), np.uint16)
+    casts.split_fp16(numbers, np.float32(1.0), high, low)
+    np.testing.assert_array_equal(on_host("float_to_fp16", numbers, np.uint16), high)
+    np.testing.assert_array_equal(on_host("low_plane", numbers, np.uint16), low)
 
 
 @pytest.mark.parametrize("source", ["float", "double"])

@@ -1,0 +1,297 @@
+"""What `dense.views` and `dense.panels` ask of a GPU: cuBLAS and cuSOLVER on parts of CuPy arrays.
+
+All arrays but those of `product` and the casts have contiguous columns, a leading dimension apart.
+
+On AMD nothing here has ever been run. CuPy's ROCm build gives the names used here to hipBLAS
+(cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk and so on) and rocSOLVER
+(cusolver potrf: rocsolver_dpotrf, whose workspace is empty). These have no counterpart there, as
+of CuPy's cupy_hipblas.h:
+
+- gemmEx with cuBLAS 11's compute types, IN_FP32 and IN_TF32 of `matrix_units_gpu`: refused. With a
+  data type in their place, CUDA_R_32F, it goes to hipblasGemmEx, for FP16 and FP32 but neither BF16
+  nor TF32. `matrix_units_gpu.multiply` would have to call it so, and widen BF16 to FP32.
+- cuBLASLt is not bound at all; hipBLASLt has a C interface of nearly the same shape under names of
+  its own. FP8 would be multiplied as FP16, which holds its numbers.
+- cuda/quantize.cu is compiled by hipRTC: PTX is guarded by __CUDA_ARCH__, which is not defined
+  there, so that the plain C stands in its place; `__shfl_down_sync` and its 32 lanes are not what a
+  wavefront of 64 has.
+"""
+
+from ctypes import addressof
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..precision import quantize_on_gpu
+from ..precision.formats import FP8, FP16
+from . import blas, matrix_units_gpu, views
+
+LARGEST_INDEX = 2**31 - 1
+"""Places that cuSOLVER's potrf counts in one array."""
+
+FP8_SINCE = 89
+"""Compute capability of the first GPUs with units for FP8, without its point."""
+
+
+def gemm(c, a, b, alpha, beta, trans_a, trans_b):
+    """C <- α op(A) op(B) + βC, all FP64 or all FP32."""
+    cublas, letter, real = _library(c)
+    (m, n), k = c.shape, a.shape[trans_a == "N"]
+    operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}
+    alpha, beta = real(alpha), real(beta)
+    with c.device:
+        getattr(cublas, letter + "gemm")(
+            *(_handle(), operation[trans_a], operation[trans_b], m, n, k, addressof(alpha)),
+            *(*_at(a), *_at(b), addressof(beta), *_at(c)),
+        )
+
+
+def triangular(name, side, uplo, trans, diag, t, b):
+    """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
+    if name == "trmm":
+        _multiply(side, uplo, trans, diag, t, b)
+        return
+    cublas, letter, real = _library(b)
+    one = real(1.0)
+    letters = (
+        {"L": cublas.CUBLAS_SIDE_LEFT, "R": cublas.CUBLAS_SIDE_RIGHT}[side],
+        _triangle(cublas, uplo),
+        {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}[trans],
+        {"N": cublas.CUBLAS_DIAG_NON_UNIT, "U": cublas.CUBLAS_DIAG_UNIT}[diag],
+    )
+    with b.device:
+        getattr(cublas, letter + "trsm")(
+            _handle(), *letters, *b.shape, addressof(one), *_at(t), *_at(b)
+        )
+
+
+def _multiply(side, uplo, trans, diag, t, b):
+    """B <- B op(T) or op(T) B: CuPy has no trmm, so T is made full and B copied."""
+    import cupy
+
+    with b.device:
+        n, unit = len(t), diag == "U"
+        mask = cupy.tri(n, k=-1 if unit else 0, dtype=bool)
+        # no product with zeros, which would keep a NaN that stands there
+        whole = cupy.where(mask if uplo == "L" else mask.T, t, t.dtype.type(0))
+        if unit:
+            whole += cupy.eye(n, dtype=t.dtype)
+        whole = whole.T if trans == "T" else whole
+        source = b.copy(order="F")
+        left, right = (whole, source) if side == "L" else (source, whole)
+        views.gemm(b, left, right, 1.0, 0.0)
+
+
+def rank_k(uplo, trans, c, a, alpha, beta):
+    """One triangle of C <- α op(A) op(A)' + βC."""
+    cublas, letter, real = _library(c)
+    alpha, beta = real(alpha), real(beta)
+    operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}[trans]
+    with c.device:
+        getattr(cublas, letter + "syrk")(
+            *(_handle(), _triangle(cublas, uplo), operation, len(c), a.shape[trans == "N"]),
+            *(addressof(alpha), *_at(a), addressof(beta), *_at(c)),
+        )
+
+
+def factor(uplo, a):
+    """Overwrite one triangle with the Cholesky factor; return the info word.
+
+    To know it, the CPU waits for the GPU.
+
+    Raises
+    ------
+    InvalidInput
+        If the array spans more places than cuSOLVER counts.
+    """
+    import cupy
+    from cupy.cuda.device import get_cusolver_handle
+    from cupy_backends.cuda.libs import cusolver
+
+    cublas, letter, _ = _library(a)
+    n, leading = len(a), blas._leading(a)
+    if n * leading > LARGEST_INDEX:
+        raise InvalidInput(
+            f"cuSOLVER's potrf takes up to {LARGEST_INDEX:,} places in one array, 46,340 by "
+            f"46,340. Got {n:,} columns that are {leading:,} apart: use the CPU or smaller leaves."
+        )
+    place = (_triangle(cublas, uplo), n, a.data.ptr, leading)
+    with a.device:
+        handle = get_cusolver_handle()
+        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
+        work, info = cupy.empty(size, a.dtype), cupy.empty(1, np.int32)
+        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, info.data.ptr)
+        return int(info[0])
+
+
+def product(c, a, b, form, alpha):
+    """C <- C + α A B' of numbers in one format, summed in FP32.
+
+    FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of 16;
+    elsewhere as FP16, which holds its numbers.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 or FP64 view
+        To FP64 the sum is added at its end.
+    a : (m, k) view
+    b : (n, k) view
+        Numbers of the format, or their bits; all three by rows or by columns.
+    form : Format
+    alpha : float
+    """
+    import cupy
+
+    with c.device:
+        if c.dtype != np.float32:
+            total = cupy.zeros(c.shape, np.float32, order="F")
+            product(total, a, b, form, alpha)
+            c += total
+            return
+        if not views.by_columns(c):
+            # C' = C' + αBA'
+            c, a, b = c.T, b, a
+        if form is FP8:
+            if _as_fp8(c, a, b, alpha):
+                return
+            a, b, form, alpha = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16, alpha * 2.0**16
+        trans_a, a = ("N", a) if views.by_columns(a) else ("T", a.T)
+        trans_b, b = ("T", b) if views.by_columns(b) else ("N", b.T)
+        matrix_units_gpu.multiply(c, a, b, form, alpha, trans_a, trans_b)
+
+
+def split_product(c, a, b, alpha):
+    """C <- C + α A B' for FP32 views by three products of FP16, to nearly FP32's accuracy.
+
+    With 2^e A = H + L and 2^f B = I + J, both halves FP16:
+
+        A B' ≈ 2^-(e+f) (H I' + H J' + L I')
+
+    What is lost is L J', 2^-22 of the product of the largest magnitudes, and what lies 2^-40 below
+    these. Nothing chooses this yet, whatever the format: whether three products of FP16 are faster
+    than one of FP32, and what the units' sums cost in accuracy, has not been measured on a GPU.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 or FP64 view
+    a : (m, k) FP32 view
+    b : (n, k) FP32 view
+    alpha : float
+
+    Raises
+    ------
+    InvalidInput
+        If a number is not finite.
+    """
+    if not c.size or not a.size:
+        return
+    with c.device:
+        high, low, e = _planes(a)
+        others, below, f = _planes(b)
+        scale = alpha * 2.0 ** -(e + f)
+        for left, right in ((high, others), (high, below), (low, others)):
+            product(c, left, right, FP16, scale)
+
+
+def _planes(array):
+    """Return the FP16 planes of an FP32 view, of its layout, and their power of two."""
+    import cupy
+
+    order = "F" if views.by_columns(array) else "C"
+    high, low = (cupy.empty(array.shape, np.float16, order=order) for _ in range(2))
+    columns, largest = _columns(array, high, low), magnitude(array)
+    if not np.isfinite(largest):
+        raise InvalidInput(f"the matrix holds or reaches {largest}, which no format has.")
+    exponent = FP16.exponent_for(largest)
+    quantize_on_gpu.split_into(columns[1], columns[2], columns[0], exponent)
+    return high, low, exponent
+
+
+def magnitude(array):
+    """Return max|a| of an FP32 or FP64 view: inf or NaN where one stands there."""
+    with array.device:
+        if views.contiguous(array):
+            (array,) = _columns(array)
+        return quantize_on_gpu.magnitude(array)
+
+
+def round_into(out, array, form, exponent):
+    """Out <- the numbers of array·2^exponent in a format, of one layout with it."""
+    array, out = _columns(array, out)
+    with out.device:
+        quantize_on_gpu.round_into(out, array, form, exponent)
+
+
+def widen_into(out, values, form, exponent):
+    """Out <- numbers in a format times 2^-exponent, of one layout with them."""
+    out, values = _columns(out, values)
+    with out.device:
+        quantize_on_gpu.widen_into(out, values, form, exponent)
+
+
+def _as_fp8(c, a, b, alpha):
+    """C <- C + α A B' by cuBLASLt, for bits of FP8; return whether this GPU can."""
+    import cupy
+
+    if int(c.device.compute_capability) < FP8_SINCE:
+        return False
+    (m, n), k = ((size + 15) // 16 * 16 for size in c.shape), -(-a.shape[1] // 16) * 16
+    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and blas._leading(c) % 4 == 0
+    a, b = _by_rows(a, m, k), _by_rows(b, n, k)
+    leading = (blas._leading(a.T), blas._leading(b.T), blas._leading(c) if inside else m)
+    plan = matrix_units_gpu._plan(c.device.id, m, n, k, leading)
+    if plan is None:
+        return False
+    total = c if inside else cupy.zeros((m, n), np.float32, order="F")
+    matrix_units_gpu._execute(plan, total, a, b, alpha)
+    if not inside:
+        c += total[: c.shape[0], : c.shape[1]]
+    return True
+
+
+def _by_rows(a, rows, columns):
+    """Return bits of FP8 as cuBLASLt takes them: as they are, or a copy with zeros beyond."""
+    import cupy
+
+    aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0
+    if a.shape == (rows, columns) and aligned and not views.by_columns(a):
+        return a
+    whole = cupy.zeros((rows, columns), a.dtype)
+    whole[: a.shape[0], : a.shape[1]] = a
+    return whole
+
+
+def _fp8_as_fp16(a):
+    import cupy
+
+    out = cupy.empty(a.shape, np.float16, order="F" if views.by_columns(a) else "C")
+    values, wide = _columns(a, out)
+    quantize_on_gpu.fp8_as_fp16_into(wide, values)
+    return out
+
+
+def _columns(*arrays):
+    """Return the arrays, or all their transposes, so that the first has contiguous columns."""
+    return arrays if views.by_columns(arrays[0]) else tuple(a.T for a in arrays)
+
+
+def _library(array):
+    """Return cuBLAS, its letter for an array's numbers, and ctypes' type of one."""
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas, *blas.LETTERS[array.dtype]
+
+
+def _handle():
+    from cupy.cuda.device import get_cublas_handle
+
+    return get_cublas_handle()
+
+
+def _triangle(cublas, uplo):
+    return {"L": cublas.CUBLAS_FILL_MODE_LOWER, "U": cublas.CUBLAS_FILL_MODE_UPPER}[uplo]
+
+
+def _at(a):
+    """Return the address of a view and its leading dimension."""
+    return a.data.ptr, blas._leading(a)

@@ -1,0 +1,306 @@
+"""Recursions, products and casts on parts of CuPy arrays: as exact as those of NumPy's."""
+
+import ctypes
+import importlib.metadata
+import re
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import geomxp as gx
+from geomxp import cuda
+from geomxp.dense import nested, panels, views
+from geomxp.dense.tree import SymmetricTree
+from geomxp.precision.formats import BF16, FP8, FP16, FP32, TF32, named
+
+LAYERS = [("fp64",), ("fp16", "fp32"), ("bf16", "bf16", "fp32"), ("fp8", "fp16", "fp32")]
+PARTS = {
+    "columns": ("F", np.s_[:, :]),
+    "rows": ("C", np.s_[:, :]),
+    "part of columns": ("F", np.s_[3:-2, 1:-4]),
+    "part of rows": ("C", np.s_[3:-2, 1:-4]),
+    "strided": ("F", np.s_[::2, ::3]),
+}
+SIZES = [1, 5, 97, 203]
+"""None a multiple of a leaf or of 16; the last two are halved."""
+
+LEAF = 32
+LETTERS = [("L", "L", "N"), ("L", "U", "N"), ("R", "L", "T"), ("R", "U", "T"), ("R", "L", "N")]
+
+
+def test_every_kernel_takes_the_leading_dimension_of_every_array():
+    ptx = translated(cuda.source("quantize.cu"))
+    for name, parameters in re.findall(r"\.entry (\w+)\((.*?)\)", ptx, re.DOTALL):
+        arrays = 1 if name.startswith("magnitude") else 3 if name.endswith("planes") else 2
+        scale = not name.startswith("magnitude") and name != "fp8_to_fp16"
+        result = name.startswith("magnitude")
+        # each array has its address and its leading dimension; all share m and n
+        assert len(parameters.split(",")) == 2 * arrays + 2 + scale + result, name
+
+
+def translated(text):
+    """The PTX of a source."""
+    try:
+        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
+    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
+    nvrtc, program, size = ctypes.CDLL(str(path.locate())), ctypes.c_void_p(), ctypes.c_size_t()
+    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
+    options = (ctypes.c_char_p * len(cuda.OPTIONS))(*(o.encode() for o in cuda.OPTIONS))
+    assert not nvrtc.nvrtcCompileProgram(program, len(options), options)
+    assert not nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size))
+    ptx = ctypes.create_string_buffer(size.value)
+    assert not nvrtc.nvrtcGetPTX(program, ptx)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return ptx.value.decode()
+
+
+# from here on with a GPU ----------------------------------------------------------------------
+
+
+class Both:
+    """One array on the CPU and on the GPU, in a layout, within memory that nobody is to touch."""
+
+    def __init__(self, numbers, layout="columns"):
+        import cupy
+
+        order, self.where = PARTS[layout]
+        m, n = numbers.shape
+        around = {"strided": (2 * m, 3 * n)}.get(layout, (m, n))
+        if layout.startswith("part"):
+            around = (m + 5, n + 5)
+        whole = np.full(around, np.nan, numbers.dtype, order=order)
+        whole[self.where] = numbers
+        self.before, self.memory = whole.copy(order="K"), cupy.asarray(whole, order=order)
+        self.cpu, self.gpu = whole[self.where], self.memory[self.where]
+        assert self.gpu.strides == self.cpu.strides
+
+    def assert_only(self, mask):
+        """Nothing but the masked entries was written."""
+        kept = np.ones(self.before.shape, bool)
+        kept[self.where] = ~mask
+        np.testing.assert_array_equal(self.memory.get()[kept], self.before[kept])
+
+
+def assert_as_exact(both, exact, unit, mask=True):
+    """The GPU's error is at most twice the CPU's, and c·n·u of the sums."""
+    found, reference = (np.where(mask, x, 0.0) for x in (both.gpu.get(), both.cpu))
+    exact = np.where(mask, exact, 0.0)
+    size = np.linalg.norm(exact)
+    allowed = 2 * np.linalg.norm(reference - exact) + 4 * max(exact.shape) * unit * size
+    assert np.linalg.norm(found - exact) <= allowed
+
+
+def positive_definite(n):
+    """A well conditioned matrix with entries of many sizes."""
+    lower = np.tril(np.random.default_rng(n).standard_normal((n, n)) / (2 * n**0.5), -1)
+    lower += np.diag(np.linspace(1.0, 1.5, n))
+    return lower @ lower.T, lower
+
+
+def arithmetic(layers):
+    """The type of the arrays and the unit roundoff of the sums."""
+    form = named(layers[-1])
+    return form.dtype, FP32.unit_roundoff if len(layers) > 1 else form.unit_roundoff
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("layout", PARTS)
+@pytest.mark.parametrize("layers", LAYERS, ids=str)
+def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(layers, layout, n):
+    sigma, lower = positive_definite(n)
+    dtype, unit = arithmetic(layers)
+    mask = np.tri(n, dtype=bool)
+    both = Both(np.where(mask, sigma, np.nan).astype(dtype), layout)
+    for array in (both.cpu, both.gpu):
+        assert nested.potrf(array, layers, leaf=LEAF) is array
+    assert_as_exact(both, lower, unit, mask)
+    both.assert_only(mask)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("value", [-1.0, 0.0])
+@pytest.mark.parametrize("layout", ["columns", "part of rows"])
+def test_gpu_potrf_names_the_leading_minor_that_is_not_positive(layout, value, dtype):
+    sigma, _ = positive_definite(97)
+    sigma[70, 70] = value
+    for layers in (("fp32",), ("fp16", "fp32")):
+        with pytest.raises(gx.NotPositiveDefinite) as error:
+            nested.potrf(Both(sigma.astype(dtype), layout).gpu, layers, leaf=LEAF)
+        assert error.value.order == 71
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (90, 3), (96, 96), (50, 40)], ids=str)
+def test_gpu_potrf_refuses_what_the_cpu_refuses(place, value, monkeypatch):
+    monkeypatch.setattr(panels, "BAND", 40)
+    sigma, _ = positive_definite(97)
+    sigma[place] = value
+    for layers in LAYERS:
+        with pytest.raises(gx.InvalidInput, match=str(value)):
+            nested.potrf(Both(sigma).gpu, layers, leaf=LEAF)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["trsm", "trmm"])
+@pytest.mark.parametrize("letters", LETTERS, ids="".join)
+@pytest.mark.parametrize("diag", ["N", "U"])
+@pytest.mark.parametrize("layout", ["columns", "part of rows", "strided"])
+@pytest.mark.parametrize("layers", LAYERS, ids=str)
+def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters, name):
+    (side, uplo, trans), n, m = letters, 97, 43
+    dtype, unit = arithmetic(layers)
+    t = positive_definite(n)[1].astype(dtype)
+    # what is not read is no number
+    stored = np.where(np.tri(n, k=-1 if diag == "U" else 0, dtype=bool), t, np.nan)
+    whole = np.tril(t, -1) + np.eye(n) if diag == "U" else np.tril(t)
+    if uplo == "U":
+        stored, whole = stored.T, whole.T
+    b = np.random.default_rng(1).standard_normal((n, m) if side == "L" else (m, n)).astype(dtype)
+    triangle, both = Both(stored, layout), Both(b, layout)
+    for a, array in ((triangle.cpu, both.cpu), (triangle.gpu, both.gpu)):
+        call = getattr(nested, name)
+        options = {"side": side, "uplo": uplo, "trans": trans, "diag": diag, "leaf": LEAF}
+        assert call(a, array, **options, alpha=0.5, layers=layers) is array
+    op = (whole.T if trans == "T" else whole).astype(np.float64)
+    op = np.linalg.inv(op) if name == "trsm" else op
+    assert_as_exact(both, 0.5 * (op @ b if side == "L" else b @ op), unit)
+    both.assert_only(np.ones(b.shape, bool))
+    triangle.assert_only(np.zeros(stored.shape, bool))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("uplo", ["L", "U"])
+@pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("layout", ["columns", "rows", "part of rows", "strided"])
+@pytest.mark.parametrize("layers", LAYERS, ids=str)
+def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(layers, layout, beta, uplo):
+    rng, (dtype, unit) = np.random.default_rng(4), arithmetic(layers)
+    a, c = rng.standard_normal((97, 61)).astype(dtype), rng.standard_normal((97, 97)).astype(dtype)
+    mask = np.tri(97, dtype=bool) if uplo == "L" else np.tri(97, dtype=bool).T
+    c[~mask] = np.nan
+    if beta == 0.0:
+        c[mask] = np.nan
+    source, both = Both(a, layout), Both(c, layout)
+    for read, array in ((source.cpu, both.cpu), (source.gpu, both.gpu)):
+        nested.syrk(read, array, uplo=uplo, alpha=-2.0, beta=beta, layers=layers, leaf=LEAF)
+    exact = -2.0 * (a.astype(float) @ a.astype(float).T) + (beta * c if beta else 0.0)
+    assert_as_exact(both, exact, unit, mask)
+    both.assert_only(mask)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", [*LAYERS[1:3], ("fp8", "fp32")], ids=str)
+def test_a_tree_on_a_gpu_solves_as_one_of_numpy(layers):
+    sigma, _ = positive_definite(203)
+    b, both = np.random.default_rng(5).standard_normal((203, 3)), Both(sigma)
+    trees = [SymmetricTree(array, layers, leaf=LEAF).potrf() for array in (both.cpu, both.gpu)]
+    assert trees[0].nbytes == trees[1].nbytes
+    exact, size = np.linalg.solve(sigma, b), np.linalg.norm
+    cpu, gpu = trees[0].solve(b), trees[1].solve(b).get()
+    tolerance = 4 * 203 * FP32.unit_roundoff
+    assert size(gpu - exact) <= 2 * size(cpu - exact) + tolerance * size(exact)
+    logs = [tree.log_determinant() for tree in trees]
+    expected = np.linalg.slogdet(sigma)[1]
+    assert abs(logs[1] - expected) <= 2 * abs(logs[0] - expected) + tolerance * 203
+    dense = [trees[0].to_dense(), trees[1].to_dense().get()]
+    errors = [size(lower @ lower.T - sigma) for lower in dense]
+    assert errors[1] <= 2 * errors[0] + tolerance * size(sigma)
+
+
+FORMS = [TF32, BF16, FP16, FP8]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["columns", "rows", "part of columns", "part of rows"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_gpu_casts_parts_of_arrays_with_the_bits_of_the_cpu(form, dtype, layout):
+    rng = np.random.default_rng(6)
+    both = Both(np.ldexp(rng.random((301, 77)) - 0.5, rng.integers(-30, 1, (301, 77))), layout)
+    both = Both(both.cpu.astype(dtype), layout)
+    cpu, gpu = (panels.Panel(form, (301, 77), array) for array in (both.cpu, both.gpu))
+    for columns in (slice(0, 32), slice(32, 77)):
+        cpu.put(columns, both.cpu[:, columns])
+        gpu.put(columns, both.gpu[:, columns])
+    assert gpu.exponents == cpu.exponents
+    unsigned = f"u{form.bytes}"
+    found = gpu.values.get().view(unsigned)
+    np.testing.assert_array_equal(found, cpu.values.view(unsigned))
+    wide = Both(np.zeros((200, 50), dtype), layout)
+    cpu.widen(slice(60, 260), slice(20, 70), wide.cpu)
+    gpu.widen(slice(60, 260), slice(20, 70), wide.gpu)
+    np.testing.assert_array_equal(wide.gpu.get(), wide.cpu)
+    assert panels.magnitude(both.gpu) == panels.magnitude(both.cpu)
+
+
+SHAPES = [(1, 1, 1), (48, 32, 64), (37, 29, 21), (16, 30, 160)]
+"""(m, n, k), some of multiples of 16, which is where FP8 needs no copies."""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layouts", ["FFF", "CFF", "FCC", "CCF", "FCF"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_gpu_products_of_parts_are_exact_for_small_integers(form, dtype, layouts, shape):
+    (m, n, k), rng = shape, np.random.default_rng(7)
+    names = {"F": "part of columns", "C": "part of rows"}
+    a, b = (rng.integers(-1, 2, (rows, k)).astype(float) for rows in (m, n))
+    c = Both(rng.integers(-9, 10, (m, n)).astype(dtype), names[layouts[0]])
+    cast = [Both(x, names[letter]) for x, letter in zip((a, b), layouts[1:], strict=True)]
+    narrow = [panels.Panel(form, x.gpu.shape, x.gpu) for x in cast]
+    for panel, x in zip(narrow, cast, strict=True):
+        panel.put(slice(0, k), x.gpu)
+    expected = c.cpu - 2.0 * a @ b.T
+    panels.multiply(c.gpu, narrow[0], slice(0, m), narrow[1], slice(0, n), -2.0)
+    np.testing.assert_array_equal(c.gpu.get(), expected)
+    c.assert_only(np.ones((m, n), bool))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["columns", "part of rows"])
+def test_a_gpus_split_product_has_nearly_the_accuracy_of_fp32(layout):
+    from geomxp.dense import views_gpu
+
+    rng = np.random.default_rng(8)
+    a, b, c = (
+        Both(rng.standard_normal(shape).astype(np.float32) * size, layout)
+        for shape, size in (((93, 310), 1e-3), ((71, 310), 1e4), ((93, 71), 1.0))
+    )
+    wide = [x.cpu.astype(np.float64) for x in (a, b, c)]
+    views_gpu.split_product(c.gpu, a.gpu, b.gpu, -0.5)
+    sizes = abs(wide[0]) @ abs(wide[1]).T
+    # the sums of three products, and what two planes leave; beside the largest magnitudes
+    largest = abs(wide[0]).max() * abs(wide[1]).max() * 310
+    bound = 3 * 2 * (310 + 3) * FP32.unit_roundoff * (sizes + abs(wide[2])) + 2.0**-22 * largest
+    assert (abs(c.gpu.get() - (wide[2] - 0.5 * wide[0] @ wide[1].T)) <= bound).all()
+    a.gpu[5, 5] = np.inf
+    with pytest.raises(gx.InvalidInput, match="inf"):
+        views_gpu.split_product(c.gpu, a.gpu, b.gpu, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gpu_views_multiply_and_solve_in_all_layouts(dtype):
+    rng, names = np.random.default_rng(9), ["part of columns", "part of rows"]
+    unit = np.finfo(dtype).eps / 2
+    numbers = [rng.standard_normal(s).astype(dtype) for s in ((40, 30), (40, 21), (21, 30))]
+    lower = np.tril(positive_definite(30)[1]).astype(dtype)
+    for at in range(8):
+        c, a, b = (Both(x, names[at >> p & 1]) for p, x in enumerate(numbers))
+        exact = 0.5 * numbers[0] - numbers[1].astype(float) @ numbers[2]
+        for one in ("cpu", "gpu"):
+            views.gemm(*(getattr(x, one) for x in (c, a, b)), -1.0, 0.5)
+        assert_as_exact(c, exact, unit)
+        t, start, transposed = Both(lower, names[at & 1]), np.array(c.cpu, float), bool(at & 4)
+        c = Both(start.astype(dtype), names[at >> 1 & 1])
+        for one in ("cpu", "gpu"):
+            views.solve(getattr(t, one), getattr(c, one), transposed)
+        exact = scipy.linalg.solve_triangular(lower, start.T, lower=True, trans=not transposed).T
+        assert_as_exact(c, exact, unit)
