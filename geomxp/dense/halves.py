@@ -223,6 +223,8 @@ def factor(t, forms):
         All that its blocks will be read in.
     """
     if not t.half:
+        if not len(t.a):
+            return
         info = views.potrf(t.a)
         if info or not np.isfinite(float(t.a[-1, -1])):
             order = t.first + (info or len(t.a))

@@ -6,6 +6,8 @@ outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. 
 arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
+from numbers import Integral
+
 import numpy as np
 
 from ..errors import InvalidInput
@@ -45,10 +47,10 @@ def potrf(a, layers=("fp64",), *, leaf=None):
     >>> potrf(a).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    forms = check_layers(layers, a)
     check_matrix("a", a, square=True)
+    forms = check_layers(layers, a)
     with panels.one_matrix(a, forms) as work:
-        leaf = leaf or leaf_size("potrf", len(a), forms)
+        leaf = check_leaf(leaf, "potrf", len(a), forms)
         factor(Triangle(work, forms, leaf), forms)
     return a
 
@@ -99,14 +101,15 @@ def trmm(a, b, *, side="L", uplo="L", trans="N", diag="N", alpha=1.0, layers=("f
 
 def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     """Bring a triangular operation to B op(T) with a lower T, and do it."""
+    check_matrix("a", a, square=True)
+    check_matrix("b", b)
     forms = check_layers(layers, a)
+    leaf = check_leaf(leaf, name, len(a), forms)
     for letter, allowed in ((side, "LR"), (uplo, "LU"), (trans, "NT"), (diag, "NU")):
         if letter not in tuple(allowed):
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
             )
-    check_matrix("a", a, square=True)
-    check_matrix("b", b)
     if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
         raise InvalidInput(
             f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
@@ -119,9 +122,10 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
         b *= b.dtype.type(alpha)
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
-    with panels.one_array(b, forms[-1]) as target, panels.one_array(lower, forms[-1], False) as t:
+    form = forms[-1]
+    with panels.one_array(b, form) as target, panels.one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
-        triangle = Triangle(t, forms, leaf or leaf_size(name, len(a), forms), diag == "U")
+        triangle = Triangle(t, forms, leaf, diag == "U")
         rows = Rows(target, forms)
         if work is multiply:
             for first in range(0, len(a), triangle.leaf):
@@ -149,10 +153,10 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
     -------
     c
     """
+    check_matrix("a", a)
     forms = check_layers(layers, a)
     if uplo not in ("L", "U") or trans not in ("N", "T"):
         raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
-    check_matrix("a", a)
     a = a if trans == "N" else a.T
     if c is None:
         c, beta = panels.zeros((len(a), len(a)), a), 0.0
@@ -161,10 +165,12 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
         raise InvalidInput(
             f"`c` must be {len(a)} by {len(a)} of {a.dtype}. Got {c.dtype} {c.shape}."
         )
-    leaf = leaf or leaf_size("syrk", len(c), forms)
-    with panels.one_array(c if uplo == "L" else c.T, forms[-1]) as target:
+    leaf = check_leaf(leaf, "syrk", len(c), forms)
+    # as BLAS: nothing of A is read for α = 0
+    a = a[:, :0] if alpha == 0.0 else a
+    with panels.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
         panels.scale_lower(target, beta)
-        with panels.one_array(a, forms[-1], False) as source:
+        with panels.one_array(a, forms[-1], "nothing") as source:
             rows = Rows(source, forms[:1])
             step = max(leaf, 1024)
             for first in range(0, source.shape[1], step):
@@ -175,15 +181,24 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
 
 def check_layers(layers, array):
     """Return the formats of layers for an array; `InvalidInput` if they are none."""
-    layers = (layers,) if isinstance(layers, (str, Format)) else tuple(layers)
-    forms = tuple(named(name) for name in layers)
+    listed = (layers,) if isinstance(layers, (str, Format)) else tuple(layers or ())
+    forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
-            f"`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. Got {layers!r}."
+            f"`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. Got {listed!r}."
         )
     if forms[-1] is FP64 and array.dtype == np.float32:
         raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
     return forms
+
+
+def check_leaf(leaf, name, n, forms):
+    """Return the leaf given, or the tuned one; `InvalidInput` if it is no positive integer."""
+    if leaf is None:
+        return leaf_size(name, n, forms)
+    if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
+        raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
+    return int(leaf)
 
 
 def check_matrix(name, array, square=False):

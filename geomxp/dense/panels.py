@@ -9,16 +9,13 @@ from ctypes import c_float, c_int
 
 import numpy as np
 
-from ..errors import GeomxpError, InvalidInput
+from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..precision.formats import BF16, FP8, FP16, TF32
 from . import blas, views
 from .matrix_units import COLUMN_MAJOR, PLAIN, ROUTINES, TRANSPOSED, has_unit
 
 STEP = 8
 """FP16's powers are multiples of this, so that most neighbours agree; 21 binades are left."""
-
-BAND = 2048
-"""Columns of a triangle that a GPU takes at a time, so that copies stay small."""
 
 LOW = (FP8, FP16, BF16, TF32)
 """Formats that a panel is cast to; FP32 and FP64 are read where they stand."""
@@ -125,9 +122,10 @@ def product(c, a, b, form, alpha):
         a, b, form = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16
         alpha *= 2.0**16
     if c.dtype != np.float32:
+        # scaled in FP64: FP32 may not hold what FP64 does
         total = np.zeros(c.shape, np.float32, order="F")
-        product(total, a, b, form, alpha)
-        c += total
+        product(total, a, b, form, 1.0)
+        c += total * np.float64(alpha)
     elif has_unit(form):
         _on_units(c, a, b, form, alpha)
     else:
@@ -237,7 +235,9 @@ def zeros(shape, like):
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
     if not isinstance(c, np.ndarray):
-        _put_lower(c, c + total)
+        from . import views_gpu
+
+        views_gpu.put_lower(c, c + total)
         return
     for j in range(len(c)):
         c[j:, j] += total[j:, j]
@@ -246,10 +246,9 @@ def add_lower(c, total):
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
     if not isinstance(c, np.ndarray):
-        for first in range(0, len(c) if beta != 1.0 else 0, BAND):
-            corner, below = _band(c, first)
-            _put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
-            below[...] = below * c.dtype.type(beta) if beta else 0.0
+        from . import views_gpu
+
+        views_gpu.scale_lower(c, beta)
         return
     for j in range(len(c) if beta != 1.0 else 0):
         if beta == 0.0:
@@ -258,20 +257,8 @@ def scale_lower(c, beta):
             c[j:, j] *= c.dtype.type(beta)
 
 
-def _band(c, first):
-    """Return some columns of a lower triangle: the square on the diagonal, and what is below."""
-    stop = min(first + BAND, len(c))
-    return c[first:stop, first:stop], c[stop:, first:stop]
-
-
-def _put_lower(c, values):
-    """Lower triangle of C <- values, on a GPU in one kernel; the rest is not written."""
-    cupy = module(c)
-    cupy.copyto(c, values, where=cupy.tri(len(c), dtype=bool))
-
-
 @contextmanager
-def one_array(array, form, write=True):
+def one_array(array, form, write="whole"):
     """Give an array as a contiguous view in FP64 or FP32, and write the result back.
 
     Parameters
@@ -279,13 +266,19 @@ def one_array(array, form, write=True):
     array : 2-D array
     form : Format
         FP64 or FP32.
-    write : bool
+    write : {"whole", "lower", "nothing"}
+        What is written back; the rest of the array keeps its bits.
     """
     work = array
     if array.dtype != form.dtype or not views.contiguous(array):
-        work = array.astype(form.dtype, order="F")
+        # what is not read may be anything
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            work = array.astype(form.dtype, order="F")
     yield work
-    if write and work is not array:
+    if write == "lower" and work is not array:
+        ones = np.ones(len(array))
+        copy_lower(work, ones, ones, array)
+    elif write == "whole" and work is not array:
         array[...] = work
 
 
@@ -318,8 +311,18 @@ def one_matrix(array, forms):
     except GeomxpError:
         # a NaN ends as a pivot that is not positive: say what it was
         check_finite(array)
+        _check_rows(array)
         raise
     copy_lower(work, 1.0 / d, np.ones(n), array)
+
+
+def _check_rows(array):
+    """Raise `NotPositiveDefinite` if |a_ij|² >= a_ii a_jj somewhere, of the first such row."""
+    array = array if isinstance(array, np.ndarray) else array.get()
+    roots = np.sqrt(np.abs(array.diagonal().astype(np.float64)))
+    for i in range(len(array)):
+        if (np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]).any():
+            raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
 
 
 def half_logs(array):
@@ -335,10 +338,10 @@ def check_finite(array):
     if not len(array):
         return
     if not isinstance(array, np.ndarray):
-        for first in range(0, len(array), BAND):
-            corner, below = _band(array, first)
-            _finite(magnitude(module(array).tril(corner)))
-            _finite(magnitude(below))
+        from . import views_gpu
+
+        for part in views_gpu.parts_of_lower(array):
+            _finite(magnitude(part))
         return
     from ..precision import casts
 
@@ -373,9 +376,11 @@ def copy_lower(source, rows, columns, out):
     if isinstance(source, np.ndarray) and (rows == 1.0).all() and (columns == 1.0).all():
         for first in range(0, len(source), 64):
             block = slice(first, min(first + 64, len(source)))
-            for j in range(block.start, block.stop):
-                out[j : block.stop, j] = source[j : block.stop, j]
-            out[block.stop :, block] = source[block.stop :, block]
+            # what FP32 does not hold ends as a pivot that is not positive
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                for j in range(block.start, block.stop):
+                    out[j : block.stop, j] = source[j : block.stop, j]
+                out[block.stop :, block] = source[block.stop :, block]
         return
     if (
         isinstance(source, np.ndarray)
@@ -390,9 +395,12 @@ def copy_lower(source, rows, columns, out):
         return
     xp = module(source)
     rows, columns = xp.asarray(rows), xp.asarray(columns)
-    for first in range(0, len(source), 512):
-        block = slice(first, min(first + 512, len(source)))
-        product = source[first:, block] * rows[first:, None] * columns[block]
-        corner = out[block, block]
-        product[: len(corner)] = xp.where(xp.tri(len(corner), dtype=bool), product[: len(corner)], corner)
-        out[first:, block] = product
+    # above the diagonal may stand anything
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for first in range(0, len(source), 512):
+            block = slice(first, min(first + 512, len(source)))
+            product = source[first:, block] * rows[first:, None] * columns[block]
+            corner = out[block, block]
+            lower = xp.tri(len(corner), dtype=bool)
+            product[: len(corner)] = xp.where(lower, product[: len(corner)], corner)
+            out[first:, block] = product

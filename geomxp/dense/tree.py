@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InvalidInput
 from . import halves, nested, panels, views
 from .panels import LOW, Panel
-from .tuning import leaf_size
 
 
 @dataclass(init=False)
@@ -31,6 +31,8 @@ class StoredTriangle(halves.Triangle):
     def __init__(self, a, forms, leaf, first=0):
         n = len(a)
         self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
+        # what the block is stored in, whatever it is read in
+        self.form, self.last = forms[0], forms[-1]
         self.half = halves.halve(n, leaf) if n > leaf else 0
         self.panels = {}
         if not self.half:
@@ -46,14 +48,14 @@ class StoredTriangle(halves.Triangle):
         """Return A21 in the leaves' format, to be written over and given to `close`."""
         if self._whole is not None:
             return self._whole
-        panel = self.panels[self.forms[0]]
-        block = panels.empty_like(panel.values, self.forms[-1].dtype)
+        panel = self.panels[self.form]
+        block = panels.empty_like(panel.values, self.last.dtype)
         panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
         return block
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
-        form = self.forms[0]
+        form = self.form
         if form not in LOW:
             self._whole = block
             return
@@ -65,8 +67,8 @@ class StoredTriangle(halves.Triangle):
 
     def keep(self, rows):
         """Store A21, final now; casts for coarser blocks are made again when they are read."""
-        if self.forms[0] in LOW:
-            self.panels = {self.forms[0]: rows.panels[self.forms[0]]}
+        if self.form in LOW:
+            self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):
         """Return A21 as a panel in a format: as it is stored, or cast for this one reader."""
@@ -82,7 +84,7 @@ class StoredTriangle(halves.Triangle):
         """Bytes of all numbers in their formats; of leaves the lower triangle counts."""
         if not self.half:
             return len(self.a) * (len(self.a) + 1) // 2 * self.a.itemsize
-        block = self._whole if self._whole is not None else self.panels[self.forms[0]]
+        block = self._whole if self._whole is not None else self.panels[self.form]
         return block.nbytes + self.a11.nbytes + self.a22.nbytes
 
 
@@ -106,15 +108,16 @@ class SymmetricTree:
     """
 
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
-        forms = nested.check_layers(layers, a)
         nested.check_matrix("a", a, square=True)
+        forms = nested.check_layers(layers, a)
         panels.check_finite(a)
-        leaf = leaf or leaf_size("potrf", len(a), forms)
+        leaf = nested.check_leaf(leaf, "potrf", len(a), forms)
         self.shape = a.shape
         self._forms = forms
         logs, _ = panels.half_logs(a)
         self._d = panels.module(a).asarray(np.exp2(-np.round(logs)))
-        work = panels.empty_like(a, forms[-1].dtype)
+        # above the diagonal too: casts warn of what uninitialized memory may hold
+        work = panels.module(a).zeros(a.shape, forms[-1].dtype, order="F")
         panels.copy_lower(a, self._d, self._d, work)
         self._root = StoredTriangle(work, forms, leaf)
         self.factored = False
@@ -130,7 +133,12 @@ class SymmetricTree:
         Raises
         ------
         NotPositiveDefinite
+            What is left then is neither the matrix nor its factor.
+        ValueError
+            If it is factored already.
         """
+        if self.factored:
+            raise ValueError("the tree is factored already: make a new one from the matrix.")
         halves.factor(self._root, self._forms)
         self.factored = True
         return self
@@ -149,7 +157,10 @@ class SymmetricTree:
         """
         self._check_factored()
         xp = panels.module(self._d)
-        x = xp.array(xp.asarray(b, dtype=np.float64).reshape(len(b), -1).T * self._d, order="F")
+        b = xp.asarray(b, dtype=np.float64)
+        if b.ndim not in (1, 2) or len(b) != len(self._d):
+            raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
+        x = xp.array((b if b.ndim == 2 else b[:, None]).T * self._d, order="F")
         for transposed in (True, False):
             _solve(self._root, x, transposed)
         return (x * self._d).T.reshape(np.shape(b))

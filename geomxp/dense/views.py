@@ -17,6 +17,10 @@ def by_columns(a):
     ValueError
         If neither; the callers copy such arrays first.
     """
+    if not a.size:
+        return bool(a.flags.f_contiguous)
+    if any(stride % a.itemsize for stride in a.strides):
+        raise ValueError("neither rows nor columns are contiguous: a field of records")
     rows, columns = (stride // a.itemsize for stride in a.strides)
     if (rows == 1 or a.shape[0] <= 1) and (columns >= max(1, a.shape[0]) or a.shape[1] <= 1):
         return True

@@ -29,6 +29,9 @@ from . import blas, matrix_units_gpu, views
 LARGEST_INDEX = 2**31 - 1
 """Places that cuSOLVER's potrf counts in one array."""
 
+BAND = 2048
+"""Columns of a triangle that are taken at a time, so that copies stay small."""
+
 FP8_SINCE = 89
 """Compute capability of the first GPUs with units for FP8, without its point."""
 
@@ -144,9 +147,10 @@ def product(c, a, b, form, alpha):
 
     with c.device:
         if c.dtype != np.float32:
+            # scaled in FP64: FP32 may not hold what FP64 does
             total = cupy.zeros(c.shape, np.float32, order="F")
-            product(total, a, b, form, alpha)
-            c += total
+            product(total, a, b, form, 1.0)
+            c += total.astype(np.float64) * alpha
             return
         if not views.by_columns(c):
             # C' = C' + αBA'
@@ -213,6 +217,37 @@ def magnitude(array):
         if views.contiguous(array):
             (array,) = _columns(array)
         return quantize_on_gpu.magnitude(array)
+
+
+def put_lower(c, values):
+    """Lower triangle of C <- values, in one kernel; the rest is not written."""
+    import cupy
+
+    with c.device:
+        cupy.copyto(c, values, where=cupy.tri(len(c), dtype=bool))
+
+
+def scale_lower(c, beta):
+    """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
+    for first in range(0, len(c) if beta != 1.0 else 0, BAND):
+        corner, below = _band(c, first)
+        put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
+        below[...] = below * c.dtype.type(beta) if beta else 0.0
+
+
+def parts_of_lower(array):
+    """Yield a lower triangle in parts: squares on the diagonal, zeros above it, and the rest."""
+    import cupy
+
+    for first in range(0, len(array), BAND):
+        corner, below = _band(array, first)
+        yield cupy.tril(corner)
+        yield below
+
+
+def _band(c, first):
+    stop = min(first + BAND, len(c))
+    return c[first:stop, first:stop], c[stop:, first:stop]
 
 
 def round_into(out, array, form, exponent):

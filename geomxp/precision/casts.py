@@ -306,4 +306,4 @@ def copy_lower(source, step_s, rows, columns, out, step_o):
     for j in range(n):
         factor = columns[j]
         for i in range(j, n):
-            out[j * step_o + i] = source[j * step_s + i] * (rows[i] * factor)
+            out[j * step_o + i] = source[j * step_s + i] * rows[i] * factor

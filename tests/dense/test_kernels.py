@@ -59,3 +59,17 @@ def test_gpu_kernels_are_the_cpu_kernels():
     np.testing.assert_allclose(factor.multiply(b), expected @ b, atol=1e-12)
     with pytest.raises(gx.NotPositiveDefinite):
         kernels.potrf(cupy.asfortranarray(-cupy.eye(3)))
+
+
+def test_large_matrices_are_factored_by_halves(monkeypatch):
+    n = 300
+    a = np.random.default_rng(5).standard_normal((n, n + 9))
+    sigma = np.asfortranarray(a @ a.T)
+    whole = np.tril(kernels.potrf(sigma.copy(order="F")))
+    monkeypatch.setattr(kernels, "LARGE", 64)
+    halved = np.tril(kernels.potrf(sigma.copy(order="F")))
+    assert abs(halved - whole).max() <= 10 * n * 2.0**-53 * np.linalg.cond(whole) * abs(whole).max()
+    sigma[200, 200] = -1.0
+    with pytest.raises(gx.NotPositiveDefinite) as found:
+        kernels.potrf(sigma)
+    assert found.value.order == 201
