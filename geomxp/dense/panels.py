@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..precision.formats import BF16, FP8, FP16, TF32
-from . import blas, views
+from . import blas, views, views_gpu
 from .matrix_units import COLUMN_MAJOR, PLAIN, ROUTINES, TRANSPOSED, has_unit
 
 STEP = 8
@@ -113,8 +113,6 @@ def product(c, a, b, form, alpha):
     if not c.size or not a.size:
         return
     if not isinstance(c, np.ndarray):
-        from . import views_gpu
-
         views_gpu.product(c, a, b, form, alpha)
         return
     if form is FP8:
@@ -177,8 +175,6 @@ def magnitude(array):
     if not array.size:
         return 0.0
     if not isinstance(array, np.ndarray):
-        from . import views_gpu
-
         return views_gpu.magnitude(array)
     from ..precision import casts
 
@@ -192,8 +188,6 @@ def magnitude(array):
 def round_into(out, array, form, exponent):
     """Out <- the numbers of array·2^exponent in a format, of one layout with it."""
     if not isinstance(out, np.ndarray):
-        from . import views_gpu
-
         views_gpu.round_into(out, array, form, exponent)
         return
     from ..precision import casts
@@ -207,8 +201,6 @@ def round_into(out, array, form, exponent):
 def widen_into(out, values, form, exponent):
     """Out <- numbers in a format times 2^-exponent, of one layout with them."""
     if not isinstance(out, np.ndarray):
-        from . import views_gpu
-
         views_gpu.widen_into(out, values, form, exponent)
         return
     from ..precision import casts
@@ -235,8 +227,6 @@ def zeros(shape, like):
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
     if not isinstance(c, np.ndarray):
-        from . import views_gpu
-
         views_gpu.put_lower(c, c + total)
         return
     for j in range(len(c)):
@@ -246,8 +236,6 @@ def add_lower(c, total):
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
     if not isinstance(c, np.ndarray):
-        from . import views_gpu
-
         views_gpu.scale_lower(c, beta)
         return
     for j in range(len(c) if beta != 1.0 else 0):
@@ -338,8 +326,6 @@ def check_finite(array):
     if not len(array):
         return
     if not isinstance(array, np.ndarray):
-        from . import views_gpu
-
         for part in views_gpu.parts_of_lower(array):
             _finite(magnitude(part))
         return
