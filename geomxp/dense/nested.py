@@ -185,7 +185,8 @@ def check_layers(layers, array):
     forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
-            f"`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. Got {listed or layers!r}."
+            "`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. "
+            f"Got {listed or layers!r}."
         )
     if forms[-1] is FP64 and array.dtype == np.float32:
         raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")

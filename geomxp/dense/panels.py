@@ -34,7 +34,7 @@ class Panel:
 
     def __init__(self, form, shape, like):
         self.form = form
-        self.values = _empty(shape, form.dtype, like)
+        self.values = padded(shape, form.dtype, like)
         self.exponents = {}
 
     @property
@@ -147,6 +147,21 @@ def _on_units(c, a, b, form, alpha):
 
 def _empty(shape, dtype, like):
     return module(like).empty(shape, dtype, order="F" if views.by_columns(like) else "C")
+
+
+def padded(shape, dtype, like):
+    """Return an uninitialized array whose long strides are no multiples of 1,024 bytes.
+
+    Columns at such strides fall into the same lines of a cache: products run up to 30 % slower.
+    """
+    by_columns, dtype = views.by_columns(like), np.dtype(dtype)
+    long = shape[0] if by_columns else shape[1]
+    stride = -(-long * dtype.itemsize // 64) * 64
+    stride += 64 if stride % 1024 == 0 else 0
+    room = stride // dtype.itemsize
+    if by_columns:
+        return _empty((room, shape[1]), dtype, like)[: shape[0]]
+    return _empty((shape[0], room), dtype, like)[:, : shape[1]]
 
 
 def _widened(x, form):
@@ -292,7 +307,7 @@ def one_matrix(array, forms):
         yield array
         return
     d = np.exp2(0.0 * logs if near_one else -np.round(logs))
-    work = empty_like(array, form.dtype)
+    work = padded(array.shape, form.dtype, array[:0, :0])
     copy_lower(array, d, d, work)
     try:
         yield work
@@ -359,25 +374,16 @@ def module(array):
 
 def copy_lower(source, rows, columns, out):
     """Lower triangle of out <- rows_i a_ij columns_j."""
-    if isinstance(source, np.ndarray) and (rows == 1.0).all() and (columns == 1.0).all():
-        for first in range(0, len(source), 64):
-            block = slice(first, min(first + 64, len(source)))
-            # what FP32 does not hold ends as a pivot that is not positive
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                for j in range(block.start, block.stop):
-                    out[j : block.stop, j] = source[j : block.stop, j]
-                out[block.stop :, block] = source[block.stop :, block]
-        return
-    if (
-        isinstance(source, np.ndarray)
-        and all(map(views.contiguous, (source, out)))
-        and views.by_columns(source)
-        and views.by_columns(out)
+    if isinstance(source, np.ndarray) and all(
+        views.contiguous(x) and views.by_columns(x) for x in (source, out)
     ):
         from ..precision import casts
 
         (x, step_x), (y, step_y) = casts.flat(source), casts.flat(out)
-        casts.copy_lower(x, step_x, rows, columns, y, step_y)
+        if (rows == 1.0).all() and (columns == 1.0).all():
+            casts.convert_lower(x, step_x, y, step_y, len(source))
+        else:
+            casts.copy_lower(x, step_x, rows, columns, y, step_y)
         return
     xp = module(source)
     rows, columns = xp.asarray(rows), xp.asarray(columns)

@@ -307,3 +307,12 @@ def copy_lower(source, step_s, rows, columns, out, step_o):
         factor = columns[j]
         for i in range(j, n):
             out[j * step_o + i] = source[j * step_s + i] * rows[i] * factor
+
+
+@njit(nogil=True, cache=True)
+def convert_lower(source, step_s, out, step_o, n):
+    """Lower triangle of out <- that of source, for matrices with contiguous columns."""
+    for j in range(n):
+        x, y = source[j * step_s : j * step_s + n], out[j * step_o : j * step_o + n]
+        for i in range(j, n):
+            y[i] = x[i]

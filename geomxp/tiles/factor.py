@@ -185,7 +185,9 @@ class TileFactor:
 
     def _sorted(self, b):
         columns = np.asarray(b).reshape(len(b), -1)
-        return self._beside(np.asfortranarray(columns[self.order] / self._unit))
+        if (self.order != np.arange(len(self.order))).any():
+            columns = columns[self.order]
+        return self._beside(np.asfortranarray(columns / self._unit))
 
     def _unsorted(self, x):
         result = np.empty(x.shape, order="F")
