@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import NotPositiveDefinite
-from . import panels, views
+from . import panels, views, working
 from .panels import LOW, Panel
 
 MULTIPLE = 128
@@ -193,9 +193,9 @@ def rank_k(t, rows, b, form, alpha):
     """
     if not t.half:
         if form in LOW:
-            total = panels.zeros(t.a.shape, t.a)
+            total = working.zeros(t.a.shape, t.a)
             panels.multiply(total, b.panels[form], rows, b.panels[form], rows, alpha)
-            panels.add_lower(t.a, total)
+            working.add_lower(t.a, total)
         else:
             views.syrk(t.a, b.array[rows], alpha, 1.0)
         return

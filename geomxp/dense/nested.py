@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..precision.formats import FP32, FP64, Format, named
-from . import panels
+from . import working
 from .halves import Rows, Triangle, factor, multiply, rank_k, solve
 from .tuning import leaf_size
 
@@ -49,7 +49,7 @@ def potrf(a, layers=("fp64",), *, leaf=None):
     """
     check_matrix("a", a, square=True)
     forms = check_layers(layers, a)
-    with panels.one_matrix(a, forms) as work:
+    with working.one_matrix(a, forms) as work:
         leaf = check_leaf(leaf, "potrf", len(a), forms)
         factor(Triangle(work, forms, leaf), forms)
     return a
@@ -123,7 +123,7 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
     form = forms[-1]
-    with panels.one_array(b, form) as target, panels.one_array(lower, form, "nothing") as t:
+    with working.one_array(b, form) as target, working.one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
         rows = Rows(target, forms)
@@ -159,7 +159,7 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
         raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
     a = a if trans == "N" else a.T
     if c is None:
-        c, beta = panels.zeros((len(a), len(a)), a), 0.0
+        c, beta = working.zeros((len(a), len(a)), a), 0.0
     check_matrix("c", c, square=True)
     if c.dtype != a.dtype or len(c) != len(a):
         raise InvalidInput(
@@ -168,9 +168,9 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
     leaf = check_leaf(leaf, "syrk", len(c), forms)
     # as BLAS: nothing of A is read for α = 0
     a = a[:, :0] if alpha == 0.0 else a
-    with panels.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
-        panels.scale_lower(target, beta)
-        with panels.one_array(a, forms[-1], "nothing") as source:
+    with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
+        working.scale_lower(target, beta)
+        with working.one_array(a, forms[-1], "nothing") as source:
             rows = Rows(source, forms[:1])
             step = max(leaf, 1024)
             for first in range(0, source.shape[1], step):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidInput
-from . import halves, nested, panels, views
+from . import halves, nested, views, working
 from .panels import LOW, Panel
 
 
@@ -49,7 +49,7 @@ class StoredTriangle(halves.Triangle):
         if self._whole is not None:
             return self._whole
         panel = self.panels[self.form]
-        block = panels.empty_like(panel.values, self.last.dtype)
+        block = working.empty_like(panel.values, self.last.dtype)
         panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
         return block
 
@@ -110,15 +110,15 @@ class SymmetricTree:
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
         nested.check_matrix("a", a, square=True)
         forms = nested.check_layers(layers, a)
-        panels.check_finite(a)
+        working.check_finite(a)
         leaf = nested.check_leaf(leaf, "potrf", len(a), forms)
         self.shape = a.shape
         self._forms = forms
-        logs, _ = panels.half_logs(a)
-        self._d = panels.module(a).asarray(np.exp2(-np.round(logs)))
+        logs, _ = working.half_logs(a)
+        self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
         # above the diagonal too: casts warn of what uninitialized memory may hold
-        work = panels.module(a).zeros(a.shape, forms[-1].dtype, order="F")
-        panels.copy_lower(a, self._d, self._d, work)
+        work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
+        working.copy_lower(a, self._d, self._d, work)
         self._root = StoredTriangle(work, forms, leaf)
         self.factored = False
 
@@ -146,7 +146,7 @@ class SymmetricTree:
     def log_determinant(self):
         """Return log|A| of a factored tree."""
         self._check_factored()
-        xp = panels.module(self._d)
+        xp = working.module(self._d)
         diagonal = xp.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
         return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
@@ -156,7 +156,7 @@ class SymmetricTree:
         On a GPU the result is a CuPy array.
         """
         self._check_factored()
-        xp = panels.module(self._d)
+        xp = working.module(self._d)
         b = xp.asarray(b, dtype=np.float64)
         if b.ndim not in (1, 2) or len(b) != len(self._d):
             raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
@@ -167,7 +167,7 @@ class SymmetricTree:
 
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
-        lower = panels.module(self._d).zeros(self.shape, order="F")
+        lower = working.module(self._d).zeros(self.shape, order="F")
         _write(self._root, lower)
         lower /= self._d[:, None]
         return lower if self.factored else lower / self._d
@@ -185,7 +185,7 @@ def _leaves(t):
 
 def _write(t, out):
     if not t.half:
-        out[...] = panels.module(t.a).tril(t.a)
+        out[...] = working.module(t.a).tril(t.a)
         return
     h = t.half
     out[h:, :h] = t.open()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.dense import matrix_units, panels
+from geomxp.dense import matrix_units, panels, working
 from geomxp.dense.panels import LOW, Panel
 from geomxp.precision.formats import BF16, FP8, FP16, FP32, FP64, TF32
 
@@ -235,14 +235,14 @@ def test_only_the_lower_triangle_is_checked(order, dtype, step):
     whole = random((14, 14), dtype, order=order)
     a = whole[::step, ::step]
     a[np.triu_indices(len(a), 1)] = np.nan
-    panels.check_finite(a)
+    working.check_finite(a)
     for where in ((0, 0), (5, 2), (len(a) - 1, len(a) - 1)):
         for number in (np.nan, np.inf, -np.inf):
             wrong = a.copy(order=order)
             wrong[where] = number
             with pytest.raises(gx.InvalidInput, match=f"holds {abs(number)}: it has no factor"):
-                panels.check_finite(wrong)
-    panels.check_finite(a[:0, :0])
+                working.check_finite(wrong)
+    working.check_finite(a[:0, :0])
 
 
 @in_each_order
@@ -253,7 +253,7 @@ def test_scaling_leaves_the_upper_triangle_alone_and_zero_makes_zeros(order, bet
     if beta == 0.0:
         start[3, 2] = np.nan
     c = start.copy(order=order)
-    panels.scale_lower(c, beta)
+    working.scale_lower(c, beta)
     expected = np.zeros((9, 9)) if beta == 0.0 else beta * start
     lower = np.tril_indices(9)
     np.testing.assert_array_equal(c[lower], expected[lower])
@@ -270,7 +270,7 @@ def test_a_lower_triangle_is_copied_with_its_powers_and_no_more(order, other, n)
     for rows in (np.ones(n), 2.0 ** (np.arange(n) % 7 - 3)):
         columns = rows[::-1].copy()
         out = np.full((n, n), 5.0, order=other)
-        panels.copy_lower(source, rows, columns, out)
+        working.copy_lower(source, rows, columns, out)
         assert (out[upper] == 5.0).all()
         expected = rows[:, None] * source * columns
         lower = np.tril_indices(n)
@@ -284,13 +284,13 @@ def test_a_lower_triangle_is_copied_with_its_powers_and_no_more(order, other, n)
 def test_an_array_is_worked_on_where_it_stands_or_written_back(order, dtype, form, step):
     array = random((6, 8), dtype, order=order)[::step, ::step]
     before = array.copy()
-    with panels.one_array(array, form) as work:
+    with working.one_array(array, form) as work:
         assert (work is array) == (step == 1 and dtype == form.dtype)
         assert work.dtype == form.dtype
         np.testing.assert_array_equal(work, before.astype(form.dtype))
         work *= 2.0
     np.testing.assert_array_equal(array, 2.0 * before.astype(form.dtype))
-    with panels.one_array(array, form, write=False) as work:
+    with working.one_array(array, form, write=False) as work:
         np.testing.assert_array_equal(work, array.astype(form.dtype))
 
 
@@ -299,12 +299,12 @@ def test_a_matrix_to_be_factored_has_a_diagonal_near_one(order):
     d = 10.0 ** np.linspace(-30, 30, 20)
     a = np.array((np.eye(20) + 0.1) * d * d[:, None], order=order)
     before = a.copy()
-    with panels.one_matrix(a, (FP16, FP32)) as work:
+    with working.one_matrix(a, (FP16, FP32)) as work:
         assert work.dtype == np.float32
         assert (work.diagonal() >= 0.5).all()
         assert (work.diagonal() <= 4.0).all()
     powers = np.log2((a / before)[np.tril_indices(20)])
     assert (abs(powers - np.round(powers)) <= 4 * FP32.unit_roundoff).all()
     np.testing.assert_array_equal(np.triu(a, 1), np.triu(before, 1))
-    with panels.one_matrix(a, (FP64,)) as work:
+    with working.one_matrix(a, (FP64,)) as work:
         assert work is a
