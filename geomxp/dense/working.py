@@ -6,7 +6,7 @@ import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from . import views, views_gpu
-from .panels import LOW, magnitude, padded
+from .panels import LOW, magnitude, module, padded
 
 
 def empty_like(array, dtype):
