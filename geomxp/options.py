@@ -149,4 +149,6 @@ def ways(accuracies, kls, layers, tile, on):
         found.append(({"accuracy": None, "kl_target": target}, exact(on, tile, None, target, None)))
     if layers:
         found.append(({"accuracy": None, "layers": layers}, exact(on, tile, None, None, layers)))
+    if not found:
+        raise InvalidInput("--accuracies, --kls and --layers need a number or a format each.")
     return found

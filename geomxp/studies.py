@@ -54,6 +54,12 @@ def compare(
     ways = options.ways(accuracies, kls, layers, tile, on)
     if (n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
+    if table is None and any((locations, value, covariates, trend, drop_missing)):
+        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+    if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
+        raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
+    if figure and len({frozenset(label) for label, _ in ways}) + bool(layers) > 1:
+        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
     if table is None:
         places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}
     else:

@@ -25,6 +25,11 @@ def test_python_of_readme_runs(capsys):
     assert "KL divergence" in shown
 
 
+def test_no_text_has_an_open_place():
+    for path in (ROOT / "README.md", *ROOT.glob("experiments/*/README.md")):
+        assert not re.search(r"@[A-Z]+@", path.read_text()), path
+
+
 def test_readme_shows_two_commands_first():
     first, second = re.findall(r"```\n(.*?)\n```", README, re.S)[:2]
     assert "venv" in first

@@ -6,6 +6,7 @@ outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. 
 arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
+from collections.abc import Iterable
 from numbers import Integral
 
 import numpy as np
@@ -47,7 +48,7 @@ def potrf(a, layers=("fp64",), *, leaf=None):
     >>> potrf(a).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    check_matrix("a", a, square=True)
+    check_matrix("a", a, square=True, written=True)
     forms = check_layers(layers, a)
     with working.one_matrix(a, forms) as work:
         leaf = check_leaf(leaf, "potrf", len(a), forms)
@@ -102,7 +103,7 @@ def trmm(a, b, *, side="L", uplo="L", trans="N", diag="N", alpha=1.0, layers=("f
 def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     """Bring a triangular operation to B op(T) with a lower T, and do it."""
     check_matrix("a", a, square=True)
-    check_matrix("b", b)
+    check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
     leaf = check_leaf(leaf, name, len(a), forms)
     for letter, allowed in ((side, "LR"), (uplo, "LU"), (trans, "NT"), (diag, "NU")):
@@ -160,7 +161,7 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
     a = a if trans == "N" else a.T
     if c is None:
         c, beta = working.zeros((len(a), len(a)), a), 0.0
-    check_matrix("c", c, square=True)
+    check_matrix("c", c, square=True, written=True)
     if c.dtype != a.dtype or len(c) != len(a):
         raise InvalidInput(
             f"`c` must be {len(a)} by {len(a)} of {a.dtype}. Got {c.dtype} {c.shape}."
@@ -181,7 +182,8 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
 
 def check_layers(layers, array):
     """Return the formats of layers for an array; `InvalidInput` if they are none."""
-    listed = (layers,) if isinstance(layers, (str, Format)) else tuple(layers or ())
+    single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
+    listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
     forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
@@ -202,10 +204,12 @@ def check_leaf(leaf, name, n, forms):
     return int(leaf)
 
 
-def check_matrix(name, array, square=False):
-    """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32."""
+def check_matrix(name, array, square=False, written=False):
+    """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32, or must not be written."""
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
     if array.dtype not in (np.float32, np.float64):
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
+    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")

@@ -137,8 +137,10 @@ class SymmetricTree:
         ValueError
             If it is factored already.
         """
-        if self.factored:
+        if self.factored is not False:
             raise ValueError("the tree is factored already: make a new one from the matrix.")
+        # a failure leaves neither: the tree can be used no more
+        self.factored = None
         halves.factor(self._root, self._forms)
         self.factored = True
         return self
@@ -167,6 +169,8 @@ class SymmetricTree:
 
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
+        if self.factored is None:
+            raise ValueError("the factorization of this tree failed: make a new one.")
         lower = working.module(self._d).zeros(self.shape, order="F")
         _write(self._root, lower)
         lower /= self._d[:, None]
@@ -174,7 +178,7 @@ class SymmetricTree:
 
     def _check_factored(self):
         if not self.factored:
-            raise ValueError("the tree is not factored yet: call potrf() first.")
+            raise ValueError("the tree is not factored: call potrf() first.")
 
 
 def _leaves(t):

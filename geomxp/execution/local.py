@@ -83,7 +83,14 @@ def run(store, tiles, threads=None):
         workers = [Thread(target=work, name=f"tiles-{t}") for t in range(threads)]
         for worker in workers:
             worker.start()
-        for worker in workers:
-            worker.join()
+        try:
+            for worker in workers:
+                worker.join()
+        except BaseException as interruption:
+            # Ctrl-C: each thread ends with the tile that it has
+            waiting.fail(interruption)
+            for worker in workers:
+                worker.join()
+            raise
     if waiting.error is not None:
         raise waiting.error

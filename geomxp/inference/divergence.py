@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..errors import InvalidInput
-from ..execution.devices import blas_threads
+from ..errors import InvalidInput, NotPositiveDefinite
+from ..execution.devices import blas_threads, human_bytes
 from ..observations import Observations, checked_places
 from ..precision.map import PrecisionMap
 from ..tiles import assemble
 from .exact import Exact
+from .factorize import explain
 from .gls import fit_trend
 from .simulate import _Places
 from .trend import Trend
@@ -27,7 +28,8 @@ class Divergence:
     Parameters
     ----------
     kl : float
-        ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|) >= 0, in nats, with Σ₀ in FP64 and Σₐ = LL'.
+        ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|), in nats, with Σ₀ in FP64 and Σₐ = LL': never below
+        0 but by rounding, of about n·u.
     kl_log_determinant : float
         ℓ₀(θ; 0) - ℓₐ(θ; 0) = ½(log|Σₐ| - log|Σ₀|): what the papers call the divergence.
     log_determinant_error : float
@@ -88,11 +90,14 @@ class Divergence:
         ]
         if self.quadratic_form_error is not None:
             lines.append(f"quadratic form error       {self.quadratic_form_error:.4g}")
+        if self.formats.divergence is not None:
+            lines.insert(1, f"predicted                  {self.formats.divergence:.4g}")
         counts = ", ".join(f"{count} {name}" for name, count in self.formats.counts().items())
         return "\n".join(
             [
                 *lines,
                 f"tiles                      {counts}; {self.promotions} promoted",
+                f"memory                     {human_bytes(self.bytes)}",
                 f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
             ]
         )
@@ -219,13 +224,20 @@ def compare(model, places, ways, *, metric="euclidean", trend="zero"):
         kind.check_full_rank(design)
     else:
         places = checked_places(places, metric)
+        if not len(places):
+            raise InvalidInput("`places` must hold at least one place.")
         seen = _Places(places[hilbert(model.isotropic(places, metric))], metric)
     for how in ways:
         # a wrong size or device is an error before the reference is computed
         how.prepare(seen)
     on = ways[0].on if ways else "cpu"
-    reference = _Reference(seen, model, design, on)
-    return [reference.compare(how) for how in ways]
+    try:
+        reference = _Reference(seen, model, design, on)
+        return [reference.compare(how) for how in ways]
+    except NotPositiveDefinite as error:
+        # by the rows of the caller, not by those of the tiles
+        original = places if isinstance(places, Observations) else _Places(places, metric)
+        raise explain(error, original, model) from None
 
 
 def kl_between(p, q, places, metric="euclidean"):

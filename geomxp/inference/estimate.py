@@ -126,6 +126,9 @@ class Fit:
             f"  {self.outcome}",
             f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
         ]
+        if len(self.formats) > 1 or "fp64" not in self.formats:
+            tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
+            lines.append(f"  tiles: {tiles}; {self.promotions} promoted")
         return "\n".join(lines)
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import blas_threads, free_memory, human_bytes, resolve
 from ..outcome import Ending, Outcome
-from ..precision.rules import describe, uniform
+from ..precision.rules import Frozen, describe, uniform
 from ..tiles import assemble
 from ..tiles.layout import Layout
 from .factorize import dense_factor, explain, tile_factor
@@ -125,6 +125,16 @@ class ExactEvaluator:
             check_memory(n, 1, self.device)
         self._workspace = None
         self._twins = observations.duplicate()
+        self._frozen = None
+
+    def freeze(self, model):
+        """Let all later factors have the formats that the rule chooses for this model."""
+        self._frozen = None
+        try:
+            self._frozen = Frozen(self.factorize(model).precision_map)
+        except NotPositiveDefinite:
+            # then each model has its own, and its own failure
+            return
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
@@ -182,7 +192,8 @@ class ExactEvaluator:
             raise explain(NotPositiveDefinite("two equal rows"), seen, model)
         try:
             if self.how.tiled:
-                return tile_factor(model, seen, self.how.precision, self.how.tile, self.device)
+                rule = self._frozen or self.how.precision
+                return tile_factor(model, seen, rule, self.how.tile, self.device)
             return dense_factor(model, seen, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, seen, model) from None
@@ -205,6 +216,9 @@ class ExactEvaluator:
         """
         names = tuple(model.parameters() if names is None else names)
         seen = self.observations
+        if self.how.tiled:
+            # Σ⁻¹ is dense and FP64, and is put into the order of the places
+            check_memory(len(seen), 4, self.device)
         with blas_threads(len(self.observations)):
             # the inverse is written over the factor: in the workspace of the evaluations
             factor = self.factorize(model, self._workspace)

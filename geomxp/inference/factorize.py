@@ -1,14 +1,18 @@
 """From a model to the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..covariance.ordering import hilbert
 from ..dense import kernels
-from ..errors import NotEnoughMemory, NotPositiveDefinite
+from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import free_memory, human_bytes
 from ..execution.local import run
+from ..precision.divergence import predicted
 from ..precision.formats import FP64
-from ..precision.rules import Uniform, count_finer
+from ..precision.map import PrecisionMap
+from ..precision.rules import Uniform, count_finer, promised_error
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor, TileFactor
@@ -83,6 +87,11 @@ def tile_factor(model, seen, rule, tile=None, device=None):
     norms, first = originals.norms(), None
     for attempt in (rule, _finer(rule), Uniform(FP64)):
         formats = attempt(norms, **(about if getattr(attempt, "needs_precisions", False) else {}))
+        if not isinstance(formats, PrecisionMap) or len(formats) != len(norms):
+            raise InvalidInput(
+                f"the precision rule must return a PrecisionMap of {len(norms)} block rows. "
+                f"Got {type(formats).__name__}."
+            )
         first = first or formats
         _check_fits(formats, originals.layout, device)
         store = InCore(originals, formats)
@@ -92,8 +101,17 @@ def tile_factor(model, seen, rule, tile=None, device=None):
             if formats.all_fp64:
                 raise
             continue
-        return TileFactor(store, order, count_finer(first, store.formats))
+        promoted = count_finer(first, store.formats)
+        if promoted:
+            store.formats = _as_promoted(store.formats, norms, about)
+        return TileFactor(store, order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _as_promoted(formats, norms, about):
+    """Return a map with what it promises now that some of its tiles are finer."""
+    divergence = predicted(formats, norms, **about) if about else None
+    return replace(formats, error=promised_error(formats, norms), divergence=divergence)
 
 
 def _finer(rule):

@@ -15,6 +15,7 @@ from . import progress as progress_
 from .estimate import Fit
 from .exact import Exact
 from .factorize import coincidence
+from .likelihood import caution
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
 from .trend import Trend
@@ -163,6 +164,7 @@ def fit(
         formats=found.evaluation.precision_map.counts(),
         promotions=found.evaluation.promotions,
     )
+    caution(how, found.evaluation)
     failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
     if raise_on_failure and result.outcome.ending in failed:
         raise FitFailed(str(result.outcome), result)

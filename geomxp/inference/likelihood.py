@@ -1,11 +1,12 @@
 """The Gaussian log-likelihood: what one evaluation returns, and the verb that asks for one."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from math import inf, log, pi
 
 import numpy as np
 
-from ..errors import DuplicateLocations, NotPositiveDefinite
+from ..errors import DuplicateLocations, GeomxpWarning, NotPositiveDefinite
 from ..outcome import Ending, Outcome
 from ..precision.map import PrecisionMap
 from .trend import Trend
@@ -77,6 +78,7 @@ class Evaluation:
             "coefficients": self.coefficients.tolist(),
             "formats": self.precision_map.counts() if self.precision_map else {},
             "promotions": self.promotions,
+            "predicted_kl": self.precision_map.divergence if self.precision_map else None,
             "outcome": str(self.outcome.ending),
             "message": self.outcome.message,
             "seconds": self.seconds,
@@ -94,6 +96,8 @@ class Evaluation:
             counts = self.precision_map.counts().items()
             tiles = ", ".join(f"{count} {name}" for name, count in counts)
             lines.append(f"tiles            {tiles}; {self.promotions} promoted")
+            if self.precision_map.divergence is not None:
+                lines.append(f"predicted KL     {self.precision_map.divergence:.3g}")
         return "\n".join(lines)
 
 
@@ -200,4 +204,30 @@ def log_likelihood(observations, model, how=None, *, trend="zero", reml=False):
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
         twins = model.nugget == 0 and observations.duplicate()
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
+    caution(how, evaluation)
     return evaluation
+
+
+def caution(how, evaluation):
+    """Warn of what mixed formats may have done to an evaluation.
+
+    Parameters
+    ----------
+    how : likelihood or None
+    evaluation : Evaluation
+    """
+    formats, target = evaluation.precision_map, getattr(getattr(how, "precision", None), "kl", None)
+    if evaluation.promotions:
+        warnings.warn(
+            f"{evaluation.promotions} tiles needed finer formats for Σ to have a factor at all: the "
+            "log-likelihood may be far from FP64's; geomxp compare tells how far.",
+            GeomxpWarning,
+            stacklevel=3,
+        )
+    if target is not None and formats is not None and (formats.divergence or 0.0) > target:
+        warnings.warn(
+            f"no formats meet the divergence asked for, {target:g}: even FP64 rounds Σ so that "
+            f"{formats.divergence:.2g} is to be expected; give the model a nugget.",
+            GeomxpWarning,
+            stacklevel=3,
+        )

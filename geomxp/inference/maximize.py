@@ -124,7 +124,7 @@ class Summit:
     gain: float
 
 
-def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
+def climb(function, score, point, *, tolerance, difference=2e-4, steps=12, slack=0.0):
     """Go to the top by Newton's method with a Hessian from differences of the score.
 
     Parameters
@@ -141,6 +141,8 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
         Step of the central differences.
     steps : int
         Limit.
+    slack : float
+        A step may lose as much: how far the function scatters where it is computed coarsely.
 
     Returns
     -------
@@ -155,7 +157,9 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12):
         if not 0.5 * slope @ step > tolerance:
             break
         step /= max(1.0, np.abs(step).max())
-        taken = next((f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value), None)
+        taken = next(
+            (f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value - slack), None
+        )
         if taken is None:
             break
         point, moved = point + taken * step, moved + taken * float(np.abs(step).max())

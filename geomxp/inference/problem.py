@@ -104,18 +104,23 @@ class Problem:
             )
             errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
             return Found(model, self.evaluation_of(model), outcome, space.free, errors)
-        noise = self._noise(model) if self.noisy else 0.0
-        self.tolerance = max(self.tolerance, noise)
-        model, pinned, natural, summit = self._climb(space, model, value)
+        noise = 0.0
+        if self.noisy:
+            # one choice of formats from here on: another at each model would be another function
+            self.evaluator.freeze(_of_unit_variance(model) if self.space.profiled else model)
+            noise = self._noise(model)
+            value = self.evaluation_of(model).log_likelihood
+            self.tolerance = max(self.tolerance, noise)
+        model, pinned, natural, summit = self._climb(space, model, value, noise)
         if summit.gain > self.tolerance:
             # a curved valley can end a search early, and a bound Newton's method: once more
             again, moved, _ = self.search(space, model, step=0.1, evaluations=AGAIN)
             if again > max(value, summit.value):
-                model, pinned, natural, summit = self._climb(space, moved, again)
+                model, pinned, natural, summit = self._climb(space, moved, again, noise)
         outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
         if noise > 0 and noise == self.tolerance:
             message = (
-                f"{outcome.message}; in these formats the log-likelihood is known to {noise:.1g}"
+                f"{outcome.message}; in these formats the log-likelihood scatters by {noise:.1g}"
             )
             outcome = replace(outcome, message=message)
         errors = dict.fromkeys(model.parameters())
@@ -123,7 +128,7 @@ class Problem:
             errors |= natural.standard_errors(summit)
         return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
 
-    def _climb(self, space, model, value):
+    def _climb(self, space, model, value, noise=0.0):
         """Go up from a model of this value by Newton's method; parameters on a bound stay there."""
         pinned = verdict.on_bounds(space, model)
         natural = Natural(
@@ -138,20 +143,28 @@ class Problem:
             tolerance=1e-3 * self.tolerance,
             # a coarse factor's gradient scatters: wider differences see past that
             difference=2e-2 if self.noisy else 2e-4,
+            slack=noise,
         )
-        if summit.value > value:
+        if summit.value > value - noise:
             model = natural.model(summit.point)
         return model, pinned, natural, summit
 
     def _noise(self, model):
-        """Return how far ℓ scatters between models that differ by next to nothing.
+        """Return how far ℓ scatters about a parabola between models that differ by a little.
 
-        Their factors round differently in coarse formats, and only that is seen.
+        Their factors round differently in coarse formats. What the formats do to all of them alike
+        is not seen.
         """
-        near = (replace(model, range=model.range * (1 + k * 1e-6)) for k in range(1, 7))
-        values = [self.evaluation_of(other).log_likelihood for other in near]
+        steps = np.linspace(-1e-2, 1e-2, 9)
+        near = [replace(model, range=model.range * (1 + step)) for step in steps]
+        values = np.array([self.evaluation_of(other).log_likelihood for other in near])
         self.monitor.count += len(values)
-        return 2.0 * float(np.std(values))
+        if not np.isfinite(values).all():
+            return 0.0
+        middle = values - values[4]
+        rest = middle - np.polyval(np.polyfit(steps, middle, 2), steps)
+        # six degrees of freedom are left; four deviations, for a search looks at many models
+        return 4.0 * float(np.sqrt(np.sum(rest**2) / 6))
 
     def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
         """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""

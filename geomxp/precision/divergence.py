@@ -43,6 +43,18 @@ def shares(norms, precisions, sizes, form):
     return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
 
 
+def predicted(formats, norms, precisions, sizes):
+    """Return the divergence that a map of FP8, FP16, FP32 and FP64 tiles should cause."""
+    share = {form: shares(norms, precisions, sizes, form) for form in ROUNDING}
+    return float(
+        sum(
+            share[form][i, k]
+            for i, row in enumerate(formats.rows)
+            for k, form in enumerate(row[:i])
+        )
+    )
+
+
 def cheapest(norms, precisions, sizes, target):
     """Return the cheapest map whose predicted divergence is at most the target.
 

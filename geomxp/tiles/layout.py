@@ -40,7 +40,8 @@ class Layout:
         """Return the layout for n places, of a size that suits a CPU if `tile` is None."""
         if tile is None:
             tile = next((size for size, least in SIZES if n >= least), n)
-        return cls(n, int(tile) if isinstance(tile, Integral) else tile)
+        whole = isinstance(tile, Integral) and not isinstance(tile, bool)
+        return cls(n, int(tile) if whole else tile)
 
     @property
     def tiles(self):
@@ -62,5 +63,5 @@ class Layout:
         return 8 * (self.n**2 + sum(h * h for h in heights)) // 2
 
 
-SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256))
+SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 32))
 """(tile, least n): large enough for matrix units, small enough to leave a choice of formats."""
