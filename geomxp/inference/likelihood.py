@@ -219,8 +219,8 @@ def caution(how, evaluation):
     formats, target = evaluation.precision_map, getattr(getattr(how, "precision", None), "kl", None)
     if evaluation.promotions:
         warnings.warn(
-            f"{evaluation.promotions} tiles needed finer formats for Σ to have a factor at all: the "
-            "log-likelihood may be far from FP64's; geomxp compare tells how far.",
+            f"{evaluation.promotions} tiles needed finer formats for Σ to have a factor at all: "
+            "the log-likelihood may be far from FP64's; geomxp compare tells how far.",
             GeomxpWarning,
             stacklevel=3,
         )

@@ -198,7 +198,7 @@ def test_the_smallest_trees_are_factored_and_solved_with(n):
 def test_a_tree_that_is_not_factored_says_so():
     tree = SymmetricTree(paper(20), leaf=8)
     for work in (tree.log_determinant, lambda: tree.solve(np.ones(20))):
-        with pytest.raises(ValueError, match=r"not factored yet: call potrf\(\) first"):
+        with pytest.raises(ValueError, match=r"not factored: call potrf\(\) first"):
             work()
 
 
