@@ -231,6 +231,7 @@ def studies(tiny):
         "kl_16384": lambda: kl_rows(large),
         "target": lambda: target_rows((2048, 8192)),
         "rate": lambda: rate_rows((16_384, 8192, 4096), ACCURACIES, 3),
+        "rate_16384": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
         "plain": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
         "estimates": lambda: estimate_rows(1600, 50),
     }
@@ -238,7 +239,7 @@ def studies(tiny):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="kl, kl_16384, target, rate, plain, estimates")
+    parser.add_argument("studies", nargs="*", help="kl, kl_16384, target, rate, rate_16384, plain, estimates")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of hours")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
