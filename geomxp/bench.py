@@ -259,3 +259,39 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3):
                 }
             )
     return rows
+
+
+def nested_rates(n=4096, rounds=3):
+    """Time the recursions of `dense.nested` beside the FP64 libraries, on one core.
+
+    Returns
+    -------
+    list of dict
+        what, layers, seconds, gflops, times_library.
+    """
+    from scipy.linalg import lapack
+
+    from .dense import blas, nested
+
+    a = np.random.default_rng(0).random((n, n))
+    a = np.asfortranarray((a + a.T) / 2 + n * np.eye(n))
+    layers = (("fp64",), ("fp32",), ("fp16", "fp16", "fp16", "fp32"), ("bf16", "bf16", "fp32"))
+    candidates = {
+        "scipy": lambda: lapack.dpotrf(a, lower=1, clean=0),
+        **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
+    }
+    if blas.mkl():
+        candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
+    with blas_threads(0), blas.one_core():
+        seconds = interleaved(candidates, rounds)
+    library = min(seconds[name] for name in ("scipy", "mkl") if name in seconds)
+    return [
+        {
+            "what": "potrf",
+            "layers": name,
+            "seconds": median,
+            "gflops": n**3 / 3 / median / 1e9,
+            "times_library": library / median,
+        }
+        for name, median in seconds.items()
+    ]

@@ -103,7 +103,9 @@ def _frame(rows):
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="matern, likelihood or cholesky.")],
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="matern, likelihood, cholesky or nested.")
+    ],
     n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
     smoothness: options.Smoothness = 0.8,
     as_json: options.Json = False,
@@ -131,8 +133,10 @@ def bench(
         document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
     elif what == "cholesky":
         document = {"cholesky": benchmarks.cholesky_rates(n or 4096, smoothness)}
+    elif what == "nested":
+        document = {"nested": benchmarks.nested_rates(n or 4096)}
     else:
-        raise InvalidInput(f"WHAT must be matern, likelihood or cholesky. Got {what!r}.")
+        raise InvalidInput(f"WHAT must be matern, likelihood, cholesky or nested. Got {what!r}.")
     if as_json:
         options.print_json(document)
     else:

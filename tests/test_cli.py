@@ -310,3 +310,7 @@ def test_bench_prints_rates_beside_baselines(run, monkeypatch):
     assert rows["dpotrf"]["times_dpotrf"] == 1.0
     assert rows["log-likelihood"]["seconds"] > 0
     assert run("bench", "nothing")[0] == 2
+    for what, names in (("cholesky", "accuracy times_dpotrf"), ("nested", "layers times_library")):
+        status, out, _ = run("bench", what, "--n", "200", "--json")
+        assert status == 0
+        assert all(set(names.split()) <= set(row) for row in json.loads(out)[what])
