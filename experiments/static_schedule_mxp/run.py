@@ -239,7 +239,7 @@ def studies(tiny):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="kl, kl_16384, target, rate, rate_16384, plain, estimates")
+    parser.add_argument("studies", nargs="*", help="names of results, as above")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of hours")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
