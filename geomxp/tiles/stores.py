@@ -31,7 +31,9 @@ class InCore:
 
     def original(self, i, k):
         """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others."""
-        return self.originals.tile(i, k, FP64 if self.formats[i, k] is FP64 else FP32)
+        form = self.formats[i, k]
+        # FP32's own generation errs by more than FP32 rounds, which coarser formats do not see
+        return self.originals.tile(i, k, FP64 if form is FP64 else FP32, careful=form is FP32)
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""

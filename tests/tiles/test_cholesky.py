@@ -26,7 +26,7 @@ class Matrix:
     def __init__(self, a, tile):
         self.a, self.layout = a, Layout(len(a), tile)
 
-    def tile(self, i, k, form=FP64):
+    def tile(self, i, k, form=FP64, careful=False):
         part = self.a[self.layout.rows(i), self.layout.rows(k)]
         return np.array(part, dtype=form.dtype, order="F")
 
