@@ -24,6 +24,7 @@ def speed():
             ax.plot(group.n, group.speedup, "o-", label=layers)
         ax.axhline(1.0, color="0.6", linewidth=0.8)
         ax.set(xscale="log", xlabel="n", title=what.upper())
+        ax.minorticks_off()
         ax.set_xticks(sorted(some.n.unique()), [str(n) for n in sorted(some.n.unique())])
     figure.axes[0].set_ylabel("times the better FP64 library")
     figure.axes[0].legend(frameon=False, fontsize="x-small")

@@ -19,7 +19,7 @@ def read(name):
 
 def kl():
     """Draw KL divergence against n at each ε, a panel for each correlation (Figure 10)."""
-    frame = pd.concat([f for f in (read("kl"), read("kl_16384")) if f is not None])
+    frame = pd.concat([f for f in map(read, ("kl", "kl_16384", "kl_16384_more")) if f is not None])
     frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)]
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
@@ -29,6 +29,8 @@ def kl():
             height = group.kl.clip(lower=1e-13)
             ax.plot(group.n, height, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
         ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
+        ax.set_xticks(sorted(frame.n.unique()), [f"{n:,}" for n in sorted(frame.n.unique())])
+        ax.minorticks_off()
     axes[0].set_ylabel("KL divergence from FP64, nats")
     axes[2].legend(frameon=False)
     return figure
@@ -56,7 +58,7 @@ def rate():
 
 def estimates():
     """Draw box plots of the estimates at each ε, beside FP64's."""
-    frame = read("estimates")
+    frame = pd.concat([f for f in map(read, ("estimates", "estimates_more")) if f is not None])
     figure = Figure(figsize=(10, 7), layout="constrained")
     rows = figure.subplots(3, 3)
     labels = ["fp64", *sorted({x for x in frame.accuracy if x != "fp64"}, key=float, reverse=True)]
@@ -65,7 +67,7 @@ def estimates():
     for axes, name in zip(rows, CORRELATIONS, strict=True):
         some = frame[frame.correlation == name]
         for ax, parameter in zip(axes, ("variance", "range", "smoothness"), strict=True):
-            ax.boxplot([some[some.accuracy == label][parameter] for label in labels])
+            ax.boxplot([some[some.accuracy.astype(str) == label][parameter] for label in labels])
             ax.set_xticks(range(1, len(labels) + 1), labels)
             ax.axhline(truth.get(parameter, ranges[name]), color="0.6", linewidth=0.8)
             ax.set(ylabel=f"{parameter}, {name}")
