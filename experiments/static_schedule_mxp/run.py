@@ -233,8 +233,7 @@ def studies(tiny):
         "rate": lambda: rate_rows((16_384, 8192, 4096), ACCURACIES, 3),
         "rate_16384": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
         "plain": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
-        "estimates": lambda: estimate_rows(1600, 25),
-        "estimates_more": lambda: estimate_rows(1600, 50, first=25),
+        "estimates": lambda: estimate_rows(1600, 50),
     }
 
 
