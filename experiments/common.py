@@ -3,6 +3,7 @@
 import csv
 import platform
 import subprocess
+import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ import scipy
 import geomxp
 from geomxp.dense import blas
 from geomxp.dense.matrix_units import has_unit
+from geomxp.execution.devices import blas_threads
 from geomxp.precision.formats import BF16, FP16
 
 
@@ -67,3 +69,20 @@ def write_rows(path, rows):
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def timings(candidates, a, b, repeats):
+    """Return the median seconds of each candidate's work(a, copy of b), in turn, on one core."""
+    seconds = {name: [] for name in candidates}
+    with blas_threads(0), blas.one_core():
+        for k in range(repeats + 1):
+            for name, work in candidates.items():
+                fresh = b.copy(order="F")
+                start = time.perf_counter()
+                work(a, fresh)
+                if not isinstance(fresh, np.ndarray):
+                    # a GPU has finished when a number arrives
+                    fresh[-1, -1].get()
+                if k:
+                    seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.median(times)) for name, times in seconds.items()}

@@ -11,7 +11,6 @@ the same run, interleaved; casts and copies are part of each time.
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -23,12 +22,11 @@ from scipy.linalg import lapack, solve_triangular
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.dense import blas, nested
-from geomxp.execution.devices import blas_threads
 from geomxp.inference.simulate import lay_out
 from geomxp.tiles.assemble import covariance_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import timings, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -104,24 +102,6 @@ def ours(what, layers):
         "syrk": lambda a, b: nested.syrk(a, b, alpha=-1.0, beta=1.0, layers=layers),
         "trsm": lambda a, b: nested.trsm(a, b, side="R", trans="T", layers=layers),
     }[what]
-
-
-def timings(candidates, a, b, repeats):
-    """Return the median seconds of each candidate on fresh copies of b, in turn."""
-    seconds = {name: [] for name in candidates}
-    with blas_threads(0), blas.one_core():
-        for k in range(repeats + 1):
-            for name, work in candidates.items():
-                fresh = b.copy(order="F")
-                start = time.perf_counter()
-                work(a, fresh)
-                if not isinstance(fresh, np.ndarray):
-                    import cupy
-
-                    cupy.cuda.get_current_stream().synchronize()
-                if k:
-                    seconds[name].append(time.perf_counter() - start)
-    return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
 FLOPS = {"potrf": lambda n: n**3 / 3, "syrk": lambda n: n**3, "trsm": lambda n: n**3}

@@ -9,7 +9,6 @@ and FP32. One thread; medians of interleaved runs. A ratio above 1 says that our
 import argparse
 import os
 import sys
-import time
 from itertools import product
 from pathlib import Path
 
@@ -19,10 +18,9 @@ import numpy as np
 from scipy.linalg import blas as scipy_blas
 
 from geomxp.dense import blas, nested
-from geomxp.execution.devices import blas_threads
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import timings, write_rows
 
 HERE = Path(__file__).parent
 COLUMNS = 256
@@ -39,22 +37,6 @@ def libraries(what, single, on):
     if blas.mkl():
         found["mkl"] = lambda a, b: blas.triangular(what, "L", "L", "N", "N", a, b)
     return found
-
-
-def timings(candidates, a, b, repeats):
-    """Return the median seconds of each candidate on fresh copies of b, in turn."""
-    seconds = {name: [] for name in candidates}
-    with blas_threads(0), blas.one_core():
-        for k in range(repeats + 1):
-            for name, work in candidates.items():
-                fresh = b.copy(order="F")
-                start = time.perf_counter()
-                work(a, fresh)
-                if not isinstance(fresh, np.ndarray):
-                    fresh[-1, -1].get()
-                if k:
-                    seconds[name].append(time.perf_counter() - start)
-    return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
 def ratio_rows(sizes, repeats, on):
