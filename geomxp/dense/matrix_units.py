@@ -116,21 +116,23 @@ def splits():
     return has_unit(FP16)
 
 
-def casts_for(values, forms):
-    """Return an FP64 tile's casts for those who read it in coarser arithmetic.
+def cast_formats(values, forms):
+    """Return which casts of an FP64 tile serve those who read it in coarser arithmetic.
 
     Parameters
     ----------
-    values : (m, n) FP64 array, NumPy or CuPy, Fortran order
+    values : array, NumPy or CuPy
     forms : set of Format
+        Of the tiles that it is multiplied with.
 
     Returns
     -------
-    dict of Format to Tile
+    dict of Format to bool
+        Whether the cast stands as two FP16 planes, for which a GPU has no use.
     """
     forms = {FP16 if form is FP8 else form for form in forms} - {FP64}
     split = isinstance(values, np.ndarray) and splits()
     if split and {FP32, FP16} <= forms:
         # the high plane of FP32 is FP16
         forms -= {FP16}
-    return {form: quantize(values, form, split=split) for form in forms}
+    return dict.fromkeys(forms, split)

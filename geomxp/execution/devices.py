@@ -5,6 +5,7 @@ machine's own numbers.
 """
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,6 +164,30 @@ def resolve(on):
     return Device(f"gpu:{index}", index)
 
 
+def resolve_all(on):
+    """Return the devices that the caller names: one, or a list of them.
+
+    A device may stand in a list more than once: it is then several logical ones, which share it.
+
+    Parameters
+    ----------
+    on : str or sequence of str
+        See `resolve`; a string may hold several names with commas between them.
+
+    Returns
+    -------
+    tuple of Device
+    """
+    names = on.split(",") if isinstance(on, str) else on
+    try:
+        devices = tuple(resolve(str(name).strip()) for name in names)
+    except TypeError:
+        raise InvalidInput(f"`on` must be a device's name or a list of them. Got {on!r}.") from None
+    if not devices or len({device.index is None for device in devices}) > 1:
+        raise InvalidInput(f"`on` must name CPUs or GPUs, not both. Got {on!r}.")
+    return devices
+
+
 def gpu_count():
     """Return the number of GPUs that CuPy sees.
 
@@ -196,3 +221,32 @@ def human_bytes(count):
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:.0f} bytes"
+
+
+UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+
+
+def bytes_of(name, text):
+    """Return a number of bytes that people have written.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    text : str or int
+
+    Examples
+    --------
+    >>> bytes_of("memory", "1.5GB"), bytes_of("memory", 4096)
+    (1500000000, 4096)
+    """
+    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    try:
+        count = float(found[1]) * UNITS[found[2].lower()]
+    except (TypeError, ValueError, KeyError):
+        count = 0.0
+    if not 1 <= count < 2**62:
+        raise InvalidInput(f'`{name}` must be a size such as "4GB" or "512MB". Got {text!r}.')
+    return int(count)

@@ -1,40 +1,11 @@
-"""One thread a core over the tiles of one store; each waits inside the read of what it needs."""
+"""One thread a lane over the tiles of one store; each waits inside the read of what it needs."""
 
-from threading import Condition, Lock, Thread
+from threading import Thread
 
 from ..dense import blas
 from ..tiles.cholesky import finish
+from ..tiles.stores import Stopped
 from .devices import blas_threads, usable_cores
-
-
-class _Stopped(Exception):
-    """Another thread has failed."""
-
-
-class _Waiting:
-    """A store whose reads wait until the tile is final."""
-
-    def __init__(self, store):
-        self.store, self.changed, self.error = store, Condition(), None
-        self.original = store.original
-
-    def final(self, i, k):
-        if not self.store.has(i, k):
-            with self.changed:
-                self.changed.wait_for(lambda: self.store.has(i, k) or self.error)
-                if not self.store.has(i, k):
-                    raise _Stopped
-        return self.store.final(i, k)
-
-    def write(self, i, k, array):
-        self.store.write(i, k, array)
-        with self.changed:
-            self.changed.notify_all()
-
-    def fail(self, error):
-        with self.changed:
-            self.error = self.error or error
-            self.changed.notify_all()
 
 
 def run(store, tiles, threads=None):
@@ -57,30 +28,24 @@ def run(store, tiles, threads=None):
         If a diagonal tile has no factor.
     """
     tiles = list(tiles)
-    threads = min(threads or usable_cores(), max(1, len(tiles)))
-    with blas_threads(0):
-        if threads == 1:
-            with blas.one_core():
-                for tile in tiles:
-                    finish(store, *tile)
+    with blas_threads(0), store.lanes(tiles, threads or usable_cores()) as lanes:
+        if len(lanes) == 1:
+            _finish_all(*lanes[0])
             return
-        waiting, queue, taking = _Waiting(store), iter(tiles), Lock()
+        failures = []
 
-        def take():
-            with taking:
-                return None if waiting.error else next(queue, None)
-
-        def work():
+        def work(lane, mine):
             try:
-                with blas.one_core():
-                    while (tile := take()) is not None:
-                        finish(waiting, *tile)
-            except _Stopped:
+                _finish_all(lane, mine)
+            except Stopped:
                 pass
             except BaseException as error:
-                waiting.fail(error)
+                failures.append(error)
+                lane.fail(error)
 
-        workers = [Thread(target=work, name=f"tiles-{t}") for t in range(threads)]
+        workers = [
+            Thread(target=work, args=lane, name=f"tiles-{t}") for t, lane in enumerate(lanes)
+        ]
         for worker in workers:
             worker.start()
         try:
@@ -88,9 +53,17 @@ def run(store, tiles, threads=None):
                 worker.join()
         except BaseException as interruption:
             # Ctrl-C: each thread ends with the tile that it has
-            waiting.fail(interruption)
+            lanes[0][0].fail(interruption)
             for worker in workers:
                 worker.join()
             raise
-    if waiting.error is not None:
-        raise waiting.error
+        if failures:
+            raise failures[0]
+
+
+def _finish_all(lane, tiles):
+    with blas.one_core():
+        for tile in tiles:
+            if getattr(lane, "error", None):
+                return
+            finish(lane, *tile)

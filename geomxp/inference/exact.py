@@ -3,11 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from ..covariance.matern import Matern
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
-from ..execution.devices import blas_threads, free_memory, human_bytes, resolve
+from ..execution.devices import Device, blas_threads, free_memory, human_bytes
+from ..execution.placement import Placement
 from ..outcome import Ending, Outcome
 from ..precision.rules import Frozen, describe, uniform
 from ..tiles import assemble
@@ -28,8 +31,16 @@ class Exact:
         `for_divergence`.
     tile : int or None
         Rows of a tile; of a size that suits the number of places if None.
-    on : str
-        "cpu", "gpu" or "gpu:N".
+    on : str or sequence of str
+        "cpu", "gpu" or "gpu:N"; several of a kind, which then share the work.
+    memory : str or int, optional
+        Bound of RAM, as "4GB": tiles that it does not hold lie on a disk.
+    device_memory : str or int, optional
+        Bound of each device's memory: tiles that it does not hold lie in RAM, pinned for GPUs.
+    scratch : path, optional
+        Directory for the tiles on a disk; that of the system's temporary files if not given, and
+        then nothing is left there whatever happens. With it a killed run leaves its tiles, and the
+        same run goes on from them.
 
     Examples
     --------
@@ -44,9 +55,14 @@ class Exact:
 
     precision: Callable = field(default_factory=lambda: uniform("fp64"))
     tile: int | None = None
-    on: str = "cpu"
+    on: str | tuple = "cpu"
+    memory: str | int | None = None
+    device_memory: str | int | None = None
+    scratch: str | Path | None = None
 
     def __post_init__(self):
+        if not isinstance(self.on, str):
+            object.__setattr__(self, "on", tuple(self.on))
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -55,8 +71,16 @@ class Exact:
 
     @property
     def tiled(self):
-        """Whether the matrix is cut into tiles: not for plain FP64, unless a size is given."""
-        return self.tile is not None or self.precision != uniform("fp64")
+        """Whether Σ is cut into tiles: plain FP64 in one memory only if a size is given."""
+        bounded = self.memory is not None or self.device_memory is not None
+        several = not isinstance(self.on, str) or "," in self.on
+        mixed = self.precision != uniform("fp64")
+        return mixed or bounded or several or self.tile is not None
+
+    @property
+    def placement(self):
+        """Where the tiles live; see `geomxp.execution.placement.Placement`."""
+        return Placement.of(self.on, self.memory, self.device_memory, self.scratch)
 
     @property
     def noisy(self):
@@ -89,9 +113,11 @@ class Exact:
         """Return the method's entry in the JSON of a fit of n places."""
         return {
             "name": "exact",
-            "on": self.on,
+            "on": self.on if isinstance(self.on, str) else list(self.on),
+            "memory": self.memory,
+            "device_memory": self.device_memory,
             "tiled": self.tiled,
-            "tile": Layout.of(n, self.tile).tile if self.tiled and n else self.tile or n,
+            "tile": self.placement.layout(n, self.tile).tile if self.tiled and n else n,
             "accuracy": getattr(self.precision, "accuracy", None),
             "precision": describe(self.precision),
             "formats": {"fp64": 1},
@@ -117,7 +143,8 @@ class ExactEvaluator:
         self.design = np.zeros((n, 0)) if design is None else design
         self.reml = reml
         self.how = how
-        self.device = resolve(how.on)
+        self.placement = how.placement
+        self.device = self.placement.devices[0]
         if how.tiled:
             # a wrong size is an error before the first evaluation
             Layout.of(n, how.tile)
@@ -193,7 +220,7 @@ class ExactEvaluator:
         try:
             if self.how.tiled:
                 rule = self._frozen or self.how.precision
-                return tile_factor(model, seen, rule, self.how.tile, self.device)
+                return tile_factor(model, seen, rule, self.how.tile, self.placement)
             return dense_factor(model, seen, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, seen, model) from None
@@ -216,9 +243,11 @@ class ExactEvaluator:
         """
         names = tuple(model.parameters() if names is None else names)
         seen = self.observations
+        if not self.placement.in_core and not self._inverse_fits():
+            return self._by_differences(model, names)
         if self.how.tiled:
             # Σ⁻¹ is dense and FP64, and is put into the order of the places
-            check_memory(len(seen), 4, self.device)
+            check_memory(len(seen), 4, Device("cpu") if not self.placement.in_core else self.device)
         with blas_threads(len(self.observations)):
             # the inverse is written over the factor: in the workspace of the evaluations
             factor = self.factorize(model, self._workspace)
@@ -244,6 +273,28 @@ class ExactEvaluator:
             trace = np.trace(weights) - np.sum(beside**2)
             result["nugget"] = 0.5 * float(alpha @ alpha - trace)
         return {name: result[name] for name in names}
+
+    def _inverse_fits(self):
+        """Whether the dense Σ⁻¹ may be held, where memory is bounded."""
+        bound = free_memory()
+        if self.placement.memory is not None:
+            bound = min(bound, self.placement.memory)
+        return 4 * 8 * len(self.observations) ** 2 < bound
+
+    def _by_differences(self, model, names):
+        """As `gradient`, from two more evaluations for each parameter: all that memory allows."""
+        values, result = model.parameters(), {}
+        for name in names:
+            step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
+            below = 0.0 if name == "nugget" and values[name] < step else step
+            ends = [
+                self(Matern.from_parameters(values | {name: values[name] + move}))
+                for move in (step, -below)
+            ]
+            if not all(np.isfinite(end.log_likelihood) for end in ends):
+                raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
+            result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (step + below)
+        return result
 
     def _root_of_projection(self, factor, least_squares):
         """Return B with BB' = Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML, of no columns for ML."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..covariance.ordering import hilbert
 from ..dense import kernels
-from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
-from ..execution.devices import free_memory, human_bytes
+from ..errors import InvalidInput, NotPositiveDefinite
 from ..execution.local import run
+from ..execution.placement import Placement
 from ..precision.divergence import predicted
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
@@ -16,8 +16,6 @@ from ..precision.rules import Uniform, count_finer, promised_error
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor, TileFactor
-from ..tiles.schedule import left_looking
-from ..tiles.stores import InCore
 
 
 def dense_factor(model, seen, device, workspace=None):
@@ -46,7 +44,7 @@ def dense_factor(model, seen, device, workspace=None):
     return CholeskyFactor(kernels.potrf(sigma))
 
 
-def tile_factor(model, seen, rule, tile=None, device=None):
+def tile_factor(model, seen, rule, tile=None, placement=None):
     """Factor Σ(θ) in tiles whose formats a rule chooses, finer where that fails.
 
     A diagonal tile that fails has its block row promoted by one level. If it fails again the whole
@@ -59,8 +57,8 @@ def tile_factor(model, seen, rule, tile=None, device=None):
     rule : callable
         Of `geomxp.precision.rules`.
     tile : int, optional
-    device : Device, optional
-        The CPU if not given.
+    placement : Placement, optional
+        The CPU, with all tiles in RAM, if not given.
 
     Returns
     -------
@@ -73,15 +71,14 @@ def tile_factor(model, seen, rule, tile=None, device=None):
     NotEnoughMemory
         If the tiles do not fit in the formats that the rule gives them.
     """
+    placement = placement or Placement()
     order = hilbert(model.isotropic(seen.locations, seen.metric))
-    index = None if device is None else device.index
-    places = seen.locations[order]
-    originals = assemble.originals(model, places, seen.metric, tile, index)
+    places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
+    originals = placement.originals(model, places, seen.metric, layout)
     about = {}
     if getattr(rule, "needs_precisions", False):
         from ..tiles.precisions import conditional_precisions
 
-        layout = originals.layout
         about["precisions"] = conditional_precisions(originals, places, seen.metric)
         about["sizes"] = np.array([layout.height(i) for i in range(layout.tiles)])
     norms, first = originals.norms(), None
@@ -93,14 +90,19 @@ def tile_factor(model, seen, rule, tile=None, device=None):
                 f"Got {type(formats).__name__}."
             )
         first = first or formats
-        _check_fits(formats, originals.layout, device)
-        store = InCore(originals, formats)
+        store = placement.store(model, places, seen.metric, layout, formats)
         try:
-            factorize(store, left_looking(originals.layout.tiles), run)
+            factorize(store, store.order(), run)
         except NotPositiveDefinite:
+            store.close()
             if formats.all_fp64:
                 raise
             continue
+        except BaseException as error:
+            # what a killed run leaves, an interrupted one leaves as well
+            if not isinstance(error, KeyboardInterrupt):
+                store.close()
+            raise
         promoted = count_finer(first, store.formats)
         if promoted:
             store.formats = _as_promoted(store.formats, norms, about)
@@ -117,17 +119,6 @@ def _as_promoted(formats, norms, about):
 def _finer(rule):
     """Return the rule after one that failed; a caller's own function has none but FP64."""
     return rule.finer() if hasattr(rule, "finer") else Uniform(FP64)
-
-
-def _check_fits(formats, layout, device):
-    free = free_memory() if device is None else device.free_memory()
-    needed = formats.bytes(layout) + 2**24
-    if needed > free:
-        raise NotEnoughMemory(
-            f"the exact method for {layout.n:,} places needs {human_bytes(needed)} in these "
-            f"formats, {human_bytes(free)} free: ask for less accuracy, use fewer places, or a "
-            "machine with more memory."
-        )
 
 
 def explain(error, seen, model):

@@ -127,7 +127,7 @@ class Originals:
         )
         self.pairs = Generator(self.model, metric, locations)
 
-    def tile(self, i, k, form=FP64, careful=False):
+    def tile(self, i, k, form=FP64, careful=False, out=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.
 
         Parameters
@@ -136,24 +136,30 @@ class Originals:
         form : Format
         careful : bool
             Generate in FP64 and round, which costs a third more than to generate in FP32.
+        out : array, Fortran order, optional
+            Written over, and returned.
         """
         if careful and form is not FP64:
-            return self.tile(i, k).astype(form.dtype)
+            fine = self.tile(i, k)
+            if out is None:
+                return fine.astype(form.dtype)
+            out[...] = fine
+            return out
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         shape = self.layout.height(i), self.layout.height(k)
         if self.index is not None:
-            return self._tile_on_gpu(rows, columns, shape, form)[0]
-        out = np.empty(shape, form.dtype, order="F")
+            return self._tile_on_gpu(rows, columns, shape, form, out)[0]
+        out = np.empty(shape, form.dtype, order="F") if out is None else out
         self.pairs.write("correlation", rows, columns, out, place=(0, 0))
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
         return out
 
-    def _tile_on_gpu(self, rows, columns, shape, form):
+    def _tile_on_gpu(self, rows, columns, shape, form, out=None):
         import cupy
 
         with cupy.cuda.Device(self.index):
-            out = cupy.empty(shape, form.dtype, order="F")
+            out = cupy.empty(shape, form.dtype, order="F") if out is None else out
             squares = self.pairs.write_on_gpu(
                 *("correlation", rows, columns, out), place=(0, 0), nugget=self.model.nugget
             )

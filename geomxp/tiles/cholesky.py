@@ -6,7 +6,6 @@ the store's business.
 
 from itertools import groupby
 
-from ..dense.blas import one_core
 from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
 
@@ -20,8 +19,8 @@ def finish_tile(tile, updates, diagonal=None):
         A_ik, written over.
     updates : iterable of (Tile, Tile)
         (L_ij, L_kj) for j < k.
-    diagonal : Tile, optional
-        L_kk; the tile itself is on the diagonal if not given.
+    diagonal : callable, optional
+        Reads L_kk, once all updates are made; the tile itself is on the diagonal if not given.
 
     Returns
     -------
@@ -39,17 +38,17 @@ def finish_tile(tile, updates, diagonal=None):
         # L_kk <- chol(A_kk)
         return potrf(tile)
     # L_ik <- A_ik L_kk⁻'
-    return trsm(tile, diagonal)
+    return trsm(tile, diagonal())
 
 
 def finish(store, i, k):
     """Bring tile (i, k) of a store to its final value."""
     updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
-    tile = finish_tile(store.original(i, k), updates, None if i == k else store.final(k, k))
-    store.write(i, k, tile)
+    diagonal = None if i == k else lambda: store.final(k, k)
+    store.write(i, k, finish_tile(store.original(i, k), updates, diagonal))
 
 
-def promote(store, k):
+def promote(store, k, run):
     """Compute block row k anew, its tiles one level finer, from the tiles above it.
 
     Parameters
@@ -57,18 +56,18 @@ def promote(store, k):
     store : store
         With the columns before k final.
     k : int
+    run : callable
+        See `factorize`.
 
     Returns
     -------
     int
         How many tiles are finer now.
     """
-    store.formats, changed = store.formats.promote_row(k)
+    changed = store.promote(k)
     for j in range(k):
         store.forget(k, j)
-    with one_core():
-        for j in range(k):
-            finish(store, k, j)
+    run(store, [(k, j) for j in range(k)])
     return changed
 
 
@@ -102,7 +101,7 @@ def factorize(store, order, run):
         except NotPositiveDefinite as error:
             # a diagonal tile fails only when all before it are final
             k = next(k for k in range(len(store.formats)) if not store.has(k, k))
-            changed = 0 if k in tried else promote(store, k)
+            changed = 0 if k in tried else promote(store, k, run)
             if not changed:
                 minor = k * store.layout.tile + (error.order or 1)
                 message = f"the leading minor of order {minor} is not positive"

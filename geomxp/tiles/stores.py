@@ -1,10 +1,46 @@
-"""Where the tiles live. A store hands out originals and final tiles, and takes what is final."""
+"""Where the tiles live. A store hands out originals and final tiles, and takes what is final.
 
-from threading import Lock
+For a run it opens lanes: the same interface, one for each tile that is in work at one time, whose
+reads wait until the tile is final. Here all tiles are in one memory; `out_of_core` has the others.
+"""
 
-from ..dense.matrix_units import casts_for, splits
+from contextlib import contextmanager
+from threading import Condition, Lock
+
+from ..dense.matrix_units import cast_formats, splits
 from ..precision.formats import FP32, FP64
 from ..precision.quantize import Tile, quantize
+from .schedule import left_looking
+
+
+class Stopped(Exception):
+    """Another lane has failed."""
+
+
+def original(originals, formats, i, k, out=None):
+    """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others."""
+    form = formats[i, k]
+    # FP32's own generation errs by more than FP32 rounds, which coarser formats do not see
+    work = FP64 if form is FP64 else FP32
+    place = {} if out is None else {"out": out}
+    return originals.tile(i, k, work, careful=form is FP32, **place)
+
+
+def in_format(formats, i, k, array):
+    """Return a finished tile in its format."""
+    form = formats[i, k]
+    if form is FP64 or (i == k and form is FP32):
+        return Tile(form, array)
+    return quantize(array, form, scale=formats.scale, split=splits())
+
+
+def casts_of(formats, i, k, values):
+    """Return in which formats an FP64 tile is read as well, and which stand as two planes."""
+    partners = formats.partners(i, k)
+    if i > k:
+        return cast_formats(values, partners)
+    # the solves of the FP32 arrays in this column
+    return {FP32: False} if partners - {FP64} else {}
 
 
 class InCore:
@@ -29,11 +65,13 @@ class InCore:
         self._left = [self.layout.tiles - k for k in range(self.layout.tiles)]
         self._lock = Lock()
 
+    def order(self):
+        """Return the tiles in the order in which they are finished."""
+        return left_looking(self.layout.tiles)
+
     def original(self, i, k):
-        """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others."""
-        form = self.formats[i, k]
-        # FP32's own generation errs by more than FP32 rounds, which coarser formats do not see
-        return self.originals.tile(i, k, FP64 if form is FP64 else FP32, careful=form is FP32)
+        """Return A_ik, to be written over; see `original`."""
+        return original(self.originals, self.formats, i, k)
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
@@ -45,28 +83,16 @@ class InCore:
 
     def write(self, i, k, array):
         """Keep L_ik in its format, with the casts that its readers need."""
-        form = self.formats[i, k]
-        if form is FP64 or (i == k and form is FP32):
-            tile = Tile(form, array)
-        else:
-            tile = quantize(array, form, scale=self.formats.scale, split=splits())
-        if form is FP64:
-            tile.casts.update(self._casts(i, k, array))
+        tile = in_format(self.formats, i, k, array)
+        if tile.form is FP64:
+            wanted = casts_of(self.formats, i, k, array)
+            tile.casts.update({f: quantize(array, f, split=split) for f, split in wanted.items()})
         with self._lock:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)
             self._left[k] -= 1
             if not self._left[k]:
                 self._release(k)
-
-    def _casts(self, i, k, array):
-        """Cast a finished FP64 tile once for each arithmetic in which it is read."""
-        if i > k:
-            return casts_for(array, self.formats.partners(i, k))
-        if all(form is FP64 for form in self.formats.partners(k, k)):
-            return {}
-        # the solves of the FP32 arrays in this column
-        return {FP32: quantize(array, FP32)}
 
     def _release(self, k):
         """Drop the casts of block row k, which nobody reads when column k is final."""
@@ -75,12 +101,67 @@ class InCore:
             self._count(-sum(cast.nbytes for cast in tile.casts.values()))
             tile.casts.clear()
 
+    def promote(self, k):
+        """Give block row k finer formats; return how many tiles that changes."""
+        self.formats, changed = self.formats.promote_row(k)
+        return changed
+
     def forget(self, i, k):
         """Give tile (i, k) up: it will be computed again."""
         with self._lock:
             self._count(-self._tiles.pop((i, k)).nbytes)
             self._left[k] += 1
 
+    def close(self):
+        """Give all tiles up."""
+        self._tiles.clear()
+
     def _count(self, change):
         self.bytes += change
         self.peak_bytes = max(self.peak_bytes, self.bytes)
+
+    @contextmanager
+    def lanes(self, tiles, threads):
+        """Open lanes over tiles that are not final yet; see `execution.local.run`."""
+        waiting, queue = _Waiting(self), _Queue(tiles)
+        yield [(waiting, queue)] * min(threads, max(1, len(tiles)))
+
+
+class _Waiting:
+    """An in-core store whose reads wait until the tile is final."""
+
+    def __init__(self, store):
+        self.store, self.changed, self.error = store, Condition(), None
+        self.original = store.original
+
+    def final(self, i, k):
+        if not self.store.has(i, k):
+            with self.changed:
+                self.changed.wait_for(lambda: self.store.has(i, k) or self.error)
+                if not self.store.has(i, k):
+                    raise Stopped
+        return self.store.final(i, k)
+
+    def write(self, i, k, array):
+        self.store.write(i, k, array)
+        with self.changed:
+            self.changed.notify_all()
+
+    def fail(self, error):
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+
+class _Queue:
+    """Tiles from which each lane takes the next."""
+
+    def __init__(self, tiles):
+        self._tiles, self._lock = iter(tiles), Lock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with self._lock:
+            return next(self._tiles)

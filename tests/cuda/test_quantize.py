@@ -14,8 +14,8 @@ import scipy.linalg
 import geomxp as gx
 from geomxp import cuda
 from geomxp.dense import mixed
-from geomxp.dense.matrix_units import casts_for, subtract_product
-from geomxp.execution.devices import resolve
+from geomxp.dense.matrix_units import cast_formats, subtract_product
+from geomxp.execution.placement import Placement
 from geomxp.execution.local import run
 from geomxp.inference.factorize import tile_factor
 from geomxp.precision import casts, quantize_on_gpu
@@ -305,10 +305,10 @@ def test_gpu_widens_fp8_to_fp16_exactly():
 @pytest.mark.gpu
 def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
     values = spread((40, 40), np.float64)
-    casts = casts_for(on_gpu(values), {FP64, FP32, FP16, FP8})
-    assert casts.keys() == {FP32, FP16}
-    for form, tile in casts.items():
-        assert_equal_tiles(tile, quantize(values, form))
+    casts = cast_formats(on_gpu(values), {FP64, FP32, FP16, FP8})
+    assert casts == {FP32: False, FP16: False}
+    for form in casts:
+        assert_equal_tiles(quantize(on_gpu(values), form), quantize(values, form))
 
 
 SHAPES = [(1, 1, 1), (48, 32, 64), (64, 48, 1024), (37, 29, 21), (16, 30, 160)]
@@ -426,7 +426,7 @@ RULES = [*map(gx.by_tile_norm, (1e-6, 1e-5, 1e-3)), *map(gx.uniform, FORMATS)]
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_gpus_factor_is_as_near_to_the_matrix_as_its_formats_promise(rule):
     seen = observed()
-    factor = tile_factor(MODEL, seen, rule, tile=128, device=resolve("gpu"))
+    factor = tile_factor(MODEL, seen, rule, tile=128, placement=Placement.of("gpu"))
     store = factor.store
     assert all(
         store.final(i, k).values.flags.f_contiguous for i, k in left_looking(store.layout.tiles)

@@ -7,7 +7,6 @@ import scipy.linalg
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.execution.devices import resolve
 from geomxp.inference.factorize import tile_factor
 from geomxp.inference.simulate import lay_out
 from geomxp.precision.rules import count_finer
@@ -167,7 +166,7 @@ def test_a_matrix_that_only_fp64_can_factor_is_factored_in_fp64(rule, range):
 @every_rule
 def test_promotions_are_those_between_the_rules_map_and_the_last(rule):
     seen, model = testing.observations(200), gx.Matern(1.0, 0.3, 1.5, 1e-5)
-    factor = tile_factor(model, seen, rule, 32, resolve("cpu"))
+    factor = tile_factor(model, seen, rule, 32)
     if rule != gx.for_divergence(1e-3):
         first = rule(factor.store.originals.norms())
         assert factor.promotions == count_finer(first, factor.precision_map)
@@ -230,7 +229,7 @@ def test_no_accuracy_is_fp8_everywhere_and_an_honest_likelihood_of_another_matri
     seen, rule = testing.observations(200), gx.by_tile_norm(accuracy)
     found = gx.log_likelihood(seen, MODEL, mixed(rule))
     assert set(found.precision_map.counts()) == {"fp64", "fp8"}
-    factor = tile_factor(MODEL, seen, rule, 32, resolve("cpu"))
+    factor = tile_factor(MODEL, seen, rule, 32)
     lower, z = factor.dense(), seen.values[factor.order]
     white = scipy.linalg.solve_triangular(lower, z, lower=True)
     tolerance = 10 * 200 * U * np.linalg.cond(lower) ** 2
@@ -314,7 +313,7 @@ def dense_divergence(model, places, rule, tile):
     """½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|) from whole matrices, and Σₐ."""
     seen = gx.Observations(places, np.zeros(len(places)))
     # `kl_divergence` factors the places in the order of the tiles, whatever order they come in
-    factor = tile_factor(model, seen, rule, tile, resolve("cpu"))
+    factor = tile_factor(model, seen, rule, tile)
     lower = factor.dense()
     sigma = sigma_of(seen, model)[np.ix_(factor.order, factor.order)]
     white = scipy.linalg.solve_triangular(
@@ -338,9 +337,7 @@ def test_divergence_is_that_of_the_whole_matrices(rule, smoothness):
     assert found.kl >= -tolerance
     assert found.kl_log_determinant == 0.5 * found.log_determinant_error
     assert found.quadratic_form_error is None
-    assert found.bytes == found.formats.bytes(
-        tile_factor(model, seen, rule, 32, resolve("cpu")).store.layout
-    )
+    assert found.bytes == found.formats.bytes(tile_factor(model, seen, rule, 32).store.layout)
 
 
 def test_divergence_of_observations_compares_their_likelihoods():

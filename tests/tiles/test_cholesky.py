@@ -147,7 +147,7 @@ def test_a_tile_is_finished_by_its_equation(form):
     )
     products = sum(x.values @ y.values.T for x, y in zip(left, right, strict=True))
     wanted = a - products
-    found = finish_tile(a.copy(order="F"), zip(left, right, strict=True), diagonal)
+    found = finish_tile(a.copy(order="F"), zip(left, right, strict=True), lambda: diagonal)
     tolerance = 100 * form.unit_roundoff
     np.testing.assert_allclose(found @ diagonal.values.T, wanted, rtol=0, atol=tolerance * 8)
 

@@ -1,0 +1,165 @@
+"""Where a factorization takes place: which devices, how much of which memory, which disk."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..dense.matrix_units import splits
+from ..errors import InvalidInput, NotEnoughMemory
+from ..tiles.assemble import Originals
+from ..tiles.disk import Disk
+from ..tiles.layout import Layout
+from ..tiles.memories import Gpu, Host, Ram
+from ..tiles.out_of_core import OutOfCore, Shared
+from ..tiles.stores import InCore
+from .devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
+
+GPU_STREAMS = 4
+"""Tiles in work at one time on a GPU."""
+
+GPU_TILES = ((4096, 60_000), (2048, 16_000), (1024, 4_000))
+"""(tile, least n): a GPU's products need larger tiles than a CPU's. Not measured yet."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Devices and memories for the tiles of one matrix.
+
+    Parameters
+    ----------
+    devices : tuple of Device
+    memory : int or None
+        Bytes of RAM for tiles and what is computed with them; the rest lies on a disk.
+    device_memory : int or None
+        Bytes of each device's memory; the rest lies in RAM, pinned for GPUs.
+    scratch : path or None
+        Directory for tiles on the disk. If given, a run that is killed leaves them there, and the
+        same run goes on from them.
+    policy : str
+        Of `geomxp.tiles.plan.POLICIES`.
+    trace : Trace or None
+        Watches the run.
+    """
+
+    devices: tuple = (Device("cpu"),)
+    memory: int | None = None
+    device_memory: int | None = None
+    scratch: str | Path | None = None
+    policy: str = "v3"
+    trace: object = None
+
+    @classmethod
+    def of(cls, on, memory=None, device_memory=None, scratch=None):
+        """Return the placement that the caller's words mean.
+
+        Raises
+        ------
+        MissingDevice
+        InvalidInput
+        """
+        devices = resolve_all(on)
+        if memory is not None and device_memory is not None:
+            raise InvalidInput(
+                "`memory` and `device_memory` cannot both be given: tiles lie on a disk beside "
+                "RAM, or in RAM beside a device."
+            )
+        if memory is not None:
+            memory = bytes_of("memory", memory)
+            if devices[0].index is not None or len(devices) > 1:
+                raise InvalidInput(
+                    '`memory` bounds the RAM of on="cpu", with a disk behind it. '
+                    f"Got on={on!r}: bound a GPU's memory with `device_memory`."
+                )
+        if device_memory is not None:
+            device_memory = bytes_of("device_memory", device_memory)
+        if scratch is not None and memory is None:
+            raise InvalidInput("`scratch` is for the tiles that `memory` does not hold: give both.")
+        return cls(devices, memory, device_memory, scratch)
+
+    @property
+    def in_core(self):
+        """Whether all tiles lie in one memory."""
+        return self.memory is None and self.device_memory is None and len(self.devices) == 1
+
+    def layout(self, n, tile=None):
+        """Return the layout for n places, of a size that suits the devices if `tile` is None."""
+        if tile is None and not self.in_core and self.devices[0].index is not None:
+            tile = next((size for size, least in GPU_TILES if n >= least), None)
+        return Layout.of(n, tile)
+
+    def originals(self, model, places, metric, layout, device=None):
+        """Return what generates the tiles on a device, the first if not given."""
+        return Originals(model, places, metric, layout, (device or self.devices[0]).index)
+
+    def store(self, model, places, metric, layout, formats):
+        """Return the store for a factorization of Σ(θ).
+
+        Parameters
+        ----------
+        model : Matern
+        places : (n, d) ndarray
+            In the order of the tiles.
+        metric : str
+        layout : Layout
+        formats : PrecisionMap
+
+        Raises
+        ------
+        NotEnoughMemory
+            If the tiles do not fit, or a budget is below what can be worked with.
+        """
+        needed = formats.bytes(layout)
+        originals = [self.originals(model, places, metric, layout, d) for d in self.devices]
+        if self.in_core:
+            self._check("memory", needed + 2**24, self.devices[0].free_memory())
+            return InCore(originals[0], formats)
+        gpu = self.devices[0].index is not None
+        if self.memory is not None:
+            self._check("memory", self.memory, free_memory())
+            problem = None
+            if self.scratch is not None:
+                problem = _fingerprint(model, places, metric, layout, formats)
+            slow = Disk(layout, needed, self.scratch, problem)
+        else:
+            self._check("memory", needed, free_memory())
+            slow = Host(pinned=gpu)
+        streams = GPU_STREAMS if gpu else max(1, usable_cores() // len(self.devices))
+        memories = [Gpu(slow, device.index) if gpu else Ram(slow) for device in self.devices]
+        parts = [
+            OutOfCore(pairs, memory, self._budget(device, needed), streams)
+            for pairs, memory, device in zip(originals, memories, self.devices, strict=True)
+        ]
+        store = Shared(formats, parts, self.policy, trace=self.trace)
+        try:
+            for part in parts:
+                part.check(store)
+        except NotEnoughMemory:
+            slow.close()
+            raise
+        return store
+
+    def _budget(self, device, needed):
+        asked = self.memory or self.device_memory
+        if asked is not None:
+            return asked
+        # as much as is free, but no more than could be used
+        alike = sum(device == other for other in self.devices)
+        return min(int(0.9 * device.free_memory()) // alike, 2 * needed + 2**28)
+
+    @staticmethod
+    def _check(what, needed, free):
+        if needed > free:
+            raise NotEnoughMemory(
+                f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
+                'for less accuracy, use fewer places, or let a disk hold them: memory="4GB".'
+            )
+
+
+def _fingerprint(model, places, metric, layout, formats):
+    """Return one line that is equal for equal problems only."""
+    from .. import __version__
+
+    places = hashlib.sha256(places.tobytes()).hexdigest()
+    rows = hashlib.sha256(str(formats).encode()).hexdigest()
+    about = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
+    return f"geomxp {__version__} {about} {places} {rows}"

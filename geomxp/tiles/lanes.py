@@ -1,0 +1,173 @@
+"""What brings one tile after the other to its final value on a device: a store to `finish`.
+
+A lane takes the steps that its device's plan gives it, waits until what a step reads is there, and
+says when it has done with it.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from ..precision.formats import FP64
+from ..precision.quantize import Tile, quantize
+from .plan import Sizes
+from .stores import casts_of, in_format, original
+
+
+class Absent:
+    """An array whose numbers are elsewhere."""
+
+    ndim = property(lambda self: len(self.shape))
+
+    def __init__(self, dtype, shape):
+        self.dtype, self.shape = np.dtype(dtype), tuple(shape)
+        self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def over(self, data):
+        """Return the array over these bytes."""
+        return data[: self.nbytes].view(self.dtype).reshape(self.shape, order="F")
+
+
+class Lane:
+    """What brings one tile after the other of a device to its final value: a store, as it sees it.
+
+    Parameters
+    ----------
+    device : OutOfCore
+    store : Shared
+    stream : int
+    """
+
+    def __init__(self, device, store, stream):
+        self.device, self.store, self.stream = device, store, stream
+        self.memory = device.memory
+        self.steps, self.hungry = deque(), False
+        self._step = self._begin = self._slot = None
+        self._left, self._tiles = 0, {}
+        self._away = store.layout.tiles, device.number * device.streams + stream
+
+    @property
+    def error(self):
+        """What has failed, anywhere."""
+        return self.store.error
+
+    def fail(self, error):
+        """Stop all lanes."""
+        self.store.fail(error)
+
+    def tiles(self):
+        """Yield the tiles that the plan gives to this lane."""
+        with self.memory.lane():
+            while (step := self._peek()) is not None:
+                yield step.tile
+
+    def original(self, i, k):
+        """Return A_ik, generated where it will be worked on."""
+        step = self._take("original", (i, k))
+        layout, form = self.store.layout, self.store.formats[i, k]
+        shape = layout.height(i), layout.height(k)
+        dtype = np.dtype(np.float64 if form is FP64 else np.float32)
+        self._slot = step.slot
+        out = self.memory.array(step.slot, shape, dtype)
+        return original(self.device.originals, self.store.formats, i, k, out)
+
+    def final(self, i, k):
+        """Return L_ik, when it is there."""
+        if not self._left:
+            self._advance()
+        self._left -= 1
+        return self._tiles[i, k]
+
+    def write(self, i, k, array):
+        """Keep L_ik in its format."""
+        if i == k:
+            self._take("factor", (i, k))
+        step = self._take("write", (i, k))
+        tile = in_format(self.store.formats, i, k, array)
+        place = self.memory.array(step.slot, tile.values.shape, tile.values.dtype)
+        if tile.form is not FP64:
+            place[...] = tile.values
+        about = Tile(tile.form, Absent(place.dtype, place.shape), tile.exponent)
+        self._end()
+        moment = self.memory.mark()
+        self.device.ready[i, k] = about, moment
+        self.device.out.append((step, about, moment))
+        self.store.tell()
+        if not self.store.policy.overlapped:
+            self.store.wait_for(lambda: step.number in self.device.done)
+
+    def _peek(self):
+        if not self.steps:
+            self.hungry = True
+            self.store.tell()
+            self.store.wait_for(lambda: self.steps)
+            self.hungry = False
+        return self.steps[0]
+
+    def _take(self, kind, tile):
+        """Go on to the next step, which must be this one, when all that it reads is there."""
+        self._end()
+        step = self._peek()
+        assert (step.kind, step.tile) == (kind, tile), f"{step} is not {kind} of {tile}"
+        self.steps.popleft()
+        self.store.tell()
+        ready = self.device.ready
+        if step.travels:
+            self._travel(tile)
+        for read in step.reads:
+            if read.tile not in ready:
+                self.store.wait_for(lambda read=read: read.tile in ready)
+        self.memory.wait([ready[read.tile][1] for read in step.reads])
+        self._step, self._begin = step, self.memory.mark()
+        return step
+
+    def _end(self):
+        """Let others have what the step before has used."""
+        step, self._step = self._step, None
+        if step is None:
+            return
+        end = self.memory.mark()
+        self.device.trace(self.store, step.kind, step.tile, self.stream, self._begin, end)
+        if step.kind != "write":
+            self.device.done[step.number] = end
+            self.store.tell()
+
+    def _advance(self):
+        """Go on to the step that reads next."""
+        self._end()
+        step = self._peek()
+        self._take(step.kind, step.tile)
+        self._tiles = {read.tile: self._tile(read) for read in step.reads}
+        self._left = 2 if step.kind == "update" else 1
+
+    def _tile(self, read):
+        about, _ = self.device.ready[read.tile]
+        values = self.memory.array(read.slot, about.values.shape, about.values.dtype)
+        casts = {}
+        if about.form is FP64:
+            wanted = casts_of(self.store.formats, *read.tile, values)
+            casts = _OnDemand(values, wanted) if wanted else casts
+        return Tile(about.form, values, about.exponent, casts)
+
+    def _travel(self, tile):
+        """Let the accumulator go out and come back, for policies that have no room for it."""
+        count = Sizes(self.store.layout, self.store.formats).accumulator(*tile)
+        store, memory = self.store, self.memory
+        for copy, way in ((memory.store, "out"), (memory.load, "in")):
+            begin, end = copy(self._away, self._slot, count, [memory.mark()])
+            memory.wait([end])
+            store.moved.copied(way, count)
+            self.device.trace(store, way, tile, self.stream, begin, end, count)
+
+
+class _OnDemand(dict):
+    """The casts of an FP64 tile, each made when it is read: the same bits as kept ones."""
+
+    def __init__(self, values, wanted):
+        super().__init__()
+        self._values, self._wanted = values, wanted
+
+    def get(self, form, default=None):
+        if form not in self and form in self._wanted:
+            self[form] = quantize(self._values, form, split=self._wanted[form])
+        return super().get(form, default)

@@ -1,0 +1,301 @@
+"""Stores whose tiles live in a slow memory, and are worked on in the small fast ones of devices.
+
+Each device carries out a plan that is fixed before the run (`plan`): a loader thread copies in what
+the next steps read, the lanes compute, a writer thread copies out what is final. What a tile's
+value is depends on none of that.
+"""
+
+from collections import deque
+from contextlib import ExitStack, contextmanager
+from threading import Condition, Thread
+
+from ..errors import NotEnoughMemory
+from ..execution.devices import human_bytes
+from ..execution.trace import Traffic
+from ..precision.formats import named
+from ..precision.quantize import Tile
+from .disk import aligned
+from .lanes import Absent, Lane
+from .plan import Plan, Sizes, least_blocks, policy_named
+from .schedule import deal, left_looking
+from .stores import Stopped
+
+QUEUED = 64
+"""Steps that are handed to a lane before it has come to them."""
+
+
+class Shared:
+    """The tiles of one matrix in a slow memory, block row i being the work of device i mod p.
+
+    Parameters
+    ----------
+    formats : PrecisionMap
+    devices : sequence of OutOfCore
+        With the same slow memory.
+    policy : str
+        See `geomxp.tiles.plan.POLICIES`.
+    width : int, optional
+        Columns of a panel, see `schedule.left_looking`; as many as the memory allows if not given.
+    trace : Trace, optional
+
+    Attributes
+    ----------
+    moved : Traffic
+        Bytes that went in and out.
+    """
+
+    def __init__(self, formats, devices, policy="v3", width=None, trace=None):
+        self.formats, self.devices, self.policy = formats, devices, policy_named(policy)
+        self.originals, self.slow = devices[0].originals, devices[0].memory.slow
+        self.layout = self.originals.layout
+        self.width, self.trace, self.moved = width, trace, Traffic()
+        self.changed, self.error = Condition(), None
+        self.about, self.events = {}, {}
+        self._recover()
+
+    def _recover(self):
+        """Take over what a killed run of the same problem has left."""
+        for what, *entry in self.slow.found:
+            if what == "promote":
+                self.formats = self.formats.promote_row(*entry)[0]
+            elif what == "forget":
+                self.about.pop(tuple(entry), None)
+            else:
+                i, k, form, exponent, dtype, shape = entry
+                self.about[i, k] = Tile(named(form), Absent(dtype, shape), exponent)
+
+    @property
+    def bytes(self):
+        """What the final tiles hold, in the slow memory."""
+        return sum(tile.values.nbytes for tile in self.about.values())
+
+    @property
+    def peak_bytes(self):
+        """The same; see `moved` for what went to and fro."""
+        return self.bytes
+
+    def order(self):
+        """Return the tiles in the order in which they are finished."""
+        streams = sum(device.streams for device in self.devices)
+        return left_looking(self.layout.tiles, self.panel_width(), streams)
+
+    def panel_width(self):
+        """Return how many columns a panel has, for the rows that it reads again to stay."""
+        if self.width is not None:
+            return self.width
+        row = 2 * self.formats.bytes(self.layout) / self.layout.tiles
+        room = min(device.arena(self) for device in self.devices)
+        rows = int(0.9 * room / max(1, row)) - sum(device.streams for device in self.devices)
+        return max(1, min(rows, self.layout.tiles))
+
+    def has(self, i, k):
+        """Return whether tile (i, k) is final."""
+        return (i, k) in self.about
+
+    def final(self, i, k):
+        """Return L_ik, read from the slow memory into RAM."""
+        about = self.about[i, k]
+        data = aligned(about.values.nbytes)
+        self.slow.read((i, k), data)
+        return Tile(about.form, about.values.over(data), about.exponent)
+
+    def forget(self, i, k):
+        """Give tile (i, k) up: it will be computed again."""
+        del self.about[i, k]
+        self.slow.note(["forget", i, k])
+
+    def close(self):
+        """Give all tiles up, and remove what holds them."""
+        self.slow.close()
+
+    def promote(self, k):
+        """Give block row k finer formats; return how many tiles that changes."""
+        self.formats, changed = self.formats.promote_row(k)
+        self.slow.note(["promote", k], at_once=True)
+        return changed
+
+    @contextmanager
+    def lanes(self, tiles, threads=None):
+        """Open lanes over tiles that are not final yet; see `execution.local.run`."""
+        self.error = None
+        hands = deal(tiles, len(self.devices))
+        with ExitStack() as stack:
+            lanes = []
+            for number, (device, mine) in enumerate(zip(self.devices, hands, strict=True)):
+                if mine:
+                    lanes += stack.enter_context(device.working(self, number, tiles, mine))
+            try:
+                yield lanes
+            except Stopped:
+                pass
+            except BaseException as error:
+                self.fail(error)
+                raise
+        if self.error:
+            raise self.error
+
+    def wait_for(self, condition):
+        """Wait until a condition holds, or something has failed."""
+        with self.changed:
+            self.changed.wait_for(lambda: condition() or self.error)
+            if self.error:
+                raise Stopped
+
+    def tell(self):
+        """Let all who wait look again."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def fail(self, error):
+        """Stop all lanes, loaders and writers."""
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+    def written(self, key, tile, event):
+        """Take note of a tile that is in the slow memory."""
+        with self.changed:
+            self.events[key] = event
+            self.about[key] = tile
+            self.changed.notify_all()
+        (i, k), values = key, tile.values
+        entry = ["tile", i, k, tile.form.name, tile.exponent, values.dtype.name, values.shape]
+        column = all((r, k) in self.about for r in range(k, self.layout.tiles))
+        self.slow.note(entry, at_once=column)
+
+
+class OutOfCore:
+    """One device: a fast memory with a budget, and the threads that keep it supplied.
+
+    Parameters
+    ----------
+    originals : Originals
+        Generates tiles where this device works.
+    memory : Ram or Gpu
+        Of `geomxp.tiles.memories`.
+    budget : int
+        Bytes of the fast memory: for tiles, and for what the computations need beside them.
+    streams : int
+        Tiles in work at one time: a core each on a CPU.
+    """
+
+    def __init__(self, originals, memory, budget, streams):
+        self.originals, self.memory, self.budget, self.streams = originals, memory, budget, streams
+
+    def arena(self, store):
+        """Return the bytes for tiles."""
+        return self.budget - self._beside(store)
+
+    def _beside(self, store):
+        """Return the bytes for what a stream needs beside its tiles: operands in other formats."""
+        largest = 8 * store.layout.tile**2
+        return self.streams * (largest if store.formats.all_fp64 else 4 * largest)
+
+    def least(self, store):
+        """Return the smallest budget with which this device can work."""
+        sizes = Sizes(store.layout, store.formats)
+        return least_blocks(self.streams) * sizes.block + self._beside(store)
+
+    def check(self, store):
+        """Raise `NotEnoughMemory` if the budget is below the least."""
+        if self.budget < self.least(store):
+            raise NotEnoughMemory(
+                f"tiles of {store.layout.tile} rows, {self.streams} in work at one time, need at "
+                f"least {human_bytes(self.least(store))}. Got {human_bytes(self.budget)}: allow "
+                "more, or use smaller tiles."
+            )
+
+    @contextmanager
+    def working(self, store, number, order, mine):
+        """Open this device's lanes for its tiles."""
+        self.check(store)
+        arena, self.number = self.arena(store), number
+        plan = Plan(*(order, mine, store.layout, store.formats, arena, store.policy, self.streams))
+        self.memory.open(arena)
+        self.done, self.ready, self.out = {}, {}, deque()
+        lanes = [Lane(self, store, stream) for stream in range(self.streams)]
+        workers = [
+            Thread(target=_guarded, args=(store, work), name=f"{name}-{number}")
+            for name, work in (
+                ("loader", lambda: self._load(store, plan, lanes)),
+                ("writer", lambda: self._write(store)),
+            )
+        ]
+        for worker in workers:
+            worker.start()
+        try:
+            yield [(lane, lane.tiles()) for lane in lanes]
+        except BaseException as error:
+            store.fail(error)
+            raise
+        finally:
+            self.out.append(None)
+            store.tell()
+            for worker in workers:
+                worker.join()
+            self.memory.close()
+
+    def _load(self, store, plan, lanes):
+        """Copy in what each step reads, as far ahead as the slots allow."""
+        for step in plan:
+            lane = lanes[step.stream]
+            if store.policy.overlapped:
+                store.wait_for(lambda lane=lane: len(lane.steps) < QUEUED)
+            else:
+                store.wait_for(lambda lane=lane: lane.hungry)
+            self._wait_for(store, step.after)
+            for read in step.reads:
+                if read.load:
+                    self._load_tile(store, step, read)
+            lane.steps.append(step)
+            store.tell()
+        for lane in lanes:
+            lane.steps.append(None)
+        store.tell()
+
+    def _load_tile(self, store, step, read):
+        store.wait_for(lambda: read.tile in store.about)
+        about, waits = store.about[read.tile], self._wait_for(store, read.after)
+        if read.tile in store.events:
+            waits.append(store.events[read.tile])
+        begin, end = self.memory.load(read.tile, read.slot, about.values.nbytes, waits)
+        self.ready[read.tile] = about, end
+        store.moved.copied("in", about.values.nbytes)
+        self.trace(store, "in", read.tile, step.stream, begin, end, about.values.nbytes)
+
+    def _wait_for(self, store, steps):
+        """Wait until some steps are done; return the moments at which they are."""
+        if steps:
+            store.wait_for(lambda: all(step in self.done for step in steps))
+        return [self.done[step] for step in steps]
+
+    def _write(self, store):
+        """Copy out what is final."""
+        while True:
+            store.wait_for(lambda: self.out)
+            entry = self.out.popleft()
+            if entry is None:
+                return
+            step, about, moment = entry
+            count = about.values.nbytes
+            begin, end = self.memory.store(step.tile, step.slot, count, [moment])
+            store.moved.copied("out", count)
+            store.written(step.tile, about, end)
+            self.trace(store, "out", step.tile, step.stream, begin, end, count)
+            self.done[step.number] = end
+            store.tell()
+
+    def trace(self, store, kind, tile, stream, begin, end, count=0):
+        """Note an event, where somebody watches."""
+        if store.trace is not None:
+            form = store.formats[tile].name
+            store.trace.add(kind, tile, form, self, stream, begin, end, count)
+
+
+def _guarded(store, work):
+    try:
+        work()
+    except Stopped:
+        pass
+    except BaseException as error:
+        store.fail(error)
