@@ -52,7 +52,12 @@ def fit(
     kl: options.Kl = None,
     layers: options.Layers = None,
     tile: options.Tile = None,
+    method: options.Method = "exact",
+    neighbours: options.Neighbours = None,
     on: options.On = "cpu",
+    memory: options.Memory = None,
+    device_memory: options.DeviceMemory = None,
+    scratch: options.Scratch = None,
     tolerance: Annotated[float, typer.Option(help="On the log-likelihood.")] = 1e-6,
     evaluations: Annotated[int, typer.Option(help="Limit on evaluations.")] = 1000,
     output: Annotated[str | None, typer.Option(help="Write the fit as JSON.")] = None,
@@ -73,7 +78,10 @@ def fit(
     from .inference.fit import fit as run
 
     tables.check_writable(output, report, checkpoint, inputs=(table,))
-    how = options.exact(on, tile, accuracy, kl, layers)
+    how = options.method(
+        *(method, neighbours, on, tile, accuracy, kl, layers),
+        *(memory, device_memory, scratch),
+    )
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     if trend is None:
         trend = "covariates" if covariates else "constant"
@@ -130,7 +138,12 @@ def log_likelihood(
     kl: options.Kl = None,
     layers: options.Layers = None,
     tile: options.Tile = None,
+    method: options.Method = "exact",
+    neighbours: options.Neighbours = None,
     on: options.On = "cpu",
+    memory: options.Memory = None,
+    device_memory: options.DeviceMemory = None,
+    scratch: options.Scratch = None,
     as_json: options.Json = False,
 ):
     """Evaluate the log-likelihood of a given model.
@@ -142,7 +155,10 @@ def log_likelihood(
     from .inference.likelihood import log_likelihood as run
 
     model = Matern(variance, range_, smoothness, nugget)
-    how = options.exact(on, tile, accuracy, kl, layers)
+    how = options.method(
+        *(method, neighbours, on, tile, accuracy, kl, layers),
+        *(memory, device_memory, scratch),
+    )
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     trend = trend or ("covariates" if covariates else "zero")
     evaluation = run(seen, model, how, trend=trend, reml=reml)

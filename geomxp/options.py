@@ -23,7 +23,7 @@ Metric = Annotated[
 ]
 DropMissing = Annotated[bool, typer.Option(help="Leave out rows with missing numbers.")]
 Reml = Annotated[bool, typer.Option("--reml", help="Restricted maximum likelihood.")]
-On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N.")]
+On = Annotated[str, typer.Option(help="cpu, gpu or gpu:N; several as gpu:0,gpu:1.")]
 Accuracy = Annotated[
     float | None,
     typer.Option(help="ε: tiles as coarse as their norms allow for this backward error."),
@@ -35,6 +35,21 @@ Layers = Annotated[
     str | None, typer.Option(help="Formats from the largest off-diagonal block in: fp16,fp32,fp64.")
 ]
 Tile = Annotated[int | None, typer.Option(help="Rows of a tile.")]
+Method = Annotated[str, typer.Option(help="exact or vecchia.")]
+Neighbours = Annotated[
+    int | None, typer.Option(help="Of Vecchia's approximation: 30 if not given.")
+]
+Memory = Annotated[
+    str | None, typer.Option(help="Bound of RAM, as 4GB: what it does not hold lies on a disk.")
+]
+DeviceMemory = Annotated[
+    str | None,
+    typer.Option(help="Bound of each device's memory, as 8GB: the rest lies in (pinned) RAM."),
+]
+Scratch = Annotated[
+    str | None,
+    typer.Option(help="Directory for --memory's tiles; a killed run goes on from there."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Variance = Annotated[float, typer.Option(help="σ², in squared units of the values.")]
@@ -117,7 +132,7 @@ def places_frame(places):
     return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)
 
 
-def exact(on, tile, accuracy, kl, layers):
+def exact(on, tile, accuracy, kl, layers, memory=None, device_memory=None, scratch=None):
     """Return the exact method with the precision that at most one option names."""
     from .inference.exact import Exact
     from .precision import rules
@@ -133,7 +148,32 @@ def exact(on, tile, accuracy, kl, layers):
         rule = rules.for_divergence(kl)
     elif layers is not None:
         rule = rules.layered(*words(layers))
-    return Exact(rule, tile, on)
+    return Exact(rule, tile, on, memory, device_memory, scratch)
+
+
+def method(name, neighbours, on, tile, accuracy, kl, layers, memory, device_memory, scratch):
+    """Return the way to compute that the options name."""
+    exact_only = {
+        "--tile": tile,
+        "--accuracy": accuracy,
+        "--kl": kl,
+        "--layers": layers,
+        "--memory": memory,
+        "--device-memory": device_memory,
+        "--scratch": scratch,
+    }
+    if name == "exact":
+        if neighbours is not None:
+            raise InvalidInput("--neighbours needs --method vecchia.")
+        return exact(on, tile, accuracy, kl, layers, memory, device_memory, scratch)
+    if name != "vecchia":
+        raise InvalidInput(f"--method must be exact or vecchia. Got {name!r}.")
+    given = [option for option, value in exact_only.items() if value is not None]
+    if given:
+        raise InvalidInput(f"{' and '.join(given)}: not with --method vecchia.")
+    from .inference.vecchia import Vecchia
+
+    return Vecchia(30 if neighbours is None else neighbours, on=on)
 
 
 def ways(accuracies, kls, layers, tile, on):

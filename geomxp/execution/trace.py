@@ -1,7 +1,8 @@
 """What happened when: every copy and every kernel of a run, and how many bytes moved.
 
 Kernels are seen from the store: a step begins when what it reads is there, and ends when the next
-is asked for. "factor" is the last update of a diagonal tile with its factorization.
+is asked for. "factor" is the factorization of a diagonal tile with its last update, or with its
+generation if it has none.
 """
 
 import json

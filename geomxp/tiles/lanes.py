@@ -81,7 +81,10 @@ class Lane:
     def write(self, i, k, array):
         """Keep L_ik in its format."""
         if i == k:
+            # seen from here the last update and the factorization are one
+            self._end("factor")
             self._take("factor", (i, k))
+            self._end(None)
         step = self._take("write", (i, k))
         tile = in_format(self.store.formats, i, k, array)
         place = self.memory.array(step.slot, tile.values.shape, tile.values.dtype)
@@ -121,13 +124,15 @@ class Lane:
         self._step, self._begin = step, self.memory.mark()
         return step
 
-    def _end(self):
-        """Let others have what the step before has used."""
+    def _end(self, kind=""):
+        """Let others have what the step before has used; None as its kind leaves it untraced."""
         step, self._step = self._step, None
         if step is None:
             return
         end = self.memory.mark()
-        self.device.trace(self.store, step.kind, step.tile, self.stream, self._begin, end)
+        if kind is not None:
+            kind = kind or step.kind
+            self.device.trace(self.store, kind, step.tile, self.stream, self._begin, end)
         if step.kind != "write":
             self.device.done[step.number] = end
             self.store.tell()

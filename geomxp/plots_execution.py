@@ -1,0 +1,54 @@
+"""Pictures of a run: what moved and what was computed, when."""
+
+from .execution.trace import COPIES, row_of
+from .plots import new_figure
+from .plots_precision import COLOURS
+
+KERNELS = {"original": "#9e9ac8", "solve": "#e6550d", "factor": "#a50f15", "write": "#bdbdbd"}
+"""Colours of all but copies and updates, which have their formats'."""
+
+
+def timeline(events, *, device=0, ax=None):
+    """Draw the copies and kernels of one device against time, as paper 001's Figure 13.
+
+    Parameters
+    ----------
+    events : sequence of geomxp.execution.trace.Event
+    device : int
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    from matplotlib.patches import Patch
+
+    ax = new_figure(8.0, 3.2).add_subplot() if ax is None else ax
+    events = [event for event in events if event.device == device]
+    rows = sorted({row_of(event) for event in events}, key=lambda row: (row not in COPIES, row))
+    used = {}
+    for number, row in enumerate(rows):
+        mine = [event for event in events if row_of(event) == row]
+        spans = [(event.begin, event.end - event.begin) for event in mine]
+        labels = [_label(event) for event in mine]
+        used |= dict.fromkeys(labels)
+        ax.broken_barh(spans, (number - 0.4, 0.8), facecolors=[_colour(word) for word in labels])
+    ax.set_yticks(range(len(rows)), [f"copies {row}" if row in COPIES else row for row in rows])
+    ax.set_xlabel("seconds")
+    ax.invert_yaxis()
+    patches = [
+        Patch(color=_colour(word), label=word.upper() if word in COLOURS else word)
+        for word in sorted(used)
+    ]
+    ax.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def _label(event):
+    return event.kind if event.kind in KERNELS else event.form
+
+
+def _colour(label):
+    return KERNELS.get(label) or COLOURS[label]
