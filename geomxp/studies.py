@@ -104,10 +104,15 @@ def _frame(rows):
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="matern, likelihood, cholesky or nested.")
+        str, typer.Argument(metavar="WHAT", help="matern, likelihood, cholesky, nested or batched.")
     ],
-    n: Annotated[int | None, typer.Option("--n", min=16, help="Places.")] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", min=1, help="Places, or the order of small matrices.")
+    ] = None,
     smoothness: options.Smoothness = 0.8,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="batched: search for the fastest variants first.")
+    ] = False,
     as_json: options.Json = False,
 ):
     """Time geomxp beside named baselines of the same run, on one thread.
@@ -117,6 +122,8 @@ def bench(
     geomxp bench likelihood --n 4000
 
     geomxp bench cholesky --n 8192
+
+    geomxp bench batched --n 32 --tune
     """
     import os
 
@@ -135,8 +142,14 @@ def bench(
         document = {"cholesky": benchmarks.cholesky_rates(n or 4096, smoothness)}
     elif what == "nested":
         document = {"nested": benchmarks.nested_rates(n or 4096)}
+    elif what == "batched":
+        from .bench_batched import batched_rates
+
+        document = {"batched": batched_rates(n, tune)}
     else:
-        raise InvalidInput(f"WHAT must be matern, likelihood, cholesky or nested. Got {what!r}.")
+        raise InvalidInput(
+            f"WHAT must be matern, likelihood, cholesky, nested or batched. Got {what!r}."
+        )
     if as_json:
         options.print_json(document)
     else:

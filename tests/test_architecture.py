@@ -26,6 +26,7 @@ ALLOWED = {
     "tables": {"observations"},
     "datasets": {"tables"},
     "plots_precision": {"plots", "precision"},
+    "plots_execution": {"plots", "plots_precision"},
     "plots": {"inference", "observations", "covariance", "tables"},
     "report": {"plots", "inference", "observations", "covariance", "tables", "datasets"},
 }

@@ -141,6 +141,24 @@ def syrk(c, a, alpha=1.0, beta=1.0):
     return rank_k("L", "N", c, a, alpha, beta)
 
 
+def symm(a, x):
+    """Return A X, of A its lower triangle being looked at."""
+    letter, real = LETTERS[x.dtype]
+    (m, n), c = x.shape, np.zeros(x.shape, x.dtype, order="F")
+    if n == 1:
+        routine(letter + "symv")(
+            *(_letter("L"), _number(m), byref(real(1.0)), _at(a), _number(_leading(a))),
+            *(_at(x), _number(1), byref(real(0.0)), _at(c), _number(1)),
+        )
+        return c
+    routine(letter + "symm")(
+        *(_letter("L"), _letter("L"), _number(m), _number(n), byref(real(1.0))),
+        *(_at(a), _number(_leading(a)), _at(x), _number(_leading(x))),
+        *(byref(real(0.0)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
 def trsm(lower, b, side="R", trans="T"):
     """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
     return triangular("trsm", side, "L", trans, "N", lower, b)

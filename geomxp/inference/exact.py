@@ -14,7 +14,9 @@ from ..execution.placement import Placement
 from ..outcome import Ending, Outcome
 from ..precision.rules import Frozen, describe, uniform
 from ..tiles import assemble
+from ..tiles.krylov import METHODS
 from ..tiles.layout import Layout
+from ..tiles.refine import RefinedFactor
 from .factorize import dense_factor, explain, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
@@ -41,6 +43,9 @@ class Exact:
         Directory for the tiles on a disk; that of the system's temporary files if not given, and
         then nothing is left there whatever happens. With it a killed run leaves its tiles, and the
         same run goes on from them.
+    refine : {"ir", "cg", "gmres"}, optional
+        Refine what a mixed factor solves to FP64's accuracy, by this iteration: quadratic forms,
+        coefficients and predictions; not the log-determinant.
 
     Examples
     --------
@@ -59,8 +64,13 @@ class Exact:
     memory: str | int | None = None
     device_memory: str | int | None = None
     scratch: str | Path | None = None
+    refine: str | None = None
 
     def __post_init__(self):
+        if self.refine not in (None, *METHODS):
+            raise InvalidInput(
+                f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
+            )
         if not isinstance(self.on, str):
             object.__setattr__(self, "on", tuple(self.on))
         if not callable(self.precision):
@@ -75,7 +85,7 @@ class Exact:
         bounded = self.memory is not None or self.device_memory is not None
         several = not isinstance(self.on, str) or "," in self.on
         mixed = self.precision != uniform("fp64")
-        return mixed or bounded or several or self.tile is not None
+        return mixed or bounded or several or self.tile is not None or self.refine is not None
 
     @property
     def placement(self):
@@ -116,6 +126,7 @@ class Exact:
             "on": self.on if isinstance(self.on, str) else list(self.on),
             "memory": self.memory,
             "device_memory": self.device_memory,
+            "refine": self.refine,
             "tiled": self.tiled,
             "tile": self.placement.layout(n, self.tile).tile if self.tiled and n else n,
             "accuracy": getattr(self.precision, "accuracy", None),
@@ -195,6 +206,7 @@ class ExactEvaluator:
             least_squares.log_determinant_of_information,
             factor.precision_map,
             factor.promotions,
+            getattr(factor, "last", None),
             seconds=time.perf_counter() - start,
         )
 
@@ -220,7 +232,8 @@ class ExactEvaluator:
         try:
             if self.how.tiled:
                 rule = self._frozen or self.how.precision
-                return tile_factor(model, seen, rule, self.how.tile, self.placement)
+                factor = tile_factor(model, seen, rule, self.how.tile, self.placement)
+                return RefinedFactor(factor, self.how.refine) if self.how.refine else factor
             return dense_factor(model, seen, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, seen, model) from None

@@ -57,6 +57,8 @@ def fit_trend(factor, values, design):
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
+    if hasattr(factor, "gram"):
+        return _from_solutions(factor, values, design)
     p = design.shape[1]
     # columns near 1 keep QR and the information away from over- and underflow; powers of two
     # change no digit
@@ -77,4 +79,25 @@ def fit_trend(factor, values, design):
         2 * float((np.log(np.abs(np.diag(r))) + np.log(scale)).sum()),
         values - design @ (beta / scale),
         inverse / scale[:, None],
+    )
+
+
+def _from_solutions(factor, values, design):
+    """As `fit_trend`, from Σ⁻¹X and Σ⁻¹z: for a factor that refines solutions."""
+    p = design.shape[1]
+    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
+    columns = np.asfortranarray(np.column_stack((values, design / scale)))
+    gram, solution = factor.gram(columns)
+    root = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
+    beta = root @ (root.T @ gram[1:, 0])
+    # z - Xβ first: the quadratic form of z alone may be much larger
+    residual = values - columns[:, 1:] @ beta
+    weights = solution[:, 0] - solution[:, 1:] @ beta
+    return GeneralisedLeastSquares(
+        beta / scale,
+        root @ root.T / np.outer(scale, scale),
+        float(residual @ weights),
+        2 * float((np.log(scale) - np.log(np.diag(root))).sum()),
+        residual,
+        root / scale[:, None],
     )

@@ -41,8 +41,8 @@ class Evaluation:
         Which tile had which format.
     promotions : int
         Tiles that needed a finer format than the rule gave them.
-    refinement : object or None
-        What iterative refinement did, where it was asked for.
+    refinement : Refinement or None
+        What iterative refinement did, where it was asked for: of all but the log-determinant.
     seconds : float
         Wall-clock time.
     """
@@ -79,6 +79,7 @@ class Evaluation:
             "formats": self.precision_map.counts() if self.precision_map else {},
             "promotions": self.promotions,
             "predicted_kl": self.precision_map.divergence if self.precision_map else None,
+            "refinement": self.refinement.summary() if self.refinement else None,
             "outcome": str(self.outcome.ending),
             "message": self.outcome.message,
             "seconds": self.seconds,
@@ -98,6 +99,12 @@ class Evaluation:
             lines.append(f"tiles            {tiles}; {self.promotions} promoted")
             if self.precision_map.divergence is not None:
                 lines.append(f"predicted KL     {self.precision_map.divergence:.3g}")
+        if self.refinement is not None:
+            found = self.refinement
+            lines.append(
+                f"refined          all but the log-determinant: {found.method}, "
+                f"{found.outcome.message}"
+            )
         return "\n".join(lines)
 
 

@@ -1,0 +1,299 @@
+"""FP64 answers from low-precision factors (paper 002).
+
+Abdelfattah, Tomov & Dongarra (2020): scale A to a unit diagonal, H = D⁻¹AD⁻¹; shift it if it
+must be, G = H + c·u·I; factor G mostly in FP16; and let the factor precondition an iteration on A
+itself, whose residuals are FP64. What that repairs is the solution, and so quadratic forms and
+kriging weights. It does not repair the log-determinant, which is the factor's.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidInput, NotPositiveDefinite
+from ..outcome import Ending, Outcome
+from ..precision.formats import FP64
+from ..precision.rules import Uniform, uniform
+from .cholesky import factorize
+from .krylov import METHODS, PATIENCE, Progress
+from .layout import Layout
+from .operators import Dense, Preconditioner, Regenerated
+from .stores import InCore
+
+TOLERANCE = 1e-14
+ITERATIONS = 200
+
+SENTENCES = {
+    "converged": (Ending.CONVERGED, ""),
+    "stalled": (
+        Ending.STALLED,
+        "the iteration no longer comes nearer: use a finer factor, a shift, or gmres",
+    ),
+    "diverged": (Ending.STALLED, "the iteration goes away: use a finer factor, or gmres"),
+    "limit": (Ending.EVALUATION_LIMIT, "allow more iterations, or use a finer factor"),
+}
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A refined solution, and how it came about.
+
+    Parameters
+    ----------
+    solution : (n,) or (n, m) ndarray
+    iterations : int
+        Products with the factor's inverse.
+    residual : float
+        ‖b - Ax‖∞ / (n ‖A‖∞), the largest of all columns, with b scaled so that max|b| is 1.
+    outcome : Outcome
+    history : tuple of (int, float)
+        Iterations, and the residual then; between GMRES's true ones its estimates.
+    method : str
+    formats : dict of str to int
+        Tiles of the factor in each format.
+    shift : float
+        c·u.
+    """
+
+    solution: np.ndarray
+    iterations: int
+    residual: float
+    outcome: Outcome
+    history: tuple
+    method: str
+    formats: dict
+    shift: float = 0.0
+
+    def summary(self):
+        """Return the same as a dict for JSON, without the solution."""
+        return {
+            "method": self.method,
+            "iterations": self.iterations,
+            "residual": self.residual,
+            "outcome": str(self.outcome.ending),
+            "refined": ["solve", "quadratic_form"],
+            "not_refined": ["log_determinant"],
+        }
+
+
+def refined(multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, limit=ITERATIONS):
+    """Solve Ax = b with a preconditioner, to FP64's accuracy.
+
+    Parameters
+    ----------
+    multiply : callable
+        x to Ax in FP64, and None to ‖A‖∞.
+    precondition : callable
+    b : (n,) or (n, m) ndarray
+    method : {"ir", "cg", "gmres"}
+    tolerance : float
+        On ‖b - Ax‖∞ / (n ‖A‖∞) of b scaled to max|b| = 1. What cannot be told from FP64's
+        rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is good as well.
+    limit : int
+        Of iterations.
+
+    Returns
+    -------
+    solution : ndarray, as b
+    progress : Progress
+    """
+    if method not in METHODS:
+        raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
+    columns = b.reshape(len(b), -1)
+    largest = np.abs(columns).max(axis=0)
+    unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
+    norm = len(b) * multiply(None)
+    progress = Progress(
+        lambda r: np.abs(r).max(axis=0) / norm,
+        lambda x: 2.0**-53 * np.abs(x).max(axis=0) / len(b),
+        *(tolerance, limit, PATIENCE[method]),
+    )
+    x = METHODS[method](multiply, precondition, columns / unit, progress)
+    return (x * unit).reshape(b.shape), progress
+
+
+def solve(
+    a,
+    b,
+    precision=None,
+    *,
+    method="gmres",
+    scaling=True,
+    shift=0.0,
+    range_scaling=None,
+    tolerance=TOLERANCE,
+    iterations=ITERATIONS,
+    tile=None,
+    fallback=False,
+):
+    """Solve Ax = b for a symmetric positive definite A, factored in coarse formats.
+
+    Parameters
+    ----------
+    a : (n, n) array_like
+        The lower triangle is looked at.
+    b : (n,) or (n, m) array_like
+    precision : callable, optional
+        A rule of `geomxp.precision.rules`; FP16 if not given.
+    method : {"ir", "cg", "gmres"}
+    scaling : bool
+        Factor D⁻¹AD⁻¹ with a unit diagonal.
+    shift : float
+        c ≥ 0: add c·u to that diagonal, u the roundoff of the factor's coarsest format.
+    range_scaling : float, optional
+        θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max FP16's largest number.
+        Tiles are scaled one by one, so that only rules with ``scale=False`` need it.
+    tolerance : float
+        On ‖b - Ax‖∞ / (n ‖A‖∞), b scaled to max|b| = 1.
+    iterations : int
+    tile : int, optional
+    fallback : bool
+        Factor in finer formats, and in FP64 at last, where the iteration fails.
+
+    Returns
+    -------
+    Refinement
+        Its outcome says whether the tolerance is met.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If A has no factor in these formats, nor in finer ones with `fallback`.
+
+    Examples
+    --------
+    >>> a = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> found = solve(a, np.array([4.0, 7.0]))
+    >>> bool(np.allclose(found.solution, [1.0, 2.0], rtol=1e-13)), str(found.outcome.ending)
+    (True, 'CONVERGED')
+    """
+    a, b = _checked(a, b)
+    if not shift >= 0:
+        raise InvalidInput(f"`shift` must be at least 0. Got {shift!r}.")
+    rule = precision or uniform("fp16")
+    source = Dense(a, Layout.of(len(a), tile), scaling)
+    found = error = None
+    for attempt in _attempts(rule, fallback):
+        try:
+            store = _factor(source, attempt, shift, range_scaling)
+        except NotPositiveDefinite as failure:
+            error = failure
+            continue
+        precondition = Preconditioner(store, source.scale, source.multiple)
+        x, progress = refined(
+            *(source.multiply, precondition, b),
+            **{"method": method, "tolerance": tolerance, "limit": iterations},
+        )
+        found = _described(x, progress, method, store, source.shift)
+        if found.outcome.good:
+            break
+    if found is None:
+        raise NotPositiveDefinite(
+            f"{error}: use a finer precision, or a shift", error.order
+        ) from None
+    return found
+
+
+def _checked(a, b):
+    a, b = np.asfortranarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
+        raise InvalidInput(f"`a` must be square. Got shape {a.shape}.")
+    if b.ndim not in (1, 2) or len(b) != len(a):
+        raise InvalidInput(f"`b` must have {len(a)} rows. Got shape {b.shape}.")
+    if not np.isfinite(b).all():
+        raise InvalidInput("`b` holds a NaN or an infinity.")
+    return a, b
+
+
+def _attempts(rule, fallback):
+    yield rule
+    if fallback:
+        if hasattr(rule, "finer"):
+            yield rule.finer()
+        yield Uniform(FP64)
+
+
+def _factor(source, rule, shift, range_scaling):
+    """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
+    from ..execution.local import run
+
+    formats = rule(source.norms())
+    unit = max(form.unit_roundoff for row in formats.rows for form in row)
+    source.shift = shift * unit
+    source.multiple = 1.0
+    if range_scaling is not None:
+        source.multiple = 2.0 ** np.floor(np.log2(range_scaling * 65504.0 / (1 + source.shift)))
+    store = InCore(source, formats)
+    factorize(store, store.order(), run)
+    return store
+
+
+def _described(x, progress, method, store, shift=0.0):
+    ending, advice = SENTENCES[progress.ending]
+    residual = progress.history[-1][1]
+    message = f"{progress.iterations} iterations, residual {residual:.1e}"
+    outcome = Outcome(ending, message + (f": {advice}" if advice else ""))
+    counts, history = store.formats.counts(), tuple(progress.history)
+    return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
+
+
+class RefinedFactor:
+    """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
+
+    Its log-determinant, and what it multiplies, are the mixed factor's.
+
+    Parameters
+    ----------
+    factor : TileFactor
+    method : {"ir", "cg", "gmres"}
+    tolerance : float
+    limit : int
+        Of iterations.
+
+    Attributes
+    ----------
+    last : Refinement or None
+        Of the latest solution.
+    """
+
+    def __init__(self, factor, method, tolerance=TOLERANCE, limit=ITERATIONS):
+        self.factor, self.method, self.tolerance, self.limit = factor, method, tolerance, limit
+        self.precision_map, self.promotions = factor.precision_map, factor.promotions
+        self.nbytes, self.store = factor.nbytes, factor.store
+        self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
+        self.into_inverse, self.order = factor.into_inverse, factor.order
+        self._product = Regenerated(factor.store.originals)
+        self._precondition = Preconditioner(factor.store)
+        self._norm = self.last = None
+
+    def solve(self, b):
+        """Return Σ⁻¹b for (n,) or (n, m).
+
+        Raises
+        ------
+        NotPositiveDefinite
+            If the iteration does not come to the tolerance.
+        """
+        order, unit = self.factor.order, 4.0**self.store.originals.exponent
+        if self._norm is None:
+            self._norm = self._product.multiply(None)
+
+        def multiply(x):
+            return self._norm if x is None else self._product.multiply(x)
+
+        x, progress = refined(
+            *(multiply, self._precondition, np.asfortranarray(b)[order]),
+            **{"method": self.method, "tolerance": self.tolerance, "limit": self.limit},
+        )
+        found = np.empty_like(x)
+        found[order] = x / unit
+        self.last = _described(found, progress, self.method, self.store)
+        if not self.last.outcome.good:
+            raise NotPositiveDefinite(f"refinement by {self.method}: {self.last.outcome}")
+        return found
+
+    def gram(self, a):
+        """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""
+        solution = self.solve(a)
+        product = a.T @ solution
+        return (product + product.T) / 2, solution

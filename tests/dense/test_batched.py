@@ -1,0 +1,257 @@
+"""Small factorizations in batches: the laws of a Cholesky factor, in every variant and layout."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+import geomxp as gx
+from geomxp.dense import batched
+from geomxp.dense.batched_text import LOOKING, Variant
+
+TYPES = [np.float64, np.float32]
+# below 9 each order is compiled for itself
+SIZES = [1, 2, 5, 8, 9, 15, 16, 17, 31, 33, 64, 128]
+
+
+def positive_definite(batch, n, dtype=np.float64, seed=0):
+    x = np.random.default_rng([seed, n]).standard_normal((batch, n, n))
+    return (x @ x.transpose(0, 2, 1) + n * np.eye(n)).astype(dtype)
+
+
+def unit(dtype):
+    return np.finfo(dtype).eps / 2
+
+
+def assert_factors(lower, a):
+    """A = L L' within (n + 1) u |L||L'| (Higham 2002, theorem 10.3), and nothing above."""
+    wide = lower.astype(np.float64)
+    bound = 2 * (a.shape[1] + 1) * unit(a.dtype) * (abs(wide) @ abs(wide).transpose(0, 2, 1))
+    assert lower.dtype == a.dtype
+    assert (abs(wide @ wide.transpose(0, 2, 1) - a) <= bound).all()
+    assert not np.triu(lower, 1).any()
+
+
+@given(
+    n=st.integers(1, 128),
+    batch=st.one_of(st.integers(0, 5), st.integers(6, 40)),
+    dtype=st.sampled_from(TYPES),
+)
+@settings(max_examples=25, deadline=None)
+def test_factors_of_any_order_and_number_multiply_to_their_matrices(n, batch, dtype):
+    # one variant: others are compiled for each order below 9
+    a = positive_definite(batch, n, dtype)
+    before = a.copy()
+    assert_factors(batched.potrf(a, variant=Variant()), a)
+    np.testing.assert_array_equal(a, before)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_are_lapacks(n, dtype):
+    a = positive_definite(37 if n < 64 else 17, n, dtype)
+    lower = batched.potrf(a)
+    assert_factors(lower, a)
+    expected = np.linalg.cholesky(a)
+    largest = abs(expected).max()
+    # their condition is below 10
+    assert abs(lower - expected).max() <= 10 * (n + 1) * unit(dtype) * largest
+
+
+VARIANTS = [
+    *(Variant("top", 2), Variant("left", 3), Variant("right", 2)),
+    *(Variant("left", 4, 3), Variant("top", 4, 2)),
+    *(Variant(looking, 3, 2, unroll=True) for looking in LOOKING),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_every_variant_gives_the_same_bits(variant):
+    for n in (7,) if variant.unroll else (1, 2, 6, 7, 23):
+        a = positive_definite(29, n)
+        expected = batched.potrf(a, variant=Variant())
+        np.testing.assert_array_equal(batched.potrf(a, variant=variant), expected)
+
+
+def test_layouts_in_place_and_past_the_cache_give_the_same_bits():
+    for n, batch in ((5, 50), (16, 9000), (24, 50)):
+        a = positive_definite(50, n)
+        a = np.ascontiguousarray(np.resize(a, (batch, n, n)))
+        expected = np.resize(batched.potrf(a[:50]), a.shape)
+        np.testing.assert_array_equal(batched.potrf(a), expected)
+        for lanes in (batched.lanes_of(a.dtype), 3 * batched.lanes_of(a.dtype)):
+            chunks = batched.interleave(a, lanes)
+            assert not batched.potrf_interleaved(chunks).any()
+            np.testing.assert_array_equal(batched.separate(chunks, batch), expected)
+        work = a.copy()
+        assert np.shares_memory(batched.potrf(work, overwrite=True), work)
+        np.testing.assert_array_equal(work, expected)
+
+
+def test_a_matrix_with_a_known_factor_is_factored_exactly():
+    # t_ij = 2^-|i-j| scaled so that all numbers are short: L = D T with entries of few bits
+    for n in (5, 9, 40):
+        lower = np.tril(np.ones((n, n))) * np.arange(1, n + 1)[:, None]
+        a = np.stack([lower @ lower.T, 4 * lower @ lower.T])
+        np.testing.assert_allclose(
+            batched.potrf(a), [lower, 2 * lower], rtol=4 * n * unit(np.float64)
+        )
+    identity = np.stack([4.0 ** (k - 20) * np.eye(5) for k in range(40)])
+    np.testing.assert_array_equal(batched.potrf(identity), np.sqrt(identity))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_scaling_by_a_power_of_four_scales_factors_exactly(dtype):
+    a = positive_definite(11, 13, dtype)
+    e = np.arange(-5, 6)[:, None, None]
+    scaled = np.ldexp(a, 2 * e).astype(dtype)
+    np.testing.assert_array_equal(batched.potrf(scaled), np.ldexp(batched.potrf(a), e))
+
+
+@pytest.mark.parametrize(("batch", "n"), [(3, 5), (21, 5), (21, 17), (64, 30)])
+def test_a_matrix_without_a_factor_is_named_and_spoils_no_other(batch, n):
+    a = positive_definite(batch, n)
+    whole = batched.potrf(a)
+    a[1, 2, 2], a[batch - 1, n - 1, n - 1] = -1.0, 0.0
+    a[batch - 1, n - 1, :-1] = 0.0
+    lower, info = batched.potrf(a, check=False)
+    assert info[1] == 3
+    assert info[-1] == n
+    assert np.flatnonzero(info).tolist() == [1, batch - 1]
+    good = info == 0
+    np.testing.assert_array_equal(lower[good], whole[good])
+    assert (np.isnan(lower[~good]) == np.tril(np.ones((n, n), bool))).all()
+    with pytest.raises(gx.NotPositiveDefinite, match=r"matrix 1 of the batch.*order 3") as caught:
+        batched.potrf(a)
+    assert caught.value.order == 3
+    assert caught.value.members.tolist() == [1, batch - 1]
+    np.testing.assert_array_equal(caught.value.lower[good], whole[good])
+    info = batched.potrf_interleaved(batched.interleave(a))
+    assert np.flatnonzero(info).tolist() == [1, batch - 1]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_number_that_is_none_is_named_with_its_matrix(value, dtype):
+    a = positive_definite(20, 9, dtype)
+    for at in ((5, 3, 1), (5, 3, 3), (19, 5, 5), (19, 5, 0)):
+        broken = a.copy()
+        broken[at] = value
+        message = f"matrix {at[0]} of the batch holds a NaN or an infinity in row {at[1]}"
+        with pytest.raises(gx.InvalidInput, match=message):
+            batched.potrf(broken)
+        lower, info = batched.potrf(broken, check=False)
+        assert info[at[0]] == -at[1] - 1
+        good = info == 0
+        assert good.sum() == 19
+        np.testing.assert_array_equal(lower[good], batched.potrf(a)[good])
+    # above the diagonal nothing is looked at
+    a[:, 0, 1:] = value
+    assert_factors(batched.potrf(a), np.tril(a) + np.tril(a, -1).transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", [1, 5, 13, 50])
+def test_substitutions_solve_their_equations(n, dtype):
+    a = positive_definite(19, n, dtype)
+    lower = batched.potrf(a)
+    rng = np.random.default_rng(n)
+    for shape in ((19, n), (19, n, 1), (19, n, 6), (19, n, 0)):
+        b = rng.standard_normal(shape).astype(dtype)
+        full = b.reshape(19, n, -1) if b.size else b
+        for solve, matrix in (
+            (batched.forward, lower),
+            (batched.backward, lower.transpose(0, 2, 1)),
+            (batched.solve, a),
+        ):
+            x = solve(lower, b)
+            assert x.shape == b.shape
+            assert x.dtype == dtype
+            if not b.size:
+                continue
+            x = x.reshape(full.shape).astype(np.float64)
+            bound = 4 * (n + 1) * unit(dtype) * (abs(matrix).astype(np.float64) @ abs(x))
+            if solve is batched.solve:
+                bound = (
+                    8
+                    * (n + 1)
+                    * unit(dtype)
+                    * (abs(lower).astype(float) @ (abs(lower).transpose(0, 2, 1) @ abs(x)))
+                )
+            assert (abs(matrix @ x - full) <= bound).all()
+
+
+def test_one_right_hand_side_has_the_bits_that_it_has_among_many():
+    lower = batched.potrf(positive_definite(10, 11))
+    b = np.random.default_rng(1).standard_normal((10, 11, 7))
+    x = batched.solve(lower, b)
+    for c in range(7):
+        np.testing.assert_array_equal(batched.solve(lower, b[:, :, c]), x[:, :, c])
+
+
+def test_chunks_are_factored_and_solved_from_compiled_functions():
+    @njit(nogil=True)
+    def last_rows(chunk, x, n):
+        batched.factor_chunk(chunk, n)
+        batched.backward_last(chunk, x, n)
+
+    lanes = 2 * batched.lanes_of(np.float64)
+    a = positive_definite(lanes, 9)
+    # a chunk may have room for more rows than are used
+    chunk = np.full((12, 10, lanes), np.nan)
+    chunk[:9, :9] = batched.interleave(a, lanes)[0]
+    x = np.full((9, 1, lanes), np.nan)
+    last_rows(chunk, x, 9)
+    lower = np.tril(chunk[:9, :9].transpose(2, 0, 1))
+    np.testing.assert_array_equal(lower, batched.potrf(a))
+    expected = batched.backward(lower, np.broadcast_to(np.eye(9)[8], (lanes, 9)))
+    np.testing.assert_array_equal(x[:, 0].T, expected)
+    with pytest.raises(ValueError, match="whole registers"):
+        batched.factor_chunk(np.zeros((4, 4, lanes + 1)), 4)
+    with pytest.raises(ValueError, match="chunk must be"):
+        batched.factor_chunk(chunk, 11)
+
+
+def test_other_inputs_become_what_a_user_expects():
+    a = positive_definite(5, 5)
+    whole = np.round(4 * a).astype(np.int64)
+    expected = batched.potrf(whole.astype(float))
+    np.testing.assert_array_equal(batched.potrf(whole), expected)
+    np.testing.assert_array_equal(batched.potrf(whole.tolist()), expected)
+    np.testing.assert_array_equal(batched.potrf(a.astype(">f8")), batched.potrf(a))
+    np.testing.assert_array_equal(batched.potrf(np.asfortranarray(a)), batched.potrf(a))
+    np.testing.assert_array_equal(batched.potrf(a[::2]), batched.potrf(a)[::2])
+    assert batched.potrf(np.zeros((0, 4, 4))).shape == (0, 4, 4)
+    assert batched.potrf(np.zeros((3, 0, 0), np.float32)).dtype == np.float32
+    assert batched.solve(np.zeros((3, 0, 0)), np.zeros((3, 0))).shape == (3, 0)
+    assert batched.solve(batched.potrf(a.astype(np.float32)), np.ones((5, 5))).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        (np.eye(3), r"must be \(batch, n, n\). Got \(3, 3\). Try a\[None\]"),
+        (np.zeros((2, 3, 4)), r"Got \(2, 3, 4\)"),
+        (np.zeros((1, 129, 129)), "order 128 or less. Got 129"),
+        (np.zeros((1, 2, 2), complex), "FP32 or FP64. Got complex128"),
+        (np.zeros((1, 2, 2), np.float16), "Got float16"),
+        (np.array([[["a"]]]), "FP32 or FP64"),
+    ],
+)
+def test_what_is_no_batch_is_refused(a, words):
+    with pytest.raises(gx.InvalidInput, match=words):
+        batched.potrf(a)
+
+
+def test_right_hand_sides_and_factors_that_do_not_fit_are_refused():
+    lower = batched.potrf(positive_definite(3, 5))
+    with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, n\)"):
+        batched.solve(lower, np.zeros((3, 6)))
+    with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, n\)"):
+        batched.solve(lower, np.zeros(5))
+    lower[1, 2, 2] = 0.0
+    with pytest.raises(gx.InvalidInput, match="diagonal of factor 1"):
+        batched.solve(lower, np.zeros((3, 5)))
+    with pytest.raises(gx.InvalidInput, match="lanes must be a multiple"):
+        batched.interleave(positive_definite(3, 5), batched.lanes_of(np.float64) + 1)
