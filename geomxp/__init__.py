@@ -18,6 +18,7 @@ from .inference.fit import fit
 from .inference.likelihood import Evaluation, log_likelihood
 from .inference.predict import Prediction, predict
 from .inference.simulate import simulate
+from .inference.vecchia import Vecchia
 from .observations import Observations
 from .outcome import Ending, Outcome
 from .precision.rules import by_band, by_tile_norm, for_divergence, layered, uniform
@@ -43,6 +44,7 @@ __all__ = [
     "Observations",
     "Outcome",
     "Prediction",
+    "Vecchia",
     "by_band",
     "by_tile_norm",
     "datasets",

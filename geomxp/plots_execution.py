@@ -1,11 +1,18 @@
 """Pictures of a run: what moved and what was computed, when."""
 
-from .execution.trace import COPIES, row_of
+from .execution.trace import row_of
 from .plots import new_figure
 from .plots_precision import COLOURS
 
-KERNELS = {"original": "#9e9ac8", "solve": "#e6550d", "factor": "#a50f15", "write": "#bdbdbd"}
-"""Colours of all but copies and updates, which have their formats'."""
+KERNELS = {
+    "leave": "#969696",
+    "return": "#636363",
+    "original": "#9e9ac8",
+    "solve": "#e6550d",
+    "factor": "#a50f15",
+    "write": "#bdbdbd",
+}
+"""Colours of all but copies in and out and updates, which have their formats'."""
 
 
 def timeline(events, *, device=0, ax=None):
@@ -25,7 +32,7 @@ def timeline(events, *, device=0, ax=None):
 
     ax = new_figure(8.0, 3.2).add_subplot() if ax is None else ax
     events = [event for event in events if event.device == device]
-    rows = sorted({row_of(event) for event in events}, key=lambda row: (row not in COPIES, row))
+    rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
     used = {}
     for number, row in enumerate(rows):
         mine = [event for event in events if row_of(event) == row]
@@ -33,7 +40,7 @@ def timeline(events, *, device=0, ax=None):
         labels = [_label(event) for event in mine]
         used |= dict.fromkeys(labels)
         ax.broken_barh(spans, (number - 0.4, 0.8), facecolors=[_colour(word) for word in labels])
-    ax.set_yticks(range(len(rows)), [f"copies {row}" if row in COPIES else row for row in rows])
+    ax.set_yticks(range(len(rows)), [row if "stream" in row else f"copies {row}" for row in rows])
     ax.set_xlabel("seconds")
     ax.invert_yaxis()
     patches = [

@@ -49,7 +49,16 @@ def test_options_that_readme_names_exist(capsys):
 
 @pytest.mark.parametrize(
     "name",
-    ["recovery", "covariance", "peers", "static_schedule_mxp", "nested_cholesky", "trsm_trmm", "out_of_core", "batched"],
+    [
+        "recovery",
+        "covariance",
+        "peers",
+        "static_schedule_mxp",
+        "nested_cholesky",
+        "trsm_trmm",
+        "out_of_core",
+        "batched",
+    ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):
     script = ROOT / "experiments" / name / "run.py"

@@ -179,11 +179,10 @@ def resolve_all(on):
     tuple of Device
     """
     names = on.split(",") if isinstance(on, str) else on
-    try:
-        devices = tuple(resolve(str(name).strip()) for name in names)
-    except TypeError:
-        raise InvalidInput(f"`on` must be a device's name or a list of them. Got {on!r}.") from None
-    if not devices or len({device.index is None for device in devices}) > 1:
+    if not isinstance(names, (list, tuple)) or not names:
+        raise InvalidInput(f"`on` must be a device's name, or a list of at least one. Got {on!r}.")
+    devices = tuple(resolve(str(name).strip()) for name in names)
+    if len({device.index is None for device in devices}) > 1:
         raise InvalidInput(f"`on` must name CPUs or GPUs, not both. Got {on!r}.")
     return devices
 

@@ -62,8 +62,8 @@ def run(store, tiles, threads=None):
 
 
 def _finish_all(lane, tiles):
-    with blas.one_core():
+    with blas.one_core(), lane.inside():
         for tile in tiles:
-            if getattr(lane, "error", None):
+            if lane.error:
                 return
             finish(lane, *tile)

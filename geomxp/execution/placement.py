@@ -115,7 +115,7 @@ class Placement:
             return InCore(originals[0], formats)
         gpu = self.devices[0].index is not None
         if self.memory is not None:
-            self._check("memory", self.memory, free_memory())
+            self._check("memory", min(self.memory, _useful(needed)), free_memory())
             problem = None
             if self.scratch is not None:
                 problem = _fingerprint(model, places, metric, layout, formats)
@@ -140,11 +140,10 @@ class Placement:
 
     def _budget(self, device, needed):
         asked = self.memory or self.device_memory
-        if asked is not None:
-            return asked
-        # as much as is free, but no more than could be used
-        alike = sum(device == other for other in self.devices)
-        return min(int(0.9 * device.free_memory()) // alike, 2 * needed + 2**28)
+        if asked is None:
+            alike = sum(device == other for other in self.devices)
+            asked = int(0.9 * device.free_memory()) // alike
+        return min(asked, _useful(needed))
 
     @staticmethod
     def _check(what, needed, free):
@@ -153,6 +152,11 @@ class Placement:
                 f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
                 'for less accuracy, use fewer places, or let a disk hold them: memory="4GB".'
             )
+
+
+def _useful(needed):
+    """Return how much fast memory can be of use at most for tiles of so many bytes."""
+    return 2 * needed + 2**28
 
 
 def _fingerprint(model, places, metric, layout, formats):

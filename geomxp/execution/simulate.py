@@ -128,7 +128,7 @@ class _Player:
                 self._ready[read.tile] = self._loader
         if step.travels:
             count = self.sizes.accumulator(*step.tile)
-            for way in ("out", "in"):
+            for way in ("leave", "return"):
                 begin = self._copy(way, step, step.tile, begin, count)
         begin = max([begin, self._loader, *(self._ready[r.tile] for r in step.reads)])
         unit = stream if len(self._unit) == len(self._stream) else int(np.argmin(self._unit))
@@ -152,9 +152,10 @@ class _Player:
         if not self.copies:
             return earliest
         machine = self.machine
-        begin = max(earliest, self._in if way == "in" else self._out)
-        if way == "in":
-            begin = max(begin, self._loader) if tile != step.tile else begin
+        inwards = way in ("in", "return")
+        begin = max(earliest, self._in if inwards else self._out)
+        if inwards:
+            begin = max(begin, self._loader) if way == "in" else begin
             self._in = end = begin + machine.latency + count / machine.into
         else:
             self._out = end = begin + machine.latency + count / machine.out_of

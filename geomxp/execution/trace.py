@@ -29,9 +29,9 @@ class Traffic:
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def copied(self, way, count):
-        """Count one copy, "in" or "out"."""
+        """Count one copy, of a kind of `COPIES`."""
         with self._lock:
-            if way == "in":
+            if way in ("in", "return"):
                 self.bytes_in += count
                 self.copies_in += 1
             else:
@@ -46,7 +46,8 @@ class Event:
     Parameters
     ----------
     kind : str
-        "in", "out", "original", "update", "solve", "factor" or "write".
+        "in", "out"; "leave", "return" for an accumulator that goes out and comes back; "original",
+        "update", "solve", "factor" or "write".
     tile : (int, int)
         That moves, or is worked on.
     form : str
@@ -110,12 +111,12 @@ def from_zero(events):
     return sorted(shifted, key=lambda event: event.begin)
 
 
-COPIES = ("in", "out")
+COPIES = ("in", "out", "leave", "return")
 
 
 def row_of(event):
-    """Return the row of a timeline that an event belongs to."""
-    return event.kind if event.kind in COPIES else f"stream {event.stream}"
+    """Return the row of a timeline that an event belongs to; a stream waits for its own copies."""
+    return event.kind if event.kind in ("in", "out") else f"stream {event.stream}"
 
 
 def write_chrome(path, events):

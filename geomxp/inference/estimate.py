@@ -13,6 +13,7 @@ from ..outcome import Ending, Outcome
 from ..precision import rules
 from .exact import Exact
 from .trend import TRENDS, Trend
+from .vecchia import Vecchia
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,12 @@ class Fit:
             f"  {self.outcome}",
             f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
         ]
+        if isinstance(self.method, Vecchia):
+            about = self.method.describe(len(seen))
+            lines.append(
+                f"  Vecchia's approximation, {about['neighbours']} neighbours, "
+                f"{about['ordering']} order"
+            )
         if len(self.formats) > 1 or "fp64" not in self.formats:
             tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
             lines.append(f"  tiles: {tiles}; {self.promotions} promoted")
@@ -241,6 +248,9 @@ class Fit:
 
 def _method(document, path):
     """Return the way to compute that a fit was made with."""
+    if document["name"] == "vecchia":
+        ordering = document.get("permutation") or document.get("ordering", "maximin")
+        return Vecchia(document.get("neighbours"), ordering, document["on"])
     rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
     if rule is None:
         raise InvalidInput(
@@ -249,7 +259,8 @@ def _method(document, path):
         )
     precision = rules.described(rule)
     tile = document.get("tile") if document.get("tiled") else None
-    return Exact(precision, tile, document["on"])
+    bounds = {name: document.get(name) for name in ("memory", "device_memory", "refine")}
+    return Exact(precision, tile, document["on"], **bounds)
 
 
 def _read_again(table, path):

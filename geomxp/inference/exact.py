@@ -71,8 +71,10 @@ class Exact:
             raise InvalidInput(
                 f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
             )
-        if not isinstance(self.on, str):
-            object.__setattr__(self, "on", tuple(self.on))
+        if isinstance(self.on, (list, tuple)):
+            # one device in a list is that device
+            alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
+            object.__setattr__(self, "on", alone)
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -83,7 +85,7 @@ class Exact:
     def tiled(self):
         """Whether Σ is cut into tiles: plain FP64 in one memory only if a size is given."""
         bounded = self.memory is not None or self.device_memory is not None
-        several = not isinstance(self.on, str) or "," in self.on
+        several = len(self.placement.devices) > 1
         mixed = self.precision != uniform("fp64")
         return mixed or bounded or several or self.tile is not None or self.refine is not None
 

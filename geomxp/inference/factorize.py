@@ -100,8 +100,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
             continue
         except BaseException as error:
             # what a killed run leaves, an interrupted one leaves as well
-            if not isinstance(error, KeyboardInterrupt):
-                store.close()
+            store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
             raise
         promoted = count_finer(first, store.formats)
         if promoted:

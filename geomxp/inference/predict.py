@@ -9,6 +9,7 @@ from ..execution.devices import blas_threads
 from ..observations import Observations, check_finite, checked_places
 from .estimate import z_value
 from .gls import fit_trend
+from .vecchia import Vecchia
 
 CHUNK_ENTRIES = 1 << 22
 """Covariances between places and observations held at one time."""
@@ -73,10 +74,11 @@ class Prediction:
         )
 
 
-def predict(fit, places, covariates=None):
+def predict(fit, places, covariates=None, *, neighbours=None):
     """Predict the field at places.
 
-    Simple kriging with a zero trend, ordinary with a constant one, universal with any other.
+    Simple kriging with a zero trend, ordinary with a constant one, universal with any other. A fit
+    by Vecchia's approximation predicts each place from its nearest observations.
 
     Parameters
     ----------
@@ -84,6 +86,9 @@ def predict(fit, places, covariates=None):
     places : (m, d) array_like or Observations
     covariates : (m, q) array_like, optional
         For a trend with covariates.
+    neighbours : int, optional
+        Observations that each place is predicted from, for a fit by `Vecchia`: twice those of the
+        fit if not given.
 
     Returns
     -------
@@ -101,7 +106,22 @@ def predict(fit, places, covariates=None):
     >>> bool(np.allclose(there.mean, seen.values)), bool(np.allclose(there.variance, 0.0))
     (True, True)
     """
-    seen, model = fit.observations, fit.model
+    places, there = checked_targets(fit, places, covariates)
+    if isinstance(fit.method, Vecchia):
+        from .vecchia_kriging import krige
+
+        mean, variance = krige(fit, places, there, neighbours)
+    elif neighbours is not None:
+        raise InvalidInput("`neighbours` is for fits by Vecchia(); this one is exact.")
+    else:
+        mean, variance = _krige(fit, places, there)
+    # rounding may leave a little less than 0 where a place is an observed one
+    return Prediction(places, mean, np.maximum(variance, 0.0), fit.model.nugget)
+
+
+def checked_targets(fit, places, covariates=None):
+    """Return places, (m, d), and the trend's design there, (m, p); see `predict`."""
+    seen = fit.observations
     if isinstance(places, Observations):
         if places.metric != seen.metric:
             raise InvalidInput(f"`places` must be {seen.metric}. Got {places.metric}.")
@@ -117,7 +137,12 @@ def predict(fit, places, covariates=None):
         covariates = np.asarray(covariates, dtype=np.float64)
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         check_finite(covariates, [str(j + 1) for j in range(covariates.shape[1])], "covariates")
-    there = fit.trend.design(places, covariates)
+    return places, fit.trend.design(places, covariates)
+
+
+def _krige(fit, places, there):
+    """Return means and variances of the field, (m,), from all observations."""
+    seen, model = fit.observations, fit.model
     here = fit.trend.design(seen.locations, seen.covariates)
     evaluator = fit.method.prepare(seen, here, fit.reml)
     with blas_threads(len(seen)):
@@ -125,8 +150,7 @@ def predict(fit, places, covariates=None):
         known = fit_trend(factor, seen.values, here)
         weights = factor.solve(known.residual)
         root = known.root
-        # X'Σ⁻¹, whitened once
-        white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
+        explained = _explained_by(factor, here)
         mean, variance = np.empty(len(places)), np.empty(len(places))
         step = max(1, CHUNK_ENTRIES // len(seen))
         for first in range(0, len(places), step):
@@ -134,13 +158,31 @@ def predict(fit, places, covariates=None):
             k = model(seen.locations, places[part], seen.metric)
             mean[part] = there[part] @ known.coefficients + k.T @ weights
             # σ² - k'Σ⁻¹k + d'(X'Σ⁻¹X)⁻¹d with d = x₀ - X'Σ⁻¹k
-            half = factor.whiten(np.asfortranarray(k))
-            error = model.variance - np.einsum("ij,ij->j", half, half)
+            squares, cross = explained(np.asfortranarray(k))
+            error = model.variance - squares
             if root.size:
-                error += (((there[part] - half.T @ white) @ root) ** 2).sum(axis=1)
+                error += (((there[part] - cross) @ root) ** 2).sum(axis=1)
             variance[part] = error
-    # rounding may leave a little less than 0 where a place is an observed one
-    return Prediction(places, mean, np.maximum(variance, 0.0), model.nugget)
+    return mean, variance
+
+
+def _explained_by(factor, here):
+    """Return k -> the diagonal of k'Σ⁻¹k, and k'Σ⁻¹X."""
+    if hasattr(factor, "gram"):
+
+        def from_solutions(k):
+            solution = factor.solve(k)
+            return np.einsum("ij,ij->j", k, solution), solution.T @ here
+
+        return from_solutions
+    # whitened once
+    white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
+
+    def from_halves(k):
+        half = factor.whiten(k)
+        return np.einsum("ij,ij->j", half, half), half.T @ white
+
+    return from_halves
 
 
 def grid_over(observations, cells):

@@ -1,5 +1,6 @@
 """One search for a maximum: starts, BOBYQA, the nugget's boundary, Newton, and the verdict."""
 
+import warnings
 from dataclasses import dataclass, replace
 from math import exp, inf, log, radians
 
@@ -8,13 +9,16 @@ import numpy as np
 from ..covariance.matern import Matern
 from ..errors import NotPositiveDefinite
 from ..outcome import Ending, Outcome
-from . import verdict
+from . import vecchia_scoring, verdict
 from .likelihood import Evaluation, profile_variance, rescale_variance
 from .maximize import INITIAL_STEP, climb, maximize
 from .space import PARAMETER_NAMES
 
 AGAIN = 200
 """Evaluations of a second search, where the first did not come to a maximum."""
+
+NO_NUGGET = 1e-7
+"""A nugget of so little of the variance, and falling, is compared with none."""
 
 SUBSAMPLE = 300
 """Places on which starts are compared."""
@@ -167,8 +171,21 @@ class Problem:
         return 4.0 * float(np.sqrt(np.sum(rest**2) / 6))
 
     def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
-        """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit)."""
+        """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit).
+
+        Where the likelihood gives its information with its gradient, Fisher scoring goes first, and
+        alone where it converges.
+        """
         found = {}
+        left = self.monitor.left if evaluations is None else evaluations
+        if getattr(self.how, "scoring", False) and space.free and left > 1:
+            before = self.monitor.count
+            value, model, converged = self._score(space, model, left)
+            if converged:
+                return value, model, False
+            left = max(left - (self.monitor.count - before), 1)
+            if np.isfinite(value):
+                found.update(value=value, model=model)
 
         def function(x):
             value, full = self.evaluate(space, x)
@@ -185,10 +202,29 @@ class Problem:
                 [40.0 if c.name == "anisotropy_angle" else 1.0 for c in space.coordinates]
             ),
             tolerance=self.tolerance,
-            evaluations=self.monitor.left if evaluations is None else evaluations,
+            evaluations=left,
             step=step,
         )
         return found.get("value", -inf), found.get("model"), end.limited
+
+    def _score(self, space, model, evaluations):
+        """Run Fisher scoring from a model; return (log-likelihood, model, converged)."""
+        # from inside the bounds
+        start = space.model(space.point(model))
+        if space.profiled:
+            size = model.variance
+            start = replace(start, variance=size, nugget=start.nugget * size)
+        natural = Natural(space.free, start, wrap="anisotropy_angle" not in space.bounds)
+        unbounded = "nugget" in space.free and "nugget" not in space.bounds
+        return vecchia_scoring.ascend(
+            vecchia_scoring.scorer(self, natural),
+            lambda other: not verdict.outside(space, other),
+            natural,
+            start,
+            tolerance=self.tolerance,
+            evaluations=evaluations,
+            vanishing=_has_hardly_a_nugget if unbounded else None,
+        )
 
     def evaluate(self, space, x):
         """Return (log-likelihood, model) at a point, with the best variance if that drops out."""
@@ -237,7 +273,11 @@ class Problem:
             rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
             design = self.design[rows]
             if np.linalg.matrix_rank(design / np.abs(design).max(axis=0, initial=1e-300)) == p:
-                evaluator = self.how.prepare(self.observations.subset(rows), design, self.reml)
+                how = self.how.of_rows(rows) if hasattr(self.how, "of_rows") else self.how
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # said already, about all of the coordinates
+                    part = self.observations.subset(rows)
+                evaluator = how.prepare(part, design, self.reml)
         values = []
         for model in candidates:
             if self.space.profiled:
@@ -266,6 +306,10 @@ class Problem:
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, space
+
+
+def _has_hardly_a_nugget(model):
+    return model.nugget < NO_NUGGET * model.variance
 
 
 def _of_unit_variance(model):

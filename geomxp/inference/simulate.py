@@ -1,5 +1,6 @@
 """Draw Gaussian fields, and lay out places to draw them at."""
 
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
@@ -7,26 +8,35 @@ import numpy as np
 from ..errors import InvalidInput
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
-from .exact import Exact
+from .estimate import Fit
+from .exact import Exact, check_memory
+from .gls import fit_trend
+from .predict import checked_targets
+from .vecchia import Vecchia
 
 LAYOUTS = ("grid", "jittered", "uniform")
 
 
-def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
-    """Draw observations of a zero-mean field: the field, and the model's nugget as noise.
+def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, covariates=None):
+    """Draw a field: observations of a zero-mean one, or a fit's field given its observations.
 
-    z = L w with Σ = L L' and w independent standard normal
+    With a model it is the field, and the model's nugget as noise: z = L w with Σ = L L' and w
+    independent standard normal. With a fit it is the noiseless field and its trend, each draw with
+    coefficients of its own, so that draws have the mean and the variance of `predict`.
 
     Parameters
     ----------
-    model : Matern
+    model : Matern or Fit
     places : (n, d) array_like or Observations
     draws : int
     seed : int
         Of NumPy's PCG64: the same seed gives the same draws (to rounding on another machine).
     metric : str
-        Of an array of places.
-    how : Exact, optional
+        Of an array of places; a fit's places have the metric of its observations.
+    how : Exact or Vecchia, optional
+        `Exact()` if not given, or the fit's own.
+    covariates : (n, q) array_like, optional
+        For a fit whose trend has covariates.
 
     Returns
     -------
@@ -48,6 +58,8 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
         raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
     if not (isinstance(draws, Integral) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
+    if isinstance(model, Fit):
+        return _simulate_given(model, places, draws, seed, how, covariates)
     if isinstance(places, Observations):
         places, metric = places.locations, places.metric
     places = checked_places(places, metric)
@@ -58,6 +70,44 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None):
         factor = evaluator.factorize(model)
         white = np.random.default_rng(seed).standard_normal((draws, len(places)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
+
+
+def _simulate_given(fit, places, draws, seed, how, covariates):
+    """Return draws of the field and its trend given the observations of a fit, (draws, n)."""
+    places, there = checked_targets(fit, places, covariates)
+    if not len(places):
+        raise InvalidInput("`places` must hold at least one place.")
+    fit = fit if how is None else replace(fit, method=how)
+    random = np.random.default_rng(seed)
+    if isinstance(fit.method, Vecchia):
+        from .vecchia_kriging import draw
+
+        return draw(fit, places, there, random, draws)
+    return _draw_exactly(fit, places, there, random, draws)
+
+
+def _draw_exactly(fit, places, design, random, draws):
+    """Draw X₀β + k'Σ⁻¹(z - Xβ) + C w, CC' = K - k'Σ⁻¹k, with β about β̂ by (X'Σ⁻¹X)⁻¹."""
+    seen, model = fit.observations, fit.model
+    here = fit.trend.design(seen.locations, seen.covariates)
+    evaluator = fit.method.prepare(seen, here, fit.reml)
+    check_memory(max(len(seen), len(places)), 3, evaluator.device)
+    with blas_threads(len(seen)):
+        factor = evaluator.factorize(model)
+        known = fit_trend(factor, seen.values, here)
+        betas = known.coefficients[:, None] + known.root @ random.standard_normal(
+            (here.shape[1], draws)
+        )
+        k = np.asfortranarray(model(seen.locations, places, seen.metric))
+        weights = factor.solve(k)
+        mean = weights.T @ (seen.values[:, None] - here @ betas)
+        rest = model(places, places, seen.metric) - k.T @ weights
+        rest = (rest + rest.T) / 2
+        # of semidefinite matrices too: some places may be observed ones
+        values, vectors = np.linalg.eigh(rest)
+        white = random.standard_normal((draws, len(places))).T
+        noise = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * white)
+    return np.ascontiguousarray((design @ betas + mean + noise).T)
 
 
 class _Places:

@@ -20,17 +20,19 @@ class Progress:
     ----------
     measure : callable
         ``measure(r)`` returns each column's residual in the sense of the tolerance.
-    floor : callable
-        ``floor(x)`` returns below which measure nothing can be told from rounding.
-    tolerance : float
+    enough : callable
+        ``enough(x)`` returns which measure is good: the tolerance, or what cannot be told from
+        rounding.
+    accept : callable
+        ``accept(r, x)`` returns which columns are good.
     limit : int
         Of iterations.
     patience : int
         See `PATIENCE`.
     """
 
-    def __init__(self, measure, floor, tolerance, limit, patience):
-        self.measure, self.floor, self.tolerance = measure, floor, tolerance
+    def __init__(self, measure, enough, accept, limit, patience):
+        self.measure, self.enough, self.accept = measure, enough, accept
         self.limit, self.patience = limit, patience
         self.history, self.iterations, self.ending = [], 0, None
 
@@ -38,7 +40,7 @@ class Progress:
         """Take note of the true residuals; return which columns are good."""
         values = self.measure(residual)
         self.history.append((self.iterations, float(np.max(values, initial=0.0))))
-        good = values <= np.maximum(self.tolerance, self.floor(x))
+        good = self.accept(residual, x)
         self._all = bool(good.all())
         return good
 
@@ -96,8 +98,7 @@ def conjugate_gradients(multiply, precondition, b, progress):
         x = x + alpha * p
         residual = residual - alpha * q
         progress.iterations += 1
-        bound = np.maximum(progress.tolerance, progress.floor(x))
-        if (progress.measure(residual) <= bound).all() or not progress.iterations % 20:
+        if progress.accept(residual, x).all() or not progress.iterations % 20:
             # what was updated is not what is true
             residual = b - multiply(x)
         good = progress.good(residual, x)
@@ -148,8 +149,7 @@ def _cycle(multiply, precondition, x, residual, good, progress):
         y, left = _least_squares(h[: k + 2, : k + 1], norms)
         step = sum(z * c for z, c in zip(given, y, strict=True))
         estimate = float(np.max(np.where(good, 0.0, left * ratio), initial=0.0))
-        enough = np.maximum(progress.tolerance, progress.floor(x + step)).min()
-        if estimate <= 0.5 * enough or not np.isfinite(estimate):
+        if estimate <= 0.5 * progress.enough(x + step).min() or not np.isfinite(estimate):
             break
         estimates.append((progress.iterations, estimate))
         basis.append(w / np.where(h[k + 1, k] > 0, h[k + 1, k], 1.0))

@@ -57,9 +57,12 @@ class Lane:
 
     def tiles(self):
         """Yield the tiles that the plan gives to this lane."""
-        with self.memory.lane():
-            while (step := self._peek()) is not None:
-                yield step.tile
+        while (step := self._peek()) is not None:
+            yield step.tile
+
+    def inside(self):
+        """Enclose what this lane does."""
+        return self.memory.lane()
 
     def original(self, i, k):
         """Return A_ik, generated where it will be worked on."""
@@ -120,7 +123,8 @@ class Lane:
         for read in step.reads:
             if read.tile not in ready:
                 self.store.wait_for(lambda read=read: read.tile in ready)
-        self.memory.wait([ready[read.tile][1] for read in step.reads])
+        moments = [ready[read.tile][1] for read in step.reads]
+        self.memory.wait(moments + [self.device.done[number] for number in step.after])
         self._step, self._begin = step, self.memory.mark()
         return step
 
@@ -158,11 +162,11 @@ class Lane:
         """Let the accumulator go out and come back, for policies that have no room for it."""
         count = Sizes(self.store.layout, self.store.formats).accumulator(*tile)
         store, memory = self.store, self.memory
-        for copy, way in ((memory.store, "out"), (memory.load, "in")):
+        for copy, kind in ((memory.store, "leave"), (memory.load, "return")):
             begin, end = copy(self._away, self._slot, count, [memory.mark()])
             memory.wait([end])
-            store.moved.copied(way, count)
-            self.device.trace(store, way, tile, self.stream, begin, end, count)
+            store.moved.copied(kind, count)
+            self.device.trace(store, kind, tile, self.stream, begin, end, count)
 
 
 class _OnDemand(dict):

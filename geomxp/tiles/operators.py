@@ -9,7 +9,7 @@ from ..precision.formats import FP64
 
 
 class Dense:
-    """The tiles of D⁻¹AD⁻¹ + shift·I, times μ, for a matrix that is there: a source of originals.
+    """H = D⁻¹AD⁻¹ of a matrix that is there; a source of the tiles of μ(H + shift·I).
 
     Parameters
     ----------
@@ -17,7 +17,12 @@ class Dense:
         Its lower triangle is looked at.
     layout : Layout
     scaling : bool
-        Whether D is √diag(A), or I.
+        Whether D is √diag(A); else it is a number, a power of two near √‖A‖₂.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If an entry of the diagonal is not positive.
     """
 
     exponent, index = 0, None
@@ -25,52 +30,100 @@ class Dense:
     def __init__(self, a, layout, scaling=True):
         self.a, self.layout, self.shift, self.multiple = a, layout, 0.0, 1.0
         diagonal = a.diagonal().copy()
-        if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
-            bad = int(np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))[0])
-            raise NotPositiveDefinite(f"diagonal entry {bad + 1} is {diagonal[bad]:g}", bad + 1)
-        self.scale = np.sqrt(diagonal) if scaling else np.ones(len(a))
+        wrong = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
+        if wrong.size:
+            at = int(wrong[0])
+            raise NotPositiveDefinite(f"diagonal entry {at + 1} is {diagonal[at]:g}", at + 1)
+        self.scale = np.sqrt(diagonal)
+        self._two_norm = 2.0 ** np.round(np.log2(self._largest_eigenvalue()))
+        if not scaling:
+            self.scale = np.full(len(a), np.sqrt(self._two_norm) * self._middle)
+        self._norms = None
+
+    def _largest_eigenvalue(self, steps=5):
+        """Estimate ‖A‖₂ by the power method, over the square of a number near its scale."""
+        self._middle = 2.0 ** np.round(np.log2(self.scale.max()))
+        x = np.random.default_rng(0).standard_normal((len(self.a), 1))
+        for _ in range(steps):
+            x /= np.linalg.norm(x) * self._middle
+            x = self._times(x) / self._middle
+        return max(float(np.linalg.norm(x)), 1e-300)
 
     def tile(self, i, k, form=FP64, careful=False, out=None):
         """Return a tile; see `assemble.Originals.tile`."""
+        from ..dense import symmetric
+
         rows, columns = self.layout.rows(i), self.layout.rows(k)
-        block = self.a[rows, columns]
-        if i == k:
-            block = np.tril(block) + np.tril(block, -1).T
-        found = block * (np.sqrt(self.multiple) / self.scale[rows])[:, None]
-        found *= np.sqrt(self.multiple) / self.scale[columns]
-        if i == k:
-            found[np.diag_indices(len(found))] += self.multiple * self.shift
         if out is None:
-            return np.asfortranarray(found, dtype=form.dtype)
-        out[...] = found
+            out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
+        symmetric.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
+        if i == k:
+            out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
+                self.multiple * self.shift
+            )
         return out
 
     def norms(self):
         """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
-        return _norms(self)
+        tiles = self.layout.tiles
+        norms = np.zeros((tiles, tiles))
 
-    def multiply(self, x):
-        """Return Ax and, when called with None, the largest sum of absolute values in a row."""
-        n, step = len(self.a), 1024
-        if x is None:
-            sums = np.zeros(n)
-            for j in range(0, n, step):
-                part = np.abs(np.tril(self.a[j:, j : j + step]))
-                sums[j:] += part.sum(axis=1)
-                part[np.diag_indices(part.shape[1])] = 0.0
-                sums[j : j + step] += part.sum(axis=0)
-            return float(sums.max())
-        with blas_threads(n), blas.cores(usable_cores()):
+        def measure(pair):
+            norms[pair] = np.linalg.norm(self.tile(*pair))
+
+        in_threads(measure, [(i, k) for i in range(tiles) for k in range(i + 1)], len(self.a) ** 2)
+        return norms
+
+    def infinity_norms(self):
+        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ as far as the power method knows it."""
+        from ..dense import symmetric
+
+        if self._norms is None:
+            n, step = len(self.a), 256
+            starts = range(0, n, step)
+            parts = [np.zeros((2, n)) for _ in range(usable_cores())]
+
+            def work(core):
+                for j in starts[core :: len(parts)]:
+                    symmetric.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+
+            in_threads(work, range(len(parts)), n * n // 2)
+            scaled, plain = sum(parts).max(axis=1)
+            self._norms = float(scaled), float(plain / self._middle / self._middle / self._two_norm)
+        return self._norms
+
+    def _times(self, x):
+        with blas_threads(len(self.a)), blas.cores(usable_cores()):
             return blas.symm(self.a, np.asfortranarray(x))
 
+    def multiply(self, x):
+        """Return Hx in FP64; with None ‖H‖∞."""
+        if x is None:
+            return self.infinity_norms()[0]
+        return self._times(x / self.scale[:, None]) / self.scale[:, None]
 
-def _norms(originals):
-    tiles = originals.layout.tiles
-    norms = np.zeros((tiles, tiles))
-    for i in range(tiles):
-        for k in range(i + 1):
-            norms[i, k] = np.linalg.norm(originals.tile(i, k))
-    return norms
+    def original(self, b):
+        """Return how residuals and solutions of H look in A, with A over ‖A‖₂ and max|b| = 1.
+
+        Parameters
+        ----------
+        b : (n, m) ndarray
+            In the units of A.
+
+        Returns
+        -------
+        callable, callable
+            r to ‖b - Ax‖∞ / (n ‖A‖∞), and x to max|x|, by columns.
+        """
+        largest = np.abs(b).max(axis=0)
+        largest = np.where(largest > 0, largest, 1.0)
+        norm = len(b) * self.infinity_norms()[1]
+        forth = self.scale[:, None] / largest
+        back = self._two_norm * self._middle / self.scale[:, None] * (self._middle / largest)
+        return (
+            lambda r: np.abs(r * forth).max(axis=0) / norm,
+            lambda x: np.abs(x * back).max(axis=0),
+        )
 
 
 class Regenerated:
@@ -120,35 +173,30 @@ class Regenerated:
 
 
 class Preconditioner:
-    """x -> (D L L' D)⁻¹x, in FP32 unless the factor is FP64.
+    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64.
 
     Parameters
     ----------
     store : store
         With all tiles of L final.
-    scale : (n,) ndarray, optional
-        D; I if not given.
     multiple : float
         L L' is so many times the matrix.
     """
 
-    def __init__(self, store, scale=None, multiple=1.0):
-        self.store, self.layout = store, store.layout
-        self.scale, self.multiple = scale, multiple
+    def __init__(self, store, multiple=1.0):
+        self.store, self.layout, self.multiple = store, store.layout, multiple
         self.dtype = np.float64 if store.formats.all_fp64 else np.float32
 
     def __call__(self, b):
         """Return the product with the inverse, (n, m) in FP64."""
-        d = 1.0 if self.scale is None else self.scale[:, None]
-        y = b / d
         # powers of two: no digit changes, and FP32's range is not left
-        largest = np.abs(y).max(axis=0)
+        largest = np.abs(b).max(axis=0)
         unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
-        y = np.asfortranarray(y / unit, dtype=self.dtype)
+        y = np.asfortranarray(b / unit, dtype=self.dtype)
         with blas_threads(0):
             self._forward(y)
             self._backward(y)
-        return y.astype(np.float64) * (unit * self.multiple) / d
+        return y.astype(np.float64) * (unit * self.multiple)
 
     def _forward(self, y):
         """Y <- L⁻¹Y, each block as soon as it is known used in all below."""

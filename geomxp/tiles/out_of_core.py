@@ -57,12 +57,15 @@ class Shared:
         """Take over what a killed run of the same problem has left."""
         for what, *entry in self.slow.found:
             if what == "promote":
+                # the tiles of that row were about to be written anew
                 self.formats = self.formats.promote_row(*entry)[0]
-            elif what == "forget":
-                self.about.pop(tuple(entry), None)
+                for j in range(entry[0]):
+                    self.about.pop((entry[0], j), None)
             else:
                 i, k, form, exponent, dtype, shape = entry
-                self.about[i, k] = Tile(named(form), Absent(dtype, shape), exponent)
+                tile = Tile(named(form), Absent(dtype, shape), exponent)
+                if self.slow.holds((i, k), tile.values.nbytes):
+                    self.about[i, k] = tile
 
     @property
     def bytes(self):
@@ -101,12 +104,15 @@ class Shared:
 
     def forget(self, i, k):
         """Give tile (i, k) up: it will be computed again."""
-        del self.about[i, k]
-        self.slow.note(["forget", i, k])
+        self.about.pop((i, k), None)
 
     def close(self):
         """Give all tiles up, and remove what holds them."""
         self.slow.close()
+
+    def leave(self):
+        """Give all tiles up, and leave what a later run can go on from."""
+        self.slow.leave()
 
     def promote(self, k):
         """Give block row k finer formats; return how many tiles that changes."""
@@ -272,7 +278,9 @@ class OutOfCore:
     def _write(self, store):
         """Copy out what is final."""
         while True:
-            store.wait_for(lambda: self.out)
+            # also when something has failed: what is final is kept
+            with store.changed:
+                store.changed.wait_for(lambda: self.out)
             entry = self.out.popleft()
             if entry is None:
                 return

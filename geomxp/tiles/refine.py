@@ -21,6 +21,9 @@ from .operators import Dense, Preconditioner, Regenerated
 from .stores import InCore
 
 TOLERANCE = 1e-14
+ROUNDING = 1e-18
+"""A tolerance that only FP64's own rounding meets: for what a likelihood is made of."""
+
 ITERATIONS = 200
 
 SENTENCES = {
@@ -44,7 +47,8 @@ class Refinement:
     iterations : int
         Products with the factor's inverse.
     residual : float
-        ‖b - Ax‖∞ / (n ‖A‖∞), the largest of all columns, with b scaled so that max|b| is 1.
+        ‖b - Ax‖∞ / (n ‖A‖∞), the largest of all columns, with b scaled to max|b| = 1 and A to
+        ‖A‖₂ near 1; or that of the scaled system that is iterated on, if it is larger.
     outcome : Outcome
     history : tuple of (int, float)
         Iterations, and the residual then; between GMRES's true ones its estimates.
@@ -76,7 +80,9 @@ class Refinement:
         }
 
 
-def refined(multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, limit=ITERATIONS):
+def refined(
+    multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, limit=ITERATIONS, also=None
+):
     """Solve Ax = b with a preconditioner, to FP64's accuracy.
 
     Parameters
@@ -91,6 +97,9 @@ def refined(multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, l
         rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is good as well.
     limit : int
         Of iterations.
+    also : (callable, callable), optional
+        Residuals and solutions of these columns as another system sees them, which shall meet the
+        tolerance too: see `operators.Dense.original`.
 
     Returns
     -------
@@ -103,10 +112,24 @@ def refined(multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, l
     largest = np.abs(columns).max(axis=0)
     unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
     norm = len(b) * multiply(None)
+
+    def ours(r, x):
+        return np.abs(r).max(axis=0) / norm, 2.0**-53 * np.abs(x).max(axis=0) / len(b)
+
+    def theirs(r, x):
+        return also[0](r * unit), 2.0**-53 * also[1](x * unit) / len(b)
+
+    views = (ours,) if also is None else (ours, theirs)
+
+    def accept(r, x):
+        return np.all([value <= np.maximum(tolerance, floor) for value, floor in (
+            view(r, x) for view in views
+        )], axis=0)  # fmt: skip
+
     progress = Progress(
-        lambda r: np.abs(r).max(axis=0) / norm,
-        lambda x: 2.0**-53 * np.abs(x).max(axis=0) / len(b),
-        *(tolerance, limit, PATIENCE[method]),
+        lambda r: np.max([view(r, r)[0] for view in views], axis=0),
+        lambda x: np.min([np.maximum(tolerance, view(x, x)[1]) for view in views], axis=0),
+        *(accept, limit, PATIENCE[method]),
     )
     x = METHODS[method](multiply, precondition, columns / unit, progress)
     return (x * unit).reshape(b.shape), progress
@@ -137,14 +160,15 @@ def solve(
         A rule of `geomxp.precision.rules`; FP16 if not given.
     method : {"ir", "cg", "gmres"}
     scaling : bool
-        Factor D⁻¹AD⁻¹ with a unit diagonal.
+        Work on D⁻¹AD⁻¹ with a unit diagonal; else on A / ‖A‖₂, up to a power of two.
     shift : float
-        c ≥ 0: add c·u to that diagonal, u the roundoff of the factor's coarsest format.
+        c ≥ 0: add c·u to the diagonal before it is factored, u the roundoff of the factor's
+        coarsest format.
     range_scaling : float, optional
         θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max FP16's largest number.
         Tiles are scaled one by one, so that only rules with ``scale=False`` need it.
     tolerance : float
-        On ‖b - Ax‖∞ / (n ‖A‖∞), b scaled to max|b| = 1.
+        On `Refinement.residual`; see `refined`.
     iterations : int
     tile : int, optional
     fallback : bool
@@ -179,12 +203,13 @@ def solve(
         except NotPositiveDefinite as failure:
             error = failure
             continue
-        precondition = Preconditioner(store, source.scale, source.multiple)
+        d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
         x, progress = refined(
-            *(source.multiply, precondition, b),
+            *(source.multiply, Preconditioner(store, source.multiple), b / d),
             **{"method": method, "tolerance": tolerance, "limit": iterations},
+            also=source.original(b.reshape(len(b), -1)),
         )
-        found = _described(x, progress, method, store, source.shift)
+        found = _described(x / d, progress, method, store, source.shift)
         if found.outcome.good:
             break
     if found is None:
@@ -217,7 +242,10 @@ def _factor(source, rule, shift, range_scaling):
     """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
     from ..execution.local import run
 
-    formats = rule(source.norms())
+    tiles = source.layout.tiles
+    # what gives all tiles one format does not look at them
+    plain = isinstance(rule, Uniform)
+    formats = rule(np.ones((tiles, tiles)) if plain else source.norms())
     unit = max(form.unit_roundoff for row in formats.rows for form in row)
     source.shift = shift * unit
     source.multiple = 1.0
@@ -256,7 +284,7 @@ class RefinedFactor:
         Of the latest solution.
     """
 
-    def __init__(self, factor, method, tolerance=TOLERANCE, limit=ITERATIONS):
+    def __init__(self, factor, method, tolerance=ROUNDING, limit=ITERATIONS):
         self.factor, self.method, self.tolerance, self.limit = factor, method, tolerance, limit
         self.precision_map, self.promotions = factor.precision_map, factor.promotions
         self.nbytes, self.store = factor.nbytes, factor.store

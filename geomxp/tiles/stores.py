@@ -4,7 +4,7 @@ For a run it opens lanes: the same interface, one for each tile that is in work 
 reads wait until the tile is final. Here all tiles are in one memory; `out_of_core` has the others.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
 
 from ..dense.matrix_units import cast_formats, splits
@@ -116,6 +116,8 @@ class InCore:
         """Give all tiles up."""
         self._tiles.clear()
 
+    leave = close
+
     def _count(self, change):
         self.bytes += change
         self.peak_bytes = max(self.peak_bytes, self.bytes)
@@ -132,7 +134,7 @@ class _Waiting:
 
     def __init__(self, store):
         self.store, self.changed, self.error = store, Condition(), None
-        self.original = store.original
+        self.original, self.inside = store.original, nullcontext
 
     def final(self, i, k):
         if not self.store.has(i, k):

@@ -15,8 +15,8 @@ import geomxp as gx
 from geomxp import cuda
 from geomxp.dense import mixed
 from geomxp.dense.matrix_units import cast_formats, subtract_product
-from geomxp.execution.placement import Placement
 from geomxp.execution.local import run
+from geomxp.execution.placement import Placement
 from geomxp.inference.factorize import tile_factor
 from geomxp.precision import casts, quantize_on_gpu
 from geomxp.precision.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32

@@ -1,0 +1,180 @@
+"""Who is conditioned on whom, and the passes over all blocks in threads."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..covariance.distance import embed
+from ..covariance.generate import Generator
+from ..covariance.neighbours import Tree, nearest_predecessors, tree_of
+from ..covariance.ordering import order_places
+from ..covariance.table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
+from ..errors import InvalidInput
+from ..execution.devices import in_threads
+from .vecchia_sums import BASES
+
+SLICE = 1024
+"""Places whose blocks one thread handles at a time: their sums are added in one fixed order."""
+
+NONE = np.zeros(8)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Places in an order near each other in space, and their neighbours.
+
+    Parameters
+    ----------
+    tree : Tree
+        `tree.order` gives the rows of the observations, `tree.ranks` their places in Vecchia's
+        order.
+    neighbours : (n, m) ndarray of int32
+        The nearest of those before, in the numbers of the tree; -1 for none.
+    """
+
+    tree: Tree
+    neighbours: np.ndarray
+
+    @classmethod
+    def of(cls, locations, metric, ordering, count):
+        """Order places and find their neighbours, in the metric's own (isotropic) coordinates.
+
+        Parameters
+        ----------
+        locations : (n, d) ndarray
+        metric : str
+        ordering : str or (n,) ndarray of int
+            A name of `covariance.ordering.order_places`, or the permutation itself.
+        count : int
+            m; n - 1 if that is less.
+        """
+        order = ordering
+        if isinstance(ordering, str):
+            order = order_places(locations, ordering, metric)
+        ranks = np.empty(len(locations), dtype=np.int64)
+        ranks[order] = np.arange(len(locations))
+        tree = tree_of(embed(locations, metric), ranks)
+        return cls(tree, nearest_predecessors(tree, min(count, len(locations) - 1)))
+
+    @cached_property
+    def sequence(self):
+        """Numbers in the tree in Vecchia's order, (n,)."""
+        found = np.empty(len(self.tree.ranks), dtype=np.int64)
+        found[self.tree.ranks] = np.arange(len(found))
+        return found
+
+
+class Field:
+    """What one model says of places in memory: points, noise, and polynomials.
+
+    Parameters
+    ----------
+    model : Matern
+    metric : str
+    locations : (n, d) ndarray
+    targets : (k, d) ndarray, optional
+        Other places; the same if not given.
+    """
+
+    def __init__(self, model, metric, locations, targets=None):
+        if model.smoothness > LARGEST_SMOOTHNESS:
+            raise InvalidInput(
+                f"Vecchia's approximation needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
+                f"Got {model.smoothness:g}: use Exact()."
+            )
+        self.model = model
+        self.pairs = Generator(model, metric, locations, targets)
+        self.scaled = self.pairs.inverse, metric == "great-circle"
+
+    def _with_table(self, names, work):
+        """Call work(table, base) until the table reaches all pairs; return what it returned."""
+        while True:
+            table = correlation_table(self.model.smoothness, *self.pairs.octaves)
+            tables = tuple(getattr(table, name).reshape(-1) if name else NONE for name in names)
+            results = work(tables, table.base)
+            if table.low <= LOWEST or not any(missed for *_, missed in results):
+                return results
+            self.pairs.octaves = table.low - 20, table.high
+
+    def reduce(self, neighbours, columns, wanted):
+        """Return the sums of `vecchia_blocks.likelihood_slice` over all places.
+
+        Parameters
+        ----------
+        neighbours : (n, m) ndarray of int32
+        columns : (c, n) ndarray
+        wanted : (BASES,) ndarray of bool
+
+        Returns
+        -------
+        sums : 1-D ndarray
+        failed : int or None
+            The first place whose matrix is not positive definite.
+        """
+        from .vecchia_blocks import likelihood_slice
+
+        n, count = len(neighbours), len(columns)
+        length = 1 + count * count + BASES * (1 + BASES + count * count)
+        noise, maps = np.full(n, self.model.nugget), self._maps()
+
+        def all_slices(tables, base):
+            def work(first):
+                out, last = np.zeros(length), min(first + SLICE, n)
+                failed, missed = likelihood_slice(
+                    *(self.pairs.x, neighbours, first, last, columns, noise, self.scaled),
+                    *(self.model.variance, tables, base, maps, wanted, out),
+                )
+                return out, failed if failed < last else n, missed
+
+            return in_threads(work, range(0, n, SLICE), n * (neighbours.shape[1] + 1) ** 2)
+
+        names = "correlation", wanted[2] and "by_smoothness", wanted[3] and "slope"
+        results = self._with_table(names, all_slices)
+        failed = min(failed for _, failed, _ in results)
+        return np.sum([out for out, _, _ in results], axis=0), failed if failed < n else None
+
+    def weights(self, neighbours, noise, at_target):
+        """Return the weights and the variances of all targets' conditional means.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Places near each target.
+        noise, at_target : (n,), (k,) ndarray
+            Variances beside the field's, of places and targets.
+
+        Returns
+        -------
+        weights : (k, m) ndarray
+        variances : (k,) ndarray
+            NaN where the matrix of the neighbours is not positive definite.
+        """
+        from .vecchia_blocks import weights_slice
+
+        k = len(neighbours)
+        weights, variances = np.empty(neighbours.shape), np.empty(k)
+
+        def all_slices(tables, base):
+            def work(first):
+                missed = weights_slice(
+                    *(self.pairs.x, self.pairs.y, neighbours, first, min(first + SLICE, k)),
+                    *(noise, at_target, self.scaled, self.model.variance, tables[0], base),
+                    *(weights, variances),
+                )
+                return (missed,)
+
+            return in_threads(work, range(0, k, SLICE), k * (neighbours.shape[1] + 1) ** 2)
+
+        self._with_table(("correlation",), all_slices)
+        return weights, variances
+
+    def _maps(self):
+        """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
+        maps = np.zeros((2, 3))
+        if self.model.anisotropy is not None:
+            back = np.linalg.inv(self.model.anisotropy.matrix())
+            for row, matrix in zip(maps, self.model.anisotropy.matrix_derivatives(), strict=True):
+                change = matrix @ back
+                row[:] = change[0, 0], change[0, 1] + change[1, 0], change[1, 1]
+        return maps

@@ -1,0 +1,235 @@
+"""FP64 answers from low-precision factors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import geomxp as gx
+from geomxp.dense.spectra import spd_matrix
+from geomxp.errors import InvalidInput, NotPositiveDefinite
+from geomxp.outcome import Ending
+from geomxp.tiles import refine
+from geomxp.tiles.operators import Dense, Preconditioner, Regenerated
+
+METHODS = ("ir", "cg", "gmres")
+
+
+def backward_error(a, x, b):
+    """‖b - Ax‖∞ / (n ‖A‖∞), the paper's."""
+    return np.abs(b - a @ x).max() / (len(a) * np.abs(a).sum(axis=1).max())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("precision", ["fp8", "bf16", "fp16", "fp32", "fp64"])
+def test_any_factor_solves_to_fp64(method, precision):
+    a, b = spd_matrix("arithmetic", 200, 50.0), np.random.default_rng(0).random(200)
+    found = refine.solve(a, b, gx.uniform(precision), method=method, tile=48)
+    assert found.outcome.ending is Ending.CONVERGED
+    assert backward_error(a, found.solution, b) <= 1e-14
+    assert found.iterations >= 1
+    assert found.history[-1][1] == found.residual
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "condition", "options", "most"),
+    [
+        ("arithmetic", 1e2, {}, 5),
+        ("arithmetic", 1e4, {}, 8),
+        ("clustered", 1e2, {}, 4),
+        ("clustered", 1e8, {"scaling": False, "shift": 0.4}, 8),
+        ("logarithmic", 1.7e5, {"shift": 0.4}, 38),
+        ("geometric", 1.7e5, {"shift": 0.4}, 38),
+        ("custom-clustered", 1e4, {"shift": 10.0}, 20),
+    ],
+)
+def test_the_papers_spectra_converge_in_about_the_papers_iterations(
+    spectrum, condition, options, most
+):
+    a, b = spd_matrix(spectrum, 1024, condition), np.random.default_rng(1).random(1024)
+    found = refine.solve(a, b, method="gmres", **options)
+    assert found.outcome.ending is Ending.CONVERGED, found.outcome
+    assert found.iterations <= most
+    direct = backward_error(a, np.linalg.solve(a, b), b)
+    assert backward_error(a, found.solution, b) <= max(1e-14, 4 * direct)
+
+
+def test_classic_refinement_fails_aloud_where_the_paper_says_so():
+    a, b = spd_matrix("clustered", 512, 1e8), np.random.default_rng(1).random(512)
+    found = refine.solve(a, b, method="ir", scaling=False, shift=0.4)
+    assert not found.outcome.good
+    assert "use a finer factor" in found.outcome.message
+
+
+def test_without_a_shift_a_hard_spectrum_has_no_fp16_factor():
+    a, b = spd_matrix("geometric", 512, 1.7e5), np.ones(512)
+    with pytest.raises(NotPositiveDefinite, match="use a finer precision, or a shift"):
+        refine.solve(a, b, method="gmres")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fallback_ends_in_fp64(method):
+    a, b = spd_matrix("geometric", 200, 1e9), np.random.default_rng(0).random(200)
+    found = refine.solve(a, b, method=method, fallback=True, tile=64)
+    assert found.outcome.good
+    assert set(found.formats) == {"fp64"}
+
+
+@given(st.integers(1, 40), st.integers(0, 4), st.integers(1, 40), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_shapes_of_all_kinds(n, columns, tile, seed):
+    rng = np.random.default_rng(seed)
+    a = spd_matrix("arithmetic", n, 20.0, seed)
+    b = rng.standard_normal((n, columns) if columns else n) * 10.0 ** rng.integers(-200, 200)
+    found = refine.solve(a, b, tile=min(tile, n))
+    assert found.solution.shape == b.shape
+    expected = np.linalg.solve(a, b)
+    np.testing.assert_allclose(
+        found.solution, expected, rtol=0, atol=1e-11 * np.abs(expected).max()
+    )
+
+
+def test_the_scale_of_the_matrix_does_not_matter():
+    a, b = spd_matrix("arithmetic", 100, 50.0), np.random.default_rng(0).random(100)
+    d = 4.0 ** np.random.default_rng(1).integers(-100, 100, 100)
+    plain = refine.solve(a, b, tile=32)
+    badly = refine.solve(a * d[:, None] * d, d * b, tile=32)
+    # powers of four have exact roots: the same bits
+    np.testing.assert_array_equal(badly.solution * d, plain.solution)
+    large = refine.solve(2.0**200 * a, 2.0**-300 * b, tile=32, scaling=False)
+    small = refine.solve(a, b, tile=32, scaling=False)
+    np.testing.assert_array_equal(large.solution * 2.0**500, small.solution)
+
+
+def test_without_tile_scales_the_range_scaling_is_what_keeps_fp16_digits():
+    a, b = spd_matrix("geometric", 200, 1e3), np.ones(200)
+    rule = _unscaled_fp16
+    alone = refine.solve(a * 1e-3, b, rule, scaling=False, shift=0.4, tile=50)
+    scaled = refine.solve(a * 1e-3, b, rule, scaling=False, shift=0.4, tile=50, range_scaling=0.1)
+    assert scaled.outcome.good
+    assert scaled.iterations <= alone.iterations
+
+
+def _unscaled_fp16(norms):
+    return replace(gx.uniform("fp16")(norms), scale=False)
+
+
+def test_only_the_lower_triangle_is_looked_at():
+    a, b = spd_matrix("arithmetic", 50, 10.0), np.ones(50)
+    damaged = np.tril(a) + np.triu(np.full((50, 50), np.nan), 1)
+    np.testing.assert_array_equal(
+        refine.solve(damaged, b, tile=16).solution, refine.solve(a, b, tile=16).solution
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"a": np.ones((2, 3))}, "`a` must be square"),
+        ({"b": np.ones(7)}, "`b` must have 4 rows"),
+        ({"b": np.array([1.0, np.nan, 0.0, 0.0])}, "`b` holds a NaN"),
+        ({"shift": -1.0}, "`shift` must be at least 0"),
+        ({"method": "qmr"}, "`method` must be one of: ir, cg, gmres"),
+    ],
+)
+def test_wrong_input_is_named(change, words):
+    given_ = {"a": np.eye(4), "b": np.ones(4)} | change
+    a, b = given_.pop("a"), given_.pop("b")
+    with pytest.raises(InvalidInput, match=words):
+        refine.solve(a, b, **given_)
+
+
+@pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan, np.inf])
+def test_a_bad_diagonal_is_named(bad):
+    a = np.eye(5)
+    a[3, 3] = bad
+    with pytest.raises(NotPositiveDefinite, match="diagonal entry 4"):
+        refine.solve(a, np.ones(5))
+
+
+MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-4)
+
+
+def field(n=400, seed=0):
+    places = np.random.default_rng(seed).random((n, 2))
+    return gx.Observations(places, gx.simulate(MODEL, places, seed=1)[0])
+
+
+def test_regenerated_products_are_those_of_the_matrix():
+    from geomxp.tiles.assemble import originals
+
+    seen = field(150)
+    product = Regenerated(originals(MODEL, seen.locations, "euclidean", 40))
+    sigma = MODEL(seen.locations, seen.locations) + MODEL.nugget * np.eye(150)
+    sigma /= 4.0**product.originals.exponent
+    x = np.random.default_rng(0).standard_normal((150, 3))
+    np.testing.assert_allclose(product.multiply(x), sigma @ x, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(product.multiply(None), np.abs(sigma).sum(axis=1).max(), rtol=1e-13)
+
+
+def test_a_dense_source_gives_the_scaled_and_shifted_matrix():
+    a = spd_matrix("arithmetic", 30, 10.0) * np.linspace(1, 9, 30) * np.linspace(1, 9, 30)[:, None]
+    source = Dense(np.asfortranarray(a), gx.tiles.layout.Layout(30, 7))
+    source.shift, source.multiple = 0.25, 4.0
+    d = np.sqrt(a.diagonal())
+    expected = 4.0 * (a / d / d[:, None] + 0.25 * np.eye(30))
+    layout = source.layout
+    for i in range(layout.tiles):
+        for k in range(i + 1):
+            np.testing.assert_allclose(
+                source.tile(i, k), expected[layout.rows(i), layout.rows(k)], rtol=1e-14, atol=1e-15
+            )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("trend", ["zero", "linear"])
+@pytest.mark.parametrize("reml", [False, True])
+def test_quadratic_forms_and_trends_are_fp64s(method, trend, reml):
+    seen, rule = field(), gx.by_tile_norm(1e-4)
+    exact = gx.log_likelihood(seen, MODEL, trend=trend, reml=reml)
+    mixed = gx.log_likelihood(seen, MODEL, gx.Exact(rule, 64), trend=trend, reml=reml)
+    fine = gx.log_likelihood(seen, MODEL, gx.Exact(rule, 64, refine=method), trend=trend, reml=reml)
+    assert abs(fine.quadratic_form / exact.quadratic_form - 1) < 1e-11
+    assert abs(fine.quadratic_form - exact.quadratic_form) < 1e-3 * abs(
+        mixed.quadratic_form - exact.quadratic_form
+    )
+    np.testing.assert_allclose(fine.coefficients, exact.coefficients, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(fine.coefficient_covariance, exact.coefficient_covariance, rtol=1e-9)
+    # what is not refined is said
+    assert fine.log_determinant == mixed.log_determinant
+    assert fine.refinement.method == method
+    assert fine.to_dict()["refinement"]["not_refined"] == ["log_determinant"]
+    assert "all but the log-determinant" in str(fine)
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+def test_kriging_is_fp64s(smoothness):
+    model = gx.Matern(1.0, 0.08, smoothness, 1e-4)
+    places = np.random.default_rng(0).random((400, 2))
+    seen = gx.Observations(places, gx.simulate(model, places, seed=1)[0])
+    fixed = ("variance", "range", "smoothness", "nugget")
+    there = np.random.default_rng(2).random((20, 2))
+    how = gx.Exact(gx.by_tile_norm(1e-4), 64, refine="gmres")
+    exact = gx.predict(gx.fit(seen, model, fixed=fixed), there)
+    found = gx.predict(gx.fit(seen, model, how, fixed=fixed), there)
+    np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-9)
+
+
+def test_a_factor_that_refinement_cannot_use_is_an_error_that_says_so():
+    factor = gx.Exact(gx.by_tile_norm(1e-4), 64).prepare(field(200)).factorize(MODEL)
+    hopeless = refine.RefinedFactor(factor, "ir", tolerance=1e-30, limit=3)
+    with pytest.raises(NotPositiveDefinite, match="refinement by ir"):
+        hopeless.solve(np.ones(200))
+
+
+def test_the_preconditioner_is_the_inverse_of_its_factor():
+    factor = gx.Exact(gx.uniform("fp64"), 32).prepare(field(100)).factorize(MODEL)
+    found = Preconditioner(factor.store)(np.eye(100))
+    expected = np.linalg.inv(
+        (MODEL(*(field(100).locations,) * 2) + 1e-4 * np.eye(100))[np.ix_(*(factor.order,) * 2)]
+    )
+    unit = 4.0**factor.store.originals.exponent
+    np.testing.assert_allclose(found / unit, expected, rtol=1e-9, atol=1e-9)
