@@ -58,6 +58,7 @@ def fit(
     memory: options.Memory = None,
     device_memory: options.DeviceMemory = None,
     scratch: options.Scratch = None,
+    refine: options.Refine = None,
     tolerance: Annotated[float, typer.Option(help="On the log-likelihood.")] = 1e-6,
     evaluations: Annotated[int, typer.Option(help="Limit on evaluations.")] = 1000,
     output: Annotated[str | None, typer.Option(help="Write the fit as JSON.")] = None,
@@ -78,10 +79,9 @@ def fit(
     from .inference.fit import fit as run
 
     tables.check_writable(output, report, checkpoint, inputs=(table,))
-    how = options.method(
-        *(method, neighbours, on, tile, accuracy, kl, layers),
-        *(memory, device_memory, scratch),
-    )
+    exact = {"tile": tile, "accuracy": accuracy, "kl": kl, "layers": layers, "refine": refine}
+    exact |= {"memory": memory, "device_memory": device_memory, "scratch": scratch}
+    how = options.method(method, neighbours, on, exact)
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     if trend is None:
         trend = "covariates" if covariates else "constant"
@@ -144,6 +144,7 @@ def log_likelihood(
     memory: options.Memory = None,
     device_memory: options.DeviceMemory = None,
     scratch: options.Scratch = None,
+    refine: options.Refine = None,
     as_json: options.Json = False,
 ):
     """Evaluate the log-likelihood of a given model.
@@ -155,10 +156,9 @@ def log_likelihood(
     from .inference.likelihood import log_likelihood as run
 
     model = Matern(variance, range_, smoothness, nugget)
-    how = options.method(
-        *(method, neighbours, on, tile, accuracy, kl, layers),
-        *(memory, device_memory, scratch),
-    )
+    exact = {"tile": tile, "accuracy": accuracy, "kl": kl, "layers": layers, "refine": refine}
+    exact |= {"memory": memory, "device_memory": device_memory, "scratch": scratch}
+    how = options.method(method, neighbours, on, exact)
     seen = options.observations(table, locations, value, covariates, metric, drop_missing)
     trend = trend or ("covariates" if covariates else "zero")
     evaluation = run(seen, model, how, trend=trend, reml=reml)
@@ -181,6 +181,10 @@ def predict(
         typer.Option(
             min=2, help="Predict on a regular grid with so many cells along its longer side."
         ),
+    ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(help="Observations for each place, of a fit by Vecchia's approximation."),
     ] = None,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     of: Annotated[str, typer.Option(help="Intervals for the field or an observation.")] = "field",
@@ -225,7 +229,9 @@ def predict(
     try:
         numbers = tables.number_columns(frame, used)
         d = len(seen.location_names)
-        there = run(fitted, numbers[:, :d], numbers[:, d:] if len(used) > d else None)
+        there = run(
+            fitted, numbers[:, :d], numbers[:, d:] if len(used) > d else None, neighbours=neighbours
+        )
     except InvalidInput as error:
         raise InvalidInput(f"{places or 'grid'}: {error}") from None
     result = pd.concat([frame.reset_index(drop=True), there.to_frame(level, of)], axis=1)

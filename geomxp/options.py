@@ -46,6 +46,10 @@ DeviceMemory = Annotated[
     str | None,
     typer.Option(help="Bound of each device's memory, as 8GB: the rest lies in (pinned) RAM."),
 ]
+Refine = Annotated[
+    str | None,
+    typer.Option(help="ir, cg or gmres: solutions of a mixed factor refined to FP64's accuracy."),
+]
 Scratch = Annotated[
     str | None,
     typer.Option(help="Directory for --memory's tiles; a killed run goes on from there."),
@@ -132,7 +136,9 @@ def places_frame(places):
     return tables.read_frame(datasets.path(places) if places in datasets.DATASETS else places)
 
 
-def exact(on, tile, accuracy, kl, layers, memory=None, device_memory=None, scratch=None):
+def exact(
+    on, tile, accuracy, kl, layers, memory=None, device_memory=None, scratch=None, refine=None
+):
     """Return the exact method with the precision that at most one option names."""
     from .inference.exact import Exact
     from .precision import rules
@@ -148,27 +154,28 @@ def exact(on, tile, accuracy, kl, layers, memory=None, device_memory=None, scrat
         rule = rules.for_divergence(kl)
     elif layers is not None:
         rule = rules.layered(*words(layers))
-    return Exact(rule, tile, on, memory, device_memory, scratch)
+    refine = None if refine == "none" else refine
+    return Exact(rule, tile, on, memory, device_memory, scratch, refine)
 
 
-def method(name, neighbours, on, tile, accuracy, kl, layers, memory, device_memory, scratch):
-    """Return the way to compute that the options name."""
-    exact_only = {
-        "--tile": tile,
-        "--accuracy": accuracy,
-        "--kl": kl,
-        "--layers": layers,
-        "--memory": memory,
-        "--device-memory": device_memory,
-        "--scratch": scratch,
-    }
+def method(name, neighbours, on, exact_only):
+    """Return the way to compute that the options name.
+
+    Parameters
+    ----------
+    name : {"exact", "vecchia"}
+    neighbours : int or None
+    on : str
+    exact_only : dict
+        What `exact` takes besides.
+    """
     if name == "exact":
         if neighbours is not None:
             raise InvalidInput("--neighbours needs --method vecchia.")
-        return exact(on, tile, accuracy, kl, layers, memory, device_memory, scratch)
+        return exact(on, **exact_only)
     if name != "vecchia":
         raise InvalidInput(f"--method must be exact or vecchia. Got {name!r}.")
-    given = [option for option, value in exact_only.items() if value is not None]
+    given = [f"--{key.replace('_', '-')}" for key, value in exact_only.items() if value is not None]
     if given:
         raise InvalidInput(f"{' and '.join(given)}: not with --method vecchia.")
     from .inference.vecchia import Vecchia
@@ -176,9 +183,11 @@ def method(name, neighbours, on, tile, accuracy, kl, layers, memory, device_memo
     return Vecchia(30 if neighbours is None else neighbours, on=on)
 
 
-def ways(accuracies, kls, layers, tile, on):
-    """Return [(label, Exact)] for `compare`: four accuracies if nothing is asked for."""
-    if accuracies is None and kls is None and layers is None:
+def ways(accuracies, kls, layers, tile, on, neighbours=None):
+    """Return [(label, way to compute)] for `compare`: four accuracies if nothing is asked for."""
+    from .inference.vecchia import Vecchia
+
+    if accuracies is None and kls is None and layers is None and neighbours is None:
         accuracies = "1e-5,1e-6,1e-7,1e-8"
     found = []
     for word in words(accuracies or ""):
@@ -189,6 +198,10 @@ def ways(accuracies, kls, layers, tile, on):
         found.append(({"accuracy": None, "kl_target": target}, exact(on, tile, None, target, None)))
     if layers:
         found.append(({"accuracy": None, "layers": layers}, exact(on, tile, None, None, layers)))
+    for word in words(neighbours or ""):
+        if not word.isdigit():
+            raise InvalidInput(f"--neighbours must be whole numbers, 10,30,60. Got {word!r}.")
+        found.append(({"accuracy": None}, Vecchia(int(word))))
     if not found:
-        raise InvalidInput("--accuracies, --kls and --layers need a number or a format each.")
+        raise InvalidInput("--accuracies, --kls, --layers and --neighbours need a value each.")
     return found

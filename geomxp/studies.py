@@ -32,17 +32,22 @@ def compare(
     kls: Annotated[str | None, typer.Option(help="Targets of the KL divergence: 1e-3.")] = None,
     layers: options.Layers = None,
     tile: options.Tile = None,
+    neighbours: Annotated[
+        str | None, typer.Option(help="Numbers of neighbours of Vecchia's approximation: 10,30,60.")
+    ] = None,
     seed: options.Seed = 0,
     on: options.On = "cpu",
     output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
     figure: Annotated[str | None, typer.Option(help="PNG, PDF or SVG file to write.")] = None,
     as_json: options.Json = False,
 ):
-    """Say what mixed precision costs a model: its KL divergence from FP64, bytes and seconds.
+    """Say what an approximation costs a model: its KL divergence from FP64, bytes and seconds.
 
     geomxp compare --n 4096 --variance 1 --range 0.0788 --smoothness 0.5 --accuracies 1e-5,1e-7
 
     geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 --nugget 0.06 --tile 32
+
+    geomxp compare --n 4096 --variance 1 --range 0.0788 --smoothness 0.5 --neighbours 10,30,60
     """
     from . import tables
     from .covariance.matern import Matern
@@ -51,14 +56,14 @@ def compare(
 
     tables.check_writable(output, figure, inputs=(table,))
     model = Matern(variance, range_, smoothness, nugget)
-    ways = options.ways(accuracies, kls, layers, tile, on)
+    ways = options.ways(accuracies, kls, layers, tile, on, neighbours)
     if (n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
     if table is None and any((locations, value, covariates, trend, drop_missing)):
         raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
     if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
         raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
-    if figure and len({frozenset(label) for label, _ in ways}) + bool(layers) > 1:
+    if figure and len({frozenset(label) for label, _ in ways}) + bool(layers or neighbours) > 1:
         raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
     if table is None:
         places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}

@@ -58,6 +58,8 @@ def test_options_that_readme_names_exist(capsys):
         "trsm_trmm",
         "out_of_core",
         "batched",
+        "vecchia",
+        "refinement",
     ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):

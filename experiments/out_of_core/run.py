@@ -279,10 +279,10 @@ def studies(tiny, arguments):
         }
     two = 2_000_000_000
     return {
-        "volume": lambda: volume_rows((4096, 8192, 12_288, 16_384), 256, 60_000_000),
-        "paper": lambda: paper_rows((160_000, 220_000, 280_000), 4096),
+        "volume": lambda: volume_rows((4096, 8192, 12_288), 256, 40_000_000),
+        "paper": lambda: paper_rows((160_000, 240_000), 4096),
         "rate": lambda: rate_rows(
-            [(n, b) for n in (16_384, 24_576, 44_900) for b in (None, two)], 512
+            [(16_384, None), (16_384, two // 4), (44_900, two), (44_900, None)], 512
         ),
         "simulator": lambda: simulator_rows(
             [

@@ -38,7 +38,6 @@ RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 METHODS = ("ir", "cg", "gmres")
 HARDEST = {"arithmetic": 1e8, "clustered": 1e8, "logarithmic": 1.7e5, "geometric": 1.7e5}
 PREPROCESSING = (
-    {"scaling": False},
     {"scaling": True},
     {"scaling": False, "shift": 0.4},
     {"scaling": True, "shift": 0.4},
@@ -49,9 +48,9 @@ PREPROCESSING = (
 def cases():
     """Yield (spectrum, condition) of the study."""
     for spectrum in SPECTRA:
-        for condition in (1e2, 1e4, 1.7e5, 1e6, 1e8):
-            if condition <= HARDEST.get(spectrum, 1e6):
-                yield spectrum, condition
+        yield from ((spectrum, condition) for condition in (1e2, 1e4))
+        if spectrum in HARDEST:
+            yield spectrum, HARDEST[spectrum]
 
 
 def solved(a, b, rule, method, about, tile=None):
@@ -266,7 +265,7 @@ def studies(tiny):
         "speed": lambda: speed_rows((4096, 8192, 16_384), 3),
         "kriging": lambda: kriging_rows(4096, 100, 1e-4),
         "memory": lambda: memory_rows(16_384),
-        "log_determinant": lambda: determinant_rows(8192, 3),
+        "log_determinant": lambda: determinant_rows(8192, 2),
     }
 
 

@@ -115,7 +115,7 @@ def main():
             *((200, (1, 10)) if tiny else (4096, (5, 10, 20, 30, 60)))
         ),
         "time": lambda: time_rows(
-            *(((2000,), (10,), 1) if tiny else ((10**4, 10**5, 10**6, 3 * 10**6), (10, 30, 60), 3))
+            *(((2000,), (10,), 1) if tiny else ((10**4, 10**5, 10**6, 3 * 10**6), (10, 30), 3))
         ),
     }
     for name in options.studies or known:

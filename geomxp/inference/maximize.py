@@ -175,7 +175,9 @@ def _ascent(slope, information):
     if not len(slope) or not (np.isfinite(information).all() and np.isfinite(slope).all()):
         return np.zeros(len(slope))
     values, vectors = np.linalg.eigh(information)
-    values = np.maximum(np.abs(values), max(1e-6 * np.abs(values).max(), 1e-12))
+    # a floor for what the differences of large scores leave of a small curvature
+    floor = max(min(1e-6 * np.abs(values).max(), 1e-4), 1e-12)
+    values = np.maximum(np.abs(values), floor)
     return vectors @ ((vectors.T @ slope) / values)
 
 
