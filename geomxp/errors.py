@@ -28,6 +28,10 @@ class NotPositiveDefinite(GeomxpError, ArithmeticError):
         self.order = order
 
 
+class NotRefined(NotPositiveDefinite):
+    """An iteration on a mixed factor did not come to FP64's accuracy."""
+
+
 class DuplicateLocations(NotPositiveDefinite, InvalidInput):
     """Two observations at one place, and no nugget: the covariance matrix is singular."""
 

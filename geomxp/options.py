@@ -175,7 +175,10 @@ def method(name, neighbours, on, exact_only):
         return exact(on, **exact_only)
     if name != "vecchia":
         raise InvalidInput(f"--method must be exact or vecchia. Got {name!r}.")
-    given = [f"--{key.replace('_', '-')}" for key, value in exact_only.items() if value is not None]
+    nothing = (None, "none")
+    given = [
+        f"--{key.replace('_', '-')}" for key, value in exact_only.items() if value not in nothing
+    ]
     if given:
         raise InvalidInput(f"{' and '.join(given)}: not with --method vecchia.")
     from .inference.vecchia import Vecchia
@@ -199,9 +202,9 @@ def ways(accuracies, kls, layers, tile, on, neighbours=None):
     if layers:
         found.append(({"accuracy": None, "layers": layers}, exact(on, tile, None, None, layers)))
     for word in words(neighbours or ""):
-        if not word.isdigit():
+        if not word.isdecimal():
             raise InvalidInput(f"--neighbours must be whole numbers, 10,30,60. Got {word!r}.")
-        found.append(({"accuracy": None}, Vecchia(int(word))))
+        found.append(({"accuracy": None}, Vecchia(int(word), on=on)))
     if not found:
         raise InvalidInput("--accuracies, --kls, --layers and --neighbours need a value each.")
     return found

@@ -250,7 +250,7 @@ def _raised(lower, info):
 
 
 def _others(members):
-    return f"; so do {members.size - 1} others" if members.size > 1 else ""
+    return f"; and {members.size - 1} more" if members.size > 1 else ""
 
 
 def _substituted(lower, b, passes):

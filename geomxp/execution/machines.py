@@ -8,6 +8,7 @@ machine's are measured.
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from ..tiles.assemble import Originals
 from ..tiles.disk import Disk, aligned, pages
 from ..tiles.layout import Layout
 from .devices import blas_threads, usable_cores
+
+OPERANDS = 12
+"""Tiles among which measured products choose."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,9 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
     """
     cores = usable_cores()
     rng = np.random.default_rng(0)
-    a, b = (np.asfortranarray(rng.standard_normal((tile, tile))) for _ in range(2))
+    # more tiles than the caches hold, as in a factorization
+    tiles = [np.asfortranarray(rng.standard_normal((tile, tile))) for _ in range(OPERANDS)]
+    a = tiles[0]
     spd = np.asfortranarray(a @ a.T + tile * np.eye(tile))
     lower = quantize(np.linalg.cholesky(spd).copy(order="F"), FP64)
     originals = Originals(
@@ -111,15 +117,16 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
     )
 
     def product(form):
-        work = np.float64 if form is FP64 else np.float32
-        left, right = quantize(a, form), quantize(b, form)
-        return lambda c: mixed.gemm(c, [(left, right)], form), np.zeros((tile, tile), work, "F")
+        operands = [quantize(values, form) for values in tiles]
+        pairs = cycle(zip(operands, operands[1:] + operands[:1], strict=True))
+        return lambda c: mixed.gemm(c, [next(pairs)], form)
 
     with blas_threads(0):
         rates = {}
         for name in forms:
-            work, c = product(FORMATS[name])
-            rates[name] = 2 * tile**3 / _seconds(work, c, cores)
+            work = np.float64 if name == "fp64" else np.float32
+            c = np.zeros((tile, tile), work, "F")
+            rates[name] = 2 * tile**3 / _seconds(product(FORMATS[name]), c, cores, 60)
         solve = tile**3 / _seconds(lambda c: mixed.trsm(c, lower), a, cores)
         factor = tile**3 / 3 / _seconds(lambda c: mixed.potrf(c), spd, cores)
         entries = tile**2 / _seconds(lambda c: originals.tile(1, 0, out=c), a, cores)
@@ -130,7 +137,7 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
     )
 
 
-def _seconds(work, array, cores, rounds=9):
+def _seconds(work, array, cores, rounds=15):
     """Return the median seconds of one call, with all cores at it."""
     copies = [[array.copy(order="F") for _ in range(rounds)] for _ in range(cores)]
 

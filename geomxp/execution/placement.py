@@ -133,6 +133,8 @@ class Placement:
         try:
             for part in parts:
                 part.check(store)
+                # more than this would only be looked after
+                part.budget = min(part.budget, max(_useful(needed), part.least(store)))
         except NotEnoughMemory:
             slow.close()
             raise
@@ -143,7 +145,7 @@ class Placement:
         if asked is None:
             alike = sum(device == other for other in self.devices)
             asked = int(0.9 * device.free_memory()) // alike
-        return min(asked, _useful(needed))
+        return asked
 
     @staticmethod
     def _check(what, needed, free):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..execution.devices import blas_threads, human_bytes
 from ..observations import Observations, checked_places
 from ..precision.map import PrecisionMap
@@ -250,6 +250,8 @@ def compare(model, places, ways, *, metric="euclidean", trend="zero"):
     try:
         reference = _Reference(seen, model, design, on)
         return [reference.compare(how) for how in ways]
+    except NotRefined:
+        raise
     except NotPositiveDefinite as error:
         # by the rows of the caller, not by those of the tiles
         original = places if isinstance(places, Observations) else _Places(places, metric)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..covariance.matern import Matern
-from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
+from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
 from ..execution.devices import Device, blas_threads, free_memory, human_bytes
 from ..execution.placement import Placement
 from ..outcome import Ending, Outcome
@@ -45,7 +45,7 @@ class Exact:
         same run goes on from them.
     refine : {"ir", "cg", "gmres"}, optional
         Refine what a mixed factor solves to FP64's accuracy, by this iteration: quadratic forms,
-        coefficients and predictions; not the log-determinant.
+        coefficients and predictions; not the log-determinant. On a CPU only.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class Exact:
         """Return the method's entry in the JSON of a fit of n places."""
         return {
             "name": "exact",
-            "on": self.on if isinstance(self.on, str) else list(self.on),
+            "on": self.on if isinstance(self.on, str) else ",".join(self.on),
             "memory": self.memory,
             "device_memory": self.device_memory,
             "refine": self.refine,
@@ -158,6 +158,8 @@ class ExactEvaluator:
         self.how = how
         self.placement = how.placement
         self.device = self.placement.devices[0]
+        if how.refine and self.device.index is not None:
+            raise InvalidInput(f'`refine` is for on="cpu" only. Got on={how.on!r}.')
         if how.tiled:
             # a wrong size is an error before the first evaluation
             Layout.of(n, how.tile)
@@ -189,7 +191,9 @@ class ExactEvaluator:
                 log_determinant = factor.log_determinant()
                 least_squares = fit_trend(factor, self.observations.values, self.design)
         except NotPositiveDefinite as error:
-            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
+            refining = isinstance(error, NotRefined)
+            ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
+            outcome = Outcome(ending, str(error))
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
         if not np.isfinite(value):
@@ -301,15 +305,27 @@ class ExactEvaluator:
         values, result = model.parameters(), {}
         for name in names:
             step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
+            # to one side where the other is outside
             below = 0.0 if name == "nugget" and values[name] < step else step
+            above = step if self._allows(values | {name: values[name] + step}) else 0.0
             ends = [
                 self(Matern.from_parameters(values | {name: values[name] + move}))
-                for move in (step, -below)
+                for move in (above, -below)
             ]
             if not all(np.isfinite(end.log_likelihood) for end in ends):
                 raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
-            result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (step + below)
+            result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
         return result
+
+    def _allows(self, values):
+        """Whether there is such a model on these places."""
+        try:
+            Matern.from_parameters(values).check_valid_on(
+                self.observations.metric, self.observations.dimensions
+            )
+        except InvalidInput:
+            return False
+        return True
 
     def _root_of_projection(self, factor, least_squares):
         """Return B with BB' = Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML, of no columns for ML."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from ..errors import NotPositiveDefinite
+
 
 @dataclass(frozen=True)
 class GeneralisedLeastSquares:
@@ -83,21 +85,30 @@ def fit_trend(factor, values, design):
 
 
 def _from_solutions(factor, values, design):
-    """As `fit_trend`, from Σ⁻¹X and Σ⁻¹z: for a factor that refines solutions."""
-    p = design.shape[1]
-    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
-    columns = np.asfortranarray(np.column_stack((values, design / scale)))
-    gram, solution = factor.gram(columns)
-    root = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
-    beta = root @ (root.T @ gram[1:, 0])
-    # z - Xβ first: the quadratic form of z alone may be much larger
-    residual = values - columns[:, 1:] @ beta
-    weights = solution[:, 0] - solution[:, 1:] @ beta
+    """As `fit_trend`, from Σ⁻¹Q and Σ⁻¹z, X = QR: for a factor that refines solutions."""
+    n, p = design.shape
+    if not p:
+        form = float(values @ factor.solve(values))
+        return GeneralisedLeastSquares(np.zeros(0), np.zeros((0, 0)), form, 0.0, values, design[:0])
+    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0)))
+    # orthonormal columns, and values less their plain trend: sums of products lose no digits
+    q, r = np.linalg.qr(design / scale)
+    q, r = q * np.sqrt(n), r * scale / np.sqrt(n)
+    start = q.T @ values / n
+    rest = values - q @ start
+    gram, solution = factor.gram(np.asfortranarray(np.column_stack((rest, q))))
+    try:
+        inner = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
+    except np.linalg.LinAlgError:
+        raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
+    more = inner @ (inner.T @ gram[1:, 0])
+    residual = rest - q @ more
+    root = solve_triangular(r, inner)
     return GeneralisedLeastSquares(
-        beta / scale,
-        root @ root.T / np.outer(scale, scale),
-        float(residual @ weights),
-        2 * float((np.log(scale) - np.log(np.diag(root))).sum()),
+        solve_triangular(r, start + more),
+        root @ root.T,
+        float(residual @ (solution[:, 0] - solution[:, 1:] @ more)),
+        2 * float((np.log(np.abs(np.diag(r))) - np.log(np.diag(inner))).sum()),
         residual,
-        root / scale[:, None],
+        root,
     )

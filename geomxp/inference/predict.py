@@ -152,7 +152,7 @@ def _krige(fit, places, there):
         root = known.root
         explained = _explained_by(factor, here)
         mean, variance = np.empty(len(places)), np.empty(len(places))
-        step = max(1, CHUNK_ENTRIES // len(seen))
+        step = max(1, CHUNK_ENTRIES // len(seen) // getattr(factor, "vectors", 1))
         for first in range(0, len(places), step):
             part = slice(first, first + step)
             k = model(seen.locations, places[part], seen.metric)

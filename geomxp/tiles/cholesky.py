@@ -93,7 +93,7 @@ def factorize(store, order, run):
         If a diagonal tile fails once more after its block row was promoted, or has nothing left
         to promote.
     """
-    order, promoted, tried = list(order), 0, set()
+    order, promoted, tried = list(order), 0, set(store.promoted)
     while True:
         try:
             run(store, [tile for tile in order if not store.has(*tile)])

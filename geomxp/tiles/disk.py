@@ -79,7 +79,11 @@ class Disk:
             self._journal = Journal(self.path.with_suffix(".journal"), problem)
         self._finish = weakref.finalize(self, _remove, self._descriptor, self.path, self._journal)
         if self._journal is not None:
-            self.found = self._journal.open(self)
+            try:
+                self.found = self._journal.open(self)
+            except OSError as error:
+                self.close()
+                raise self._full(error) from None
         self._check(needed)
 
     def _check(self, needed):

@@ -50,7 +50,7 @@ class Shared:
         self.layout = self.originals.layout
         self.width, self.trace, self.moved = width, trace, Traffic()
         self.changed, self.error = Condition(), None
-        self.about, self.events = {}, {}
+        self.about, self.events, self.promoted = {}, {}, set()
         self._recover()
 
     def _recover(self):
@@ -59,6 +59,7 @@ class Shared:
             if what == "promote":
                 # the tiles of that row were about to be written anew
                 self.formats = self.formats.promote_row(*entry)[0]
+                self.promoted.add(entry[0])
                 for j in range(entry[0]):
                     self.about.pop((entry[0], j), None)
             else:

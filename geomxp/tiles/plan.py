@@ -16,9 +16,7 @@ import numpy as np
 from ..errors import InvalidInput, NotEnoughMemory
 from ..execution.devices import human_bytes
 from ..precision.formats import FP32, FP64
-
-PAGE = 4096
-"""Slots begin on pages, as direct access to a disk asks."""
+from .disk import pages
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Sizes:
         used = {form for row in formats.rows for form in row}
         entries = layout.tile**2
         work = {FP64 if form is FP64 else FP32 for form in used}
-        self.unit = _pages(min(form.bytes for form in used | work) * entries)
+        self.unit = pages(min(form.bytes for form in used | work) * entries)
         largest = max(form.bytes for form in used | work)
         self.block = self.unit * self._units(largest * entries)
 
@@ -144,14 +142,10 @@ class Sizes:
         return self._units(form_bytes * self.layout.tile**2)
 
     def _units(self, count):
-        return 1 << max(0, (-(-_pages(count) // self.unit) - 1).bit_length())
+        return 1 << max(0, (-(-pages(count) // self.unit) - 1).bit_length())
 
     def _entries(self, i, k):
         return self.layout.height(i) * self.layout.height(k)
-
-
-def _pages(count):
-    return -(-count // PAGE) * PAGE
 
 
 class Plan:

@@ -7,15 +7,16 @@ kriging weights. It does not repair the log-determinant, which is the factor's.
 """
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..outcome import Ending, Outcome
 from ..precision.formats import FP64
 from ..precision.rules import Uniform, uniform
 from .cholesky import factorize
-from .krylov import METHODS, PATIENCE, Progress
+from .krylov import BASIS, METHODS, PATIENCE, Progress
 from .layout import Layout
 from .operators import Dense, Preconditioner, Regenerated
 from .stores import InCore
@@ -192,9 +193,10 @@ def solve(
     (True, 'CONVERGED')
     """
     a, b = _checked(a, b)
-    if not shift >= 0:
-        raise InvalidInput(f"`shift` must be at least 0. Got {shift!r}.")
-    rule = precision or uniform("fp16")
+    _check_options(method, shift, range_scaling, tolerance, iterations)
+    rule = uniform("fp16") if precision is None else precision
+    if not callable(rule):
+        raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
     source = Dense(a, Layout.of(len(a), tile), scaling)
     found = error = None
     for attempt in _attempts(rule, fallback):
@@ -209,7 +211,9 @@ def solve(
             **{"method": method, "tolerance": tolerance, "limit": iterations},
             also=source.original(b.reshape(len(b), -1)),
         )
-        found = _described(x / d, progress, method, store, source.shift)
+        latest = _described(x / d, progress, method, store, source.shift)
+        if found is None or latest.outcome.good or latest.residual < found.residual:
+            found = latest
         if found.outcome.good:
             break
     if found is None:
@@ -220,6 +224,8 @@ def solve(
 
 
 def _checked(a, b):
+    if np.iscomplexobj(a) or np.iscomplexobj(b):
+        raise InvalidInput("`a` and `b` must be real.")
     a, b = np.asfortranarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise InvalidInput(f"`a` must be square. Got shape {a.shape}.")
@@ -227,7 +233,24 @@ def _checked(a, b):
         raise InvalidInput(f"`b` must have {len(a)} rows. Got shape {b.shape}.")
     if not np.isfinite(b).all():
         raise InvalidInput("`b` holds a NaN or an infinity.")
+    for j in range(len(a)):
+        if not np.isfinite(a[j:, j].sum()) and not np.isfinite(a[j:, j]).all():
+            if a[j, j] == a[j, j] and np.isfinite(a[j, j]):
+                raise InvalidInput(f"`a` holds a NaN or an infinity in column {j + 1}.")
+            break
     return a, b
+
+
+def _check_options(method, shift, range_scaling, tolerance, iterations):
+    if method not in METHODS:
+        raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
+    if not isinstance(iterations, Integral) or iterations < 1:
+        raise InvalidInput(f"`iterations` must be a whole number, 1 or more. Got {iterations!r}.")
+    for name, value, least in (("shift", shift, 0.0), ("tolerance", tolerance, 0.0)):
+        if not isinstance(value, Real) or not value >= least:
+            raise InvalidInput(f"`{name}` must be at least 0. Got {value!r}.")
+    if range_scaling is not None and not (isinstance(range_scaling, Real) and range_scaling > 0):
+        raise InvalidInput(f"`range_scaling` must be positive. Got {range_scaling!r}.")
 
 
 def _attempts(rule, fallback):
@@ -268,7 +291,7 @@ def _described(x, progress, method, store, shift=0.0):
 class RefinedFactor:
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
-    Its log-determinant, and what it multiplies, are the mixed factor's.
+    Its log-determinant, and what it multiplies or whitens, are the mixed factor's.
 
     Parameters
     ----------
@@ -290,8 +313,12 @@ class RefinedFactor:
         self.nbytes, self.store = factor.nbytes, factor.store
         self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
         self.into_inverse, self.order = factor.into_inverse, factor.order
+        # of the mixed factor too: L⁻¹ alone cannot be refined
+        self.whiten = factor.whiten
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
+        # so many blocks as large as the right-hand side an iteration may hold
+        self.vectors = 2 * BASIS if method == "gmres" else 4
         self._norm = self.last = None
 
     def solve(self, b):
@@ -299,7 +326,7 @@ class RefinedFactor:
 
         Raises
         ------
-        NotPositiveDefinite
+        NotRefined
             If the iteration does not come to the tolerance.
         """
         order, unit = self.factor.order, 4.0**self.store.originals.exponent
@@ -317,7 +344,7 @@ class RefinedFactor:
         found[order] = x / unit
         self.last = _described(found, progress, self.method, self.store)
         if not self.last.outcome.good:
-            raise NotPositiveDefinite(f"refinement by {self.method}: {self.last.outcome}")
+            raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
         return found
 
     def gram(self, a):

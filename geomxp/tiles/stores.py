@@ -61,6 +61,7 @@ class InCore:
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
         self.bytes = self.peak_bytes = 0
+        self.promoted = set()
         self._tiles = {}
         self._left = [self.layout.tiles - k for k in range(self.layout.tiles)]
         self._lock = Lock()

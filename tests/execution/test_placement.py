@@ -317,3 +317,34 @@ def test_a_fit_says_where_it_was_made(field, tmp_path):
     method = fit.to_dict()["method"]
     assert (method["memory"], method["device_memory"], method["tile"]) == ("1MB", None, 64)
     assert method["on"] == "cpu"
+
+
+def test_a_bound_that_is_large_enough_is_never_refused():
+    seen = testing.observations(300)
+    for tile in (300, 150):
+        for rule in (gx.uniform("fp64"), gx.uniform("fp16")):
+            how = gx.Exact(rule, tile, memory="2GB")
+            here = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), gx.Exact(rule, tile))
+            there = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), how)
+            assert there.log_likelihood == here.log_likelihood
+
+
+def test_fits_on_several_devices_are_saved_and_loaded(tmp_path):
+    seen, how = testing.observations(60), gx.Exact(tile=16, on=("cpu", "cpu"))
+    fixed = ("variance", "range", "smoothness", "nugget")
+    fit = gx.fit(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), how, fixed=fixed)
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.method.placement == how.placement
+    there = [[0.5, 0.5]]
+    assert gx.predict(again, there).mean[0] == gx.predict(fit, there).mean[0]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.9995])
+def test_differences_stay_inside_the_parameters(ratio):
+    model = gx.Matern(1.0, 0.2, 0.5, 0.1, anisotropy=gx.Anisotropy(30.0, ratio))
+    seen = testing.observations(60)
+    exact = gx.Exact().prepare(seen).gradient(model)
+    bounded = gx.Exact(tile=16, memory="60kB").prepare(seen).gradient(model)
+    for name, value in exact.items():
+        assert bounded[name] == pytest.approx(value, rel=1e-2, abs=1e-2), name

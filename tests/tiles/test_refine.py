@@ -220,7 +220,7 @@ def test_kriging_is_fp64s(smoothness):
 
 def test_a_factor_that_refinement_cannot_use_is_an_error_that_says_so():
     factor = gx.Exact(gx.by_tile_norm(1e-4), 64).prepare(field(200)).factorize(MODEL)
-    hopeless = refine.RefinedFactor(factor, "ir", tolerance=1e-30, limit=3)
+    hopeless = refine.RefinedFactor(factor, "ir", tolerance=1e-30, limit=1)
     with pytest.raises(NotPositiveDefinite, match="refinement by ir"):
         hopeless.solve(np.ones(200))
 
@@ -233,3 +233,70 @@ def test_the_preconditioner_is_the_inverse_of_its_factor():
     )
     unit = 4.0**factor.store.originals.exponent
     np.testing.assert_allclose(found / unit, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_coast_far_from_the_origin_has_the_coefficients_of_fp64():
+    places = np.random.default_rng(0).random((150, 2)) + 1e7
+    seen = gx.Observations(places, gx.simulate(MODEL, places, seed=1)[0])
+    exact = gx.log_likelihood(seen, MODEL, trend="linear")
+    how = gx.Exact(gx.by_tile_norm(1e-4), 32, refine="gmres")
+    found = gx.log_likelihood(seen, MODEL, how, trend="linear")
+    assert found.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-8)
+    np.testing.assert_allclose(found.coefficients[1:], exact.coefficients[1:], rtol=1e-5)
+
+
+def test_the_divergence_of_a_refined_factor_is_that_of_the_factor():
+    seen = field(150)
+    plain = gx.kl_divergence(MODEL, seen, gx.Exact(gx.by_tile_norm(1e-4), 32))
+    refined = gx.kl_divergence(MODEL, seen, gx.Exact(gx.by_tile_norm(1e-4), 32, refine="cg"))
+    assert refined.kl == plain.kl
+    assert abs(refined.quadratic_form_error) < 1e-3 * abs(plain.quadratic_form_error)
+
+
+def test_an_iteration_that_does_not_come_there_is_told_from_a_matrix_without_a_factor(monkeypatch):
+    monkeypatch.setattr(refine, "ITERATIONS", 1)
+    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1))
+    evaluator = gx.Exact(gx.by_tile_norm(1e-3), 64, refine="ir").prepare(field(300))
+    evaluation = evaluator(MODEL)
+    assert evaluation.outcome.ending is Ending.EVALUATION_LIMIT or (
+        evaluation.outcome.ending is Ending.STALLED
+    )
+    assert evaluation.log_likelihood == -np.inf
+    assert "refinement by ir" in evaluation.outcome.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_refined_fits_are_saved_and_loaded(method, tmp_path):
+    seen, how = field(100), gx.Exact(gx.by_tile_norm(1e-5), 32, refine=method, memory="1MB")
+    fit = gx.fit(seen, MODEL, how, fixed=("variance", "range", "smoothness", "nugget"))
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.method == how
+    there = np.random.default_rng(2).random((5, 2))
+    np.testing.assert_array_equal(
+        gx.predict(again, there).variance, gx.predict(fit, there).variance
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"precision": "fp16"}, "`precision` must be a rule"),
+        ({"iterations": 0}, "`iterations` must be a whole number"),
+        ({"tolerance": -1.0}, "`tolerance` must be at least 0"),
+        ({"range_scaling": -1.0}, "`range_scaling` must be positive"),
+        ({"shift": "1"}, "`shift` must be at least 0"),
+    ],
+)
+def test_wrong_options_are_named_before_anything_is_factored(options, words):
+    with pytest.raises(InvalidInput, match=words):
+        refine.solve(np.eye(3), np.ones(3), **options)
+
+
+def test_what_is_no_number_in_the_matrix_is_named():
+    a = np.eye(5)
+    a[3, 1] = np.nan
+    with pytest.raises(InvalidInput, match="`a` holds a NaN or an infinity in column 2"):
+        refine.solve(a, np.ones(5))
+    with pytest.raises(InvalidInput, match="must be real"):
+        refine.solve(np.eye(3) * 1j, np.ones(3))
