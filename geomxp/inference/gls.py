@@ -88,7 +88,7 @@ def _from_solutions(factor, values, design):
     """As `fit_trend`, from Σ⁻¹Q and Σ⁻¹z, X = QR: for a factor that refines solutions."""
     n, p = design.shape
     if not p:
-        form = float(values @ factor.solve(values))
+        form = _form(factor, values, factor.solve(values))
         return GeneralisedLeastSquares(np.zeros(0), np.zeros((0, 0)), form, 0.0, values, design[:0])
     scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0)))
     # orthonormal columns, and values less their plain trend: sums of products lose no digits
@@ -107,8 +107,13 @@ def _from_solutions(factor, values, design):
     return GeneralisedLeastSquares(
         solve_triangular(r, start + more),
         root @ root.T,
-        float(residual @ (solution[:, 0] - solution[:, 1:] @ more)),
+        _form(factor, residual, solution[:, 0] - solution[:, 1:] @ more),
         2 * float((np.log(np.abs(np.diag(r))) - np.log(np.diag(inner))).sum()),
         residual,
         root,
     )
+
+
+def _form(factor, residual, w):
+    """Return r'Σ⁻¹r = 2r'w - w'Σw for w near Σ⁻¹r: an error of w counts by its square."""
+    return float(2 * residual @ w - w @ factor.times(w[:, None])[:, 0])

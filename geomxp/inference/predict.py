@@ -171,8 +171,10 @@ def _explained_by(factor, here):
     if hasattr(factor, "gram"):
 
         def from_solutions(k):
-            solution = factor.solve(k)
-            return np.einsum("ij,ij->j", k, solution), solution.T @ here
+            w = factor.solve(k)
+            # k'Σ⁻¹k = 2k'w - w'Σw + O(δw²): what w still errs by counts twice
+            squares = np.einsum("ij,ij->j", 2 * k - factor.times(w), w)
+            return squares, w.T @ here
 
         return from_solutions
     # whitened once

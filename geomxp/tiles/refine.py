@@ -347,6 +347,13 @@ class RefinedFactor:
             raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
         return found
 
+    def times(self, x):
+        """Return Σx for (n, m), Σ generated in FP64."""
+        order, unit = self.factor.order, 4.0**self.store.originals.exponent
+        found = np.empty_like(x)
+        found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
+        return found
+
     def gram(self, a):
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""
         solution = self.solve(a)
