@@ -206,5 +206,7 @@ def ways(accuracies, kls, layers, tile, on, neighbours=None):
             raise InvalidInput(f"--neighbours must be whole numbers, 10,30,60. Got {word!r}.")
         found.append(({"accuracy": None}, Vecchia(int(word), on=on)))
     if not found:
-        raise InvalidInput("--accuracies, --kls, --layers and --neighbours need a value each.")
+        raise InvalidInput(
+            "--accuracies, --kls, --layers and --neighbours need a number or a format each."
+        )
     return found
