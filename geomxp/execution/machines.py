@@ -7,6 +7,7 @@ machine's are measured.
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 
@@ -130,7 +131,8 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
         solve = tile**3 / _seconds(lambda c: mixed.trsm(c, lower), a, cores)
         factor = tile**3 / 3 / _seconds(lambda c: mixed.potrf(c), spd, cores)
         entries = tile**2 / _seconds(lambda c: originals.tile(1, 0, out=c), a, cores)
-    into, out_of = _disk_rates(tile, directory)
+        with _computing(product(FP64), tile, cores):
+            into, out_of = _disk_rates(tile, directory)
     return Machine(
         *("this machine", memory, into, out_of, 1e-4, rates, solve, factor, entries),
         *(cores, cores, 1e-4),
@@ -159,6 +161,26 @@ def _median_seconds(work, array, cores, rounds):
 
     with ThreadPoolExecutor(cores) as pool:
         return float(np.median([s for mine in pool.map(one, copies) for s in mine[1:]]))
+
+
+@contextmanager
+def _computing(work, tile, cores):
+    """Keep all cores at products, as they are while tiles move."""
+    go_on = [True]
+
+    def busy():
+        c = np.zeros((tile, tile), order="F")
+        with blas.one_core():
+            while go_on:
+                work(c)
+
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(cores):
+            pool.submit(busy)
+        try:
+            yield
+        finally:
+            go_on.clear()
 
 
 def _disk_rates(tile, directory, count=64):
