@@ -135,6 +135,8 @@ def bench(
     from . import bench as benchmarks
 
     os.environ["OMP_NUM_THREADS"] = "1"
+    if tune and what != "batched":
+        raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
     if what == "matern":
         document = {
             "rates": benchmarks.matern_rates(n or 2048, smoothness),

@@ -134,3 +134,9 @@ def test_wrong_numbers_of_neighbours_are_named(run):
     status, _, err = run("compare", *MEUSE, "--neighbours", "5,many")
     assert (status, err.count("\n")) == (2, 1)
     assert "Got 'many'" in err
+
+
+def test_what_only_one_benchmark_knows_is_refused_by_the_others(run):
+    status, out, err = run("bench", "matern", "--tune")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "--tune is for `bench batched`" in err

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..dense import blas, kernels
+from ..dense import blas
 from ..errors import NotPositiveDefinite
 from ..execution.devices import blas_threads, in_threads, usable_cores
 from ..precision.formats import FP64
@@ -203,7 +203,7 @@ class Preconditioner:
         layout = self.layout
         for j in range(layout.tiles):
             here = layout.rows(j)
-            self._solve(self._wide(j, j), y, here, "N")
+            blas.trsm(self._wide(j, j), y[here], side="L", trans="N")
 
             def update(rows, j=j, here=here):
                 for i in rows:
@@ -221,14 +221,7 @@ class Preconditioner:
                 return sum((self._wide(i, j).T @ y[layout.rows(i)] for i in rows), 0.0)
 
             y[here] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
-            self._solve(self._wide(j, j), y, here, "T")
-
-    @staticmethod
-    def _solve(lower, y, here, trans):
-        if isinstance(y, np.ndarray):
-            blas.trsm(lower, y[here], side="L", trans=trans)
-        else:
-            y[here] = kernels.trsm(lower, y[here], transposed=trans == "T")
+            blas.trsm(self._wide(j, j), y[here], side="L", trans="T")
 
     def _share(self, work, rows):
         cores = usable_cores()
