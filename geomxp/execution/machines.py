@@ -1,8 +1,8 @@
 """Machines on which a schedule can be played: memories, links and rates.
 
-Those of GPUs are not measured by us. Memories, links and the peaks below FP64 are from data sheets;
-FP64 rates are what the factorization of Ren et al. (2024, section V-A) reached, over its 95 % of the
-product's own rate, and the H200's is taken for that of the GH200; solves, factors and generation
+Those of GPUs are not measured by us. Memories, links and the peaks below FP64 are from data sheets.
+FP64 rates are what the factorization of Ren et al. (2024, section V-A) reached, over its 95 % of
+the product's own rate; the H200's is taken for that of the GH200. Solves, factors and generation
 are guesses, which count for little in large matrices. This machine's numbers are measured.
 """
 
