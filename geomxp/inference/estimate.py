@@ -49,6 +49,9 @@ class Fit:
         Tiles in each format, at the estimate.
     promotions : int
         Tiles there that needed a finer format than the rule gave them.
+    information : (k, k) ndarray or None
+        Observed information of the logarithms of the parameters in `free` (of an angle in
+        radians), in that order; None where there are no standard errors.
     """
 
     model: Matern
@@ -67,6 +70,7 @@ class Fit:
     coefficient_covariance: np.ndarray
     formats: dict = field(default_factory=lambda: {"fp64": 1})
     promotions: int = 0
+    information: np.ndarray | None = None
 
     @property
     def coefficient_errors(self):
@@ -167,6 +171,7 @@ class Fit:
             },
             "reml": self.reml,
             "free": list(self.free),
+            "information": None if self.information is None else self.information.tolist(),
             "log_likelihood": self.log_likelihood,
             "aic": self.aic,
             "bic": self.bic,
@@ -243,7 +248,19 @@ class Fit:
             covariance.reshape(p, p),
             document["method"].get("formats", {"fp64": 1}),
             document["method"].get("promotions", 0),
+            _information(document, path),
         )
+
+
+def _information(document, path):
+    """Return the information that a fit's file holds; None if it holds none."""
+    if document.get("information") is None:
+        return None
+    k = len(document["free"])
+    try:
+        return np.array(document["information"], dtype=float).reshape(k, k)
+    except ValueError:
+        raise InvalidInput(f"{path}: `information` must be a {k}×{k} matrix.") from None
 
 
 def _method(document, path):

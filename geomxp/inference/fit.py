@@ -163,6 +163,7 @@ def fit(
         coefficient_covariance=covariance,
         formats=getattr(found.evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
         promotions=found.evaluation.promotions,
+        information=found.information,
     )
     caution(how, found.evaluation)
     failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)

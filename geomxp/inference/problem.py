@@ -36,6 +36,8 @@ class Found:
     free : tuple of str
         Parameters that were estimated and do not lie on a boundary.
     standard_errors : dict of str to (float or None)
+    information : (k, k) ndarray or None
+        Observed information in the coordinates of `Natural`, in the order of `free`.
     """
 
     model: Matern
@@ -43,6 +45,7 @@ class Found:
     outcome: Outcome
     free: tuple
     standard_errors: dict
+    information: np.ndarray | None = None
 
 
 class Problem:
@@ -127,10 +130,12 @@ class Problem:
                 f"{outcome.message}; in these formats the log-likelihood scatters by {noise:.1g}"
             )
             outcome = replace(outcome, message=message)
-        errors = dict.fromkeys(model.parameters())
+        errors, information = dict.fromkeys(model.parameters()), None
         if not flat and np.isfinite(summit.gain):
             errors |= natural.standard_errors(summit)
-        return Found(model, self.evaluation_of(model), outcome, tuple(natural.names), errors)
+            information = summit.information
+        names = tuple(natural.names)
+        return Found(model, self.evaluation_of(model), outcome, names, errors, information)
 
     def _climb(self, space, model, value, noise=0.0):
         """Go up from a model of this value by Newton's method; parameters on a bound stay there."""
