@@ -1,4 +1,4 @@
-"""Cholesky's few operations on one array, NumPy or CuPy: potrf, trsm, trmm, potri.
+"""Cholesky's few operations on one array, NumPy or CuPy: potrf, trsm, trmm, potri, congruence.
 
 Matrices are FP64 in Fortran order, so that LAPACK works in place. Only the lower triangle of
 a symmetric or triangular matrix is read or written; what stands above it is never looked at.
@@ -111,3 +111,58 @@ def potri(lower):
 
     inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True, overwrite_b=True)
     return cupy.asfortranarray(inverse.T @ inverse)
+
+
+def inverse_gram(lower):
+    """Return the lower triangle of L⁻¹L⁻ᵀ.
+
+    Parameters
+    ----------
+    lower : (n, n) ndarray, Fortran order
+        Not changed.
+
+    Returns
+    -------
+    (n, n) ndarray, Fortran order
+    """
+    if not isinstance(lower, np.ndarray):
+        import cupy
+        from cupyx.scipy.linalg import solve_triangular
+
+        inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True)
+        return cupy.asfortranarray(inverse @ inverse.T)
+    inverse, info = lapack.dtrtri(lower, lower=1)
+    if info:
+        raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
+    # LAPACK multiplies U U': with rows and columns reversed a lower triangle is an upper one
+    turned = np.asfortranarray(inverse[::-1, ::-1])
+    return np.asfortranarray(lapack.dlauum(turned, lower=0, overwrite_c=1)[0][::-1, ::-1])
+
+
+def congruence(lower, a):
+    """Overwrite a symmetric matrix with L⁻¹A L⁻ᵀ.
+
+    Parameters
+    ----------
+    lower : (n, n) ndarray, Fortran order
+    a : (n, n) ndarray, Fortran order
+        NumPy, also where L is on a GPU.
+
+    Returns
+    -------
+    (n, n) ndarray, Fortran order
+        Where L is; in place on the CPU.
+    """
+    if not isinstance(lower, np.ndarray):
+        import cupy
+        from cupyx.scipy.linalg import solve_triangular
+
+        with lower.device:
+            a = cupy.asarray(a)
+            whole = cupy.asfortranarray(cupy.tril(a) + cupy.tril(a, -1).T)
+        half = solve_triangular(lower, whole, lower=True, overwrite_b=True)
+        return solve_triangular(lower, half.T, lower=True)
+    result, info = lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
+    if info:
+        raise ValueError(f"argument {-info} of dsygst")
+    return result

@@ -13,10 +13,10 @@ from ..execution.devices import Device, blas_threads, free_memory, human_bytes
 from ..execution.placement import Placement
 from ..outcome import Ending, Outcome
 from ..precision.rules import Frozen, describe, uniform
-from ..tiles import assemble
 from ..tiles.krylov import METHODS
 from ..tiles.layout import Layout
 from ..tiles.refine import RefinedFactor
+from .derivatives import differentiate
 from .factorize import dense_factor, explain, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
@@ -168,10 +168,12 @@ class ExactEvaluator:
         self._workspace = None
         self._twins = observations.duplicate()
         self._frozen = None
+        self._last = (None, None, None)
 
     def freeze(self, model):
         """Let all later factors have the formats that the rule chooses for this model."""
         self._frozen = None
+        self._last = (None, None, None)
         try:
             self._frozen = Frozen(self.factorize(model).precision_map)
         except NotPositiveDefinite:
@@ -180,21 +182,31 @@ class ExactEvaluator:
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
+        if self._last[0] == model:
+            return self._last[1]
         start = time.perf_counter()
         n = len(self.observations)
         try:
-            with blas_threads(len(self.observations)):
-                # one matrix serves all evaluations: fresh memory would cost more than its entries
-                if self._workspace is None and self.device.index is None and not self.how.tiled:
-                    self._workspace = np.empty((n, n), order="F")
-                factor = self.factorize(model, self._workspace)
-                log_determinant = factor.log_determinant()
+            with blas_threads(n):
+                factor = self.factorize(model, self._space())
                 least_squares = fit_trend(factor, self.observations.values, self.design)
+                return self._evaluation(factor, least_squares, start)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
             ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
             outcome = Outcome(ending, str(error))
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
+
+    def _space(self):
+        """One matrix serves all evaluations: fresh memory would cost more than its entries."""
+        n = len(self.observations)
+        if self._workspace is None and self.device.index is None and not self.how.tiled:
+            self._workspace = np.empty((n, n), order="F")
+        return self._workspace
+
+    def _evaluation(self, factor, least_squares, start):
+        """Return the evaluation of a model whose Σ has been factored."""
+        n, log_determinant = len(self.observations), factor.log_determinant()
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
         if not np.isfinite(value):
             message = "the log-likelihood is no FP64 number: rescale the values and the variance."
@@ -245,10 +257,9 @@ class ExactEvaluator:
             raise explain(error, seen, model) from None
 
     def gradient(self, model, names=None):
-        """Evaluate ∂ℓ/∂θ.
+        """Evaluate ∂ℓ/∂θ; see `geomxp.inference.derivatives`.
 
-        ∂ℓ/∂θ_j = ½ Σ_ik W_ik ∂Σ_ik/∂θ_j with W = αα' - P, α = Σ⁻¹r, and P = Σ⁻¹ for ML,
-        P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML.
+        Where memory is bounded and does not hold Σ⁻¹, by differences of ℓ.
 
         Parameters
         ----------
@@ -261,37 +272,92 @@ class ExactEvaluator:
         dict of str to float
         """
         names = tuple(model.parameters() if names is None else names)
-        seen = self.observations
-        if not self.placement.in_core and not self._inverse_fits():
+        if not self.scoring:
             return self._by_differences(model, names)
-        if self.how.tiled:
-            # Σ⁻¹ is dense and FP64, and is put into the order of the places
-            check_memory(len(seen), 4, Device("cpu") if not self.placement.in_core else self.device)
+        return self.derivatives(model, names).gradient(names)
+
+    def information(self, model, names):
+        """Return the average information, (k, k): beside the gradient it costs next to nothing."""
+        found = self.derivatives(model, names)
+        return found.part(found.average, names)
+
+    def observed_information(self, model, names=None):
+        """Return minus the Hessian of ℓ in some parameters, (k, k)."""
+        names = tuple(model.parameters() if names is None else names)
+        found = self.derivatives(model, names, curvature=True)
+        return found.part(found.observed, names)
+
+    def expected_information(self, model, names=None):
+        """Evaluate Fisher's expected information F_jk = ½ tr(Q ∂_jΣ Q ∂_kΣ).
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str, optional
+            All of `model.parameters()` if not given.
+
+        Returns
+        -------
+        (k, k) ndarray, in the order of `names`
+        """
+        names = tuple(model.parameters() if names is None else names)
+        found = self.derivatives(model, names, curvature=True)
+        return found.part(found.expected, names)
+
+    def derivatives(self, model, names, *, curvature=False):
+        """Return `Derivatives` at a model; the last ones, and the evaluation there, are kept.
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str
+        curvature : bool
+            The expected and the observed information as well.
+
+        Raises
+        ------
+        NotPositiveDefinite
+        NotEnoughMemory
+        """
+        known, _, kept = self._last
+        wanted = set(names)
+        fits = kept is not None and (kept.expected is not None or not curvature)
+        if known == model and fits and wanted <= set(kept.names):
+            return kept
+        # Σ⁻¹ is dense and FP64; the information wants a matrix for each curved parameter
+        matrices = (4 if self.how.tiled else 1) + (len(wanted) if curvature else 0)
+        if matrices > 1:
+            in_core = self.placement.in_core
+            check_memory(
+                len(self.observations), matrices, self.device if in_core else Device("cpu")
+            )
+        start = time.perf_counter()
         with blas_threads(len(self.observations)):
-            # the inverse is written over the factor: in the workspace of the evaluations
-            factor = self.factorize(model, self._workspace)
-            least_squares = fit_trend(factor, seen.values, self.design)
-            alpha = factor.solve(least_squares.residual)
-            beside = self._root_of_projection(factor, least_squares)
-            weights = factor.into_inverse()
+            factor = self.factorize(model, self._space())
+            least_squares = fit_trend(factor, self.observations.values, self.design)
+            evaluation = self._evaluation(factor, least_squares, start)
+            found = differentiate(
+                *(factor, least_squares, model, self.observations, self.design, self.reml, names),
+                curvature=curvature,
+            )
+        self._last = (model, evaluation, found)
+        return found
 
-        def share(rows, columns, derivatives):
-            # what stands above the diagonal of Σ⁻¹ is not set
-            inverse = np.tril(weights[rows, columns]) if rows == columns else weights[rows, columns]
-            block = np.outer(alpha[rows], alpha[columns]) - inverse
-            block += beside[rows] @ beside[columns].T
-            if rows == columns:
-                # the lower triangle only; each pair counts twice, the diagonal once
-                block = np.tril(block, -1) + 0.5 * np.diag(np.diag(block))
-            return [float(np.vdot(block, derivatives[name])) for name in smooth]
+    expensive = True
 
-        smooth = [name for name in names if name != "nugget"]
-        shares = assemble.derivative_blocks(model, seen.locations, seen.metric, smooth, share)
-        result = dict(zip(smooth, np.sum(shares, axis=0).tolist(), strict=True)) if smooth else {}
-        if "nugget" in names:
-            trace = np.trace(weights) - np.sum(beside**2)
-            result["nugget"] = 0.5 * float(alpha @ alpha - trace)
-        return {name: result[name] for name in names}
+    def keeps(self, model):
+        """Whether the evaluation and the derivatives at a model are those kept."""
+        return self._last[0] == model
+
+    @property
+    def curved(self):
+        """Whether the observed information has a formula that memory allows."""
+        return self.scoring
+
+    @property
+    def scoring(self):
+        """Whether scores and information can be had: Σ⁻¹ is dense, and bounded memory is short."""
+        return self.placement.in_core or self._inverse_fits()
 
     def _inverse_fits(self):
         """Whether the dense Σ⁻¹ may be held, where memory is bounded."""
@@ -326,54 +392,6 @@ class ExactEvaluator:
         except InvalidInput:
             return False
         return True
-
-    def _root_of_projection(self, factor, least_squares):
-        """Return B with BB' = Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ for REML, of no columns for ML."""
-        if not self.reml or self.design.shape[1] == 0:
-            return np.zeros((len(self.observations), 0))
-        return factor.solve(np.asfortranarray(self.design @ least_squares.root))
-
-    def expected_information(self, model, names=None):
-        """Evaluate Fisher's expected information I_jk = ½ tr(P ∂_jΣ P ∂_kΣ).
-
-        Parameters
-        ----------
-        model : Matern
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-
-        Returns
-        -------
-        (k, k) ndarray, in the order of `names`
-        """
-        names = tuple(model.parameters() if names is None else names)
-        seen = self.observations
-        n = len(seen)
-        check_memory(n, 2 + len(names), self.device)
-        derivatives = {name: np.zeros((n, n), order="F") for name in names}
-
-        def keep(rows, columns, found):
-            for name, block in found.items():
-                derivatives[name][rows, columns] = block
-                derivatives[name][columns, rows] = block.T
-
-        smooth = [name for name in names if name != "nugget"]
-        assemble.derivative_blocks(model, seen.locations, seen.metric, smooth, keep)
-        if "nugget" in names:
-            np.fill_diagonal(derivatives["nugget"], 1.0)
-        with blas_threads(len(self.observations)):
-            factor = self.factorize(model)
-            least_squares = fit_trend(factor, seen.values, self.design)
-            beside = self._root_of_projection(factor, least_squares)
-            products = []
-            for name in names:
-                product = factor.solve(derivatives.pop(name))
-                # P ∂Σ = Σ⁻¹∂Σ - B(B'∂Σ), and B'∂Σ = (Σ B)'(Σ⁻¹∂Σ) needs no second ∂Σ
-                if beside.shape[1]:
-                    scaled = self.design @ least_squares.root
-                    product = product - beside @ (scaled.T @ product)
-                products.append(product)
-        return 0.5 * np.array([[np.sum(a * b.T) for b in products] for a in products])
 
 
 def check_memory(n, matrices, device):

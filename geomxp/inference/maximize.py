@@ -1,4 +1,4 @@
-"""Maximising a log-likelihood: NLopt's BOBYQA without derivatives, and Newton to the top.
+"""Maximising a log-likelihood: NLopt's searches, and Newton to the top.
 
 Inside a search a model without a likelihood counts as a bad one (-inf), so that the search walks
 past it.
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import nlopt
 import numpy as np
+
+SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
+"""Fisher scoring (`geomxp.inference.scoring`), and NLopt's algorithms."""
 
 INITIAL_STEP = 0.4
 """First step of the search, in logarithms (in units of 30 degrees for an angle)."""
@@ -40,11 +43,13 @@ def maximize(
     tolerance=1e-6,
     evaluations=1000,
     step=INITIAL_STEP,
+    slope=None,
+    search="bobyqa",
 ):
-    """Maximise a function in a box without derivatives.
+    """Maximise a function in a box.
 
-    BOBYQA (Powell 2009) through NLopt; for one variable, which BOBYQA does not take, Sbplx
-    (Rowan 1990).
+    Through NLopt: without derivatives BOBYQA (Powell 2009), and for one variable, which BOBYQA does
+    not take, Sbplx (Rowan 1990); with them L-BFGS (Nocedal 1980) or SLSQP (Kraft 1994).
 
     Parameters
     ----------
@@ -57,6 +62,10 @@ def maximize(
         Absolute, on the function's value.
     evaluations : int
         Limit.
+    slope : callable, optional
+        (d,) ndarray to the gradient, (d,) ndarray, at the point where the function was last asked
+        for; for the searches that use it.
+    search : {"bobyqa", "lbfgs", "slsqp"}
 
     Returns
     -------
@@ -70,8 +79,10 @@ def maximize(
     best = [-np.inf, np.array(start, dtype=float)]
     worst = [np.inf]
 
-    def objective(x, _):
+    def objective(x, gradient):
         value = function(np.array(x))
+        if gradient.size:
+            gradient[:] = np.nan_to_num(slope(np.array(x))) if np.isfinite(value) else 0.0
         if value > best[0]:
             best[:] = [value, np.array(x)]
         if np.isfinite(value):
@@ -80,7 +91,10 @@ def maximize(
         # a quadratic model cannot hold -inf: below the worst value seen
         return worst[0] - 0.1 * abs(worst[0]) - 10 if np.isfinite(worst[0]) else -1e10
 
-    search = nlopt.opt(nlopt.LN_BOBYQA if d > 1 else nlopt.LN_SBPLX, d)
+    algorithm = {"lbfgs": nlopt.LD_LBFGS, "slsqp": nlopt.LD_SLSQP}.get(
+        search, nlopt.LN_BOBYQA if d > 1 else nlopt.LN_SBPLX
+    )
+    search = nlopt.opt(algorithm, d)
     search.set_max_objective(objective)
     search.set_lower_bounds(lower)
     search.set_upper_bounds(upper)
@@ -124,8 +138,8 @@ class Summit:
     gain: float
 
 
-def climb(function, score, point, *, tolerance, difference=2e-4, steps=12, slack=0.0):
-    """Go to the top by Newton's method with a Hessian from differences of the score.
+def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0):
+    """Go to the top by Newton's method.
 
     Parameters
     ----------
@@ -133,12 +147,12 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12, slack
         (d,) ndarray to float.
     score : callable
         (d,) ndarray to its gradient, (d,) ndarray.
+    information : callable
+        (d,) ndarray to minus the Hessian, (d, d) ndarray.
     point : (d,) ndarray
         Near the maximum.
     tolerance : float
         Stop when the next step promises less.
-    difference : float
-        Step of the central differences.
     steps : int
         Limit.
     slack : float
@@ -148,26 +162,29 @@ def climb(function, score, point, *, tolerance, difference=2e-4, steps=12, slack
     -------
     Summit
     """
-    value, slope = function(point), score(point)
-    information = information_at(score, point, difference)
-    gain = _promised(slope, information)
+    # where they have formulas, the score comes with the information and the value with the score
+    curvature = information(point)
+    slope, value = score(point), function(point)
+    gain = _promised(slope, curvature)
     moved = 0.0
     for _ in range(steps):
-        step = _ascent(slope, information)
+        step = _ascent(slope, curvature)
         if not 0.5 * slope @ step > tolerance:
             break
         step /= max(1.0, np.abs(step).max())
-        taken = next(
-            (f for f in (1.0, 0.5, 0.1, 0.01) if function(point + f * step) > value - slack), None
-        )
-        if taken is None:
+        for fraction in (1.0, 0.5, 0.1, 0.01):
+            candidate = point + fraction * step
+            found = score(candidate), function(candidate)
+            if found[1] > value - slack:
+                break
+        else:
             break
-        point, moved = point + taken * step, moved + taken * float(np.abs(step).max())
-        value, slope = function(point), score(point)
+        point, moved = candidate, moved + fraction * float(np.abs(step).max())
         if moved > 1e-3:
-            information, moved = information_at(score, point, difference), 0.0
-        gain = _promised(slope, information)
-    return Summit(point, value, slope, information, gain)
+            curvature, moved = information(point), 0.0
+        slope, value = found
+        gain = _promised(slope, curvature)
+    return Summit(point, value, slope, curvature, gain)
 
 
 def _ascent(slope, information):

@@ -1,27 +1,30 @@
 """One search for a maximum: starts, BOBYQA, the nugget's boundary, Newton, and the verdict."""
 
-import warnings
 from dataclasses import dataclass, replace
-from math import exp, inf, log, radians
+from functools import partial
+from math import inf
 
 import numpy as np
 
 from ..covariance.matern import Matern
 from ..errors import NotPositiveDefinite
 from ..outcome import Ending, Outcome
-from . import vecchia_scoring, verdict
+from . import scoring, verdict
 from .likelihood import Evaluation, profile_variance, rescale_variance
-from .maximize import INITIAL_STEP, climb, maximize
+from .maximize import INITIAL_STEP, climb, information_at, maximize
+from .natural import Natural, keeps
 from .space import PARAMETER_NAMES
+from .starts import approach
+from .starts import starts as starting_models
+
+NEAR = 0.1
+"""First step of a search without derivatives from near a maximum."""
 
 AGAIN = 200
 """Evaluations of a second search, where the first did not come to a maximum."""
 
 NO_NUGGET = 1e-7
 """A nugget of so little of the variance, and falling, is compared with none."""
-
-SUBSAMPLE = 300
-"""Places on which starts are compared."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,20 @@ class Problem:
     space : Space
     monitor : Monitor
     tolerance : float
+    choice : str
+        One of `maximize.SEARCHES`.
     """
 
-    def __init__(self, observations, design, reml, how, space, monitor, tolerance):
+    def __init__(
+        self, observations, design, reml, how, space, monitor, tolerance, choice="scoring"
+    ):
         self.observations = observations
         self.design = design
         self.reml = reml
         self.how = how
         self.space = space
         self.monitor = monitor
-        self.tolerance = tolerance
+        self.tolerance, self.choice = tolerance, choice
         self.evaluator = how.prepare(observations, design, reml)
         self.complaint = None
         self.noisy = getattr(how, "noisy", False)
@@ -91,8 +98,11 @@ class Problem:
         """
         best = (-inf, None)
         limited = False
-        for model in self._starts(start, starts, seed):
-            value, reached, stopped = self.search(self.space, model)
+        for candidate in starting_models(self, start, starts, seed):
+            model, near = approach(self, candidate)
+            value, reached, stopped = self.search(
+                self.space, model, step=NEAR if near else INITIAL_STEP
+            )
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
@@ -114,14 +124,14 @@ class Problem:
         noise = 0.0
         if self.noisy:
             # one choice of formats from here on: another at each model would be another function
-            self.evaluator.freeze(_of_unit_variance(model) if self.space.profiled else model)
+            self.evaluator.freeze(scoring.of_unit_variance(model) if self.space.profiled else model)
             noise = self._noise(model)
             value = self.evaluation_of(model).log_likelihood
             self.tolerance = max(self.tolerance, noise)
         model, pinned, natural, summit = self._climb(space, model, value, noise)
         if summit.gain > self.tolerance:
             # a curved valley can end a search early, and a bound Newton's method: once more
-            again, moved, _ = self.search(space, model, step=0.1, evaluations=AGAIN)
+            again, moved, _ = self.search(space, model, step=NEAR, evaluations=AGAIN)
             if again > max(value, summit.value):
                 model, pinned, natural, summit = self._climb(space, moved, again, noise)
         outcome, flat = verdict.judge(self, space, model, pinned, natural, summit)
@@ -148,15 +158,28 @@ class Problem:
         summit = climb(
             lambda x: self._value(natural.model(x), space, pinned),
             lambda x: natural.score(x, self.evaluator, self.monitor),
+            lambda x: self._information(natural, x),
             natural.point(model),
             tolerance=1e-3 * self.tolerance,
-            # a coarse factor's gradient scatters: wider differences see past that
-            difference=2e-2 if self.noisy else 2e-4,
             slack=noise,
         )
         if summit.value > value - noise:
             model = natural.model(summit.point)
         return model, pinned, natural, summit
+
+    @property
+    def _curved(self):
+        """Whether the observed information has a formula."""
+        return not self.noisy and getattr(self.evaluator, "curved", False)
+
+    def _information(self, natural, x):
+        """Return the observed information at a point, by formula or by differences."""
+        if self._curved:
+            return natural.information(x, self.evaluator, self.monitor)
+        # a coarse factor's gradient scatters: wider differences see past that
+        difference = 2e-2 if self.noisy else 2e-4
+        score = partial(natural.score, evaluator=self.evaluator, monitor=self.monitor)
+        return information_at(score, x, difference)
 
     def _noise(self, model):
         """Return how far ℓ scatters about a parabola between models that differ by a little.
@@ -176,14 +199,14 @@ class Problem:
         return 4.0 * float(np.sqrt(np.sum(rest**2) / 6))
 
     def search(self, space, model, *, step=INITIAL_STEP, evaluations=None):
-        """Run BOBYQA from a model; return (log-likelihood, model or None, stopped by the limit).
+        """Search from a model; return (log-likelihood, model or None, stopped by the limit).
 
         Where the likelihood gives its information with its gradient, Fisher scoring goes first, and
-        alone where it converges.
+        alone where it converges, unless the caller chose one of NLopt's searches.
         """
         found = {}
         left = self.monitor.left if evaluations is None else evaluations
-        if getattr(self.how, "scoring", False) and space.free and left > 1:
+        if self.choice == "scoring" and self.evaluator.scoring and space.free and left > 1:
             before = self.monitor.count
             value, model, converged = self._score(space, model, left)
             if converged:
@@ -209,8 +232,23 @@ class Problem:
             tolerance=self.tolerance,
             evaluations=left,
             step=step,
+            slope=partial(self._slope, space),
+            search="bobyqa" if self.choice == "scoring" else self.choice,
         )
         return found.get("value", -inf), found.get("model"), end.limited
+
+    def _slope(self, space, x):
+        """Return the gradient at a point of the search, at the best variance."""
+        model = space.model(x)
+        if space.profiled:
+            size = profile_variance(self.evaluator(model))[0]
+            model = replace(model, variance=size, nugget=model.nugget * size)
+        self.monitor.count += not keeps(self.evaluator, model)
+        try:
+            gradient = self.evaluator.gradient(model)
+        except NotPositiveDefinite:
+            return np.zeros(len(x))
+        return space.slope(model, gradient)
 
     def _score(self, space, model, evaluations):
         """Run Fisher scoring from a model; return (log-likelihood, model, converged)."""
@@ -221,8 +259,10 @@ class Problem:
             start = replace(start, variance=size, nugget=start.nugget * size)
         natural = Natural(space.free, start, wrap="anisotropy_angle" not in space.bounds)
         unbounded = "nugget" in space.free and "nugget" not in space.bounds
-        return vecchia_scoring.ascend(
-            vecchia_scoring.scorer(self, natural),
+        # with two observations at one place there is no model without a nugget to end at
+        unbounded = unbounded and not self.observations.duplicate()
+        best, converged = scoring.ascend(
+            scoring.scorer(self, space, natural),
             lambda other: not verdict.outside(space, other),
             natural,
             start,
@@ -230,6 +270,7 @@ class Problem:
             evaluations=evaluations,
             vanishing=_has_hardly_a_nugget if unbounded else None,
         )
+        return best.value, best.model, converged
 
     def evaluate(self, space, x):
         """Return (log-likelihood, model) at a point, with the best variance if that drops out."""
@@ -249,9 +290,9 @@ class Problem:
 
     def evaluation_of(self, model):
         """Return the evaluation of a full model, by the arithmetic in which the search saw it."""
-        if not self.space.profiled:
+        if not self.space.profiled or not self.noisy:
             return self.evaluator(model)
-        evaluation = self.evaluator(_of_unit_variance(model))
+        evaluation = self.evaluator(scoring.of_unit_variance(model))
         if not np.isfinite(evaluation.log_likelihood):
             return evaluation
         return rescale_variance(evaluation, model.variance)
@@ -260,37 +301,10 @@ class Problem:
         """ℓ of a full model; -inf outside the bounds."""
         if set(verdict.outside(space, model)) - set(pinned):
             return -inf
+        counted = not keeps(self.evaluator, model)
         value = self.evaluation_of(model).log_likelihood
-        self.monitor.record(model, value)
+        self.monitor.record(model, value, counted)
         return value
-
-    def _starts(self, start, starts, seed):
-        """Return the models to start from: the best of the candidates on a subsample."""
-        candidates = list(self.space.candidates(start))
-        if len(candidates) > 1:
-            candidates = self._ranked(candidates, seed)
-        return candidates[:starts]
-
-    def _ranked(self, candidates, seed):
-        n, p = self.design.shape
-        evaluator = self.evaluator
-        if n > SUBSAMPLE + p:
-            rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
-            design = self.design[rows]
-            if np.linalg.matrix_rank(design / np.abs(design).max(axis=0, initial=1e-300)) == p:
-                how = self.how.of_rows(rows) if hasattr(self.how, "of_rows") else self.how
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # said already, about all of the coordinates
-                    part = self.observations.subset(rows)
-                evaluator = how.prepare(part, design, self.reml)
-        values = []
-        for model in candidates:
-            if self.space.profiled:
-                values.append(profile_variance(evaluator(_of_unit_variance(model)))[1])
-            else:
-                values.append(evaluator(model).log_likelihood)
-        order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
-        return [candidates[k] for k in order]
 
     def _at_zero_nugget(self, value, model):
         """Return the better of the maximum found and the best model without a nugget.
@@ -315,75 +329,3 @@ class Problem:
 
 def _has_hardly_a_nugget(model):
     return model.nugget < NO_NUGGET * model.variance
-
-
-def _of_unit_variance(model):
-    """Return R's model, where Σ = σ²R."""
-    return replace(model, variance=1.0, nugget=model.nugget / model.variance)
-
-
-class Natural:
-    """Logarithms of parameters (radians of the angle): the coordinates of Newton and of errors.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Parameters that move.
-    model : Matern
-        Gives the others.
-    wrap : bool
-        Whether angles are brought into [0, 180).
-    """
-
-    def __init__(self, names, model, wrap=True):
-        self.names = list(names)
-        self.wrap = wrap
-        self.others = model.parameters()
-
-    def point(self, model):
-        """Return the point of a model."""
-        values = model.parameters()
-        return np.array(
-            [radians(values[n]) if n == "anisotropy_angle" else log(values[n]) for n in self.names]
-        )
-
-    def model(self, x):
-        """Return the model at a point."""
-        values = dict(self.others)
-        for name, value in zip(self.names, x, strict=True):
-            if name == "anisotropy_angle":
-                angle = float(np.degrees(value))
-                values[name] = angle % 180.0 if self.wrap else angle
-            elif name == "anisotropy_ratio":
-                values[name] = min(exp(value), 1.0)
-            else:
-                values[name] = exp(min(value, 600.0))
-        return Matern.from_parameters(values)
-
-    def score(self, x, evaluator, monitor):
-        """Return the gradient of the log-likelihood at a point; NaN where it has none."""
-        model = self.model(x)
-        monitor.count += 1
-        try:
-            gradient = evaluator.gradient(model, self.names)
-        except NotPositiveDefinite:
-            return np.full(len(x), np.nan)
-        values = model.parameters()
-        return np.array(
-            [
-                gradient[n] * (np.degrees(1.0) if n == "anisotropy_angle" else values[n])
-                for n in self.names
-            ]
-        )
-
-    def standard_errors(self, summit):
-        """Return standard errors of the parameters from the observed information."""
-        covariance = np.linalg.inv(summit.information)
-        values = self.model(summit.point).parameters()
-        return {
-            n: float(
-                np.sqrt(covariance[j, j])
-                * (np.degrees(1.0) if n == "anisotropy_angle" else values[n])
-            )
-            for j, n in enumerate(self.names)
-        }

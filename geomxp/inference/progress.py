@@ -53,9 +53,9 @@ class Monitor:
         """Evaluations that may still be made."""
         return max(0, self.limit - self.count)
 
-    def record(self, model, log_likelihood):
-        """Take note of one evaluation of the scaled problem."""
-        self.count += 1
+    def record(self, model, log_likelihood, counted=True):
+        """Take note of one evaluation of the scaled problem, counted if it took a factorization."""
+        self.count += counted
         if log_likelihood > self.best[0]:
             self.best = (log_likelihood, model)
             ours, value = self.rescale(model, log_likelihood)

@@ -177,6 +177,19 @@ class Space:
                 x.append(log(max(values[c.name], 1e-300)))
         return np.clip(x, self.lower, self.upper)
 
+    def slope(self, model, gradient):
+        """Return the gradient in the coordinates of the search, (k,), from that in parameters.
+
+        Where the variance is profiled out, the model has the best one: its slope there is 0.
+        """
+        at = {name: gradient[name] * value for name, value in model.parameters().items()}
+        at["anisotropy_angle"] = gradient.get("anisotropy_angle")
+        at["nugget_ratio"], at["practical_range"] = at["nugget"], at["range"]
+        if "range" in self.free:
+            # log a = log(practical range) - ½ log(8ν)
+            at["smoothness"] -= 0.5 * at["range"]
+        return np.array([at[c.name] for c in self.coordinates])
+
     def holding(self, **values):
         """Return the space with some parameters fixed at values as well.
 

@@ -61,7 +61,6 @@ class Vecchia:
 
     tiled = False
     noisy = False
-    scoring = True
 
     def __post_init__(self):
         m = self.neighbours
@@ -146,6 +145,7 @@ class VecchiaEvaluator:
     def __init__(self, observations, design, reml, how):
         n = len(observations)
         self.observations, self.reml, self.how = observations, reml, how
+        self.scoring, self.expensive = True, False
         ordering = how.ordering
         if not isinstance(ordering, str):
             ordering = np.array(ordering)

@@ -101,6 +101,33 @@ def derivative_blocks(model, locations, metric, names, work):
     return in_threads(one, blocks(n), n * n // 2 * len(names))
 
 
+def derivative_matrix(model, locations, metric, name):
+    """Return the lower triangle of ∂Σ/∂θ for one parameter of the correlation.
+
+    Parameters
+    ----------
+    name : str
+        Not "variance" or "nugget", in which Σ is linear.
+
+    Returns
+    -------
+    (n, n) ndarray, Fortran order
+        What stands above the diagonal is not set.
+    """
+    n = len(locations)
+    result, pairs = np.empty((n, n), order="F"), Generator(model, metric, locations)
+
+    def write(block):
+        rows, columns = block
+        if name == "smoothness":
+            pairs.write("by_smoothness", rows, columns, result, triangle=True)
+        else:
+            result[rows, columns] = pairs.derivatives(rows, columns, (name,))[name]
+
+    in_threads(write, blocks(n), n * n // 2)
+    return result
+
+
 class Originals:
     """The tiles of Σ(θ), generated where they are wanted and never stored here.
 

@@ -31,6 +31,7 @@ class CholeskyFactor:
 
     precision_map = PrecisionMap(((FP64,),))
     promotions = 0
+    order = None
 
     @property
     def nbytes(self):
@@ -40,31 +41,35 @@ class CholeskyFactor:
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
         diagonal = self.lower.diagonal()
-        return 2.0 * float(np.log(_on_host(diagonal)).sum())
+        return 2.0 * float(np.log(on_host(diagonal)).sum())
 
     def whiten(self, b):
         """Return L⁻¹b for (n,) or (n, m): independent and of variance 1 if b has covariance Σ."""
-        return _on_host(kernels.trsm(self.lower, self._beside(b)))
+        return on_host(kernels.trsm(self.lower, self._beside(b)))
 
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
         half = kernels.trsm(self.lower, self._beside(b))
-        return _on_host(kernels.trsm(self.lower, half, transposed=True))
+        return on_host(kernels.trsm(self.lower, half, transposed=True))
 
     def multiply(self, x):
         """Return L x for (n, m): of covariance Σ if x is independent and of variance 1."""
-        return _on_host(kernels.trmm(self.lower, self._beside(x)))
+        return on_host(kernels.trmm(self.lower, self._beside(x)))
 
     def columns(self, first, last):
         """Return some columns of L, (n, m), zeros above the diagonal."""
-        block = np.array(_on_host(self.lower[:, first:last]), order="F")
+        block = np.array(on_host(self.lower[:, first:last]), order="F")
         for j in range(block.shape[1]):
             block[: first + j, j] = 0.0
         return block
 
+    def into_dense(self):
+        """Return L as one FP64 array, where it lives; ends this factor."""
+        return self.lower
+
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹, written over L where that can be; ends this factor."""
-        return _on_host(kernels.potri(self.lower))
+        return on_host(kernels.potri(self.lower))
 
     def _beside(self, b):
         """Return b where L is."""
@@ -76,7 +81,8 @@ class CholeskyFactor:
             return cupy.asfortranarray(cupy.asarray(b))
 
 
-def _on_host(array):
+def on_host(array):
+    """Return a NumPy array of the values of a NumPy or CuPy one."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
@@ -118,7 +124,7 @@ class TileFactor:
         """Return log|Σ| = 2 Σ_i log L_ii."""
         layout = self.store.layout
         parts = (self.store.final(i, i).widen().diagonal() for i in range(layout.tiles))
-        logs = sum(float(np.log(_on_host(part)).sum()) for part in parts)
+        logs = sum(float(np.log(on_host(part)).sum()) for part in parts)
         return 2.0 * (logs + layout.n * float(np.log(self._unit)))
 
     def whiten(self, b):
@@ -133,7 +139,7 @@ class TileFactor:
             for j in range(start, i):
                 y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
             y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
-        return _on_host(y).reshape(b.shape, order="A")
+        return on_host(y).reshape(b.shape, order="A")
 
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
@@ -172,9 +178,13 @@ class TileFactor:
         lower = np.zeros((layout.n, layout.n), order="F")
         for i in range(layout.tiles):
             for j in range(i + 1):
-                lower[layout.rows(i), layout.rows(j)] = _on_host(self.store.final(i, j).widen())
+                lower[layout.rows(i), layout.rows(j)] = on_host(self.store.final(i, j).widen())
         lower *= self._unit
         return lower
+
+    def into_dense(self):
+        """Return `dense()`."""
+        return self.dense()
 
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹ in FP64, rows and columns in the order of the places."""
@@ -191,7 +201,7 @@ class TileFactor:
 
     def _unsorted(self, x):
         result = np.empty(x.shape, order="F")
-        result[self.order] = _on_host(x)
+        result[self.order] = on_host(x)
         return result
 
     def _beside(self, b):

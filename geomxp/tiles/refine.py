@@ -313,6 +313,7 @@ class RefinedFactor:
         self.nbytes, self.store = factor.nbytes, factor.store
         self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
         self.into_inverse, self.order = factor.into_inverse, factor.order
+        self.into_dense = factor.into_dense
         # of the mixed factor too: L⁻¹ alone cannot be refined
         self.whiten = factor.whiten
         self._product = Regenerated(factor.store.originals)

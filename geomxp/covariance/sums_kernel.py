@@ -1,0 +1,129 @@
+"""Sums over pairs of places with the derivatives of the covariance, none of which is stored.
+
+The derivatives of one Matérn model are five fields of pairs; every parameter's is one of them
+times a number (`geomxp.covariance.sums`). A strip of pairs is computed, used and forgotten.
+"""
+
+import numpy as np
+from numba import njit
+
+from .kernel import STRIP, squared_distances
+from .table import SPLIT
+
+_SHIFT = 52 - SPLIT
+_MASK = (1 << _SHIFT) - 1
+_HALF = 2.0 ** (1 - _SHIFT)
+_0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
+
+FIELDS = ("correlation", "by_smoothness", "slope", "anisotropy_angle", "anisotropy_ratio")
+"""ρ, ∂ρ/∂ν, r dρ/dr, and (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u for the angle and the ratio, u = A d."""
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
+def _polynomial(rows, row, t, count, out):
+    """Write p(s) of a strip, given the row of each s and its place within the row's interval."""
+    for p in range(count):
+        r, u = row[p], t[np.uint64(p)]
+        value = rows[r, _7] * u + rows[r, _6]
+        value = value * u + rows[r, _5]
+        value = value * u + rows[r, _4]
+        value = value * u + rows[r, _3]
+        value = value * u + rows[r, _2]
+        value = value * u + rows[r, _1]
+        out[np.uint64(p)] = value * u + rows[r, _0]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, inline="always")
+def _inner(a, b, count):
+    total = 0.0
+    for p in range(count):
+        total += a[p] * b[p]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def add_pairs(
+    x, i0, i1, j0, j1, inverse, arc, tables, wanted, base, change, weights, alpha, beside, sums, q
+):
+    """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
+
+    With w = α_i α_j - S_ij + (BB')_ij and f a field:
+    sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+    i0, i1, j0, j1 : int
+    inverse : float
+        1/a².
+    arc : bool
+    tables : tuple of three (K + 2, 8) ndarrays
+        Polynomials of ρ, ∂ρ/∂ν and r dρ/dr.
+    wanted : (5,) ndarray of bool
+        Which of `FIELDS`.
+    base : int
+        First interval of the tables.
+    change : (2, 2, 2) ndarray
+        (∂A/∂φ)A⁻¹ for angle and ratio.
+    weights : (n, n) ndarray, Fortran order
+        S, its lower triangle.
+    alpha : (n,) ndarray
+    beside : (p, n) ndarray
+        B'.
+    sums : (5,) ndarray
+    q : (5, n) ndarray
+        Of no columns where products are not wanted.
+
+    Returns
+    -------
+    int
+        How many pairs are closer than the table reaches.
+    """
+    s = np.empty(STRIP)
+    bits = s.view(np.int64)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
+    w, f, slope = np.empty(STRIP), np.empty(STRIP), np.empty(STRIP)
+    top, missed = tables[0].shape[0] - 1, 0
+    products = q.shape[1] > 0
+    for j in range(j0, j1):
+        i = max(j + 1, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            count = k - i
+            squared_distances(x, i, k, x, j, inverse, arc, s)
+            for p in range(count):
+                b = bits[p]
+                place = (b >> _SHIFT) - base + 1
+                missed += place <= 0 and b > 0
+                row[p] = min(max(place, 0), top)
+                t[p] = (b & _MASK) * _HALF - 1.0
+                w[p] = alpha[i + p] * alpha[j] - weights[i + p, j]
+            for c in range(beside.shape[0]):
+                for p in range(count):
+                    w[p] += beside[c, i + p] * beside[c, j]
+            for field in range(5):
+                if not wanted[field]:
+                    continue
+                if field < 3:
+                    _polynomial(tables[field], row, t, count, f)
+                    if field == 2:
+                        slope[:count] = f[:count]
+                else:
+                    _turned(x, i, j, count, s, inverse, change[field - 3], slope, f)
+                sums[field] += _inner(w, f, count)
+                if products:
+                    q[field, j] += _inner(f, alpha[i:k], count)
+                    for p in range(count):
+                        q[field, i + p] += f[p] * alpha[j]
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
+def _turned(x, i, j, count, s, inverse, change, slope, f):
+    """Write (r dρ/dr)/h² · u'Mu with u the difference of two places of the plane; 0 at h = 0."""
+    for p in range(count):
+        d0, d1 = x[0, i + p] - x[0, j], x[1, i + p] - x[1, j]
+        form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
+        form += change[1, 1] * d1 * d1
+        f[p] = slope[p] * form * inverse / s[p] if s[p] > 0 else 0.0

@@ -1,0 +1,185 @@
+"""Derivatives of the exact log-likelihood in all of its parameters, from one factorization.
+
+With P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹, α = Pz, and Q = Σ⁻¹ for ML, Q = P for REML, and β̂ profiled out:
+
+    ∂_jℓ   = ½ (α'∂_jΣ α - tr(Q ∂_jΣ))
+    AI_jk  = ½ α'∂_jΣ P ∂_kΣ α                        the average information
+    F_jk   = ½ tr(Q ∂_jΣ Q ∂_kΣ)                      the expected information
+    -∂_jkℓ = 2 AI_jk - F_jk - ½ Σ W ∂_jkΣ             the observed one, W = αα' - Q
+
+The score costs Σ⁻¹, twice a factorization, and sums over pairs of places; the average information
+of Johnson and Thompson (1995, J. Dairy Sci. 78:449) a few products more; the expected one a
+congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the correlation.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas
+
+from ..covariance.matern import Matern
+from ..covariance.sums import derivative_sums
+from ..dense import kernels
+from ..tiles.assemble import derivative_matrix
+from ..tiles.factor import on_host
+
+LINEAR = ("variance", "nugget")
+"""Parameters in which Σ is linear."""
+
+STEP = 1e-4
+"""Relative, of the differences that give second derivatives of Σ."""
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """At one model, in its own parameters.
+
+    Parameters
+    ----------
+    names : tuple of str
+    quadratic : (k,) ndarray
+        α'(∂Σ)α.
+    trace : (k,) ndarray
+        tr(Q ∂Σ).
+    average : (k, k) ndarray
+        The average information.
+    expected, observed : (k, k) ndarray or None
+        Fisher's information, and minus the Hessian, where they were asked for.
+    """
+
+    names: tuple
+    quadratic: np.ndarray
+    trace: np.ndarray
+    average: np.ndarray
+    expected: np.ndarray | None = None
+    observed: np.ndarray | None = None
+
+    def gradient(self, names=None):
+        """Return ∂ℓ, a dict of str to float."""
+        slopes = 0.5 * (self.quadratic - self.trace)
+        found = dict(zip(self.names, slopes.tolist(), strict=True))
+        return {name: found[name] for name in names or self.names}
+
+    def part(self, matrix, names):
+        """Return the rows and columns of a matrix that belong to some of the names."""
+        rows = np.array([self.names.index(name) for name in names], dtype=int)
+        return matrix[np.ix_(rows, rows)]
+
+
+def differentiate(factor, least_squares, model, seen, design, reml, names, *, curvature=False):
+    """Return the derivatives at a model whose Σ has been factored; ends the factor.
+
+    Parameters
+    ----------
+    factor : CholeskyFactor or TileFactor
+    least_squares : GeneralisedLeastSquares
+    model : Matern
+    seen : Observations
+    design : (n, p) ndarray
+    reml : bool
+    names : sequence of str
+        Parameters of the model.
+    curvature : bool
+        Whether the expected and the observed information are wanted as well.
+
+    Returns
+    -------
+    Derivatives
+    """
+    names, order = tuple(names), factor.order
+    rooted = np.asfortranarray(design @ least_squares.root)
+    both = factor.solve(np.asfortranarray(np.column_stack((least_squares.residual, rooted))))
+    both = both if order is None else both[order]
+    alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
+    places = seen.locations if order is None else seen.locations[order]
+    white = factor.whiten(rooted) if reml and rooted.shape[1] else rooted[:, :0]
+    lower, expected = factor.into_dense(), None
+    if curvature:
+        expected = _expected(lower, model, places, seen.metric, names, white)
+    inverse = on_host(kernels.potri(lower))
+    beside = projection if reml else projection[:, :0]
+    about = (places, seen.metric, names, inverse, alpha, beside)
+    sums = derivative_sums(model, *about)
+    q = sums.products
+    solved = blas.dsymm(1.0, inverse, q, lower=1) - projection @ (projection.T @ q)
+    average = 0.5 * (q.T @ solved)
+    average = (average + average.T) / 2
+    observed = None
+    if curvature:
+        observed = 2 * average - expected - 0.5 * _bending(model, about)
+    trace = sums.quadratic - sums.weighted
+    return Derivatives(names, sums.quadratic, trace, average, expected, observed)
+
+
+def _expected(lower, model, places, metric, names, white):
+    """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection beside the whitened trend.
+
+    The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
+    """
+    curved = [name for name in names if name not in LINEAR]
+    held = list(curved)
+    if "nugget" in names or ("variance" in names and model.nugget > 0):
+        held.append("nugget")
+    matrices = {}
+    for name in held:
+        if name == "nugget":
+            matrix = kernels.inverse_gram(lower)
+        else:
+            matrix = derivative_matrix(model, places, metric, name)
+            matrix = kernels.congruence(lower, matrix)
+        matrices[name] = _projected(on_host(matrix), white)
+    gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
+    traces = {name: float(np.trace(matrices[name])) for name in held}
+    gram |= {(b, a): value for (a, b), value in gram.items()}
+    if "variance" in names:
+        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.variance
+        for name in held:
+            beside = noise * gram["nugget", name] if noise else 0.0
+            gram["variance", name] = gram[name, "variance"] = (traces[name] - beside) / size
+        own = noise * (traces["nugget"] + size * gram["variance", "nugget"]) if noise else 0.0
+        gram["variance", "variance"] = (rank - own) / size**2
+    return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
+
+
+def _projected(matrix, white):
+    """Return E M E, its lower triangle, with E = I - QQ' for orthonormal columns Q."""
+    if not white.shape[1]:
+        return matrix
+    product = blas.dsymm(1.0, matrix, white, lower=1)
+    half = np.asfortranarray(product - 0.5 * white @ (white.T @ product))
+    return blas.dsyr2k(-1.0, np.asfortranarray(white), half, 1.0, matrix, lower=1, overwrite_c=1)
+
+
+def _inner(a, b, width=256):
+    """Return Σ_ij A_ij B_ij of two symmetric matrices, from their lower triangles."""
+    total = 0.0
+    for first in range(0, len(a), width):
+        last = min(first + width, len(a))
+        left, right = a[first:, first:last], b[first:, first:last]
+        below = last - first
+        total += 2 * np.einsum("ij,ij->", left[below:], right[below:])
+        # what stands above the diagonals may be anything, NaN too
+        left, right = np.tril(left[:below], -1), np.tril(right[:below], -1)
+        total += 2 * np.einsum("ij,ij->", left, right)
+    return float(total + a.diagonal() @ b.diagonal())
+
+
+def _bending(model, about):
+    """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), by central differences with W held."""
+    names = about[2]
+    values, result = model.parameters(), np.zeros((len(names), len(names)))
+    for k, name in enumerate(names):
+        if name in LINEAR:
+            continue
+        step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
+        if name == "anisotropy_ratio":
+            step = min(step, max((1.0 - values[name]) / 2, 1e-9))
+        ends = []
+        for move in (step, -step):
+            moved = Matern.from_parameters(values | {name: values[name] + move})
+            ends.append(derivative_sums(moved, *about, products=False).weighted)
+        result[:, k] = (ends[0] - ends[1]) / (2 * step)
+    linear = np.array([name in LINEAR for name in names], dtype=bool)
+    # what a linear parameter's column would hold stands in its row
+    result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)
+    return (result + result.T) / 2

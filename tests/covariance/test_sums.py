@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.covariance.generate import Generator
+from geomxp.covariance.sums import derivative_sums
+
+MODELS = {
+    "plane": (gx.Matern(1.3, 0.1, 0.8, 0.1), "euclidean", 1.0),
+    "anisotropic": (gx.Matern(1.3, 0.1, 0.8, 0.1, gx.Anisotropy(30.0, 0.5)), "euclidean", 1.0),
+    "without table": (gx.Matern(1.3, 0.02, 60.0, 0.1), "euclidean", 1.0),
+    "chords": (gx.Matern(1.3, 500.0, 1.4, 0.1), "chordal", 40.0),
+    "arcs": (gx.Matern(1.3, 500.0, 0.4, 0.1), "great-circle", 40.0),
+}
+
+
+def case(kind, n=700):
+    model, metric, extent = MODELS[kind]
+    random = np.random.default_rng(7)
+    places = extent * random.random((n, 2))
+    weights = random.standard_normal((n, n))
+    weights = np.asfortranarray(weights + weights.T)
+    alpha, beside = random.standard_normal(n), random.standard_normal((n, 2))
+    names = tuple(model.parameters())
+    smooth = [name for name in names if name != "nugget"]
+    whole = slice(0, n)
+    dense = Generator(model, metric, places).derivatives(whole, whole, smooth)
+    dense["nugget"] = np.eye(n)
+    return (model, places, metric, names, weights, alpha, beside), dense
+
+
+# n beyond a strip of 512, so that strips end inside a column
+@pytest.mark.parametrize("kind", MODELS)
+def test_sums_and_products_are_those_of_the_dense_derivatives(kind):
+    arguments, dense = case(kind)
+    names, weights, alpha, beside = arguments[3:]
+    found = derivative_sums(*arguments)
+    w = np.outer(alpha, alpha) - weights + beside @ beside.T
+    for k, name in enumerate(names):
+        size = np.abs(w * dense[name]).sum()
+        assert abs(np.vdot(w, dense[name]) - found.weighted[k]) <= 1e-13 * size, name
+        product = dense[name] @ alpha
+        allowed = 1e-13 * np.abs(dense[name]) @ np.abs(alpha) + 1e-300
+        assert (np.abs(found.products[:, k] - product) <= allowed).all(), name
+        assert found.quadratic[k] == pytest.approx(alpha @ product, rel=1e-12, abs=1e-12 * size)
+
+
+def test_what_stands_above_the_diagonal_is_not_read():
+    arguments, _ = case("anisotropic", 300)
+    expected = derivative_sums(*arguments)
+    arguments[4][np.triu_indices(300, 1)] = np.nan
+    found = derivative_sums(*arguments)
+    np.testing.assert_array_equal(found.weighted, expected.weighted)
+
+
+def test_sums_do_not_depend_on_the_products():
+    arguments, _ = case("plane", 300)
+    lone = derivative_sums(*arguments, products=False)
+    np.testing.assert_array_equal(lone.weighted, derivative_sums(*arguments).weighted)
+    assert lone.products.shape == (0, 4)
+
+
+def test_two_places_closer_than_any_table_count_all_the_same():
+    model = gx.Matern(1.0, 1.0, 0.3)
+    places = np.array([[0.0, 0.0], [1e-60, 0.0], [1.0, 0.0]])
+    zero = np.zeros((3, 3), order="F")
+    found = derivative_sums(
+        model, places, "euclidean", ("variance",), zero, np.ones(3), np.zeros((3, 0))
+    )
+    assert found.weighted[0] == pytest.approx(model(places, places).sum(), rel=1e-14)

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.inference import scoring
+from geomxp.inference.maximize import SEARCHES, maximize
+from geomxp.inference.natural import Natural
+
+
+@pytest.fixture(scope="module")
+def seen():
+    places = np.random.default_rng(4).random((250, 2))
+    return gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), places, seed=3)[0])
+
+
+OPTIONS = {
+    "all free": {},
+    "bounded nugget": {"bounds": {"nugget": (0.01, 1.0)}},
+    "bounded range": {"bounds": {"range": (0.01, 0.5)}},
+    "fixed smoothness": {"fixed": {"smoothness": 0.5}},
+    "reml": {"reml": True, "trend": "linear"},
+    "anisotropic": {"anisotropy": True, "fixed": {"smoothness": 0.5}},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_every_search_comes_to_the_same_maximum(seen, options):
+    found = {name: gx.fit(seen, search=name, progress=False, **options) for name in SEARCHES}
+    best = max(fit.log_likelihood for fit in found.values())
+    for name, fit in found.items():
+        assert fit.log_likelihood >= best - 1e-8, name
+        # far steeper than an error that changes ℓ by so little
+        for parameter, value in fit.model.parameters().items():
+            expected = found["scoring"].model.parameters()[parameter]
+            assert value == pytest.approx(expected, rel=1e-3), (name, parameter)
+
+
+def test_scoring_needs_few_factorizations(seen):
+    assert gx.fit(seen, progress=False).evaluations <= 15
+    assert gx.fit(seen, progress=False, fixed={"smoothness": 0.5}).evaluations <= 15
+
+
+def test_an_unknown_search_is_named(seen):
+    with pytest.raises(gx.InvalidInput, match=r"`search` must be one of: scoring, .*Got 'newton'"):
+        gx.fit(seen, search="newton")
+
+
+def test_vecchia_brings_an_exact_search_near_its_maximum():
+    places = np.random.default_rng(5).random((1200, 2))
+    values = gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), places, seed=5)[0]
+    fit = gx.fit(gx.Observations(places, values), progress=False)
+    first = fit.history[0]
+    # each estimate starts within half a standard error, and four steps are enough
+    assert fit.log_likelihood - first["log_likelihood"] < 4 * 0.5 * 0.5**2
+    assert fit.evaluations <= 8
+
+
+@pytest.mark.parametrize("search", ["bobyqa", "lbfgs", "slsqp"])
+def test_a_box_holds_the_search(search):
+    def function(x):
+        return -np.sum((x - [2.0, -1.0]) ** 2)
+
+    end = maximize(
+        function,
+        np.zeros(2),
+        np.array([-1.0, -0.5]),
+        np.array([1.0, 3.0]),
+        slope=lambda x: -2 * (x - [2.0, -1.0]),
+        search=search,
+        tolerance=1e-12,
+    )
+    np.testing.assert_allclose(end.point, [1.0, -0.5], atol=1e-5)
+
+
+def quadratic(information, wrong):
+    """ℓ = -½(x - c)'I(x - c) in logarithms, with another information than its own."""
+    centre = np.log([2.0, 0.3])
+    natural = Natural(("variance", "range"), gx.Matern(1.0, 1.0, 0.5))
+
+    def evaluate(model):
+        x = natural.point(model) - centre
+        return scoring.Point(model, -0.5 * x @ information @ x, -information @ x, wrong)
+
+    return natural, evaluate
+
+
+def test_secants_mend_an_information_that_is_not_the_hessian():
+    information = np.array([[30.0, -12.0], [-12.0, 9.0]])
+    natural, evaluate = quadratic(information, 1.6 * np.diag(np.diag(information)))
+    count = []
+
+    def counted(model):
+        count.append(model)
+        return evaluate(model)
+
+    best, converged = scoring.ascend(
+        *(counted, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        tolerance=1e-10,
+        evaluations=100,
+    )
+    assert converged
+    assert best.model.variance == pytest.approx(2.0, rel=1e-4)
+    assert best.model.range == pytest.approx(0.3, rel=1e-4)
+    # without secants the error shrinks by 0.8 a step: some fifty of them
+    assert len(count) < 12
+
+
+def test_the_limit_on_evaluations_ends_scoring():
+    information = np.array([[30.0, -12.0], [-12.0, 9.0]])
+    natural, evaluate = quadratic(information, 5 * information)
+    _, converged = scoring.ascend(
+        *(evaluate, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        tolerance=1e-10,
+        evaluations=2,
+    )
+    assert not converged
