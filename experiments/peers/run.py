@@ -32,10 +32,14 @@ SAME = 1e-6
 
 def measure(python, method, smoothness, n, repeats):
     """Return the lines of one process of one.py; none where it failed, and say why."""
-    command = [python, HERE / "one.py", method]
-    command += ["--n", n, "--smoothness", smoothness, "--repeats", repeats]
+    words = ["--n", n, "--smoothness", smoothness, "--repeats", repeats]
+    return measure_with(HERE / "one.py", python, method, words)
+
+
+def measure_with(script, python, method, words):
+    """Return the lines of one process of a script; none where it failed, and say why."""
     done = subprocess.run(
-        [str(word) for word in command],
+        [str(word) for word in (python, script, method, *words)],
         capture_output=True,
         text=True,
         env={**os.environ, **ONE_THREAD},

@@ -20,6 +20,7 @@ from scipy.linalg import blas
 from ..covariance.matern import Matern
 from ..covariance.sums import derivative_sums
 from ..dense import kernels
+from ..errors import InvalidInput, NotPositiveDefinite
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import on_host
 
@@ -183,3 +184,41 @@ def _bending(model, about):
     # what a linear parameter's column would hold stands in its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)
     return (result + result.T) / 2
+
+
+def by_differences(evaluator, model, names):
+    """Return the gradient from two more evaluations for each parameter, a dict of str to float.
+
+    All that is left where memory holds no dense Σ⁻¹.
+
+    Parameters
+    ----------
+    evaluator : callable
+        Model to `Evaluation`.
+    model : Matern
+    names : sequence of str
+    """
+    values, result = model.parameters(), {}
+    for name in names:
+        step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
+        # to one side where the other is outside
+        below = 0.0 if name == "nugget" and values[name] < step else step
+        there = values | {name: values[name] + step}
+        above = step if _allowed(there, evaluator.observations) else 0.0
+        ends = [
+            evaluator(Matern.from_parameters(values | {name: values[name] + move}))
+            for move in (above, -below)
+        ]
+        if not all(np.isfinite(end.log_likelihood) for end in ends):
+            raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
+        result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
+    return result
+
+
+def _allowed(values, seen):
+    """Whether there is such a model on these places."""
+    try:
+        Matern.from_parameters(values).check_valid_on(seen.metric, seen.dimensions)
+    except InvalidInput:
+        return False
+    return True

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from ..covariance.matern import Matern
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
 from ..execution.devices import Device, blas_threads, free_memory, human_bytes
 from ..execution.placement import Placement
@@ -16,8 +16,8 @@ from ..precision.rules import Frozen, describe, uniform
 from ..tiles.krylov import METHODS
 from ..tiles.layout import Layout
 from ..tiles.refine import RefinedFactor
-from .derivatives import differentiate
-from .factorize import dense_factor, explain, tile_factor
+from .derivatives import by_differences, differentiate
+from .factorize import dense_factor, explain, finer_rules, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
 
@@ -46,6 +46,8 @@ class Exact:
     refine : {"ir", "cg", "gmres"}, optional
         Refine what a mixed factor solves to FP64's accuracy, by this iteration: quadratic forms,
         coefficients and predictions; not the log-determinant. On a CPU only.
+    fallback : bool
+        Factor in finer formats, and in FP64 at last, where refinement fails.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Exact:
     device_memory: str | int | None = None
     scratch: str | Path | None = None
     refine: str | None = None
+    fallback: bool = False
 
     def __post_init__(self):
         if self.refine not in (None, *METHODS):
@@ -129,6 +132,7 @@ class Exact:
             "memory": self.memory,
             "device_memory": self.device_memory,
             "refine": self.refine,
+            "fallback": self.fallback,
             "tiled": self.tiled,
             "tile": self.placement.layout(n, self.tile).tile if self.tiled and n else n,
             "accuracy": getattr(self.precision, "accuracy", None),
@@ -250,8 +254,13 @@ class ExactEvaluator:
         try:
             if self.how.tiled:
                 rule = self._frozen or self.how.precision
-                factor = tile_factor(model, seen, rule, self.how.tile, self.placement)
-                return RefinedFactor(factor, self.how.refine) if self.how.refine else factor
+                about = (self.how.tile, self.placement)
+                factor = tile_factor(model, seen, rule, *about)
+                if not self.how.refine:
+                    return factor
+                attempts = finer_rules(rule) if self.how.fallback else ()
+                finer = (partial(tile_factor, model, seen, other, *about) for other in attempts)
+                return RefinedFactor(factor, self.how.refine, finer=finer)
             return dense_factor(model, seen, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, seen, model) from None
@@ -273,7 +282,7 @@ class ExactEvaluator:
         """
         names = tuple(model.parameters() if names is None else names)
         if not self.scoring:
-            return self._by_differences(model, names)
+            return by_differences(self, model, names)
         return self.derivatives(model, names).gradient(names)
 
     def information(self, model, names):
@@ -365,33 +374,6 @@ class ExactEvaluator:
         if self.placement.memory is not None:
             bound = min(bound, self.placement.memory)
         return 4 * 8 * len(self.observations) ** 2 < bound
-
-    def _by_differences(self, model, names):
-        """As `gradient`, from two more evaluations for each parameter: all that memory allows."""
-        values, result = model.parameters(), {}
-        for name in names:
-            step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
-            # to one side where the other is outside
-            below = 0.0 if name == "nugget" and values[name] < step else step
-            above = step if self._allows(values | {name: values[name] + step}) else 0.0
-            ends = [
-                self(Matern.from_parameters(values | {name: values[name] + move}))
-                for move in (above, -below)
-            ]
-            if not all(np.isfinite(end.log_likelihood) for end in ends):
-                raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
-            result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
-        return result
-
-    def _allows(self, values):
-        """Whether there is such a model on these places."""
-        try:
-            Matern.from_parameters(values).check_valid_on(
-                self.observations.metric, self.observations.dimensions
-            )
-        except InvalidInput:
-            return False
-        return True
 
 
 def check_memory(n, matrices, device):

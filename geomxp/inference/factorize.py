@@ -82,7 +82,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
         about["precisions"] = conditional_precisions(originals, places, seen.metric)
         about["sizes"] = np.array([layout.height(i) for i in range(layout.tiles)])
     norms, first = originals.norms(), None
-    for attempt in (rule, _finer(rule), Uniform(FP64)):
+    for attempt in (rule, *finer_rules(rule)):
         formats = attempt(norms, **(about if getattr(attempt, "needs_precisions", False) else {}))
         if not isinstance(formats, PrecisionMap) or len(formats) != len(norms):
             raise InvalidInput(
@@ -113,6 +113,11 @@ def _as_promoted(formats, norms, about):
     """Return a map with what it promises now that some of its tiles are finer."""
     divergence = predicted(formats, norms, **about) if about else None
     return replace(formats, error=promised_error(formats, norms), divergence=divergence)
+
+
+def finer_rules(rule):
+    """Return the rules to try after one whose factor is too coarse: its finer form, and FP64."""
+    return (_finer(rule), Uniform(FP64))
 
 
 def _finer(rule):

@@ -23,8 +23,9 @@ NEAR = 0.1
 AGAIN = 200
 """Evaluations of a second search, where the first did not come to a maximum."""
 
-NO_NUGGET = 1e-7
-"""A nugget of so little of the variance, and falling, is compared with none."""
+SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
+"""A nugget of so little of the variance, and falling, is compared with none: at first, and where
+the likelihood rises from none."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Problem:
         self.monitor = monitor
         self.tolerance, self.choice = tolerance, choice
         self.evaluator = how.prepare(observations, design, reml)
-        self.complaint = None
+        self.complaint, self.vanishing = None, SMALL_NUGGET
         self.noisy = getattr(how, "noisy", False)
 
     def solve(self, start, starts, seed):
@@ -268,7 +269,7 @@ class Problem:
             start,
             tolerance=self.tolerance,
             evaluations=evaluations,
-            vanishing=_has_hardly_a_nugget if unbounded else None,
+            vanishing=self.vanishing if unbounded else None,
         )
         return best.value, best.model, converged
 
@@ -322,10 +323,20 @@ class Problem:
             value, model = again, seen
         without = space.holding(nugget=0.0)
         bare_value, bare, _ = self.search(without, replace(model, nugget=0.0))
+        if bare is None or self._rises_from_zero(bare):
+            # a maximum in between, which the search may have left aside
+            self.vanishing = NO_NUGGET
+            again, seen, _ = self.search(space, model)
+            if again > value:
+                value, model = again, seen
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, space
 
-
-def _has_hardly_a_nugget(model):
-    return model.nugget < NO_NUGGET * model.variance
+    def _rises_from_zero(self, bare):
+        """Whether ℓ rises as a model without a nugget is given one."""
+        self.monitor.count += not keeps(self.evaluator, bare)
+        try:
+            return self.evaluator.gradient(bare, ("nugget",))["nugget"] > 0
+        except NotPositiveDefinite:
+            return True

@@ -57,9 +57,9 @@ def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishi
         Converged where one more step promises less.
     evaluations : int
         Limit.
-    vanishing : callable, optional
-        Whether a model's nugget is as good as 0: where it still falls then, the search ends as
-        converged, and the caller compares with a nugget of 0.
+    vanishing : float, optional
+        Where the nugget is less of the variance, and still falls, the search ends as converged:
+        the caller compares with a nugget of 0.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishi
         if 0.5 * best.score @ step < tolerance:
             return best, True
         falls = vanishing is not None and best.score[natural.names.index("nugget")] < 0
-        if falls and vanishing(best.model):
+        if falls and best.model.nugget < vanishing * best.model.variance:
             return best, True
         longest = [OF_NUGGET if name == "nugget" else LONGEST for name in natural.names]
         step = step / max(1.0, np.max(np.abs(step) / longest))

@@ -300,6 +300,8 @@ class RefinedFactor:
     tolerance : float
     limit : int
         Of iterations.
+    finer : iterable of callable
+        Each returns a finer factor, which takes the place of one whose iteration fails.
 
     Attributes
     ----------
@@ -307,8 +309,15 @@ class RefinedFactor:
         Of the latest solution.
     """
 
-    def __init__(self, factor, method, tolerance=ROUNDING, limit=ITERATIONS):
-        self.factor, self.method, self.tolerance, self.limit = factor, method, tolerance, limit
+    def __init__(self, factor, method, tolerance=ROUNDING, limit=ITERATIONS, finer=()):
+        self.method, self.tolerance, self.limit = method, tolerance, limit
+        self._finer, self.last = iter(finer), None
+        # so many blocks as large as the right-hand side an iteration may hold
+        self.vectors = 2 * BASIS if method == "gmres" else 4
+        self._adopt(factor)
+
+    def _adopt(self, factor):
+        self.factor = factor
         self.precision_map, self.promotions = factor.precision_map, factor.promotions
         self.nbytes, self.store = factor.nbytes, factor.store
         self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
@@ -318,9 +327,7 @@ class RefinedFactor:
         self.whiten = factor.whiten
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
-        # so many blocks as large as the right-hand side an iteration may hold
-        self.vectors = 2 * BASIS if method == "gmres" else 4
-        self._norm = self.last = None
+        self._norm = None
 
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m).
@@ -328,8 +335,18 @@ class RefinedFactor:
         Raises
         ------
         NotRefined
-            If the iteration does not come to the tolerance.
+            If the iteration does not come to the tolerance, with no finer factor either.
         """
+        while True:
+            found = self._refined(b)
+            if self.last.outcome.good:
+                return found
+            following = next(self._finer, None)
+            if following is None:
+                raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
+            self._adopt(following())
+
+    def _refined(self, b):
         order, unit = self.factor.order, 4.0**self.store.originals.exponent
         if self._norm is None:
             self._norm = self._product.multiply(None)
@@ -344,8 +361,6 @@ class RefinedFactor:
         found = np.empty_like(x)
         found[order] = x / unit
         self.last = _described(found, progress, self.method, self.store)
-        if not self.last.outcome.good:
-            raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
         return found
 
     def times(self, x):

@@ -254,7 +254,7 @@ def test_the_divergence_of_a_refined_factor_is_that_of_the_factor():
 
 
 def test_an_iteration_that_does_not_come_there_is_told_from_a_matrix_without_a_factor(monkeypatch):
-    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1))
+    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
     evaluator = gx.Exact(gx.by_tile_norm(1e-3), 64, refine="ir").prepare(field(300))
     evaluation = evaluator(MODEL)
     assert evaluation.outcome.ending is Ending.STALLED
@@ -297,3 +297,17 @@ def test_what_is_no_number_in_the_matrix_is_named():
         refine.solve(a, np.ones(5))
     with pytest.raises(InvalidInput, match="must be real"):
         refine.solve(np.eye(3) * 1j, np.ones(3))
+
+
+def test_a_likelihood_whose_refinement_fails_falls_back_to_finer_factors(monkeypatch):
+    # one iteration is too few for a coarse factor, and enough for FP64's
+    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    seen, rule = field(300), gx.by_tile_norm(1e-3)
+    coarse = gx.Exact(rule, 64).prepare(seen)(MODEL)
+    assert coarse.precision_map.counts() != {"fp64": 15}
+    found = gx.log_likelihood(seen, MODEL, gx.Exact(rule, 64, refine="ir", fallback=True))
+    exact = gx.log_likelihood(seen, MODEL)
+    # the factor that refined, not the one that failed, gives log-determinant and formats
+    assert found.precision_map.counts() == {"fp64": 15}
+    assert found.log_likelihood == pytest.approx(exact.log_likelihood, rel=1e-12)
+    assert found.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-12)
