@@ -1,10 +1,16 @@
 """Named data sets that come with geomxp: where they are from, and the model they are used with."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import tables
 from .errors import GeomxpError, InvalidInput
+
+if TYPE_CHECKING:
+    from .annotations import Observations, Sequence
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,7 @@ DATASETS = {
 }
 
 
-def folder():
+def folder() -> Path:
     """Return the folder of the data sets: in the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent
     for candidate in (package / "data", package.parent / "data"):
@@ -154,7 +160,7 @@ def folder():
     raise GeomxpError("the data sets are not installed: no folder `data` in or beside the package.")
 
 
-def find(name):
+def find(name: str) -> Dataset:
     """Return the entry called `name`.
 
     Raises
@@ -168,19 +174,28 @@ def find(name):
         raise InvalidInput(f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}.") from None
 
 
-def path(name):
+def path(name: str) -> Path:
     """Return the file of a data set."""
     return folder() / find(name).file
 
 
-def load(name, *, locations=None, values=None, covariates=None, metric=None, drop_missing=False):
+def load(
+    name: str,
+    *,
+    locations: Sequence[str] | None = None,
+    values: str | None = None,
+    covariates: Sequence[str] | None = None,
+    formula: str | Sequence[str] | None = None,
+    metric: str | None = None,
+    drop_missing: bool = False,
+) -> Observations:
     """Read a data set that comes with geomxp.
 
     Parameters
     ----------
     name : str
         One of `DATASETS`.
-    locations, values, covariates, metric : optional
+    locations, values, covariates, formula, metric : optional
         Columns and metric other than the data set's own; see `geomxp.read_table`.
     drop_missing : bool
 
@@ -200,6 +215,7 @@ def load(name, *, locations=None, values=None, covariates=None, metric=None, dro
         locations=locations or entry.locations,
         values=values or entry.value,
         covariates=entry.covariates if covariates is None else covariates,
+        formula=formula,
         metric=metric or entry.metric,
         drop_missing=drop_missing,
     )

@@ -3,6 +3,13 @@
 Each message is one line: what is wrong, what was given, what is needed, what to try.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .annotations import Fit, Iterable
+
 
 class GeomxpError(Exception):
     """Base of everything that geomxp raises on purpose."""
@@ -23,7 +30,7 @@ class NotPositiveDefinite(GeomxpError, ArithmeticError):
         Order of the first leading minor that is not positive, as LAPACK counts it (from 1).
     """
 
-    def __init__(self, message, order=None):
+    def __init__(self, message: str, order: int | None = None) -> None:
         super().__init__(message)
         self.order = order
 
@@ -55,10 +62,25 @@ class FitFailed(GeomxpError, ArithmeticError):
         What the search had reached (not an estimate), where there is anything to show.
     """
 
-    def __init__(self, message, fit=None):
+    def __init__(self, message: str, fit: Fit | None = None) -> None:
         super().__init__(message)
         self.fit = fit
 
 
 class GeomxpWarning(UserWarning):
     """Something that the user should know and that does not stop the computation."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that proposes the nearest of the known words; nothing where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("mewse", ["meuse", "jura"]), did_you_mean("x", ["meuse"])
+    (" Did you mean 'meuse'?", '')
+    """
+    from difflib import get_close_matches
+
+    names = {str(name).lower(): str(name) for name in known}
+    near = get_close_matches(str(word).lower(), names, 1)
+    return f" Did you mean {names[near[0]]!r}?" if near else ""

@@ -1,13 +1,20 @@
 """What we saw: locations, values, covariates, and the metric between places."""
 
+from __future__ import annotations
+
 import hashlib
 import warnings
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .covariance.distance import check_metric
 from .errors import GeomxpWarning, InvalidInput
+from .places import as_numbers, check_finite, checked_places, default_names, looks_like_degrees
+
+if TYPE_CHECKING:
+    from .annotations import ArrayLike, DataArray, Document, Floats, Frame, Grid, Mapping, Sequence
 
 LEAST_PLACES = 3
 
@@ -22,14 +29,21 @@ class Observations:
         Coordinates, d = 1, 2 or 3, in one unit of length; (longitude, latitude) in degrees for
         the two spherical metrics, whose unit of length is the km.
     values : (n,) array_like
-    covariates : (n, p) array_like, optional
+    covariates : (n, p) array_like or frame, optional
+        Numbers; a pandas frame may have columns of text, which are kept as codes.
     metric : {"euclidean", "chordal", "great-circle"}
         "chordal" is the straight line through the Earth and the right choice for longitude and
         latitude: every Matérn model is a covariance for it.
     location_names, value_name, covariate_names : optional
         Names for tables and pictures.
+    levels : dict of str to tuple of str, optional
+        What the codes 0, 1, … of covariates of text stand for.
     source : dict, optional
         Where the table came from, as `geomxp.tables.read_table` records it.
+    crs : str, optional
+        Coordinate reference system of the locations: "EPSG:28992", or WKT.
+    length_unit : str, optional
+        Unit of the locations, for tables and pictures; "metre", say.
 
     Raises
     ------
@@ -38,19 +52,39 @@ class Observations:
         the first row are named), latitudes outside ±90.
     """
 
-    locations: np.ndarray
-    values: np.ndarray
-    covariates: np.ndarray | None = None
+    locations: Floats
+    values: Floats
+    covariates: Floats | None = None
     metric: str = "euclidean"
     location_names: tuple[str, ...] = ()
     value_name: str = "value"
     covariate_names: tuple[str, ...] = ()
-    source: dict = field(default_factory=dict, compare=False)
+    source: Document = field(default_factory=dict, compare=False)
+    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    crs: str | None = field(default=None, compare=False)
+    length_unit: str = field(default="", compare=False)
+
+    if TYPE_CHECKING:
+        # what may be given; the fields say what is kept
+        def __init__(
+            self,
+            locations: ArrayLike,
+            values: ArrayLike,
+            covariates: ArrayLike | Frame | None = None,
+            metric: str = "euclidean",
+            location_names: Sequence[str] = (),
+            value_name: str = "value",
+            covariate_names: Sequence[str] = (),
+            source: Document = ...,
+            levels: Mapping[str, Sequence[str]] = ...,
+            crs: str | None = None,
+            length_unit: str = "",
+        ) -> None: ...
 
     def __post_init__(self):
         check_metric(self.metric)
         locations = checked_places(self.locations, self.metric, self.location_names)
-        values = _numbers(self.values, "values")
+        values = as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.shape != (len(locations),):
@@ -70,10 +104,18 @@ class Observations:
             put(self, "covariates", _frozen(self._checked_covariates(len(locations))))
         names = self.location_names or default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
+        self._check_words()
         self._warn_about_degrees()
 
+    def _check_words(self):
+        for name, kinds in (("crs", (str, type(None))), ("length_unit", str)):
+            if not isinstance(getattr(self, name), kinds):
+                raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
+
     def _checked_covariates(self, n):
-        covariates = _numbers(self.covariates, "covariates")
+        if hasattr(self.covariates, "columns"):
+            self._encode_frame()
+        covariates = as_numbers(self.covariates, "covariates")
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         if covariates.ndim != 2 or len(covariates) != n:
             raise InvalidInput(
@@ -89,7 +131,28 @@ class Observations:
             )
         check_finite(covariates, names, "covariates")
         object.__setattr__(self, "covariate_names", tuple(names))
+        self._check_levels(covariates)
         return covariates
+
+    def _encode_frame(self):
+        """Replace a frame of covariates by its numbers, names and levels."""
+        from .covariates import encode
+
+        names = tuple(map(str, self.covariates.columns))
+        codes, levels = encode(self.covariates.set_axis(names, axis=1), names)
+        object.__setattr__(self, "covariates", codes)
+        object.__setattr__(self, "covariate_names", names)
+        object.__setattr__(self, "levels", levels)
+
+    def _check_levels(self, covariates):
+        from .covariates import check_codes
+
+        strange = set(self.levels) - set(self.covariate_names)
+        if strange:
+            raise InvalidInput(f"`levels` names {sorted(strange)[0]!r}, which is no covariate.")
+        levels = {name: tuple(map(str, words)) for name, words in self.levels.items()}
+        object.__setattr__(self, "levels", levels)
+        check_codes(covariates, self.covariate_names, levels)
 
     def _warn_about_degrees(self):
         if self.metric == "euclidean" and looks_like_degrees(self.locations, self.location_names):
@@ -101,47 +164,146 @@ class Observations:
                 stacklevel=4,
             )
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.values)
 
     @property
-    def dimensions(self):
+    def dimensions(self) -> int:
         """Number of coordinates, d."""
         return self.locations.shape[1]
 
     @property
-    def unit(self):
+    def unit(self) -> str:
         """Unit of length in which ranges are given."""
-        return "units of the locations" if self.metric == "euclidean" else "km"
+        if self.metric != "euclidean":
+            return "km"
+        return self.length_unit or "units of the locations"
 
     @classmethod
-    def from_frame(cls, frame, *, locations, values, covariates=(), metric="euclidean"):
-        """Make observations from a pandas frame.
+    def from_frame(
+        cls,
+        frame: Frame | Grid,
+        *,
+        values: str,
+        locations: Sequence[str] | None = None,
+        covariates: Sequence[str] = (),
+        formula: str | Sequence[str] | None = None,
+        metric: str | None = None,
+        drop_missing: bool = False,
+        crs: str | None = None,
+    ) -> Observations:
+        """Make observations from a pandas or geopandas frame.
 
         Parameters
         ----------
-        frame : pandas.DataFrame
-        locations, covariates : sequence of str
-            Columns.
+        frame : pandas.DataFrame or geopandas.GeoDataFrame
+            A geometry must hold points. Its coordinate reference system says what they are:
+            projected ones lie in a plane, in its unit; longitude and latitude are taken to
+            EPSG:4326, and the metric is then "chordal".
         values : str
             Column.
-        metric : str
-        """
-        from . import tables
+        locations : sequence of str, optional
+            Columns; for a geopandas frame its points, called x, y or lon, lat (and z: their third
+            coordinate counts only where it is named).
+        covariates : sequence of str
+            Columns.
+        formula : str, optional
+            A trend, whose columns are covariates too.
+        metric : str, optional
+            If not given "chordal" where a reference system or the names of the columns say
+            longitude and latitude, else "euclidean".
+        drop_missing : bool
+            Leave out rows with a missing number in a used column, or without a geometry.
+        crs : str, optional
+            Coordinate reference system of the columns `locations`: "EPSG:28992".
 
-        return tables.observations_from_frame(
-            frame, locations=locations, values=values, covariates=covariates, metric=metric
+        Returns
+        -------
+        Observations
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"lon": [5, 6, 7], "lat": [50, 52, 51], "z": [1.0, 2.0, 3.0]})
+        >>> seen = Observations.from_frame(table, locations=("lon", "lat"), values="z")
+        >>> seen.metric, seen.unit
+        ('chordal', 'km')
+        """
+        from .frames_observed import observations
+
+        return observations(
+            frame,
+            locations=locations,
+            values=values,
+            covariates=covariates,
+            formula=formula,
+            metric=metric,
+            drop_missing=drop_missing,
+            crs=crs,
         )
 
-    def digest(self):
+    @classmethod
+    def from_xarray(
+        cls,
+        grid: DataArray | Grid,
+        *,
+        values: str | None = None,
+        locations: Sequence[str] | None = None,
+        covariates: Sequence[str] = (),
+        formula: str | Sequence[str] | None = None,
+        metric: str | None = None,
+        drop_missing: bool = False,
+        crs: str | None = None,
+    ) -> Observations:
+        """Make observations from the cells of an xarray grid.
+
+        Cells whose value is NaN are not observed: they are left out, and a warning counts them.
+
+        Parameters
+        ----------
+        grid : xarray.DataArray or Dataset
+            With coordinates x and y, or longitude and latitude, by their names or by the CF
+            conventions' attributes `standard_name` and `units`.
+        values : str, optional
+            Variable; needed for a Dataset of several.
+        locations : sequence of str, optional
+            Coordinates, where they are called otherwise, or are one or three.
+        covariates, formula, metric, drop_missing, crs : optional
+            As `from_frame` takes them.
+
+        Returns
+        -------
+        Observations
+
+        Examples
+        --------
+        >>> import xarray
+        >>> grid = xarray.DataArray([[1.0, 2.0], [3.0, 4.0]], {"y": [1, 0], "x": [5, 6]})
+        >>> Observations.from_xarray(grid).locations.tolist()
+        [[5.0, 1.0], [6.0, 1.0], [5.0, 0.0], [6.0, 0.0]]
+        """
+        return cls.from_frame(
+            grid,
+            locations=locations,
+            values=values,
+            covariates=covariates,
+            formula=formula,
+            metric=metric,
+            drop_missing=drop_missing,
+            crs=crs,
+        )
+
+    def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
         found = hashlib.sha256(self.metric.encode())
         for array in (self.locations, self.values, self.covariates):
             if array is not None:
                 found.update(np.ascontiguousarray(array).tobytes())
+        if self.levels:
+            found.update(repr(sorted(self.levels.items())).encode())
         return found.hexdigest()
 
-    def duplicate(self):
+    def duplicate(self) -> tuple[int, int] | None:
         """Return the first pair of rows (i, j), i < j, at the same place, or None.
 
         Examples
@@ -163,7 +325,7 @@ class Observations:
         i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
         return int(i), int(j)
 
-    def subset(self, rows):
+    def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
         return Observations(
             self.locations[rows],
@@ -173,85 +335,22 @@ class Observations:
             self.location_names,
             self.value_name,
             self.covariate_names,
+            levels=self.levels,
+            crs=self.crs,
+            length_unit=self.length_unit,
         )
 
+    def covariate_frame(self) -> Frame:
+        """Return the covariates as a pandas frame, text as text."""
+        import pandas as pd
 
-def checked_places(locations, metric, names=()):
-    """Return locations as a contiguous (n, d) array of finite numbers that suit the metric."""
-    places = _numbers(locations, "locations")
-    if places.ndim == 1:
-        places = places[:, None]
-    if places.ndim != 2 or not 1 <= places.shape[1] <= 3:
-        raise InvalidInput(
-            f"`locations` must have 1, 2 or 3 columns of coordinates. Got shape {places.shape}."
+        from .covariates import decode
+
+        columns = np.empty((len(self), 0)) if self.covariates is None else self.covariates
+        frame = pd.DataFrame(columns, columns=list(self.covariate_names))
+        return frame.assign(
+            **{name: decode(frame[name], words) for name, words in self.levels.items()}
         )
-    if names and len(names) != places.shape[1]:
-        raise InvalidInput(f"`location_names` must hold {places.shape[1]} names. Got {len(names)}.")
-    check_finite(places, names or default_names(metric, places.shape[1]), "locations")
-    if metric != "euclidean":
-        if places.shape[1] != 2:
-            raise InvalidInput(
-                f'metric="{metric}" needs two columns, longitude and latitude. '
-                f"Got {places.shape[1]}."
-            )
-        outside = np.flatnonzero(np.abs(places[:, 1]) > 90)
-        if len(outside):
-            raise InvalidInput(
-                f"latitudes must lie between -90 and 90 degrees. Got {places[outside[0], 1]:g} "
-                f"in row {outside[0] + 1} ({len(outside)} such rows): is longitude first?"
-            )
-        wide = np.flatnonzero(np.abs(places[:, 0]) > 360)
-        if len(wide):
-            raise InvalidInput(
-                f"longitudes must lie between -360 and 360 degrees. Got {places[wide[0], 0]:g} "
-                f"in row {wide[0] + 1} ({len(wide)} such rows)."
-            )
-    return np.ascontiguousarray(places)
-
-
-def default_names(metric, dimensions):
-    """Return names for coordinates that have none."""
-    return ("x", "y", "z")[:dimensions] if metric == "euclidean" else ("lon", "lat")
-
-
-def check_finite(columns, names, what):
-    """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number."""
-    bad = ~np.isfinite(columns)
-    if bad.any():
-        rows = bad.any(axis=1)
-        row = int(np.argmax(rows))
-        column = int(np.argmax(bad[row]))
-        raise InvalidInput(
-            f"{what} must be finite numbers. Got {columns[row, column]} in row {row + 1}, column "
-            f"{names[column]!r} ({int(rows.sum())} such rows): drop them (--drop-missing)."
-        )
-
-
-NAMES_OF_LONGITUDE = ("lon", "long", "longitude", "lng")
-NAMES_OF_LATITUDE = ("lat", "latitude")
-
-
-def names_say_degrees(names):
-    """Whether two columns are called longitude and latitude."""
-    lower = [str(name).lower() for name in names]
-    return len(lower) == 2 and lower[0] in NAMES_OF_LONGITUDE and lower[1] in NAMES_OF_LATITUDE
-
-
-def looks_like_degrees(locations, names=()):
-    """Whether coordinates are probably longitude and latitude.
-
-    By their names; or because they fit into ±180 × ±90, reach beyond 10, and lie further from
-    the origin than they spread, as a region on the Earth does and a local grid does not.
-    """
-    if locations.shape[1] != 2:
-        return False
-    if names_say_degrees(names):
-        return True
-    x, y = locations.T
-    if np.abs(x).max() > 180 or np.abs(y).max() > 90 or np.abs(locations).max() < 10:
-        return False
-    centre = np.abs(locations.mean(axis=0))
-    return bool((centre > np.ptp(locations, axis=0)).any())
 
 
 def _frozen(array):
@@ -259,14 +358,3 @@ def _frozen(array):
     copy = np.array(array)
     copy.setflags(write=False)
     return copy
-
-
-def _numbers(values, what):
-    if np.ma.isMaskedArray(values):
-        values = values.astype(np.float64).filled(np.nan)
-    if np.iscomplexobj(values) or getattr(getattr(values, "dtype", None), "kind", "f") in "Mm":
-        raise InvalidInput(f"`{what}` must be real numbers. Got {np.asarray(values).dtype}.")
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"`{what}` must be an array of numbers: {error}.") from None

@@ -1,5 +1,7 @@
 """How a computation ended, in a word and a sentence."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,9 +47,9 @@ class Outcome:
     message: str = ""
 
     @property
-    def good(self):
+    def good(self) -> bool:
         """Whether the result may be used as what was asked for."""
         return self.ending in (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.ending}: {self.message}" if self.message else str(self.ending)

@@ -1,7 +1,8 @@
 """Pictures of a run: what moved and what was computed, when."""
 
+from .errors import InvalidInput
 from .execution.trace import row_of
-from .plots import new_figure
+from .plots_axes import axes_of, finish, legend
 from .plots_precision import COLOURS
 
 KERNELS = {
@@ -22,16 +23,25 @@ def timeline(events, *, device=0, ax=None):
     ----------
     events : sequence of geomxp.execution.trace.Event
     device : int
-    ax : matplotlib Axes, optional
+    ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the device has no events.
     """
     from matplotlib.patches import Patch
 
-    ax = new_figure(8.0, 3.2).add_subplot() if ax is None else ax
-    events = [event for event in events if event.device == device]
+    ax = axes_of(ax, 8.0, 3.2)
+    everything = list(events)
+    events = [event for event in everything if event.device == device]
+    if not events:
+        known = ", ".join(map(str, sorted({event.device for event in everything}))) or "none"
+        raise InvalidInput(f"`events` hold none of device {device!r}; devices with any: {known}.")
     rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
     used = {}
     for number, row in enumerate(rows):
@@ -47,9 +57,8 @@ def timeline(events, *, device=0, ax=None):
         Patch(color=_colour(word), label=word.upper() if word in COLOURS else word)
         for word in sorted(used)
     ]
-    ax.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    legend(ax, handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    finish(ax)
     return ax
 
 

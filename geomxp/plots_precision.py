@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from .plots import new_figure
+from .errors import InvalidInput
+from .plots_axes import BLUE, VERMILION, axes_of, checked, finish, legend
 from .precision.formats import FORMATS
+from .precision.map import PrecisionMap
 
 COLOURS = {
     "fp64": "#08306b",
@@ -14,6 +16,13 @@ COLOURS = {
     "fp8": "#f7e3b5",
 }
 
+ACROSS = {
+    "accuracy": "accuracy ε of the tile norms",
+    "kl_target": "target of the divergence (nats)",
+    "neighbours": "neighbours",
+}
+"""What divergences are drawn against, and its words."""
+
 
 def precision_map(formats, *, ax=None):
     """Draw the format of every tile of the lower triangle, as the papers do.
@@ -21,52 +30,71 @@ def precision_map(formats, *, ax=None):
     Parameters
     ----------
     formats : PrecisionMap
-    ax : matplotlib Axes, optional
+    ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    ax = new_figure(5.6, 4.8).add_subplot() if ax is None else ax
+    checked("formats", formats, PrecisionMap)
+    ax = axes_of(ax, 5.6, 4.8)
     names, counts = list(FORMATS), formats.counts()
     picture = np.full((len(formats), len(formats)), np.nan)
     for i, row in enumerate(formats.rows):
         picture[i, : i + 1] = [names.index(form.name) for form in row]
     colours = ListedColormap([COLOURS[name] for name in names])
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
-    ax.set(xlabel="block column", ylabel="block row")
+    ax.set(xlabel="tile column", ylabel="tile row")
     used = [Patch(color=COLOURS[name], label=f"{name.upper()}, {k}") for name, k in counts.items()]
-    ax.legend(handles=used, title="format, tiles", loc="upper right", frameon=False)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
+    finish(ax)
     return ax
 
 
 def divergences(frame, n, *, ax=None):
-    """Draw both KL divergences against the accuracy asked for.
+    """Draw both KL divergences against the accuracy, the target or the number of neighbours.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        Rows of `geomxp compare`: accuracy (or kl_target), kl, kl_log_determinant.
+        Rows of `geomxp compare`: kl, kl_log_determinant, and one of accuracy, kl_target and
+        neighbours.
     n : int
         Number of places.
-    ax : matplotlib Axes, optional
+    ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
-    matplotlib Axes
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the frame is another one.
     """
-    ax = new_figure().add_subplot() if ax is None else ax
-    by_target = "kl_target" in frame and "accuracy" not in frame
-    across = frame["kl_target" if by_target else "accuracy"]
-    ax.plot(across, frame["kl"].abs(), "o-", label="½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ|/|Σ₀|)")
-    ax.plot(across, frame["kl_log_determinant"].abs(), "s--", label="½|log|Σₐ| - log|Σ₀||")
-    ax.set(xscale="log", yscale="log", ylabel="divergence from FP64, nats", title=f"{n:,} places")
-    ax.set_xlabel("target" if by_target else "accuracy ε of the tile norms")
-    ax.invert_xaxis()
-    ax.legend(frameon=False)
+    ax = axes_of(ax)
+    columns = getattr(frame, "columns", ())
+    across = next((name for name in ACROSS if name in columns), None)
+    if across is None or not {"kl", "kl_log_determinant"} <= set(columns):
+        raise InvalidInput(
+            f"`frame` must have kl, kl_log_determinant and one of {', '.join(ACROSS)}, as "
+            f"`geomxp compare` writes it. Got {', '.join(map(str, columns)) or 'no columns'}."
+        )
+    x = frame[across]
+    ax.plot(x, frame["kl"].abs(), "o-", color=BLUE, label="½(tr(Σₐ⁻¹Σ₀) − n + log|Σₐ|/|Σ₀|)")
+    logarithms = "½|log|Σₐ| − log|Σ₀||"
+    ax.plot(x, frame["kl_log_determinant"].abs(), "s--", color=VERMILION, label=logarithms)
+    ax.set(xscale="log", yscale="log", title=f"{n:,} places")
+    ax.set(xlabel=ACROSS[across], ylabel="divergence from FP64 (nats)")
+    if across == "neighbours":
+        ax.set_xticks(x, [str(m) for m in x], minor=False)
+        ax.set_xticks([], minor=True)
+        ax.set_ylabel("divergence from the exact model (nats)")
+    else:
+        ax.invert_xaxis()
+    legend(ax, frameon=False)
+    finish(ax)
     return ax

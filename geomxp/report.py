@@ -1,14 +1,20 @@
 """A report of a fit: one HTML file that holds everything and asks the network for nothing."""
 
+from __future__ import annotations
+
 import base64
 import io
 import warnings
 from dataclasses import dataclass
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from . import datasets, plots, tables
 from .errors import GeomxpError
 from .inference.raster import predict_raster
+
+if TYPE_CHECKING:
+    from .annotations import Fit, PathLikeText
 
 BUDGET = 60.0
 """Seconds that the profiles may take, as the fit's own speed predicts."""
@@ -37,7 +43,7 @@ class Picture:
     png: str
 
 
-def write_report(fit, path, *, command=None):
+def write_report(fit: Fit, path: PathLikeText, *, command: str | None = None) -> None:
     """Write a report of a fit as one HTML file.
 
     Parameters
@@ -56,7 +62,7 @@ def write_report(fit, path, *, command=None):
     tables.write_text(path, report_html(fit, command=command))
 
 
-def report_html(fit, *, command=None):
+def report_html(fit: Fit, *, command: str | None = None) -> str:
     """Return the report as text.
 
     Parameters
@@ -153,7 +159,7 @@ def _maps(fit):
         _picture(
             plots.residuals_map(fit),
             "Residuals",
-            f"What the {fit.trend.kind} trend leaves of {seen.value_name}.",
+            f"What the {fit.trend.title} leaves of {seen.value_name}.",
         ),
     ]
     try:

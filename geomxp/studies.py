@@ -1,5 +1,7 @@
 """Commands that study the method: what a precision costs, how fast a part is, what is here."""
 
+import sys
+from itertools import product
 from typing import Annotated
 
 import typer
@@ -91,6 +93,85 @@ def compare(
     for what, path in (("table", output), ("figure", figure)):
         if path:
             print(f"{what} written to {path}")
+
+
+def compare_models(
+    table: options.Table,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    smoothness: Annotated[
+        str, typer.Option(help="Values to hold it at, and free: 0.5,1.5,free.")
+    ] = "0.5,1.5,free",
+    nugget: Annotated[str, typer.Option(help="Values to hold it at, and free: 0,free.")] = "free",
+    anisotropy: Annotated[str, typer.Option(help="no, yes or no,yes.")] = "no",
+    trends: Annotated[str | None, typer.Option(help="Kinds of trend: constant,linear.")] = None,
+    formulas: Annotated[
+        str | None, typer.Option(help='Trends by formula: "elev; elev + poly(x, 2)".')
+    ] = None,
+    reml: options.Reml = False,
+    criterion: Annotated[str, typer.Option(help="aic, aicc or bic.")] = "aic",
+    metric: options.Metric = None,
+    drop_missing: options.DropMissing = False,
+    method: options.Method = "exact",
+    neighbours: options.Neighbours = None,
+    on: options.On = "cpu",
+    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    as_json: options.Json = False,
+):
+    """Fit every combination of some choices, and rank them by an information criterion.
+
+    geomxp compare-models meuse --smoothness 0.5,1.5,free --nugget 0,free --trends constant,linear
+
+    geomxp compare-models meuse --formulas "sqrt_dist; sqrt_dist + poly(elev, 2)" --nugget 0,free
+    """
+    from . import tables
+    from .inference.compare_models import compare_models as run
+
+    tables.check_writable(output, inputs=(table,))
+    how = options.method(
+        method, neighbours, on, dict.fromkeys(("tile", "accuracy", "kl", "layers"))
+    )
+    formulas = tuple(part.strip() for part in (formulas or "").split(";") if part.strip())
+    seen = options.observations(
+        table, locations, value, covariates, metric, drop_missing, formulas or None
+    )
+    kinds = options.words(trends or "")
+    if not (kinds or formulas):
+        kinds = (options.trend_of(None, None, covariates, options.usual_trend(table)),)
+    choices = {
+        "smoothness": options.held_or_free("--smoothness", smoothness),
+        "nuggets": options.held_or_free("--nugget", nugget),
+        "anisotropy": options.yes_or_no("--anisotropy", anisotropy),
+        "trends": (*kinds, *(options.trend_of(None, text, None, None) for text in formulas)),
+    }
+    count = len(list(product(*choices.values())))
+    found = run(
+        seen, how, **choices, reml=reml, criterion=criterion, progress=False, each=_tells(count)
+    )
+    if output:
+        tables.write_frame(found.to_frame(), output)
+    if as_json:
+        options.print_json(found.to_dict())
+        return
+    print(found)
+    if output:
+        print(f"table written to {output}")
+
+
+def _tells(count):
+    """Return what prints one line for each model that has been fitted, to standard error."""
+    numbers = iter(range(1, count + 1))
+
+    def tell(candidate):
+        words = ", ".join(f"{name} {word}" for name, word in candidate.choice.words.items())
+        said = f"log-likelihood {candidate.log_likelihood:.4f}"
+        if not candidate.ranked:
+            said = candidate.fit.outcome.ending if candidate.fit else candidate.outcome
+        line = f"{next(numbers)} of {count}: {words}: {said} ({candidate.seconds:.1f} s)"
+        print(" ".join(line.split()), file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _frame(rows):

@@ -4,45 +4,67 @@ Files are written to a temporary name and renamed, so that a full disk or a kill
 no earlier result. Nothing that a stranger's file holds is ever run.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import GeomxpError, InvalidInput
-from .observations import Observations, names_say_degrees
+from . import geofiles
+from .errors import GeomxpError, InvalidInput, did_you_mean
+from .observations import Observations
+
+if TYPE_CHECKING:
+    from .annotations import PathLikeText, Sequence
 
 MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
 """Cells that say "no value", in lower case."""
 
 
-def read_frame(path):
-    """Read a table file into a pandas frame; CSV cells stay text until a column is used.
+def read_data(path):
+    """Read a file as what it holds; CSV cells stay text until a column is used.
 
     Parameters
     ----------
     path : path
-        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``), ``.parquet`` or ``.npz``.
+        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``), ``.parquet`` or ``.npz``; ``.gpkg``,
+        ``.geojson`` or ``.shp``; ``.nc``.
 
     Returns
     -------
-    pandas.DataFrame
+    pandas.DataFrame, geopandas.GeoDataFrame or xarray.Dataset
 
     Raises
     ------
     InvalidInput
-        If the file is missing, empty or not of its kind.
+        If the file is missing, empty or not of its kind, or needs a library that is not installed.
     """
     path = Path(path)
     check_there(path)
-    readers = {".parquet": _read_parquet, ".npz": _read_npz}
     suffix = path.suffix.lower()
-    if suffix in readers:
-        return readers[suffix](path)
-    return _read_csv(path)
+    if suffix in geofiles.ENDINGS:
+        return geofiles.read(path)
+    readers = {".parquet": _read_parquet, ".npz": _read_npz}
+    return readers.get(suffix, _read_csv)(path)
+
+
+def read_frame(path):
+    """Read a file as a plain pandas frame, the coordinates of points and cells as columns.
+
+    See `read_data`.
+    """
+    from .frames import tabulate
+
+    data = read_data(path)
+    try:
+        return tabulate(data).columns
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def check_there(path):
@@ -102,30 +124,37 @@ def _read_npz(path):
 
 
 def read_table(
-    path,
+    path: PathLikeText,
     *,
-    locations,
-    values,
-    covariates=(),
-    metric=None,
-    drop_missing=False,
-):
+    locations: Sequence[str] | None = None,
+    values: str | None = None,
+    covariates: Sequence[str] = (),
+    formula: str | Sequence[str] | None = None,
+    metric: str | None = None,
+    drop_missing: bool = False,
+    crs: str | None = None,
+) -> Observations:
     """Read observations from a table.
 
     Parameters
     ----------
     path : path
-        CSV, Parquet or NPZ.
-    locations : sequence of str
-        Columns of the coordinates; longitude first.
-    values : str
-        Column of the values.
+        CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
+    locations : sequence of str, optional
+        Columns of the coordinates; longitude first. Points and most grids know theirs.
+    values : str, optional
+        Column of the values; may be left out for a grid of one variable.
     covariates : sequence of str
-        Columns of the covariates.
+        Columns of the covariates: numbers, or text (of which none is a number).
+    formula : str or sequence of str, optional
+        Trends, whose columns are read as covariates too.
     metric : str, optional
-        "chordal" by default where the columns are called lon and lat, else "euclidean".
+        "chordal" by default where the columns are called lon and lat, or are by the file's
+        coordinate reference system, else "euclidean".
     drop_missing : bool
         Leave out the rows with a missing or infinite number in a used column.
+    crs : str, optional
+        Coordinate reference system of the columns `locations`, as "EPSG:28992".
 
     Returns
     -------
@@ -136,15 +165,17 @@ def read_table(
     InvalidInput
         In one line with the file, row, column and value. Rows count from 1 below the header.
     """
-    frame = read_frame(path)
+    data = read_data(path)
     try:
-        seen = observations_from_frame(
-            frame,
+        seen = Observations.from_frame(
+            data,
             locations=locations,
             values=values,
             covariates=covariates,
+            formula=formula,
             metric=metric,
             drop_missing=drop_missing,
+            crs=crs,
         )
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
@@ -152,39 +183,15 @@ def read_table(
         path=str(Path(path).resolve()),
         sha256=sha256(path),
         digest=seen.digest(),
-        locations=list(locations),
-        value=values,
-        covariates=list(covariates),
+        locations=list(seen.location_names),
+        value=seen.value_name,
+        covariates=list(seen.covariate_names),
         metric=seen.metric,
         drop_missing=bool(drop_missing),
+        **({} if formula is None else {"formula": formula}),
+        **({} if crs is None else {"crs": seen.crs}),
     )
     return seen
-
-
-def observations_from_frame(
-    frame, *, locations, values, covariates=(), metric=None, drop_missing=False
-):
-    """Make observations from columns of a frame; see `read_table`."""
-    for what, columns in (("locations", locations), ("covariates", covariates)):
-        if isinstance(columns, str):
-            raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
-    locations, covariates = tuple(locations), tuple(covariates)
-    used = (*locations, values, *covariates)
-    numbers = number_columns(frame, used)
-    if drop_missing:
-        numbers = numbers[np.isfinite(numbers).all(axis=1)]
-    d = len(locations)
-    if metric is None:
-        metric = "chordal" if names_say_degrees(locations) else "euclidean"
-    return Observations(
-        numbers[:, :d],
-        numbers[:, d],
-        numbers[:, d + 1 :] if covariates else None,
-        metric,
-        locations,
-        values,
-        covariates,
-    )
 
 
 def number_columns(frame, names):
@@ -195,21 +202,27 @@ def number_columns(frame, names):
     InvalidInput
         For a column that is not there, or a cell that is text (row and value are named).
     """
-    for name in names:
-        if name not in frame.columns:
-            have = ", ".join(map(str, frame.columns[:12]))
-            more = ", …" if len(frame.columns) > 12 else ""
-            raise InvalidInput(f"no column {name!r}. The columns are: {have}{more}.")
+    check_columns(frame, names)
     return np.column_stack([_numbers(frame[name], name) for name in names]).reshape(
         len(frame), len(names)
     )
 
 
+def check_columns(frame, names):
+    """Raise `InvalidInput` for a column that is not there, or there twice."""
+    for name in names:
+        if name not in frame.columns:
+            have = ", ".join(map(str, frame.columns[:12]))
+            more = ", …" if len(frame.columns) > 12 else ""
+            near = did_you_mean(name, frame.columns)
+            raise InvalidInput(f"no column {name!r}. The columns are: {have}{more}.{near}")
+        if frame[name].ndim != 1:
+            raise InvalidInput(f"two columns are called {name!r}.")
+
+
 def _numbers(column, name):
     import pandas as pd
 
-    if column.ndim != 1:
-        raise InvalidInput(f"two columns are called {name!r}.")
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     text = column.astype("string").str.strip()
@@ -225,14 +238,32 @@ def _numbers(column, name):
 
 
 def write_frame(frame, path):
-    """Write a pandas frame as CSV, Parquet or NPZ, by the path's ending."""
+    """Write a pandas frame as CSV, Parquet or NPZ, by the path's ending.
+
+    A geopandas frame may also be written as a GeoPackage or GeoJSON; elsewhere its points become
+    columns. An xarray Dataset is written as NetCDF.
+
+    Raises
+    ------
+    InvalidInput
+        If a file of this kind cannot hold the frame.
+    """
+    from .frames import is_geographic_frame, is_grid, tabulate
+
     path = Path(path)
     suffix = path.suffix.lower()
+    points, grid = is_geographic_frame(frame), is_grid(frame)
+    geofiles.check_kind(path, points, grid)
+    if suffix in geofiles.ENDINGS:
+        geofiles.write(frame, path)
+        return
+    if points or grid:
+        frame = tabulate(frame).columns
     if suffix == ".parquet":
-        frame = _typed(frame)
+        frame = typed(frame)
         write_atomically(path, lambda file: frame.to_parquet(file, index=False))
     elif suffix == ".npz":
-        columns = {str(name): _plain(column) for name, column in _typed(frame).items()}
+        columns = {str(name): _plain(column) for name, column in typed(frame).items()}
         if "file" in columns:
             raise InvalidInput(f"{path}: an NPZ file cannot have a column called 'file'.")
         write_atomically(path, lambda file: np.savez(file, **columns))
@@ -240,7 +271,7 @@ def write_frame(frame, path):
         write_text(path, frame.to_csv(index=False))
 
 
-def _typed(frame):
+def typed(frame):
     """Return the frame with columns of numbers written as text turned to numbers."""
     import pandas as pd
 
@@ -341,7 +372,9 @@ def write_json(path, document):
 
 
 def sha256(path):
-    """Return the SHA-256 of a file's bytes, as hexadecimal text."""
+    """Return the SHA-256 of a file's bytes (of a shapefile's parts), as hexadecimal text."""
+    if Path(path).suffix.lower() == ".shp":
+        return geofiles.sha256_of_parts(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -37,5 +37,24 @@ def observations_of(case):
     )
 
 
+def name_of(case):
+    """What pytest calls a case."""
+    if "id" in case:
+        return case["id"]
+    smoothness = case["nu_fixed"] or "free"
+    nugget = "nugget" if case["nugget_estimated"] else "no_nugget"
+    return f"{case['dataset']}-{case['X']}-{case['method']}-{smoothness}-{nugget}"
+
+
+def model_of(case):
+    """The model at a case's parameters, which are numbers or strings of digits."""
+    return gx.Matern(*(float(case[name]) for name in ("sigma2", "range", "nu", "nugget")))
+
+
 def numbers(strings):
     return np.array(strings, dtype=float)
+
+
+def rounding(n):
+    """What sums over n places leave of FP64's digits: 32 n u, relative; none here loses 200 u."""
+    return 16 * n * np.finfo(float).eps

@@ -60,6 +60,7 @@ def test_options_that_readme_names_exist(capsys):
         "batched",
         "vecchia",
         "refinement",
+        "kaust",
     ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):

@@ -1,10 +1,12 @@
 """Do 95 % intervals hold the truth 95 times in 100? Wald's and the profile likelihood's, simulated.
 
-    python experiments/intervals/run.py [coverage | reml] [--tiny] [--output DIR]
+    python experiments/intervals/run.py [coverage | coverage-reml | bias] [--tiny] [--output DIR]
 
-coverage: n places, all four parameters estimated, 500 fields; writes results/replicates.csv (a row
-for each field and parameter) and results/coverage.csv. reml: variance and trend estimated, the rest
-known; writes results/reml.csv. Seeds are 1, 2, …; replicate k is the same in every run.
+coverage: 300 places, all four parameters and a constant mean estimated by ML, 500 fields; writes
+results/replicates.csv (a row for each field and parameter) and results/coverage.csv. coverage-reml:
+the same fields by REML; results/replicates_reml.csv and coverage_reml.csv. bias: variance and a
+linear trend estimated by ML and REML, the rest known; results/reml.csv. Seeds are 1, 2, …;
+replicate k is the same in every run.
 """
 
 import argparse
@@ -33,11 +35,11 @@ def places(n):
 
 def replicate(job):
     """Return the rows of one simulated field."""
-    n, seed = job
+    n, seed, reml = job
     values = gx.simulate(TRUTH, places(n), seed=seed)[0]
     seen = gx.Observations(places(n), values)
     began = time.perf_counter()
-    fit = gx.fit(seen, trend="constant", progress=False, raise_on_failure=False)
+    fit = gx.fit(seen, trend="constant", reml=reml, progress=False, raise_on_failure=False)
     fitted = time.perf_counter() - began
     common = {"seed": seed, "outcome": str(fit.outcome.ending), "evaluations": fit.evaluations}
     rows = []
@@ -100,20 +102,20 @@ def summary(rows):
     return result
 
 
-def coverage(n, count, output):
-    rows = []
+def coverage(n, count, output, reml=False):
+    rows, suffix = [], "_reml" if reml else ""
     with ProcessPoolExecutor(2) as pool:
-        for k, found in enumerate(pool.map(replicate, [(n, s) for s in range(1, count + 1)])):
+        for k, found in enumerate(pool.map(replicate, [(n, s, reml) for s in range(1, count + 1)])):
             rows += found
             if (k + 1) % 25 == 0 or k + 1 == count:
-                write_rows(output / "replicates.csv", rows)
-                write_rows(output / "coverage.csv", summary(rows))
+                write_rows(output / f"replicates{suffix}.csv", rows)
+                write_rows(output / f"coverage{suffix}.csv", summary(rows))
                 print(f"{k + 1} of {count}", flush=True)
     for row in summary(rows):
         print(row)
 
 
-def reml(n, count, output):
+def bias(n, count, output):
     """σ̂² of ML and of REML, with a linear trend: only REML's is unbiased."""
     where = places(n)
     rows = []
@@ -150,14 +152,17 @@ def reml(n, count, output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", nargs="?", choices=("coverage", "reml"))
+    parser.add_argument("study", nargs="?", choices=("coverage", "coverage-reml", "bias"))
     parser.add_argument("--tiny", action="store_true", help="3 fields of 100 places")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    if options.study in (None, "reml"):
-        reml(*((40, 20) if options.tiny else (60, 2000)), options.output)
+    fields = (100, 3) if options.tiny else (300, 500)
+    if options.study in (None, "bias"):
+        bias(*((40, 20) if options.tiny else (60, 2000)), options.output)
     if options.study in (None, "coverage"):
-        coverage(*((100, 3) if options.tiny else (300, 500)), options.output)
+        coverage(*fields, options.output)
+    if options.study in (None, "coverage-reml"):
+        coverage(*fields, options.output, reml=True)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@
     python experiments/kaust_likelihood/run.py --data FOLDER [--tiny]
 
 FOLDER holds G1.npz … of https://github.com/ecrc/exageostatR, data/90_10, as arrays `train` and
-`test` (x, y, z). Writes results/likelihood.csv. With --tiny only the subsets of 600 and 800 places.
+`test` (x, y, z). Writes results/likelihood.csv: log-likelihood, log-determinant and quadratic form,
+each with its relative difference from the reference, and the largest of the three between the two
+programs that a reference may have; of small matrices also the condition number. With --tiny only
+the subsets of 600 and 800 places.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -20,48 +24,87 @@ from common import write_rows
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parents[1] / "tests" / "references" / "kaust_2021.json"
+QUANTITIES = {"log_likelihood": "loglik", "log_determinant": "logdet", "quadratic_form": "quad"}
 
 
-def compared(case, table):
-    """Evaluate one case; return it with the reference and the relative difference."""
-    seen = gx.Observations(table[:, :2], table[:, 2])
+def jobs(references, tiny):
+    """Yield case, number of places, and decimals of the coordinates or None."""
+    for case in references["certified_loglik_kaust_subsets"]:
+        yield case, case["n"], None
+    for case in () if tiny else references["exact_loglik_n10000"]:
+        yield case, 10_000, None
+        if "decimals" in case:
+            yield case, 10_000, case["decimals"]
+
+
+def load(case, folder, sums):
+    """Return the test array, (n, 3), of a file that is the one the reference is about."""
+    path = folder / case["file"]
+    if not path.is_file():
+        raise SystemExit(f"run.py: --data: there is no {path}.")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sums[case["file"]]:
+        raise SystemExit(f"run.py: {path} has another SHA-256 than the references' file.")
+    with np.load(path, allow_pickle=False) as archive:
+        return archive["test"]
+
+
+def condition_number(model, places):
+    """Return κ₂(Σ)."""
+    return float(np.linalg.cond(model(places, places) + model.nugget * np.eye(len(places))))
+
+
+def between_tools(case):
+    """Return the largest relative difference of the reference's two programs; "" of one."""
+    other = case.get("second_tool")
+    if not other:
+        return ""
+    return max(abs(other[key] / case[key] - 1) for key in QUANTITIES.values())
+
+
+def compared(case, table, decimals):
+    """Evaluate one case; return it with the reference and the relative differences."""
+    places = table[:, :2] if decimals is None else np.round(table[:, :2], decimals)
+    seen = gx.Observations(places, table[:, 2])
     model = gx.Matern(case["sigma2"], case["range"], case["nu"], case["nugget"])
     found = gx.log_likelihood(seen, model)
-    reference = float(case["loglik"])
-    return {
+    row = {
         "field": case["dataset"],
         "n": len(seen),
-        "smoothness": case["nu"],
-        "range": case["range"],
-        "nugget": case["nugget"],
-        "log_likelihood": found.log_likelihood,
-        "reference": reference,
-        "relative_difference": abs(found.log_likelihood / reference - 1),
+        "coordinates": "as stored" if decimals is None else f"{decimals} decimals",
+        "variance": model.variance,
+        "range": model.range,
+        "smoothness": model.smoothness,
+        "nugget": model.nugget,
+    }
+    for name, key in QUANTITIES.items():
+        value, reference = getattr(found, name), float(case[key])
+        row[name] = value
+        row[f"reference_{name}"] = reference
+        row[f"difference_{name}"] = abs(value / reference - 1)
+    return row | {
+        "difference_between_tools": between_tools(case),
+        "condition_number": condition_number(model, places) if "cond2" in case else "",
+        "reference_condition_number": case.get("cond2", ""),
         "seconds": round(found.seconds, 3),
     }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
+    parser.add_argument("--tiny", action="store_true", help="the subsets only")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     references = json.loads(REFERENCE.read_text())
-    jobs = [
-        (case, int(case["rows"].split(":")[1].rstrip("]")))
-        for case in references["certified_loglik_kaust_subsets"]
-    ]
-    if not options.tiny:
-        jobs += [(case, 10_000) for case in references["exact_loglik_n10000"]]
+    sums = {case["file"]: case["sha256"] for case in references["exact_loglik_n10000"]}
     rows = []
-    for case, n in jobs:
-        with np.load(options.data / case["file"], allow_pickle=False) as archive:
-            rows.append(compared(case, archive["test"][:n]))
+    for case, n, decimals in jobs(references, options.tiny):
+        rows.append(compared(case, load(case, options.data, sums)[:n], decimals))
         print(
-            "{field} n = {n}: {log_likelihood:.9f}, off by {relative_difference:.1e}".format(
-                **rows[-1]
-            )
+            "{field} n = {n}, coordinates {coordinates}: {log_likelihood:.9f}, off by "
+            "{difference_log_likelihood:.1e}, {difference_log_determinant:.1e}, "
+            "{difference_quadratic_form:.1e}".format(**rows[-1]),
+            flush=True,
         )
     write_rows(options.output / "likelihood.csv", rows)
 

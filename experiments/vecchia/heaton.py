@@ -33,6 +33,16 @@ PUBLISHED = {
     "satellite": (
         ("SPDE (published)", 1.10, 1.53, 0.83, 0.97),
         ("NNGP conjugate (published)", 1.21, 1.64, 0.85, 0.95),
+        ("NNGP response (published)", 1.24, 1.68, 0.87, 0.94),
+        ("LatticeKrig (published)", 1.22, 1.68, 0.87, 0.96),
+        ("periodic embedding (published)", 1.29, 1.79, 0.91, 0.93),
+        ("partition (published)", 1.41, 1.80, 1.02, 0.86),
+        ("MRA (published)", 1.33, 1.85, 0.94, 0.92),
+        ("gapfill (published)", 1.33, 1.86, 1.17, 0.36),
+        ("LAGP (published)", 1.65, 2.08, 1.17, 0.83),
+        ("tapering (published)", 1.87, 2.45, 1.32, 0.93),
+        ("metakriging (published)", 2.08, 2.50, 1.44, 0.89),
+        ("predictive process (published)", 2.05, 2.52, 1.85, 0.75),
         ("GpGp 0.5.1, m = 30 and 60 (rerun)", 1.198, 1.652, 0.850, 0.935),
     ),
     "simulated": (

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
-MARKERS = {"maximin": "o-", "morton": "s--", "given": "^:"}
+MARKERS = {"maximin": "o-", "morton": "s--", "given": "^:", "by coordinate": "v-."}
 
 
 def accuracy():

@@ -8,7 +8,7 @@ from functools import cache
 from math import factorial, log
 
 import numpy as np
-from scipy.special import gamma, kv
+import scipy
 
 LARGE_ORDER = 50.0
 
@@ -43,7 +43,7 @@ def matern_bessel(r, nu):
     the last bit.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        rho = (2.0 ** (1.0 - nu) / gamma(nu)) * (r**nu * kv(nu, r))
+        rho = (2.0 ** (1.0 - nu) / scipy.special.gamma(nu)) * (r**nu * scipy.special.kv(nu, r))
     lost = ~np.isfinite(rho) | (r == 0)
     if lost.any():
         near = r[lost]
@@ -83,7 +83,8 @@ def matern_large_order(r, nu):
 def slope_bessel(r, nu):
     """Evaluate r·dρ/dr = -2^(1-ν)/Γ(ν) r^(ν+1) K_{1-ν}(r) for 0 < ν ≤ 1."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        slope = -np.exp((1.0 - nu) * log(2.0)) / gamma(nu) * (r ** (nu + 1) * kv(1.0 - nu, r))
+        scale = -np.exp((1.0 - nu) * log(2.0)) / scipy.special.gamma(nu)
+        slope = scale * (r ** (nu + 1) * scipy.special.kv(1.0 - nu, r))
     return np.where(np.isfinite(slope) & (r > 0), slope, 0.0)
 
 

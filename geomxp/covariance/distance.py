@@ -7,7 +7,7 @@ Each metric is a straight line in some space. `embed` takes places there once; `
 from math import frexp, ldexp
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from ..errors import InvalidInput
 
@@ -83,7 +83,7 @@ def _scaled_cdist(a, b):
     """Euclidean distances without over- or underflow: scaled by a power of two if extreme."""
     largest = max(np.max(np.abs(a), initial=0.0), np.max(np.abs(b), initial=0.0))
     if largest == 0 or 1e-70 < largest < 1e150:
-        return cdist(a, b)
+        return scipy.spatial.distance.cdist(a, b)
     # halve twice, so that the sum of squares of differences stays finite
     scale = power_of_two_near(largest)
-    return cdist(a / scale / 4, b / scale / 4) * 4 * scale
+    return scipy.spatial.distance.cdist(a / scale / 4, b / scale / 4) * 4 * scale

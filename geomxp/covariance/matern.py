@@ -5,8 +5,11 @@ C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a),  C(0) = σ² (+ τ² wh
 σ² is the variance, a the range, ν the smoothness, τ² the nugget. There is no √(2ν) in it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
 from math import cos, isfinite, radians, sin, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +17,11 @@ from ..errors import InvalidInput
 from . import bessel, conventions
 from .distance import check_metric, embed
 
+if TYPE_CHECKING:
+    from ..annotations import ArrayLike, Floats, Mapping, Sequence
 
-def correlation(r, nu):
+
+def correlation(r: ArrayLike, nu: float) -> Floats:
     """Evaluate ρ_ν(r) = 2^(1-ν)/Γ(ν) r^ν K_ν(r).
 
     Parameters
@@ -44,7 +50,7 @@ def correlation(r, nu):
     return bessel.matern_bessel(r, nu)
 
 
-def correlation_slope(r, nu):
+def correlation_slope(r: ArrayLike, nu: float) -> Floats:
     """Evaluate r·dρ_ν/dr, which is -r²ρ_{ν-1}(r)/(2(ν-1)) for ν > 1 (DLMF 10.29.4)."""
     r = np.asarray(r, dtype=np.float64)
     if nu == 0.5:
@@ -54,7 +60,7 @@ def correlation_slope(r, nu):
     return bessel.slope_bessel(r, nu)
 
 
-def correlation_by_smoothness(r, nu):
+def correlation_by_smoothness(r: ArrayLike, nu: float) -> Floats:
     """Evaluate ∂ρ_ν(r)/∂ν by the central difference of order 8 (no closed form exists).
 
     With the step min(0.005, ν/8) the truncation and SciPy's rounding stay below 1e-10.
@@ -93,7 +99,7 @@ class Anisotropy:
                 f"it must lie in (0, 1]. Got {self.ratio!r}."
             )
 
-    def matrix(self):
+    def matrix(self) -> Floats:
         """Return the (2, 2) map to coordinates where the model is isotropic.
 
         Rows: along the longest range; across it, stretched by 1/ratio.
@@ -101,7 +107,7 @@ class Anisotropy:
         c, s = cos(radians(self.angle)), sin(radians(self.angle))
         return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
 
-    def matrix_derivatives(self):
+    def matrix_derivatives(self) -> tuple[Floats, Floats]:
         """Return d matrix/d angle (per degree) and d matrix/d ratio."""
         c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
         by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
@@ -149,6 +155,17 @@ class Matern:
     nugget: float = 0.0
     anisotropy: Anisotropy | None = None
 
+    if TYPE_CHECKING:
+        # what may be given; the fields say what is kept
+        def __init__(
+            self,
+            variance: float,
+            range: float,
+            smoothness: float,
+            nugget: float = 0.0,
+            anisotropy: Anisotropy | tuple[float, float] | None = None,
+        ) -> None: ...
+
     def __post_init__(self):
         for name in ("variance", "range", "smoothness", "nugget"):
             value = _number(name, getattr(self, name))
@@ -166,7 +183,7 @@ class Matern:
                 ) from None
             object.__setattr__(self, "anisotropy", Anisotropy(angle, ratio))
 
-    def __call__(self, a, b, metric="euclidean"):
+    def __call__(self, a: ArrayLike, b: ArrayLike, metric: str = "euclidean") -> Floats:
         """Evaluate the covariance of the field, without the nugget, between two sets of places.
 
         Parameters
@@ -184,11 +201,11 @@ class Matern:
         self.check_valid_on(metric, np.shape(a)[-1])
         return Generator(self, metric, a, b).covariance()
 
-    def covariance(self, h):
+    def covariance(self, h: ArrayLike) -> Floats:
         """Evaluate C(h) of the field (without the nugget) at (isotropic) distances h."""
         return self.variance * self.correlation(h)
 
-    def correlation(self, h):
+    def correlation(self, h: ArrayLike) -> Floats:
         """Evaluate the correlation C(h)/σ² at distances h, in the units of `range`."""
         with np.errstate(over="ignore"):
             # h/a may overflow to inf, where the correlation is 0
@@ -196,12 +213,18 @@ class Matern:
             r = np.minimum(r, 1e4 * max(1.0, self.smoothness))
         return correlation(r, self.smoothness)
 
-    def isotropic(self, locations, metric="euclidean"):
+    def isotropic(self, locations: ArrayLike, metric: str = "euclidean") -> Floats:
         """Map locations to points between which the model depends on distance only."""
         points = embed(np.asarray(locations, dtype=np.float64), metric)
         return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
 
-    def derivatives(self, a, b, metric="euclidean", names=None):
+    def derivatives(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        metric: str = "euclidean",
+        names: Sequence[str] | None = None,
+    ) -> dict[str, Floats]:
         """Evaluate the derivatives of the field's covariance with respect to the parameters.
 
         Parameters
@@ -223,7 +246,7 @@ class Matern:
         wanted = self.parameters() if names is None else names
         return pairs.derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
 
-    def check_valid_on(self, metric, dimensions):
+    def check_valid_on(self, metric: str, dimensions: int) -> None:
         """Raise `InvalidInput` where this model is no covariance for the metric and dimensions.
 
         With great-circle distances a Matérn model is positive definite only for ν ≤ ½
@@ -241,7 +264,7 @@ class Matern:
                 f"Got metric={metric!r} in {dimensions}."
             )
 
-    def parameters(self):
+    def parameters(self) -> dict[str, float]:
         """Return the parameters as a dict by name; with anisotropy its angle and ratio too."""
         values = {name: getattr(self, name) for name in PARAMETERS[:4]}
         if self.anisotropy is not None:
@@ -250,7 +273,7 @@ class Matern:
         return values
 
     @classmethod
-    def from_parameters(cls, values):
+    def from_parameters(cls, values: Mapping[str, float]) -> Matern:
         """Make a model from a dict as `parameters` returns it.
 
         Examples
@@ -266,7 +289,7 @@ class Matern:
             )
         return cls(**plain)
 
-    def effective_range(self, correlation=0.05):
+    def effective_range(self, correlation: float = 0.05) -> float:
         """Return the distance at which the correlation has fallen to 5 % (or as given).
 
         Returns
@@ -296,7 +319,7 @@ class Matern:
         return self.range * root
 
     @classmethod
-    def from_convention(cls, package, **parameters):
+    def from_convention(cls, package: str, **parameters: float) -> Matern:
         """Make the model that another package means by its own parameters.
 
         Parameters
@@ -314,7 +337,7 @@ class Matern:
         """
         return cls(**conventions.to_ours(package, parameters))
 
-    def to_convention(self, package):
+    def to_convention(self, package: str) -> dict[str, float]:
         """Return this model's parameters as another package writes them, as a dict.
 
         Examples
@@ -335,6 +358,6 @@ def _number(name, value):
     return value
 
 
-def practical_range(range_, nu):
+def practical_range(range_: float, nu: float) -> float:
     """Return a√(8ν), the distance with correlation near 0.14 whatever ν is (Lindgren 2011)."""
     return range_ * sqrt(8 * nu)

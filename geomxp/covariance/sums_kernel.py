@@ -107,7 +107,9 @@ def add_pairs(
                 if field < 3:
                     _polynomial(tables[field], row, t, count, f)
                     if field == 2:
-                        slope[:count] = f[:count]
+                        # a loop compiles two seconds sooner than an assignment of slices
+                        for p in range(count):
+                            slope[p] = f[p]
                 else:
                     _turned(x, i, j, count, s, inverse, change[field - 3], slope, f)
                 sums[field] += _inner(w, f, count)

@@ -18,11 +18,18 @@ order, each with one rounding. Not run on a GPU yet: the CUDA source is compiled
 arithmetic is tested on the host.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
 import numpy as np
 
 from ..errors import InvalidInput, NotPositiveDefinite
 from . import batched_layout, batched_programs, tuning
 from .batched_vectors import REGISTER, width
+
+if TYPE_CHECKING:
+    from ..annotations import Any, AnyArray, DTypeLike, Floats, Variant, Whole
 
 MOST = 128
 """The largest order."""
@@ -47,12 +54,30 @@ backward_last = batched_programs.substitution(True).backward_last
 """backward_last(lower, x, n): x (n, 1, lanes) <- L'⁻¹e, e the last unit vector: L⁻¹'s last row."""
 
 
-def lanes_of(dtype):
+def lanes_of(dtype: DTypeLike) -> int:
     """Return how many matrices a SIMD register of this CPU serves; a chunk has whole ones."""
     return width(dtype)
 
 
-def potrf(a, *, overwrite=False, check=True, variant=None):
+@overload
+def potrf(
+    a: AnyArray,
+    *,
+    overwrite: bool = False,
+    check: Literal[True] = True,
+    variant: Variant | None = None,
+) -> AnyArray: ...
+@overload
+def potrf(
+    a: AnyArray,
+    *,
+    overwrite: bool = False,
+    check: Literal[False],
+    variant: Variant | None = None,
+) -> tuple[AnyArray, Whole]: ...
+def potrf(
+    a: Any, *, overwrite: bool = False, check: bool = True, variant: Variant | None = None
+) -> Any:
     """Factor a batch of symmetric positive definite matrices.
 
     A = L L'
@@ -110,7 +135,7 @@ def potrf(a, *, overwrite=False, check=True, variant=None):
     return (lower, info) if not check else _raised(lower, info)
 
 
-def solve(lower, b):
+def solve(lower: AnyArray, b: AnyArray) -> AnyArray:
     """Solve L L' x = b for each matrix of a batch.
 
     Parameters
@@ -133,17 +158,17 @@ def solve(lower, b):
     return _substituted(lower, b, (False, True))
 
 
-def forward(lower, b):
+def forward(lower: AnyArray, b: AnyArray) -> AnyArray:
     """Return x of L x = b; see `solve`."""
     return _substituted(lower, b, (False,))
 
 
-def backward(lower, b):
+def backward(lower: AnyArray, b: AnyArray) -> AnyArray:
     """Return x of L' x = b; see `solve`."""
     return _substituted(lower, b, (True,))
 
 
-def interleave(a, lanes=None):
+def interleave(a: Floats, lanes: int | None = None) -> Floats:
     """Return a batch in chunks, (chunks, n, n, lanes); what fills the last one is the identity.
 
     Parameters
@@ -167,7 +192,7 @@ def interleave(a, lanes=None):
     return chunks
 
 
-def separate(chunks, batch):
+def separate(chunks: Floats, batch: int) -> Floats:
     """Return the lower triangles of a batch of so many matrices from its chunks."""
     _, n, _, lanes = chunks.shape
     a = np.empty((batch, n, n), chunks.dtype)
@@ -179,7 +204,7 @@ def separate(chunks, batch):
     return a
 
 
-def potrf_interleaved(chunks, *, variant=None):
+def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whole:
     """Factor chunks in place.
 
     Parameters

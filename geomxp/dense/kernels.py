@@ -6,7 +6,7 @@ The same on tiles, in stated arithmetics: `geomxp.dense.mixed`.
 """
 
 import numpy as np
-from scipy.linalg import blas, lapack
+import scipy
 
 from ..errors import NotPositiveDefinite
 from ..execution.devices import usable_cores
@@ -42,7 +42,7 @@ def potrf(a):
             halves.factor(halves.Triangle(a, (FP64,), LARGE // 2), (FP64,))
         return a
     if isinstance(a, np.ndarray):
-        factor, info = lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
+        factor, info = scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
         if factor is not a and not np.shares_memory(factor, a):
             a[...] = factor
     else:
@@ -69,7 +69,7 @@ def trsm(lower, b, transposed=False):
     """
     trans = "T" if transposed else "N"
     if isinstance(lower, np.ndarray):
-        x, info = lapack.dtrtrs(lower, b, lower=1, trans=transposed)
+        x, info = scipy.linalg.lapack.dtrtrs(lower, b, lower=1, trans=transposed)
         if info:
             raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
         return x
@@ -81,7 +81,7 @@ def trsm(lower, b, transposed=False):
 def trmm(lower, x):
     """Multiply L x for a lower triangular L and an (n, m) array."""
     if isinstance(lower, np.ndarray):
-        return blas.dtrmm(1.0, lower, x, lower=1)
+        return scipy.linalg.blas.dtrmm(1.0, lower, x, lower=1)
     import cupy
 
     return cupy.tril(lower) @ x
@@ -102,7 +102,7 @@ def potri(lower):
         In place on the CPU.
     """
     if isinstance(lower, np.ndarray):
-        inverse, info = lapack.dpotri(lower, lower=1, overwrite_c=1)
+        inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
         if info:
             raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
         return inverse
@@ -131,12 +131,13 @@ def inverse_gram(lower):
 
         inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True)
         return cupy.asfortranarray(inverse @ inverse.T)
-    inverse, info = lapack.dtrtri(lower, lower=1)
+    inverse, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
     if info:
         raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
     # LAPACK multiplies U U': with rows and columns reversed a lower triangle is an upper one
     turned = np.asfortranarray(inverse[::-1, ::-1])
-    return np.asfortranarray(lapack.dlauum(turned, lower=0, overwrite_c=1)[0][::-1, ::-1])
+    product, _ = scipy.linalg.lapack.dlauum(turned, lower=0, overwrite_c=1)
+    return np.asfortranarray(product[::-1, ::-1])
 
 
 def congruence(lower, a):
@@ -162,7 +163,7 @@ def congruence(lower, a):
             whole = cupy.asfortranarray(cupy.tril(a) + cupy.tril(a, -1).T)
         half = solve_triangular(lower, whole, lower=True, overwrite_b=True)
         return solve_triangular(lower, half.T, lower=True)
-    result, info = lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
+    result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
         raise ValueError(f"argument {-info} of dsygst")
     return result

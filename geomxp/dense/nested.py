@@ -6,8 +6,11 @@ outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. 
 arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +20,13 @@ from . import working
 from .halves import Rows, Triangle, factor, multiply, rank_k, solve
 from .tuning import leaf_size
 
+if TYPE_CHECKING:
+    from ..annotations import Any, AnyArray, Sequence
 
-def potrf(a, layers=("fp64",), *, leaf=None):
+
+def potrf(
+    a: AnyArray, layers: Sequence[str | Format] = ("fp64",), *, leaf: int | None = None
+) -> AnyArray:
     """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
 
     Parameters
@@ -56,7 +64,18 @@ def potrf(a, layers=("fp64",), *, leaf=None):
     return a
 
 
-def trsm(a, b, *, side="L", uplo="L", trans="N", diag="N", alpha=1.0, layers=("fp64",), leaf=None):
+def trsm(
+    a: AnyArray,
+    b: AnyArray,
+    *,
+    side: str = "L",
+    uplo: str = "L",
+    trans: str = "N",
+    diag: str = "N",
+    alpha: float = 1.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
     """Solve op(A) X = αB (side L) or X op(A) = αB (side R) for a triangular A; X overwrites B.
 
     Parameters
@@ -88,7 +107,18 @@ def trsm(a, b, *, side="L", uplo="L", trans="N", diag="N", alpha=1.0, layers=("f
     return _act(solve, "trsm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
 
 
-def trmm(a, b, *, side="L", uplo="L", trans="N", diag="N", alpha=1.0, layers=("fp64",), leaf=None):
+def trmm(
+    a: AnyArray,
+    b: AnyArray,
+    *,
+    side: str = "L",
+    uplo: str = "L",
+    trans: str = "N",
+    diag: str = "N",
+    alpha: float = 1.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
     """Multiply B <- α op(A) B (side L) or α B op(A) (side R) for a triangular A; see `trsm`.
 
     Examples
@@ -135,7 +165,17 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     return b
 
 
-def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",), leaf=None):
+def syrk(
+    a: AnyArray,
+    c: AnyArray | None = None,
+    *,
+    uplo: str = "L",
+    trans: str = "N",
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
     """Update one triangle of C <- α op(A) op(A)' + βC.
 
     Parameters
@@ -180,7 +220,7 @@ def syrk(a, c=None, *, uplo="L", trans="N", alpha=1.0, beta=0.0, layers=("fp64",
     return c
 
 
-def check_layers(layers, array):
+def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
     """Return the formats of layers for an array; `InvalidInput` if they are none."""
     single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
     listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
@@ -195,7 +235,7 @@ def check_layers(layers, array):
     return forms
 
 
-def check_leaf(leaf, name, n, forms):
+def check_leaf(leaf: int | None, name: str, n: int, forms: Sequence[Format]) -> int:
     """Return the leaf given, or the tuned one; `InvalidInput` if it is no positive integer."""
     if leaf is None:
         return leaf_size(name, n, forms)
@@ -204,7 +244,7 @@ def check_leaf(leaf, name, n, forms):
     return int(leaf)
 
 
-def check_matrix(name, array, square=False, written=False):
+def check_matrix(name: str, array: Any, square: bool = False, written: bool = False) -> None:
     """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32, or must not be written."""
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)

@@ -80,8 +80,8 @@ def in_threads(work, items, entries):
         How many matrix entries all of them are: below some 100,000 one thread does it.
     """
     items = list(items)
-    threads = min(usable_cores(), len(items), 1 + entries // 100_000)
-    if threads < 2:
+    threads = min(len(items), 1 + entries // 100_000)
+    if threads < 2 or (threads := min(threads, usable_cores())) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))

@@ -12,6 +12,7 @@ EXTRAS = {
     "mkl": ("mkl",),
     "cluster": ("distributed",),
     "geo": ("geopandas",),
+    "sklearn": ("scikit-learn",),
     "notebooks": ("jupyterlab",),
 }
 

@@ -15,7 +15,7 @@ congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the c
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas
+import scipy
 
 from ..covariance.matern import Matern
 from ..covariance.sums import derivative_sums
@@ -102,7 +102,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     about = (places, seen.metric, names, inverse, alpha, beside)
     sums = derivative_sums(model, *about)
     q = sums.products
-    solved = blas.dsymm(1.0, inverse, q, lower=1) - projection @ (projection.T @ q)
+    solved = scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1) - projection @ (projection.T @ q)
     average = 0.5 * (q.T @ solved)
     average = (average + average.T) / 2
     observed = None
@@ -146,9 +146,11 @@ def _projected(matrix, white):
     """Return E M E, its lower triangle, with E = I - QQ' for orthonormal columns Q."""
     if not white.shape[1]:
         return matrix
-    product = blas.dsymm(1.0, matrix, white, lower=1)
+    product = scipy.linalg.blas.dsymm(1.0, matrix, white, lower=1)
     half = np.asfortranarray(product - 0.5 * white @ (white.T @ product))
-    return blas.dsyr2k(-1.0, np.asfortranarray(white), half, 1.0, matrix, lower=1, overwrite_c=1)
+    return scipy.linalg.blas.dsyr2k(
+        -1.0, np.asfortranarray(white), half, 1.0, matrix, lower=1, overwrite_c=1
+    )
 
 
 def _inner(a, b, width=256):

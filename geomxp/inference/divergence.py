@@ -1,7 +1,10 @@
 """Kullback-Leibler divergence: between two models, and of a mixed factor from FP64."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +17,13 @@ from ..tiles import assemble
 from .exact import Exact
 from .factorize import explain
 from .gls import fit_trend
+from .progress import Line
 from .simulate import _Places
 from .trend import Trend
 from .vecchia import Vecchia
+
+if TYPE_CHECKING:
+    from ..annotations import ArrayLike, Document, How, Matern, Sequence
 
 PANEL = 512
 """Columns of L₀ that are whitened at a time."""
@@ -63,16 +70,16 @@ class Divergence:
     promotions: int
     seconds: float
     reference_seconds: float
-    reference: dict
+    reference: dict[str, float]
     n: int
     neighbours: int | None = None
 
     @property
-    def speedup(self):
+    def speedup(self) -> float:
         """Seconds of FP64 over seconds of this."""
         return self.reference_seconds / self.seconds
 
-    def to_dict(self):
+    def to_dict(self) -> Document:
         """Return a row of `geomxp compare --json`."""
         return {
             "formats": {} if self.formats is None else self.formats.counts(),
@@ -87,7 +94,7 @@ class Divergence:
             "speedup": self.speedup,
         } | ({} if self.neighbours is None else {"neighbours": self.neighbours})
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [
             f"KL divergence              {self.kl:.4g} nats, {self.n:,} places",
             f"KL by log-determinants     {self.kl_log_determinant:.4g}",
@@ -175,7 +182,15 @@ def _timed(how, seen, model):
     return factor, min(seconds)
 
 
-def kl_divergence(model, places, how, *, metric="euclidean", trend="zero"):
+def kl_divergence(
+    model: Matern,
+    places: ArrayLike | Observations,
+    how: How,
+    *,
+    metric: str = "euclidean",
+    trend: str = "zero",
+    progress: bool = True,
+) -> Divergence:
     """Return what a way to compute does to a model: its divergence from FP64.
 
     Parameters
@@ -188,6 +203,8 @@ def kl_divergence(model, places, how, *, metric="euclidean", trend="zero"):
         Of an array of places.
     trend : str
         Of observations.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
 
     Returns
     -------
@@ -206,10 +223,18 @@ def kl_divergence(model, places, how, *, metric="euclidean", trend="zero"):
     >>> kl_divergence(gx.Matern(1.0, 0.1, 0.5), places, how).kl < 1e-6
     True
     """
-    return compare(model, places, (how,), metric=metric, trend=trend)[0]
+    return compare(model, places, (how,), metric=metric, trend=trend, progress=progress)[0]
 
 
-def compare(model, places, ways, *, metric="euclidean", trend="zero"):
+def compare(
+    model: Matern,
+    places: ArrayLike | Observations,
+    ways: Sequence[How],
+    *,
+    metric: str = "euclidean",
+    trend: str = "zero",
+    progress: bool = True,
+) -> list[Divergence]:
     """Return the `Divergence` of several ways to compute, with one FP64 reference.
 
     Parameters
@@ -217,7 +242,7 @@ def compare(model, places, ways, *, metric="euclidean", trend="zero"):
     model : Matern
     places : (n, d) array_like or Observations
     ways : sequence of Exact or Vecchia
-    metric, trend : str
+    metric, trend, progress :
         See `kl_divergence`.
 
     Returns
@@ -248,8 +273,13 @@ def compare(model, places, ways, *, metric="euclidean", trend="zero"):
         how.prepare(seen)
     on = next((how.placement.devices[0].name for how in ways if isinstance(how, Exact)), "cpu")
     try:
-        reference = _Reference(seen, model, design, on)
-        return [reference.compare(how) for how in ways]
+        with Line("comparing", shown=progress) as line:
+            reference, found = _Reference(seen, model, design, on), []
+            line.expect(len(ways), "ways to compute")
+            for how in ways:
+                found.append(reference.compare(how))
+                line.advance()
+            return found
     except NotRefined:
         raise
     except NotPositiveDefinite as error:
@@ -258,7 +288,7 @@ def compare(model, places, ways, *, metric="euclidean", trend="zero"):
         raise explain(error, original, model) from None
 
 
-def kl_between(p, q, places, metric="euclidean"):
+def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean") -> float:
     """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
 
     Parameters

@@ -1,10 +1,12 @@
 """The exact likelihood: one Cholesky factor of the whole covariance matrix."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from .derivatives import by_differences, differentiate
 from .factorize import dense_factor, explain, finer_rules, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
+
+if TYPE_CHECKING:
+    from ..annotations import Document, Floats, Observations, Rule, Sequence
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,9 @@ class Exact:
     True
     """
 
-    precision: Callable = field(default_factory=lambda: uniform("fp64"))
+    precision: Rule = field(default_factory=lambda: uniform("fp64"))
     tile: int | None = None
-    on: str | tuple = "cpu"
+    on: str | Sequence[str] = "cpu"
     memory: str | int | None = None
     device_memory: str | int | None = None
     scratch: str | Path | None = None
@@ -85,7 +90,7 @@ class Exact:
             )
 
     @property
-    def tiled(self):
+    def tiled(self) -> bool:
         """Whether Σ is cut into tiles: plain FP64 in one memory only if a size is given."""
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1
@@ -93,16 +98,18 @@ class Exact:
         return mixed or bounded or several or self.tile is not None or self.refine is not None
 
     @property
-    def placement(self):
+    def placement(self) -> Placement:
         """Where the tiles live; see `geomxp.execution.placement.Placement`."""
         return Placement.of(self.on, self.memory, self.device_memory, self.scratch)
 
     @property
-    def noisy(self):
+    def noisy(self) -> bool:
         """Whether rounding in coarse formats makes the likelihood scatter."""
         return self.precision != uniform("fp64")
 
-    def prepare(self, observations, design=None, reml=False):
+    def prepare(
+        self, observations: Observations, design: Floats | None = None, reml: bool = False
+    ) -> ExactEvaluator:
         """Return the evaluator of one data set.
 
         Parameters
@@ -124,7 +131,7 @@ class Exact:
         """
         return ExactEvaluator(observations, design, reml, self)
 
-    def describe(self, n):
+    def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n places."""
         return {
             "name": "exact",

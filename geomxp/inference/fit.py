@@ -1,8 +1,11 @@
 """Maximum likelihood: from observations to a model with standard errors."""
 
+from __future__ import annotations
+
 import time
 from math import isfinite, log
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,30 +19,35 @@ from .estimate import Fit
 from .exact import Exact
 from .factorize import coincidence
 from .likelihood import caution
+from .maximize import SEARCHES
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
 from .trend import Trend
 
+if TYPE_CHECKING:
+    from ..annotations import Fixed, How, Interval, Mapping, PathLikeText
+
 
 def fit(
-    observations,
-    model=None,
-    how=None,
+    observations: Observations,
+    model: Matern | None = None,
+    how: How | None = None,
     *,
-    fixed=(),
-    start=None,
-    bounds=None,
-    trend="constant",
-    reml=False,
-    anisotropy=False,
-    starts=1,
-    tolerance=1e-6,
-    evaluations=1000,
-    checkpoint=None,
-    progress=True,
-    seed=0,
-    raise_on_failure=True,
-):
+    fixed: Fixed = (),
+    start: Mapping[str, float] | None = None,
+    bounds: Mapping[str, Interval] | None = None,
+    trend: str = "constant",
+    reml: bool = False,
+    anisotropy: bool = False,
+    search: str = "scoring",
+    starts: int = 1,
+    tolerance: float = 1e-6,
+    evaluations: int = 1000,
+    checkpoint: PathLikeText | None = None,
+    progress: bool = True,
+    seed: int = 0,
+    raise_on_failure: bool = True,
+) -> Fit:
     """Estimate a Matérn model by maximum likelihood.
 
     Parameters
@@ -62,6 +70,8 @@ def fit(
         Maximise the restricted likelihood.
     anisotropy : bool
         Estimate geometric anisotropy (also when `model` has one); for the plane.
+    search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
+        Fisher scoring, with BOBYQA where it does not converge; or one of NLopt's algorithms.
     starts : int
         From how many points to search; a run that goes on from a checkpoint searches from its
         best model only.
@@ -97,7 +107,7 @@ def fit(
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
-    check_options(starts, tolerance, evaluations)
+    check_options(search, starts, tolerance, evaluations)
     units = Units.of(observations, design)
     anisotropic = anisotropy or (model is not None and model.anisotropy is not None)
     fixed, start = _values(model, fixed, start, anisotropic)
@@ -110,7 +120,7 @@ def fit(
     scaled = units.scaled(observations)
     space = Space(
         units.inward(fixed),
-        {name: tuple(units.inward({name: v})[name] for v in box) for name, box in bounds.items()},
+        units.inward_bounds(bounds),
         Extent.of(scaled),
         observations.metric,
         units.variance,
@@ -133,7 +143,7 @@ def fit(
         progress,
     )
     monitor.count = count
-    problem = Problem(scaled, design, reml, how, space, monitor, tolerance)
+    problem = Problem(scaled, design, reml, how, space, monitor, tolerance, search)
     with monitor:
         if resumed is not None:
             start = {name: resumed.parameters()[name] for name in space.free}
@@ -164,6 +174,8 @@ def fit(
         formats=getattr(found.evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
         promotions=found.evaluation.promotions,
         information=found.information,
+        boundary=tuple(name for name in space.free if name not in found.free),
+        bounds=bounds,
     )
     caution(how, found.evaluation)
     failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
@@ -248,6 +260,13 @@ class Units:
         """Return parameters in the units of the scaled problem."""
         return {name: value / self._unit(name) for name, value in parameters.items()}
 
+    def inward_bounds(self, bounds):
+        """Return bounds in the units of the scaled problem."""
+        return {
+            name: tuple(self.inward({name: value})[name] for value in box)
+            for name, box in bounds.items()
+        }
+
     def outward(self, model):
         """Return a model of the scaled problem in the user's units."""
         return Matern.from_parameters(
@@ -267,8 +286,10 @@ class Units:
         return -(n - (p if reml else 0)) * log(self.value)
 
 
-def check_options(starts, tolerance, evaluations):
+def check_options(search, starts, tolerance, evaluations):
     """Raise `InvalidInput` for options of the search that make no sense."""
+    if search not in SEARCHES:
+        raise InvalidInput(f"`search` must be one of: {', '.join(SEARCHES)}. Got {search!r}.")
     for name, value in (("starts", starts), ("evaluations", evaluations)):
         if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1):
             raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from ..errors import NotPositiveDefinite
 
@@ -71,9 +71,9 @@ def fit_trend(factor, values, design):
         none = np.zeros((0, 0))
         return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
     q, r = np.linalg.qr(x)
-    beta = solve_triangular(r, q.T @ z)
+    beta = scipy.linalg.solve_triangular(r, q.T @ z)
     left = z - x @ beta
-    inverse = solve_triangular(r, np.eye(p))
+    inverse = scipy.linalg.solve_triangular(r, np.eye(p))
     return GeneralisedLeastSquares(
         beta / scale,
         inverse @ inverse.T / np.outer(scale, scale),
@@ -103,9 +103,9 @@ def _from_solutions(factor, values, design):
         raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
     more = inner @ (inner.T @ gram[1:, 0])
     residual = rest - q @ more
-    root = solve_triangular(r, inner)
+    root = scipy.linalg.solve_triangular(r, inner)
     return GeneralisedLeastSquares(
-        solve_triangular(r, start + more),
+        scipy.linalg.solve_triangular(r, start + more),
         root @ root.T,
         _form(factor, residual, solution[:, 0] - solution[:, 1:] @ more),
         2 * float((np.log(np.abs(np.diag(r))) - np.log(np.diag(inner))).sum()),

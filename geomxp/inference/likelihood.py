@@ -1,8 +1,11 @@
 """The Gaussian log-likelihood: what one evaluation returns, and the verb that asks for one."""
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass, field, replace
 from math import inf, log, pi
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +13,9 @@ from ..errors import DuplicateLocations, GeomxpWarning, NotPositiveDefinite
 from ..outcome import Ending, Outcome
 from ..precision.map import PrecisionMap
 from .trend import Trend
+
+if TYPE_CHECKING:
+    from ..annotations import Document, Floats, How, Matern, Observations, Refinement
 
 
 @dataclass(frozen=True)
@@ -53,21 +59,21 @@ class Evaluation:
     outcome: Outcome
     n: int
     reml: bool = False
-    coefficients: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    coefficient_covariance: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    coefficients: Floats = field(default_factory=lambda: np.zeros(0))
+    coefficient_covariance: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     log_determinant_of_information: float = 0.0
     precision_map: PrecisionMap | None = None
     promotions: int = 0
-    refinement: object = None
+    refinement: Refinement | None = None
     seconds: float = 0.0
 
     @classmethod
-    def failed(cls, outcome, n, seconds=0.0):
+    def failed(cls, outcome: Outcome, n: int, seconds: float = 0.0) -> Evaluation:
         """Return the evaluation of a model whose Σ has no factor."""
         nan = float("nan")
         return cls(-inf, nan, nan, outcome, n, seconds=seconds)
 
-    def to_dict(self):
+    def to_dict(self) -> Document:
         """Return what `geomxp log-likelihood --json` prints."""
         return {
             "log_likelihood": self.log_likelihood,
@@ -85,7 +91,7 @@ class Evaluation:
             "seconds": self.seconds,
         }
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [
             f"log-likelihood   {self.log_likelihood:.12g}{'  (REML)' if self.reml else ''}",
             f"log-determinant  {self.log_determinant:.12g}",
@@ -179,7 +185,14 @@ def profile_variance(evaluation):
     return variance, rescale_variance(evaluation, variance).log_likelihood
 
 
-def log_likelihood(observations, model, how=None, *, trend="zero", reml=False):
+def log_likelihood(
+    observations: Observations,
+    model: Matern,
+    how: How | None = None,
+    *,
+    trend: str = "zero",
+    reml: bool = False,
+) -> Evaluation:
     """Evaluate the Gaussian log-likelihood of a model.
 
     Parameters

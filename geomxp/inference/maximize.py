@@ -180,7 +180,7 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
         else:
             break
         point, moved = candidate, moved + fraction * float(np.abs(step).max())
-        if moved > 1e-3:
+        if moved > 2e-4:
             curvature, moved = information(point), 0.0
         slope, value = found
         gain = _promised(slope, curvature)

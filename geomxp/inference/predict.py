@@ -1,15 +1,25 @@
 """Kriging: the mean and variance of the field at new places, given a fit."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import frames
 from ..errors import InvalidInput
 from ..execution.devices import blas_threads
-from ..observations import Observations, check_finite, checked_places
+from ..observations import Observations, checked_places
+from .block_shapes import blocks_of
+from .blocks import Points
 from .estimate import z_value
 from .gls import fit_trend
+from .progress import Line
 from .vecchia import Vecchia
+
+if TYPE_CHECKING:
+    from ..annotations import Block, Columns, Fit, Floats, Frame, Grid, Of, Places
 
 CHUNK_ENTRIES = 1 << 22
 """Covariances between places and observations held at one time."""
@@ -22,23 +32,31 @@ class Prediction:
     Parameters
     ----------
     places : (m, d) ndarray
+        Of blocks the centres.
     mean : (m,) ndarray
     variance : (m,) ndarray
-        Of the prediction error of the noiseless field, with the trend's uncertainty.
-    nugget : float
+        Of the prediction error of the noiseless field (of blocks: of its average), with the
+        trend's uncertainty.
+    nugget : float or None
+        None for blocks: an observation is of a point.
+    given : geomxp.frames.Table or None
+        What the places came in, where that was a frame or a grid.
     """
 
-    places: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    nugget: float
+    places: Floats
+    mean: Floats
+    variance: Floats
+    nugget: float | None
+    given: frames.Table | None = field(default=None, repr=False, compare=False)
 
     @property
-    def variance_of_observation(self):
+    def variance_of_observation(self) -> Floats:
         """Variance of the prediction error of a new observation, (m,)."""
+        if self.nugget is None:
+            raise InvalidInput('blocks have no new observations: predict the field, of="field".')
         return self.variance + self.nugget
 
-    def interval(self, level=0.95, of="field"):
+    def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:
         """Return the bounds of prediction intervals.
 
         Parameters
@@ -58,37 +76,99 @@ class Prediction:
         half = z_value(level) * np.sqrt(variance)
         return self.mean - half, self.mean + half
 
-    def to_frame(self, level=0.95, of="field"):
-        """Return a pandas frame: mean, variance, lower, upper, variance_of_observation."""
+    def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
+        """Return a frame of the predictions.
+
+        They stand beside the columns of the frame that the places came in, pandas or geopandas,
+        with its index; of a grid the cells are rows.
+
+        Parameters
+        ----------
+        level : float
+            Probability that an interval covers.
+        of : {"field", "observation"}
+
+        Returns
+        -------
+        pandas.DataFrame or geopandas.GeoDataFrame
+            Columns mean, variance, lower, upper and (but for blocks) variance_of_observation; for
+            a new observation mean, variance, variance_of_observation, lower_of_observation,
+            upper_of_observation: `variance`, `lower` and `upper` are always the field's.
+        """
         import pandas as pd
 
+        results = pd.DataFrame(self._columns(level, of))
+        return results if self.given is None else frames.beside(self.given, results)
+
+    def to_xarray(self, level: float = 0.95, of: Of = "field") -> Grid:
+        """Return an xarray Dataset of the predictions, on the grid that the places came in.
+
+        Its variables are the columns of `to_frame`.
+        """
+        from ..grids import on_grid
+
+        return on_grid(self.given, self._columns(level, of))
+
+    def _columns(self, level, of):
         lower, upper = self.interval(level, of)
-        return pd.DataFrame(
-            {
-                "mean": self.mean,
-                "variance": self.variance,
-                "lower": lower,
-                "upper": upper,
+        columns = {"mean": self.mean, "variance": self.variance}
+        if of == "observation":
+            return columns | {
                 "variance_of_observation": self.variance_of_observation,
+                "lower_of_observation": lower,
+                "upper_of_observation": upper,
             }
-        )
+        columns |= {"lower": lower, "upper": upper}
+        if self.nugget is not None:
+            columns["variance_of_observation"] = self.variance_of_observation
+        return columns
 
 
-def predict(fit, places, covariates=None, *, neighbours=None):
-    """Predict the field at places.
+def predict(
+    fit: Fit,
+    places: Places | None = None,
+    covariates: Columns | None = None,
+    *,
+    block: Block | None = None,
+    discretisation: int | None = None,
+    neighbours: int | None = None,
+    local_trend: bool = False,
+    progress: bool = True,
+) -> Prediction:
+    """Predict the field at places, or its averages over blocks.
 
     Simple kriging with a zero trend, ordinary with a constant one, universal with any other. A fit
-    by Vecchia's approximation predicts each place from its nearest observations.
+    by Vecchia's approximation predicts each place from its nearest observations; an exact one from
+    all of them, or from the nearest if `neighbours` says so.
 
     Parameters
     ----------
     fit : Fit
-    places : (m, d) array_like or Observations
-    covariates : (m, q) array_like, optional
-        For a trend with covariates.
+    places : (m, d) array_like, Observations, frame or xarray grid, optional
+        A pandas frame has the columns that the observations' coordinates are called. Points of a
+        geopandas frame and cells of a grid are reprojected to the coordinate reference system of
+        the observations. Covariates are taken from a frame or a grid by name. `to_frame` and
+        `to_xarray` of the predictions give the kind back. May be left out for blocks that know
+        where they are.
+    covariates : (m, q) array_like or frame, optional
+        For a trend with covariates; by name in a frame, where they may be text. Of blocks, their
+        averages.
+    block : float, (d,) sequence, sequence of polygons or (m, k, d) ndarray, optional
+        Predict averages: over rectangles of these sides about the places (in units of the
+        coordinates; degrees on the sphere); over polygons (arrays of corners (c, 2), shapely's, or
+        a geopandas frame); or over sets of k points.
+    discretisation : int, optional
+        Take a block for so many points, evenly spread, along its (longer) side. If not given,
+        covariances are integrals over blocks, exact to 1e-8 σ², in one and two Euclidean
+        dimensions; elsewhere 6 points along a side.
     neighbours : int, optional
-        Observations that each place is predicted from, for a fit by `Vecchia`: twice those of the
-        fit if not given.
+        Observations that each place is predicted from: the nearest where the model is isotropic.
+        All of them if not given; for a fit by `Vecchia` twice those of the fit.
+    local_trend : bool
+        With neighbours: estimate the trend's coefficients from the neighbours of each place, as
+        gstat's moving neighbourhoods do, not from all observations.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
 
     Returns
     -------
@@ -105,27 +185,53 @@ def predict(fit, places, covariates=None, *, neighbours=None):
     >>> there = gx.predict(fit, seen.locations)
     >>> bool(np.allclose(there.mean, seen.values)), bool(np.allclose(there.variance, 0.0))
     (True, True)
-    """
-    places, there = checked_targets(fit, places, covariates)
-    if isinstance(fit.method, Vecchia):
-        from .vecchia_kriging import krige
 
-        mean, variance = krige(fit, places, there, neighbours)
-    elif neighbours is not None:
-        raise InvalidInput("`neighbours` is for fits by Vecchia(); this one is exact.")
+    An average is better known than a point:
+
+    >>> bool(gx.predict(fit, [[2.0]], block=1.0).variance < gx.predict(fit, [[2.0]]).variance)
+    True
+    """
+    places, covariates, given = frames.targets(fit, places, covariates)
+    if block is not None:
+        if given is None and frames.is_geographic_frame(block):
+            given = frames.of_polygons(block)
+            covariates = given.columns if covariates is None else covariates
+        targets, there = _checked_blocks(fit, places, covariates, block, discretisation)
+    elif places is None or discretisation is not None:
+        missing = "`places` must be given" if places is None else "`discretisation` is for blocks"
+        raise InvalidInput(f"{missing}, or `block`.")
     else:
-        mean, variance = _krige(fit, places, there)
+        places, there = checked_targets(fit, places, covariates)
+        targets = Points(places)
+    local = isinstance(fit.method, Vecchia) or neighbours is not None
+    if local_trend and not local:
+        raise InvalidInput("`local_trend` needs `neighbours`.")
+    with Line("predicting", shown=progress) as line:
+        if local:
+            from .local import krige
+
+            mean, variance = krige(fit, targets, there, neighbours, local_trend, line)
+        else:
+            mean, variance = _krige(fit, targets, there, line)
+    nugget = fit.model.nugget if block is None else None
     # rounding may leave a little less than 0 where a place is an observed one
-    return Prediction(places, mean, np.maximum(variance, 0.0), fit.model.nugget)
+    return Prediction(targets.places, mean, np.maximum(variance, 0.0), nugget, given)
 
 
 def checked_targets(fit, places, covariates=None):
     """Return places, (m, d), and the trend's design there, (m, p); see `predict`."""
+    places, covariates = _checked_places(fit, places, covariates)
+    return places, fit.trend.design(places, covariates)
+
+
+def _checked_places(fit, places, covariates):
+    """Return places, (m, d), and covariates as a design takes them."""
     seen = fit.observations
+    places, covariates, _ = frames.targets(fit, places, covariates)
     if isinstance(places, Observations):
         if places.metric != seen.metric:
             raise InvalidInput(f"`places` must be {seen.metric}. Got {places.metric}.")
-        covariates = places.covariates if covariates is None else covariates
+        covariates = places if covariates is None else covariates
         places = places.locations
     places = checked_places(places, seen.metric)
     if places.shape[1] != seen.dimensions:
@@ -133,15 +239,19 @@ def checked_targets(fit, places, covariates=None):
             f"`places` must have {seen.dimensions} columns of coordinates, as the observations "
             f"have. Got {places.shape[1]}."
         )
-    if covariates is not None:
-        covariates = np.asarray(covariates, dtype=np.float64)
-        covariates = covariates[:, None] if covariates.ndim == 1 else covariates
-        check_finite(covariates, [str(j + 1) for j in range(covariates.shape[1])], "covariates")
-    return places, fit.trend.design(places, covariates)
+    return places, covariates
 
 
-def _krige(fit, places, there):
-    """Return means and variances of the field, (m,), from all observations."""
+def _checked_blocks(fit, places, covariates, block, discretisation):
+    """Return blocks, and the averages of the trend's design over them, (m, p)."""
+    if places is not None:
+        places, covariates = _checked_places(fit, places, covariates)
+    blocks = blocks_of(block, places, discretisation, fit.observations)
+    return blocks, blocks.design(fit.trend, covariates)
+
+
+def _krige(fit, targets, there, line):
+    """Return means and variances of the targets, (m,), from all observations."""
     seen, model = fit.observations, fit.model
     here = fit.trend.design(seen.locations, seen.covariates)
     evaluator = fit.method.prepare(seen, here, fit.reml)
@@ -151,18 +261,19 @@ def _krige(fit, places, there):
         weights = factor.solve(known.residual)
         root = known.root
         explained = _explained_by(factor, here)
-        mean, variance = np.empty(len(places)), np.empty(len(places))
+        mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
         step = max(1, CHUNK_ENTRIES // len(seen) // getattr(factor, "vectors", 1))
-        for first in range(0, len(places), step):
+        line.expect(len(targets), "places")
+        for first in range(0, len(targets), step):
             part = slice(first, first + step)
-            k = model(seen.locations, places[part], seen.metric)
+            k = targets.covariances(model, seen.locations, seen.metric, part)
             mean[part] = there[part] @ known.coefficients + k.T @ weights
             # σ² - k'Σ⁻¹k + d'(X'Σ⁻¹X)⁻¹d with d = x₀ - X'Σ⁻¹k
             squares, cross = explained(np.asfortranarray(k))
-            error = model.variance - squares
+            variance[part] -= squares
             if root.size:
-                error += (((there[part] - cross) @ root) ** 2).sum(axis=1)
-            variance[part] = error
+                variance[part] += (((there[part] - cross) @ root) ** 2).sum(axis=1)
+            line.advance(len(mean[part]))
     return mean, variance
 
 

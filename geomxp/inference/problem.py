@@ -25,7 +25,7 @@ AGAIN = 200
 
 SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
 """A nugget of so little of the variance, and falling, is compared with none: at first, and where
-the likelihood rises from none."""
+there is no model without one."""
 
 
 @dataclass(frozen=True)
@@ -323,9 +323,11 @@ class Problem:
             value, model = again, seen
         without = space.holding(nugget=0.0)
         bare_value, bare, _ = self.search(without, replace(model, nugget=0.0))
-        if bare is None or self._rises_from_zero(bare):
-            # a maximum in between, which the search may have left aside
-            self.vanishing = NO_NUGGET
+        rises = bare is not None and self._rises_from_zero(bare)
+        if bare is None or rises:
+            # a maximum in between, which the search may have left aside; where ℓ rises from 0 no
+            # nugget is too small: 1e-9 of a smooth field's variance may be many units of ℓ
+            self.vanishing = None if rises else NO_NUGGET
             again, seen, _ = self.search(space, model)
             if again > value:
                 value, model = again, seen

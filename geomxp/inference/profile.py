@@ -4,12 +4,9 @@ from math import exp, isfinite, log
 
 import numpy as np
 
-from ..covariance.matern import Matern, practical_range
+from ..covariance.matern import practical_range
 from ..errors import InvalidInput
-from .fit import Units
-from .problem import Problem
-from .progress import Monitor
-from .space import Extent, Space
+from .profile_path import STEPS, Path, corrected
 
 WIDTH = 2.5
 """Standard errors (of the parameter's logarithm) that a profile reaches to either side."""
@@ -17,20 +14,16 @@ WIDTH = 2.5
 WITHOUT_ERROR, WIDEST = 4.0, 20.0
 """Factors that a profile reaches where there is no standard error, and at most."""
 
-TOLERANCE, STEP = 1e-5, 0.1
-"""Of each search. BOBYQA ends some hundred tolerances below the maximum, and a start beside it
-needs no large first step: with these the profiles of the data sets are good to 0.005."""
-
-PER_POINT = 300
-"""Limit on the evaluations for one point."""
+LONGEST = 1.0
+"""Longest step from one value to the next, in logarithms."""
 
 
 def profile_likelihood(fit, name, *, points=9):
     """Maximise the log-likelihood with one parameter held, at a row of its values.
 
-    ℓ_p(v) = max {ℓ(θ) : θ_name = v}. Parameters that were fixed in the fit, or ended on a
-    boundary, stay where they are. The values with ℓ_p > ℓ_max - 1.92 are a 95 % confidence
-    interval (half the 0.95 quantile of chi-square with one degree of freedom).
+    ℓ_p(v) = max {ℓ(θ) : θ_name = v}. Parameters that were fixed in the fit stay where they are. The
+    values with ℓ_p > ℓ_max - 1.92 are a 95 % confidence interval (half the 0.95 quantile of
+    chi-square with one degree of freedom): `Fit.confidence_intervals` finds its ends.
 
     Parameters
     ----------
@@ -67,34 +60,14 @@ def profile_likelihood(fit, name, *, points=9):
         raise InvalidInput(f"`name` must be an estimated parameter: {free}. Got {name!r}.")
     if not (isinstance(points, int) and points >= 3):
         raise InvalidInput(f"`points` must be a whole number of at least 3. Got {points!r}.")
-    problem, units = _problem(fit, PER_POINT * points)
-    model = Matern.from_parameters(units.inward(fit.model.parameters()))
-    grid = _grid(fit, name, points, problem.space, units)
+    path = Path(fit)
+    grid = _grid(fit, name, points, path.problem.space, path.units)
     middle = (points - 1) // 2
-    below = _walk(problem, model, name, [units.inward({name: v})[name] for v in grid[middle::-1]])
-    above = _walk(problem, model, name, [units.inward({name: v})[name] for v in grid[middle + 1 :]])
-    profile = np.array(below[::-1] + above) + units.shift(problem.design, fit.reml)
+    below = _walk(path, name, grid[middle::-1])
+    above = _walk(path, name, grid[middle + 1 :])
+    profile = np.array(below[::-1] + above) + path.units.shift(path.problem.design, fit.reml)
     known = np.isfinite(profile)
     return grid[known], profile[known]
-
-
-def _problem(fit, limit):
-    """Return the fit's problem in scaled units, to be searched again, and the units."""
-    seen = fit.observations
-    design = fit.trend.design(seen.locations, seen.covariates)
-    units = Units.of(seen, design)
-    scaled = units.scaled(seen)
-    values = fit.model.parameters()
-    space = Space(
-        units.inward({name: values[name] for name in values if name not in fit.free}),
-        {},
-        Extent.of(scaled),
-        seen.metric,
-        units.variance,
-        fit.model.anisotropy is not None,
-    )
-    monitor = Monitor(limit, lambda model, value: (model, value), None, "", False)
-    return Problem(scaled, design, fit.reml, fit.method, space, monitor, TOLERANCE), units
 
 
 def _grid(fit, name, points, space, units):
@@ -128,33 +101,30 @@ def _grid(fit, name, points, space, units):
     return np.delete(grid, left + 1)
 
 
-def _walk(problem, model, name, values):
-    """Return log-likelihoods along values; each search starts where those before it point."""
-    result, trail = [], [model.parameters()]
+def _walk(path, name, values):
+    """Return log-likelihoods along values, from the estimate away."""
+    j, result, spot, information = path.names.index(name), [], path.start, path.information
     for value in values:
-        space = problem.space.holding(**{name: value})
-        start = _ahead(trail, name, value, space)
-        best, reached, _ = problem.search(space, start, step=STEP)
-        result.append(best)
-        if reached is not None:
-            trail.append(reached.parameters())
+        x = path.inward(name, path.units.inward({name: value})[name])
+        x = float(np.clip(x, path.lower[j], path.upper[j]))
+        top, known = _top_at(path, j, x, spot, information)
+        if top is not None:
+            spot, information = top, known
+            result.append(top.value)
+        else:
+            result.append(path.search(j, x, path.model(spot.point))[0])
     return result
 
 
-def _ahead(trail, name, value, space):
-    """Return the model to start from: the last one, moved on as it moved in the last step."""
-    last = trail[-1]
-    start = last | {name: value}
-    if name == "smoothness" and "range" in space.free:
-        # the data know the practical range, almost whatever the smoothness is
-        start["range"] *= practical_range(1.0, last[name]) / practical_range(1.0, value)
-    before = trail[-2][name] if len(trail) > 1 else last[name]
-    if name != "anisotropy_angle" and before != last[name]:
-        ahead = log(value / last[name]) / log(last[name] / before)
-        for other in space.free:
-            if other != "anisotropy_angle" and min(last[other], trail[-2][other]) > 0:
-                step = ahead * log(last[other] / trail[-2][other])
-                start[other] = last[other] * exp(min(max(step, -1.0), 1.0))
-        if "anisotropy_ratio" in start:
-            start["anisotropy_ratio"] = min(start["anisotropy_ratio"], 1.0)
-    return Matern.from_parameters(start)
+def _top_at(path, j, x, spot, information):
+    """Go to the top of the slice at x; (spot, information), (None, None) where that fails."""
+    for _ in range(STEPS):
+        if spot.point[j] == x:
+            return path.settle(spot, information, j)
+        to = float(np.clip(x, spot.point[j] - LONGEST, spot.point[j] + LONGEST))
+        there = path.step(spot, path.slice(spot, information, j), j, to, -np.inf)
+        if there is None:
+            break
+        information = corrected(information, spot, there)
+        spot = there
+    return None, None

@@ -1,41 +1,240 @@
 """Kriging on a regular grid of the plane: numbers for a map."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import crs as systems
+from .. import geofiles, rasters, tables
 from ..errors import InvalidInput
-from .predict import grid_over, predict
+from .cells import grid_of, mask_of
+from .predict import Prediction, predict
 
-CELLS = 60
+if TYPE_CHECKING:
+    from ..annotations import Any, Fit, Floats, Frame, Grid, Of, PathLikeText, Sequence
 
 
 @dataclass(frozen=True)
 class Raster:
-    """Predictions on a regular grid.
+    """Predictions on a regular grid; NaN where a mask leaves cells out.
 
     Parameters
     ----------
-    mean, standard_error : (rows, columns) ndarray
-        Of the noiseless field, in the unit of the values; the first row is that of the smallest
-        second coordinate.
+    mean, variance : (rows, columns) ndarray
+        Of the noiseless field at the centres of cells, or of its averages over cells; the first
+        row is that of the smallest second coordinate.
     extent : tuple of float
         Left, right, bottom, top.
+    nugget : float or None
+        None for averages.
+    names : (str, str)
+        Of the coordinates.
+    value_name : str
+    metric : str
+    crs : str or None
+        Coordinate reference system, where it is known.
+    length_unit : str
+        Of the coordinates, where it is known.
     """
 
-    mean: np.ndarray
-    standard_error: np.ndarray
+    mean: Floats
+    variance: Floats
     extent: tuple[float, float, float, float]
+    nugget: float | None = 0.0
+    names: tuple[str, str] = ("x", "y")
+    value_name: str = "value"
+    metric: str = "euclidean"
+    crs: str | None = None
+    length_unit: str = ""
+
+    @property
+    def standard_error(self) -> Floats:
+        """Of the mean as a prediction of the noiseless field, (rows, columns)."""
+        return np.sqrt(self.variance)
+
+    @property
+    def x(self) -> Floats:
+        """First coordinate of the cells' centres, (columns,)."""
+        return _centres(self.extent[0], self.extent[1], self.mean.shape[1])
+
+    @property
+    def y(self) -> Floats:
+        """Second coordinate of the cells' centres, (rows,), increasing."""
+        return _centres(self.extent[2], self.extent[3], self.mean.shape[0])
+
+    @property
+    def coordinates(self) -> Floats:
+        """The centres of all cells, (rows, columns, 2)."""
+        return np.stack(np.meshgrid(self.x, self.y), axis=-1)
+
+    def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:
+        """Return the bounds of prediction intervals, (rows, columns); see `Prediction.interval`."""
+        lower, upper = self._prediction().interval(level, of)
+        return lower.reshape(self.mean.shape), upper.reshape(self.mean.shape)
+
+    def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
+        """Return a pandas frame of the cells that are not masked: coordinates and predictions.
+
+        Parameters
+        ----------
+        level, of :
+            As of `Prediction.to_frame`.
+        """
+        import pandas as pd
+
+        known = np.isfinite(self.mean).ravel()
+        results = self._prediction().to_frame(level, of)
+        taken = [name for name in self.names if name in results.columns]
+        if taken:
+            raise InvalidInput(f"coordinate {taken[0]!r} has the name of a result: rename it.")
+        places = pd.DataFrame(self.coordinates.reshape(-1, 2), columns=list(self.names))
+        return pd.concat([places, results], axis=1)[known].reset_index(drop=True)
+
+    def _prediction(self):
+        """Return the cells as one row each."""
+        return Prediction(
+            self.coordinates.reshape(-1, 2), self.mean.ravel(), self.variance.ravel(), self.nugget
+        )
+
+    def layers(
+        self, level: float = 0.95, of: Of = "field", units: str = ""
+    ) -> dict[str, tuple[Floats, dict[str, str]]]:
+        """Return what a file holds of each cell.
+
+        Parameters
+        ----------
+        level : float
+            Probability that an interval covers.
+        of : {"field", "observation"}
+            Intervals of the noiseless field, or of a new observation.
+        units : str
+            Of the values.
+
+        Returns
+        -------
+        dict of str to (array, dict)
+            mean, standard_error, lower and upper, with `long_name` and `units`; for observations
+            the names of the last three end in _of_observation.
+        """
+        lower, upper = self.interval(level, of)
+        variance, end, what = self.variance, "", "field"
+        if of == "observation":
+            variance, end, what = self.variance + self.nugget, "_of_observation", "new observation"
+        if self.nugget is None:
+            what = "field's average over a cell"
+        name, percent = self.value_name, f"{100 * level:g} %"
+        known = {"units": units} if units else {}
+        return {
+            "mean": (self.mean, {"long_name": f"kriging mean of {name}"} | known),
+            f"standard_error{end}": (
+                np.sqrt(variance),
+                {"long_name": f"standard error of {name} predicted for the {what}"} | known,
+            ),
+            f"lower{end}": (
+                lower,
+                {"long_name": f"lower bound of {name}, {percent} interval of the {what}"} | known,
+            ),
+            f"upper{end}": (
+                upper,
+                {"long_name": f"upper bound of {name}, {percent} interval of the {what}"} | known,
+            ),
+        }
+
+    def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
+        """Return an xarray Dataset that follows the CF conventions; parameters as of `layers`."""
+        return rasters.dataset(
+            self.layers(level, of, units),
+            self.x,
+            self.y,
+            self.names,
+            attributes=self._about(),
+            crs=self.crs,
+            spherical=self.metric != "euclidean",
+            length_unit=self.length_unit,
+        )
+
+    def save(
+        self, path: PathLikeText, level: float = 0.95, of: Of = "field", units: str = ""
+    ) -> None:
+        """Write the raster: NetCDF (.nc), GeoTIFF (.tif), or one row a cell (.csv, .parquet, …).
+
+        Parameters
+        ----------
+        path : path
+            A GeoTIFF has the bands of `layers`, north up.
+        level, of, units :
+            As of `layers`.
+
+        Raises
+        ------
+        InvalidInput
+            If a library of the extra `geo` is not installed.
+        GeomxpError
+            If the file cannot be written; an earlier file of this name is untouched.
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix in rasters.NETCDF:
+            rasters.write_netcdf(path, self.to_xarray(level, of, units))
+        elif suffix in rasters.GEOTIFF:
+            layers = self.layers(level, of, units)
+            rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._about())
+        else:
+            frame = self.to_frame(level, of)
+            tables.write_frame(self._points(frame) if suffix in geofiles.VECTORS else frame, path)
+
+    def _points(self, frame):
+        """Return the frame with the cells' centres as points."""
+        geopandas = systems.library("geopandas")
+        x, y = (frame[name] for name in self.names)
+        return geopandas.GeoDataFrame(frame, geometry=geopandas.points_from_xy(x, y, crs=self.crs))
+
+    def _about(self):
+        from .. import __version__
+
+        return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
 
 
-def predict_raster(fit, *, cells=CELLS):
-    """Predict on a regular grid over the bounding box of the observations.
+def predict_raster(
+    fit: Fit,
+    *,
+    cells: int | None = None,
+    resolution: float | None = None,
+    bounds: Sequence[float] | None = None,
+    like: PathLikeText | None = None,
+    mask: Any = None,
+    block: bool = False,
+    neighbours: int | None = None,
+    local_trend: bool = False,
+    progress: bool = True,
+) -> Raster:
+    """Predict on a regular grid.
 
     Parameters
     ----------
     fit : Fit
-    cells : int
-        Along the longer side.
+        Of places in the plane, or on the Earth, whose trend needs no covariates.
+    cells : int, optional
+        Along the longer side; cells are (nearly) square. 60 if nothing else says how large cells
+        are.
+    resolution : float, optional
+        Side of a cell, in units of the coordinates. Without `bounds` the cells begin at multiples
+        of it.
+    bounds : (float, float, float, float), optional
+        Left, bottom, right, top; the bounding box of the observations if not given. A resolution
+        that does not divide them widens them to the right and to the top.
+    like : path, optional
+        Raster file (GeoTIFF, NetCDF) whose cells to take.
+    mask : (rows, columns) array_like of bool, path, or polygons, optional
+        Where to predict: True, rows from the bottom up; cells of a raster file that have a value
+        other than 0; centres within polygons (a list of arrays of corners, or shapely's).
+    block : bool
+        Predict averages over cells, not the field at their centres.
+    neighbours, local_trend, progress : optional
+        As of `geomxp.predict`.
 
     Returns
     -------
@@ -44,8 +243,7 @@ def predict_raster(fit, *, cells=CELLS):
     Raises
     ------
     InvalidInput
-        If the places do not spread over a plane, or if the trend needs covariates, which are
-        known at the observations only.
+        If the places do not spread over a plane, or if the trend needs covariates.
 
     Examples
     --------
@@ -58,6 +256,36 @@ def predict_raster(fit, *, cells=CELLS):
     ((4, 8), (0.0, 4.0, 0.0, 2.0))
     """
     seen = fit.observations
+    _check_can_be_mapped(fit)
+    extent, shape, crs = grid_of(seen, cells, resolution, bounds, like)
+    raster = Raster(
+        np.full(shape, np.nan),
+        np.full(shape, np.nan),
+        extent,
+        None if block else fit.model.nugget,
+        seen.location_names,
+        seen.value_name,
+        seen.metric,
+        crs,
+        seen.length_unit,
+    )
+    known = mask_of(mask, raster.x, raster.y)
+    places = raster.coordinates[known]
+    sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
+    there = predict(
+        fit,
+        places,
+        block=sides if block else None,
+        neighbours=neighbours,
+        local_trend=local_trend,
+        progress=progress,
+    )
+    raster.mean[known], raster.variance[known] = there.mean, there.variance
+    return raster
+
+
+def _check_can_be_mapped(fit):
+    seen = fit.observations
     low, high = seen.locations.min(axis=0), seen.locations.max(axis=0)
     if seen.dimensions != 2 or (low == high).any():
         raise InvalidInput(
@@ -65,17 +293,12 @@ def predict_raster(fit, *, cells=CELLS):
             f"Got {'a line' if seen.dimensions == 2 else f'{seen.dimensions} coordinate(s)'}: "
             "use geomxp.predict."
         )
-    if fit.trend.kind == "covariates":
+    if fit.trend.needs:
         raise InvalidInput(
-            f"a map of predictions needs the covariates {', '.join(fit.trend.names[1:])} "
+            f"a map of predictions needs the covariates {', '.join(fit.trend.needs)} "
             "everywhere, and they are known at the observations only: use geomxp.predict."
         )
-    if not (isinstance(cells, int) and cells >= 2):
-        raise InvalidInput(f"`cells` must be a whole number of at least 2. Got {cells!r}.")
-    there = predict(fit, grid_over(seen, cells))
-    columns, rows = (len(np.unique(axis)) for axis in there.places.T)
-    return Raster(
-        there.mean.reshape(rows, columns),
-        np.sqrt(there.variance).reshape(rows, columns),
-        tuple(float(bound) for bound in (low[0], high[0], low[1], high[1])),
-    )
+
+
+def _centres(low, high, count):
+    return low + (np.arange(count) + 0.5) * (high - low) / count

@@ -1,28 +1,49 @@
 """Draw Gaussian fields, and lay out places to draw them at."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..dense import kernels
+from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
 from .estimate import Fit
 from .exact import Exact, check_memory
+from .given import different, through_observations
 from .gls import fit_trend
 from .predict import checked_targets
+from .progress import Line
 from .vecchia import Vecchia
+
+if TYPE_CHECKING:
+    from ..annotations import Columns, Floats, How, Matern, Of, Places
 
 LAYOUTS = ("grid", "jittered", "uniform")
 
 
-def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, covariates=None):
+def simulate(
+    model: Matern | Fit,
+    places: Places,
+    draws: int = 1,
+    seed: int = 0,
+    *,
+    metric: str = "euclidean",
+    how: How | None = None,
+    covariates: Columns | None = None,
+    of: Of | None = None,
+    progress: bool = True,
+) -> Floats:
     """Draw a field: observations of a zero-mean one, or a fit's field given its observations.
 
-    With a model it is the field, and the model's nugget as noise: z = L w with Σ = L L' and w
-    independent standard normal. With a fit it is the noiseless field and its trend, each draw with
-    coefficients of its own, so that draws have the mean and the variance of `predict`.
+    With a model: z = L w with Σ = L L' and w independent standard normal. With a fit: the field and
+    its trend given the observations, each draw with coefficients of its own, so that draws have the
+    mean and the (joint) covariance of kriging. Where a place is an observed one, and there is no
+    nugget, all draws are the observation, to the bit.
 
     Parameters
     ----------
@@ -34,9 +55,16 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, co
     metric : str
         Of an array of places; a fit's places have the metric of its observations.
     how : Exact or Vecchia, optional
-        `Exact()` if not given, or the fit's own.
+        `Exact()` if not given, or the fit's own. Exact draws need the covariance matrix of all
+        places, and with a fit that of its observations besides; `Vecchia` draws each place given
+        its nearest.
     covariates : (n, q) array_like, optional
         For a fit whose trend has covariates.
+    of : {"field", "observation"}, optional
+        The noiseless field, or new observations, which have the nugget as independent noise. If
+        not given, observations of a model and the field of a fit.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
 
     Returns
     -------
@@ -46,6 +74,7 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, co
     ------
     NotPositiveDefinite
         For a field so smooth, or places so close, that Σ has no Cholesky factor in FP64.
+    NotEnoughMemory
 
     Examples
     --------
@@ -58,13 +87,22 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, co
         raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
     if not (isinstance(draws, Integral) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
-    if isinstance(model, Fit):
-        return _simulate_given(model, places, draws, seed, how, covariates)
+    if of not in (None, "field", "observation"):
+        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+    with Line("drawing", shown=progress):
+        if isinstance(model, Fit):
+            return _simulate_given(model, places, draws, seed, how, covariates, of or "field")
+        return _simulate_freely(model, places, draws, seed, metric, how, of)
+
+
+def _simulate_freely(model, places, draws, seed, metric, how, of):
+    """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     if isinstance(places, Observations):
         places, metric = places.locations, places.metric
     places = checked_places(places, metric)
     if not len(places):
         raise InvalidInput("`places` must hold at least one place.")
+    model = replace(model, nugget=0.0) if of == "field" else model
     evaluator = (how or Exact()).prepare(_Places(places, metric))
     with blas_threads(len(places)):
         factor = evaluator.factorize(model)
@@ -72,7 +110,7 @@ def simulate(model, places, draws=1, seed=0, *, metric="euclidean", how=None, co
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
 
 
-def _simulate_given(fit, places, draws, seed, how, covariates):
+def _simulate_given(fit, places, draws, seed, how, covariates, of):
     """Return draws of the field and its trend given the observations of a fit, (draws, n)."""
     places, there = checked_targets(fit, places, covariates)
     if not len(places):
@@ -82,8 +120,12 @@ def _simulate_given(fit, places, draws, seed, how, covariates):
     if isinstance(fit.method, Vecchia):
         from .vecchia_kriging import draw
 
-        return draw(fit, places, there, random, draws)
-    return _draw_exactly(fit, places, there, random, draws)
+        found = draw(fit, places, there, random, draws)
+    else:
+        found = _draw_exactly(fit, places, there, random, draws)
+    if of == "observation" and fit.model.nugget:
+        found += np.sqrt(fit.model.nugget) * random.standard_normal(found.shape)
+    return found
 
 
 def _draw_exactly(fit, places, design, random, draws):
@@ -91,23 +133,55 @@ def _draw_exactly(fit, places, design, random, draws):
     seen, model = fit.observations, fit.model
     here = fit.trend.design(seen.locations, seen.covariates)
     evaluator = fit.method.prepare(seen, here, fit.reml)
-    check_memory(max(len(seen), len(places)), 3, evaluator.device)
-    with blas_threads(len(seen)):
+    once, back = different(seen, model, places)
+    new, n = places[once], len(seen)
+    _check_memory(max(n, len(new)), evaluator.device)
+    with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
         known = fit_trend(factor, seen.values, here)
         betas = known.coefficients[:, None] + known.root @ random.standard_normal(
             (here.shape[1], draws)
         )
-        k = np.asfortranarray(model(seen.locations, places, seen.metric))
-        weights = factor.solve(k)
-        mean = weights.T @ (seen.values[:, None] - here @ betas)
-        rest = model(places, places, seen.metric) - k.T @ weights
-        rest = (rest + rest.T) / 2
-        # of semidefinite matrices too: some places may be observed ones
-        values, vectors = np.linalg.eigh(rest)
-        white = random.standard_normal((draws, len(places))).T
-        noise = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * white)
-    return np.ascontiguousarray((design @ betas + mean + noise).T)
+        values = seen.values[:, None] - here @ betas
+        if len(new):
+            k = np.asfortranarray(model(seen.locations, new, seen.metric))
+            solved = factor.solve(np.asfortranarray(np.column_stack((seen.values, here))))
+            mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
+            rest = model(new, new, seen.metric) - _explained(factor, k)
+            noise = _root_times(rest, random.standard_normal((len(new), draws)))
+            values = np.vstack((values, mean + noise))
+    return through_observations(fit, (design @ betas + values[back]).T, design, here, betas.T, back)
+
+
+def _check_memory(n, device):
+    try:
+        check_memory(n, 3, device)
+    except NotEnoughMemory as error:
+        about = str(error).partition(": use")[0]
+        raise NotEnoughMemory(f"{about}: draw with how=Vecchia(30), or at fewer places.") from None
+
+
+def _explained(factor, k):
+    """Return k'Σ⁻¹k, symmetric."""
+    if hasattr(factor, "gram"):
+        found = k.T @ factor.solve(k)
+        return (found + found.T) / 2
+    half = factor.whiten(k)
+    return half.T @ half
+
+
+def _root_times(covariance, white):
+    """Return draws C w with CC' = covariance, by Cholesky; by eigenvalues where it has no factor.
+
+    A field that the observations all but determine has a conditional covariance matrix of rounding
+    errors; its symmetric root is the same on every machine, to the root of the rounding.
+    """
+    try:
+        lower = kernels.potrf(np.array(covariance, order="F"))
+    except NotPositiveDefinite:
+        values, vectors = np.linalg.eigh(covariance)
+        return vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ white))
+    return np.tril(lower) @ white
 
 
 class _Places:
@@ -126,7 +200,7 @@ class _Places:
         return Observations.duplicate(self)
 
 
-def lay_out(n, layout="jittered", seed=0):
+def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
     """Return places in the unit square.
 
     Parameters

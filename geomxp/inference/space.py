@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from ..covariance.distance import embed
 from ..covariance.matern import PARAMETERS as PARAMETER_NAMES
@@ -45,7 +45,7 @@ class Extent:
             raise InvalidInput(
                 "all locations are the same place: there is no distance to fit a range to."
             )
-        distances = cKDTree(points).query(points, k=2)[0][:, 1]
+        distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
         return cls(
             float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0)))
         )

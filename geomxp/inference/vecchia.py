@@ -5,12 +5,15 @@ before it, z_i | z_N(i) in place of z_i | z_1 … z_{i-1}. The covariances are t
 nugget included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
 """
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+import scipy
 
 from ..covariance.matern import Matern
 from ..errors import InvalidInput, NotPositiveDefinite
@@ -22,6 +25,9 @@ from .likelihood import Evaluation, gaussian_log_likelihood
 from .vecchia_factor import VecchiaFactor
 from .vecchia_graph import Field, Graph
 from .vecchia_sums import Sums, wanted_for
+
+if TYPE_CHECKING:
+    from ..annotations import ArrayLike, Document, Floats, Observations
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
@@ -56,7 +62,7 @@ class Vecchia:
     """
 
     neighbours: int = 30
-    ordering: object = "maximin"
+    ordering: str | ArrayLike = "maximin"
     on: str = "cpu"
 
     tiled = False
@@ -76,7 +82,9 @@ class Vecchia:
         if resolve(self.on).index is not None:
             raise InvalidInput(f'Vecchia\'s approximation runs on="cpu" only. Got {self.on!r}.')
 
-    def prepare(self, observations, design=None, reml=False):
+    def prepare(
+        self, observations: Observations, design: Floats | None = None, reml: bool = False
+    ) -> VecchiaEvaluator:
         """Return the evaluator of one data set: orders it and finds the neighbours.
 
         Parameters
@@ -92,7 +100,7 @@ class Vecchia:
         """
         return VecchiaEvaluator(observations, design, reml, self)
 
-    def of_rows(self, rows):
+    def of_rows(self, rows: ArrayLike) -> Vecchia:
         """Return the way to compute with some of the rows, one after the other as they were."""
         if isinstance(self.ordering, str) and self.ordering != "given":
             return self
@@ -103,7 +111,7 @@ class Vecchia:
             place = inverse[rows]
         return replace(self, ordering=np.argsort(place))
 
-    def describe(self, n):
+    def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n places."""
         named = isinstance(self.ordering, str)
         return {
@@ -253,16 +261,16 @@ class VecchiaEvaluator:
         if not np.isfinite(gram).all():
             raise NotPositiveDefinite("a whitened value is no FP64 number: rescale the values.")
         try:
-            lower = cholesky(information, lower=True)
+            lower = scipy.linalg.cholesky(information, lower=True)
         except np.linalg.LinAlgError:
             raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
-        white = solve_triangular(lower, cross, lower=True)
-        beta = solve_triangular(lower, white, lower=True, trans="T")
+        white = scipy.linalg.solve_triangular(lower, cross, lower=True)
+        beta = scipy.linalg.solve_triangular(lower, white, lower=True, trans="T")
         # β = R⁻¹γ for the coefficients γ of Q
-        root = solve_triangular(self._triangle, np.linalg.inv(lower).T)
+        root = scipy.linalg.solve_triangular(self._triangle, np.linalg.inv(lower).T)
         logs = np.log(np.abs(np.diag(lower))) + np.log(np.abs(np.diag(self._triangle)))
         return GeneralisedLeastSquares(
-            solve_triangular(self._triangle, self._start + beta),
+            scipy.linalg.solve_triangular(self._triangle, self._start + beta),
             root @ root.T,
             float(max(form - white @ white, 0.0)),
             2 * float(logs.sum()),
@@ -327,7 +335,7 @@ class VecchiaEvaluator:
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""
         sums = self._reduce(model, names)
-        lower = cholesky(sums.gram[1:, 1:], lower=True)
+        lower = scipy.linalg.cholesky(sums.gram[1:, 1:], lower=True)
         factor = self.factorize(model)
         q = np.empty((len(self.design), len(lower)))
         q[self.graph.tree.order] = self._columns[1:].T
@@ -335,8 +343,8 @@ class VecchiaEvaluator:
         for name in names:
             change = self._change_of_solution(model, name, factor, q)
             root = factor.whiten_transposed(change)
-            roots.append(solve_triangular(lower, root.T, lower=True))
-            changes.append(cho_solve((lower, True), sums.derivative(name)[1][1:, 1:]))
+            roots.append(scipy.linalg.solve_triangular(lower, root.T, lower=True))
+            changes.append(scipy.linalg.cho_solve((lower, True), sums.derivative(name)[1][1:, 1:]))
         return np.array(
             [
                 [np.vdot(a, b) - 0.5 * np.trace(c @ d) for b, d in zip(roots, changes, strict=True)]

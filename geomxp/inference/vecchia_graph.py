@@ -169,6 +169,44 @@ class Field:
         self._with_table(("correlation",), all_slices)
         return weights, variances
 
+    def grams(self, neighbours, noise, columns, given=None):
+        """Return the Gram matrices of the whitened [k, columns] of all targets' neighbours.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Places near each target.
+        noise : (n,) ndarray
+            Variances beside the field's, of places.
+        columns : (c, n) ndarray
+        given : (k, m) ndarray, optional
+            Covariances with the neighbours, for targets that are no points.
+
+        Returns
+        -------
+        (k, c + 1, c + 1) ndarray
+            NaN where the matrix of the neighbours is not positive definite.
+        """
+        from .local_kernel import gram_slice
+
+        k, m = neighbours.shape
+        grams = np.empty((k, len(columns) + 1, len(columns) + 1))
+        given = np.empty((0, m)) if given is None else given
+
+        def all_slices(tables, base):
+            def work(first):
+                missed = gram_slice(
+                    *(self.pairs.x, self.pairs.y, neighbours, first, min(first + SLICE, k)),
+                    *(noise, self.scaled, self.model.variance, tables[0], base),
+                    *(columns, given, grams),
+                )
+                return (missed,)
+
+            return in_threads(work, range(0, k, SLICE), k * (m + 1) ** 2)
+
+        self._with_table(("correlation",), all_slices)
+        return grams
+
     def _maps(self):
         """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
         maps = np.zeros((2, 3))

@@ -5,6 +5,7 @@ import numpy as np
 from ..covariance.matern import practical_range
 from ..outcome import Ending, Outcome
 from .space import NUGGET_RATIO, SMOOTHNESS
+from .uncertainty import ridge
 
 NEAR = 1e-3
 """In logarithms: so near a bound is on it."""
@@ -105,6 +106,9 @@ def judge(problem, space, model, pinned, natural, summit):
     vague = _hardly_known(natural, summit)
     if vague:
         notes.append(f"the data hardly know the {vague}: standard error above the estimate")
+    told = ridge(problem.monitor.rescale(model, 0.0)[0], natural.names, summit.information)
+    if told:
+        notes.append(told)
     if "nugget" in problem.space.free and model.nugget == 0:
         notes.append("the nugget is 0, at its boundary: the data show no noise")
     return Outcome(Ending.CONVERGED, "; ".join(notes)), False

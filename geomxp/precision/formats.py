@@ -1,5 +1,7 @@
 """Number formats: how a tile is stored, and with which error."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import frexp
 
@@ -37,11 +39,11 @@ class Format:
     top: int | None = None
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Bytes of one stored number."""
         return self.dtype.itemsize
 
-    def exponent_for(self, largest):
+    def exponent_for(self, largest: float) -> int:
         """Return the e for which largest·2^e is at the top of the range, as high as is exact.
 
         Parameters
@@ -59,7 +61,7 @@ class Format:
         exponent = self.top - frexp(largest)[1]
         return max(-LARGEST_EXPONENT, min(LARGEST_EXPONENT, exponent))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -77,7 +79,7 @@ FINER = {FP8: FP16, FP16: FP32, BF16: FP32, TF32: FP32, FP32: FP64, FP64: FP64}
 """What a tile is promoted to."""
 
 
-def named(name):
+def named(name: str | Format) -> Format:
     """Return the format called `name`.
 
     Raises
@@ -94,7 +96,7 @@ def named(name):
         raise InvalidInput(f"`format` must be one of: {known}. Got {name!r}.") from None
 
 
-def coarser(a, b):
+def coarser(a: Format, b: Format) -> Format:
     """Return the format with the larger unit roundoff, of equals the one of fewer bytes.
 
     Examples

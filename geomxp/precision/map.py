@@ -1,11 +1,17 @@
 """Which tile has which format."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .formats import FINER, FP64, Format
+
+if TYPE_CHECKING:
+    from ..annotations import Floats, Layout
 
 
 @dataclass(frozen=True)
@@ -38,19 +44,19 @@ class PrecisionMap:
     error: float | None = None
     divergence: float | None = None
 
-    def __getitem__(self, tile):
+    def __getitem__(self, tile: tuple[int, int]) -> Format:
         i, k = tile
         return self.rows[i][k]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def counts(self):
+    def counts(self) -> dict[str, int]:
         """Return the number of tiles in each format, finest first, as a dict by its name."""
         found = Counter(form for row in self.rows for form in row)
         return {f.name: found[f] for f in sorted(found, key=lambda f: (f.unit_roundoff, -f.bytes))}
 
-    def bytes(self, layout):
+    def bytes(self, layout: Layout) -> int:
         """Return the bytes of all tiles in their formats.
 
         Parameters
@@ -64,18 +70,18 @@ class PrecisionMap:
         )
 
     @property
-    def all_fp64(self):
+    def all_fp64(self) -> bool:
         """Whether no tile is coarser than FP64."""
         return all(form is FP64 for row in self.rows for form in row)
 
-    def partners(self, i, k):
+    def partners(self, i: int, k: int) -> set[Format]:
         """Return the formats of the tiles that tile (i, k) is multiplied with, as a set.
 
         A_ji - L_jk L_ik' for j > i, and A_ij - L_ik L_jk' for k < j <= i: the tiles of its column.
         """
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
-    def promote_row(self, k):
+    def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
         """Return the map with the tiles of block row k one level finer, and how many that are.
 
         Parameters
@@ -90,14 +96,14 @@ class PrecisionMap:
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
         return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
 
-    def as_array(self):
+    def as_array(self) -> Floats:
         """Return log2 of each tile's unit roundoff, (T, T), NaN above the diagonal."""
         picture = np.full((len(self.rows), len(self.rows)), np.nan)
         for i, row in enumerate(self.rows):
             picture[i, : i + 1] = [np.log2(form.unit_roundoff) for form in row]
         return picture
 
-    def __str__(self):
+    def __str__(self) -> str:
         """Draw the lower triangle: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
         letters = {"fp64": "D", "fp32": "S", "tf32": "T", "bf16": "B", "fp16": "H", "fp8": "Q"}
         return "\n".join("".join(letters[form.name] for form in row) for row in self.rows)

@@ -3,9 +3,12 @@
 Diagonal tiles are FP64, but where `uniform` names another format: then FP32 at least.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +16,9 @@ from ..errors import InvalidInput
 from .divergence import cheapest
 from .formats import FP8, FP16, FP32, FP64, Format, named
 from .map import PrecisionMap
+
+if TYPE_CHECKING:
+    from ..annotations import Rule
 
 CANDIDATES = (FP8, FP16, FP32)
 """What a tile may get below FP64, coarsest first."""
@@ -74,7 +80,7 @@ class Uniform:
         return Uniform(FP64)
 
 
-def uniform(name):
+def uniform(name: str | Format) -> Rule:
     """Return the rule that gives every tile the same format.
 
     Parameters
@@ -124,7 +130,7 @@ class ByBand:
         return Uniform(FP64)
 
 
-def by_band(*bands):
+def by_band(*bands: tuple[str, int] | str) -> Rule:
     """Return the rule that makes tiles coarser with their distance from the diagonal.
 
     Parameters
@@ -185,7 +191,7 @@ class ByTileNorm:
         return replace(self, accuracy=self.accuracy / 10)
 
 
-def by_tile_norm(accuracy, scale=True):
+def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     """Return the rule of Higham and Mary: each tile has the coarsest format that its norm allows.
 
     T ‖A_ik‖_F / ‖A‖_F < ε / u_p, so that Σ (u_p ‖A_ik‖_F)² <= ε² ‖A‖_F².
@@ -240,7 +246,7 @@ class Layered:
         return Layered(self.layers[1:]) if len(self.layers) > 1 else Uniform(FP64)
 
 
-def layered(*formats):
+def layered(*formats: str | Format) -> Rule:
     """Return the rule of nested halves: the largest off-diagonal block has the first format.
 
     Parameters
@@ -281,7 +287,7 @@ class ForDivergence:
         return replace(self, safety=self.safety * 100)
 
 
-def for_divergence(kl):
+def for_divergence(kl: float) -> Rule:
     """Return the rule that spends a Kullback-Leibler divergence on coarse formats.
 
     The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the

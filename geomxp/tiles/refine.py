@@ -6,8 +6,11 @@ itself, whose residuals are FP64. What that repairs is the solution, and so quad
 kriging weights. It does not repair the log-determinant, which is the factor's.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +23,9 @@ from .krylov import BASIS, METHODS, PATIENCE, Progress
 from .layout import Layout
 from .operators import Dense, Preconditioner, Regenerated
 from .stores import InCore
+
+if TYPE_CHECKING:
+    from ..annotations import Any, ArrayLike, Callable, Document, Floats, Iterable, Rule
 
 TOLERANCE = 1e-14
 ROUNDING = 1e-18
@@ -60,16 +66,16 @@ class Refinement:
         c·u.
     """
 
-    solution: np.ndarray
+    solution: Floats
     iterations: int
     residual: float
     outcome: Outcome
-    history: tuple
+    history: tuple[Any, ...]
     method: str
-    formats: dict
+    formats: dict[str, int]
     shift: float = 0.0
 
-    def summary(self):
+    def summary(self) -> Document:
         """Return the same as a dict for JSON, without the solution."""
         return {
             "method": self.method,
@@ -82,8 +88,15 @@ class Refinement:
 
 
 def refined(
-    multiply, precondition, b, *, method="gmres", tolerance=TOLERANCE, limit=ITERATIONS, also=None
-):
+    multiply: Callable[..., Any],
+    precondition: Callable[..., Any],
+    b: Floats,
+    *,
+    method: str = "gmres",
+    tolerance: float = TOLERANCE,
+    limit: int = ITERATIONS,
+    also: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+) -> tuple[Floats, Any]:
     """Solve Ax = b with a preconditioner, to FP64's accuracy.
 
     Parameters
@@ -137,19 +150,19 @@ def refined(
 
 
 def solve(
-    a,
-    b,
-    precision=None,
+    a: ArrayLike,
+    b: ArrayLike,
+    precision: Rule | None = None,
     *,
-    method="gmres",
-    scaling=True,
-    shift=0.0,
-    range_scaling=None,
-    tolerance=TOLERANCE,
-    iterations=ITERATIONS,
-    tile=None,
-    fallback=False,
-):
+    method: str = "gmres",
+    scaling: bool = True,
+    shift: float = 0.0,
+    range_scaling: float | None = None,
+    tolerance: float = TOLERANCE,
+    iterations: int = ITERATIONS,
+    tile: int | None = None,
+    fallback: bool = False,
+) -> Refinement:
     """Solve Ax = b for a symmetric positive definite A, factored in coarse formats.
 
     Parameters
@@ -309,7 +322,14 @@ class RefinedFactor:
         Of the latest solution.
     """
 
-    def __init__(self, factor, method, tolerance=ROUNDING, limit=ITERATIONS, finer=()):
+    def __init__(
+        self,
+        factor: Any,
+        method: str,
+        tolerance: float = ROUNDING,
+        limit: int = ITERATIONS,
+        finer: Iterable[Callable[[], Any]] = (),
+    ) -> None:
         self.method, self.tolerance, self.limit = method, tolerance, limit
         self._finer, self.last = iter(finer), None
         # so many blocks as large as the right-hand side an iteration may hold
@@ -329,7 +349,7 @@ class RefinedFactor:
         self._precondition = Preconditioner(factor.store)
         self._norm = None
 
-    def solve(self, b):
+    def solve(self, b: Floats) -> Floats:
         """Return Σ⁻¹b for (n,) or (n, m).
 
         Raises
@@ -363,14 +383,14 @@ class RefinedFactor:
         self.last = _described(found, progress, self.method, self.store)
         return found
 
-    def times(self, x):
+    def times(self, x: Floats) -> Floats:
         """Return Σx for (n, m), Σ generated in FP64."""
         order, unit = self.factor.order, 4.0**self.store.originals.exponent
         found = np.empty_like(x)
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
         return found
 
-    def gram(self, a):
+    def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""
         solution = self.solve(a)
         product = a.T @ solution

@@ -70,6 +70,41 @@ def test_intervals_are_normal_quantiles():
         found.interval(of="mean")
 
 
+@pytest.mark.parametrize("trend", ["zero", "linear"])
+def test_intervals_of_both_kinds_cover_as_often_as_they_say(trend):
+    """Fields and observations of independent data sets, one place of each: binomial counts."""
+    model, replicates, level = gx.Matern(1.0, 0.2, 0.5, 0.3), 400, 0.9
+    everywhere = testing.places(41, seed=21)
+    fields = gx.simulate(model, everywhere, replicates, seed=22, of="field")
+    noise = np.sqrt(model.nugget) * np.random.default_rng(23).standard_normal(fields.shape)
+    covered = dict.fromkeys(("field", "observation", "field for observation"), 0)
+    for field, observed in zip(fields, fields + noise, strict=True):
+        fit = held(gx.Observations(everywhere[:40], observed[:40]), model, trend)
+        there = gx.predict(fit, everywhere[40:])
+        for of, truth in (("field", field[40]), ("observation", observed[40])):
+            lower, upper = there.interval(level, of)
+            covered[of] += lower[0] <= truth <= upper[0]
+        lower, upper = there.interval(level)
+        covered["field for observation"] += lower[0] <= observed[40] <= upper[0]
+    allowed = 3 * np.sqrt(level * (1 - level) / replicates)
+    assert abs(covered["field"] / replicates - level) < allowed
+    assert abs(covered["observation"] / replicates - level) < allowed
+    # the field's interval is too short for an observation
+    assert covered["field for observation"] / replicates < level - allowed
+
+
+def test_columns_say_what_they_are_of():
+    there = gx.predict(held(testing.observations(), testing.MODEL), testing.places(3, seed=4))
+    field, observation = there.to_frame(), there.to_frame(0.9, of="observation")
+    plain = ["mean", "variance", "lower", "upper", "variance_of_observation"]
+    assert list(field.columns) == plain
+    ends = ["lower_of_observation", "upper_of_observation"]
+    assert list(observation.columns) == ["mean", "variance", "variance_of_observation", *ends]
+    np.testing.assert_array_equal(observation["variance"], field["variance"])
+    lower, upper = there.interval(0.9, of="observation")
+    np.testing.assert_array_equal(observation[ends], np.column_stack((lower, upper)))
+
+
 def test_intervals_cover_new_observations_as_often_as_they_say():
     model = gx.Matern(1.0, 0.2, 0.5, 0.3)
     everywhere = testing.places(900, seed=21)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,135 @@ def test_layouts_fill_the_unit_square():
     assert ((uniform >= 0) & (uniform < 1)).all()
 
 
+def held(seen, model, trend="linear", how=None):
+    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend)
+
+
+def conditional(fit, places):
+    """Mean and covariance matrix of the field given a fit's observations, by dense formulas."""
+    seen, model = fit.observations, fit.model
+    sigma = model(seen.locations, seen.locations) + model.nugget * np.eye(len(seen))
+    k = model(seen.locations, places)
+    x, x0 = fit.trend.design(seen.locations), fit.trend.design(places)
+    solve = np.linalg.solve
+    spread = np.linalg.inv(x.T @ solve(sigma, x))
+    beta = spread @ x.T @ solve(sigma, seen.values)
+    apart = x0 - k.T @ solve(sigma, x)
+    mean = x0 @ beta + k.T @ solve(sigma, seen.values - x @ beta)
+    return mean, model(places, places) - k.T @ solve(sigma, k) + apart @ spread @ apart.T
+
+
+def check_moments(z, mean, covariance):
+    """Sample mean and covariance lie within five of their standard deviations."""
+    draws, variance = len(z), np.diag(covariance)
+    assert (np.abs(z.mean(axis=0) - mean) < 5 * np.sqrt(variance / draws)).all()
+    allowed = 5 * np.sqrt((np.outer(variance, variance) + covariance**2) / draws)
+    assert (np.abs(np.cov(z.T) - covariance) < allowed).all()
+
+
+@pytest.mark.parametrize("of", ["field", "observation"])
+@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(59)])
+def test_conditional_draws_have_the_joint_moments_of_kriging(how, of):
+    """With all for neighbours Vecchia's draws are exact too."""
+    seen, model = testing.observations(), testing.MODEL
+    there = np.vstack((testing.places(6, seed=9), seen.locations[:1]))
+    fit = replace(held(seen, model), method=how)
+    mean, covariance = conditional(fit, there)
+    if of == "observation":
+        covariance = covariance + model.nugget * np.eye(7)
+    check_moments(gx.simulate(fit, there, 20_000, seed=5, of=of), mean, covariance)
+
+
+@pytest.mark.parametrize("trend", ["zero", "linear"])
+@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)])
+def test_without_a_nugget_draws_are_the_observations_to_the_bit(how, trend):
+    seen = testing.observations()
+    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), trend), method=how)
+    new = testing.places(3, seed=2)
+    there = np.vstack((seen.locations[5:8], new, new[:1], seen.locations[5:6]))
+    for of in ("field", "observation"):
+        z = gx.simulate(fit, there, 4, seed=1, of=of)
+        expected = np.tile(seen.values[[5, 6, 7, 5]], (4, 1))
+        np.testing.assert_array_equal(z[:, [0, 1, 2, 7]], expected)
+        # one place has one value
+        np.testing.assert_allclose(z[:, 6], z[:, 3], rtol=1e-15)
+        assert z[:, 3:6].std(axis=0).min() > 0.01
+    alone = gx.simulate(fit, seen.locations, 2, seed=1)
+    np.testing.assert_array_equal(alone, np.tile(seen.values, (2, 1)))
+
+
+@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)])
+def test_an_observed_place_with_other_covariates_has_another_trend(how):
+    seen = testing.observations()
+    seen = gx.Observations(seen.locations, seen.values, np.arange(60.0))
+    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), "covariates"), method=how)
+    there = seen.locations[:2]
+    same = gx.simulate(fit, there, 3, seed=1, covariates=[[0.0], [1.0]])
+    np.testing.assert_array_equal(same, np.tile(seen.values[:2], (3, 1)))
+    other = gx.simulate(fit, there, 20_000, seed=1, covariates=[[0.0], [3.0]])
+    np.testing.assert_array_equal(other[:, 0], seen.values[0])
+    error = np.sqrt(4 * fit.coefficient_covariance[1, 1])
+    expected = seen.values[1] + 2 * fit.coefficients[1]
+    assert abs(other[:, 1].mean() - expected) < 5 * error / np.sqrt(20_000)
+    assert other[:, 1].std() == pytest.approx(error, rel=5 / np.sqrt(40_000))
+
+
+@pytest.mark.parametrize(
+    ("how", "allowed"),
+    [
+        (gx.Exact(tile=16), 1e-11),
+        (gx.Exact(gx.by_tile_norm(1e-9), tile=16), 1e-5),
+        (gx.Exact(gx.by_tile_norm(1e-4), tile=16, refine="gmres"), 1e-9),
+    ],
+)
+def test_conditional_draws_are_the_same_however_they_are_computed(how, allowed):
+    fit, there = held(testing.observations(), testing.MODEL), testing.places(9, seed=3)
+    plain = gx.simulate(fit, there, 3, seed=2)
+    np.testing.assert_allclose(
+        gx.simulate(fit, there, 3, seed=2, how=how), plain, rtol=0, atol=allowed
+    )
+
+
+def test_two_observations_of_one_place_differ_by_their_noise():
+    fit = held(testing.observations(), testing.MODEL)
+    z = gx.simulate(fit, [[0.3, 0.4], [0.3, 0.4]], 20_000, seed=3, of="observation")
+    spread = (z[:, 0] - z[:, 1]).var() / (2 * testing.MODEL.nugget)
+    assert abs(spread - 1) < 5 * np.sqrt(2 / 20_000)
+    field = gx.simulate(fit, [[0.3, 0.4], [0.3, 0.4]], 5, seed=3)
+    np.testing.assert_array_equal(field[:, 0], field[:, 1])
+
+
+def test_a_models_field_has_no_noise():
+    places, model = testing.places(6), testing.MODEL
+    z = gx.simulate(model, places, 40_000, seed=1, of="field")
+    check_moments(z, np.zeros(6), model(places, places))
+    np.testing.assert_array_equal(
+        gx.simulate(model, places, 2, seed=1, of="observation"),
+        gx.simulate(model, places, 2, seed=1),
+    )
+
+
+def test_fields_that_observations_all_but_determine_are_drawn():
+    """Where the conditional covariance has no Cholesky factor its symmetric root stands in."""
+    x = np.linspace(0, 1, 12)[:, None]
+    seen = gx.Observations(x, np.sin(3 * x[:, 0]))
+    fit = held(seen, gx.Matern(1.0, 0.5, 4.5), "zero")
+    there = np.linspace(0.3, 0.7, 80)[:, None]
+    found = gx.predict(fit, there)
+    z = gx.simulate(fit, there, 200, seed=1)
+    # the root of rounding: √(n u κ) is far below what is known
+    assert np.abs(z.mean(axis=0) - found.mean).max() < 1e-5
+    assert z.std(axis=0).max() < 1e-5
+
+
+def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
+    fit = held(testing.observations(), testing.MODEL)
+    monkeypatch.setattr("geomxp.inference.exact.free_memory", lambda: 2**28)
+    with pytest.raises(gx.NotEnoughMemory, match=r"how=Vecchia\(30\)"):
+        gx.simulate(fit, testing.places(20_000, seed=3))
+    assert gx.simulate(fit, testing.places(2000, seed=3), how=gx.Vecchia(5)).shape == (1, 2000)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -53,6 +184,7 @@ def test_layouts_fill_the_unit_square():
         (lambda: lay_out(0), "`n` must be"),
         (lambda: gx.simulate(testing.MODEL, testing.places(5), 0), "`draws` must be"),
         (lambda: gx.simulate(testing.MODEL, [[0.0, 100.0]], metric="chordal"), "latitudes"),
+        (lambda: gx.simulate(testing.MODEL, testing.places(5), of="trend"), "`of` must be"),
     ],
 )
 def test_wrong_layouts_are_named(call, message):

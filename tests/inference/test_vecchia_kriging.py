@@ -5,7 +5,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference import vecchia_kriging as module
+from geomxp.inference import local as module
 
 
 def held(seen, model, how=None, trend="linear", reml=False):
@@ -72,8 +72,6 @@ def test_neighbours_that_make_no_sense_are_refused():
     seen = testing.observations()
     with pytest.raises(gx.InvalidInput, match="`neighbours` must be a whole number"):
         gx.predict(held(seen, testing.MODEL, gx.Vecchia(5)), [[0.1, 0.2]], neighbours=0)
-    with pytest.raises(gx.InvalidInput, match="this one is exact"):
-        gx.predict(held(seen, testing.MODEL), [[0.1, 0.2]], neighbours=5)
 
 
 @pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(30)])
@@ -137,7 +135,6 @@ def test_a_fit_with_all_predecessors_is_the_exact_fit(reml):
     for name, error in exact.standard_errors.items():
         assert ours.standard_errors[name] == pytest.approx(error, rel=1e-3)
         assert abs(getattr(ours.model, name) - getattr(exact.model, name)) < 0.01 * error
-    assert ours.evaluations < exact.evaluations / 2
 
 
 @pytest.mark.parametrize(
@@ -152,11 +149,10 @@ def test_a_fit_with_all_predecessors_is_the_exact_fit(reml):
     ],
     ids=str,
 )
-def test_fisher_scoring_finds_what_a_search_without_derivatives_finds(monkeypatch, options):
+def test_fisher_scoring_finds_what_a_search_without_derivatives_finds(options):
     seen = field()
     scored = gx.fit(seen, None, gx.Vecchia(10), **options)
-    monkeypatch.setattr(gx.Vecchia, "scoring", False)
-    searched = gx.fit(seen, None, gx.Vecchia(10), **options)
+    searched = gx.fit(seen, None, gx.Vecchia(10), search="bobyqa", **options)
     assert scored.outcome.ending == searched.outcome.ending
     assert scored.log_likelihood >= searched.log_likelihood - 1e-6
 

@@ -1,0 +1,197 @@
+"""The blocks that people describe: rectangles about places, polygons, sets of points."""
+
+from numbers import Integral
+
+import numpy as np
+
+from ..covariance.averages import gauss
+from ..errors import InvalidInput
+from ..observations import checked_places
+from .blocks import Blocks
+from .polygons import corners_of, in_system_of, inside, interior_rule, rings_of
+
+REGULAR = 6
+"""Points along a side where integrals are sums: on the sphere, and in three dimensions."""
+
+GAUSS = 6
+"""Nodes along a side for observations that are far away: the rule then errs by 1e-9 σ²."""
+
+
+def blocks_of(block, places, discretisation, seen):
+    """Return the blocks that a caller of `predict` describes.
+
+    Parameters
+    ----------
+    block : float, sequence of float, sequence of polygons, or (b, k, d) ndarray
+        Sides of a rectangle about each place; polygons (arrays of corners, (c, 2), or shapely's);
+        or points, whose plain average a block is.
+    places : (b, d) ndarray or None
+        Centres of rectangles; what stands for the others in a result, their own centres if None.
+    discretisation : int or None
+        Points along the (longer) side of a block.
+    seen : Observations
+
+    Returns
+    -------
+    Blocks
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if discretisation is not None and not (
+        isinstance(discretisation, Integral) and discretisation >= 1
+    ):
+        raise InvalidInput(
+            f"`discretisation` must be a whole number of at least 1. Got {discretisation!r}."
+        )
+    exact = seen.metric == "euclidean" and seen.dimensions <= 2 and discretisation is None
+    count = None if exact else int(discretisation or REGULAR)
+    if isinstance(block, np.ndarray) and block.ndim == 3:
+        if discretisation is not None:
+            raise InvalidInput("`discretisation` is not for blocks that are points already.")
+        found = _points(block, seen)
+    elif _are_sides(block):
+        if places is None:
+            raise InvalidInput("blocks of a width and a height need `places`, their centres.")
+        return _rectangles(block, places, count, seen)
+    else:
+        found = _polygons(block, count, seen)
+    if places is not None:
+        if len(places) != len(found):
+            raise InvalidInput(
+                f"`places` must be one for each of the {len(found)} blocks, or left out. "
+                f"Got {len(places)}."
+            )
+        found = _shown_at(found, places)
+    return found
+
+
+def _are_sides(block):
+    try:
+        array = np.asarray(block)
+    except ValueError:
+        return False
+    return array.ndim <= 1 and array.size > 0 and array.dtype.kind in "iuf"
+
+
+def _points(block, seen):
+    """Return blocks that are sets of points."""
+    count, each, d = block.shape
+    if d != seen.dimensions or not count or not each:
+        raise InvalidInput(
+            f"`block` as an array of points must be (blocks, points, {seen.dimensions}). "
+            f"Got shape {block.shape}."
+        )
+    nodes = checked_places(block.reshape(-1, d), seen.metric).reshape(block.shape)
+    weights = np.full((count, each), 1 / each)
+    return Blocks.of_nodes(nodes.mean(axis=1), nodes, weights)
+
+
+def _rectangles(block, places, count, seen):
+    """Return equal rectangles (intervals, boxes) about places."""
+    d = seen.dimensions
+    sides = np.asarray(block, dtype=np.float64)
+    if sides.ndim and sides.shape != (d,):
+        raise InvalidInput(f"`block` must be {d} side(s), one for each coordinate. Got {block!r}.")
+    sides = np.broadcast_to(sides, (d,))
+    if not (np.isfinite(sides).all() and (sides > 0).all()):
+        raise InvalidInput(f"the sides of `block` must be greater than 0. Got {block!r}.")
+    if count is None:
+        g, w = gauss(GAUSS)
+        half = sides / 2
+        corners = half * [[-1, -1], [1, -1], [1, 1], [-1, 1]] if d == 2 else None
+        edges = np.append(-half, half) if d == 1 else _joined(corners)
+    else:
+        g, w, edges = _regular(count), np.full(count, 2 / count), None
+    mesh = np.stack(np.meshgrid(*[g] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    weights = np.prod(np.meshgrid(*[w / 2] * d, indexing="ij"), axis=0).ravel()
+    euclidean = seen.metric == "euclidean"
+
+    def rule(first, last):
+        some = places[first:last]
+        inside = mesh * (sides / 2)
+        nodes = some[:, None] + inside if euclidean else _in_degrees(some, mesh, sides, first)
+        return nodes.reshape(-1, d), np.tile(weights, len(some))
+
+    return Blocks(places, rule, np.full(len(places), len(mesh)), edges, alike=euclidean)
+
+
+def _regular(count):
+    """Return the middles of so many equal parts of (-1, 1)."""
+    return (2 * np.arange(count) + 1) / count - 1
+
+
+def _in_degrees(places, mesh, sides, first=0):
+    """Return nodes of equal areas on the sphere, (m, k, 2) in degrees."""
+    south, north = places[:, 1] - sides[1] / 2, places[:, 1] + sides[1] / 2
+    if (south < -90).any() or (north > 90).any():
+        row = int(np.argmax((south < -90) | (north > 90)))
+        raise InvalidInput(
+            f"block {first + row + 1} reaches over a pole: use smaller blocks there."
+        )
+    low, high = np.sin(np.radians(south))[:, None], np.sin(np.radians(north))[:, None]
+    # areas are equal where steps of the sine of the latitude are
+    latitude = np.degrees(np.arcsin((low + high) / 2 + mesh[:, 1] * (high - low) / 2))
+    longitude = places[:, :1] + mesh[:, 0] * sides[0] / 2
+    return np.stack((longitude, latitude), axis=-1)
+
+
+def _joined(corners):
+    """Return the edges of a ring of corners, (c, 2, 2)."""
+    return np.stack((corners, np.roll(corners, -1, axis=0)), axis=1)
+
+
+def _polygons(block, count, seen):
+    """Return blocks that are polygons."""
+    if seen.dimensions != 2:
+        raise InvalidInput(
+            f"blocks that are polygons need places in the plane. Got {seen.dimensions} "
+            "coordinate(s): give a block's sides, or its points as an array (b, k, d)."
+        )
+    places, nodes, weights, edges = [], [], [], []
+    for number, polygon in enumerate(corners_of(in_system_of(block, seen)), start=1):
+        rings = rings_of(polygon, f"block {number}")
+        for ring in rings:
+            checked_places(ring, seen.metric)
+        around = np.concatenate([_joined(ring) for ring in rings])
+        if count is None:
+            centre, points, share = interior_rule(around, GAUSS)
+        else:
+            centre, points, share = _points_inside(around, count, seen.metric, number)
+        places.append(centre)
+        nodes.append(points)
+        weights.append(share)
+        edges.append(around - centre)
+    return Blocks.of_nodes(np.array(places), nodes, weights, edges if count is None else None)
+
+
+def _points_inside(around, count, metric, number):
+    """Return the mean, and a regular grid of points within a polygon."""
+    low, high = around.min(axis=(0, 1)), around.max(axis=(0, 1))
+    step = (high - low).max() / count
+    parts = np.maximum(np.round((high - low) / step), 1).astype(int)
+    middle, half = (low + high) / 2, (high - low) / 2
+    mesh = np.stack(np.meshgrid(*map(_regular, parts), indexing="ij"), axis=-1).reshape(-1, 2)
+    if metric == "euclidean":
+        points = middle + mesh * half
+    else:
+        points = _in_degrees(middle[None], mesh, 2 * half)[0]
+    points = points[inside(around, points)]
+    if not len(points):
+        raise InvalidInput(
+            f"block {number}: no point of a grid of {count} lies inside: use a larger "
+            "`discretisation`."
+        )
+    return points.mean(axis=0), points, np.full(len(points), 1 / len(points))
+
+
+def _shown_at(blocks, places):
+    """Return the same blocks under other places."""
+    edges = blocks.edges
+    if isinstance(edges, list):
+        edges = [
+            own + (centre - place)
+            for own, centre, place in zip(edges, blocks.places, places, strict=True)
+        ]
+    return Blocks(places, blocks.rule, blocks.counts, edges)

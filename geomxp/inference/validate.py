@@ -1,0 +1,378 @@
+"""Validation: each observation predicted from others, by leave-one-out or in folds."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..execution.devices import blas_threads, resolve
+from ..observations import Observations
+from . import scores
+from .estimate import Fit, z_value
+from .folds import folds_of
+from .held_out import HeldOut
+from .progress import Line
+from .vecchia import Vecchia
+
+if TYPE_CHECKING:
+    from ..annotations import ArrayLike, Document, Floats, Frame, Whole
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Observations beside their predictions from others.
+
+    Parameters
+    ----------
+    observations : Observations
+    mean : (n,) ndarray
+    variance : (n,) ndarray
+        Of the prediction error of the observation: nugget and the trend's uncertainty included.
+    folds : (n,) ndarray
+        Labels of what was left out together; for leave-one-out the rows' own numbers, from 0.
+    kind : str
+        How it was made, in words.
+    refitted : bool
+        Whether the covariance parameters were estimated anew for each fold.
+    seconds : float
+    """
+
+    observations: Observations
+    mean: Floats
+    variance: Floats
+    folds: Whole
+    kind: str
+    refitted: bool = False
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    @property
+    def observed(self) -> Floats:
+        """The values, (n,)."""
+        return self.observations.values
+
+    @property
+    def standardised_errors(self) -> Floats:
+        """(observed - mean) over the standard deviation, (n,): near N(0, 1) for a good model."""
+        return (self.observed - self.mean) / np.sqrt(self.variance)
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return lower and upper bounds of prediction intervals for the observations, (n,)."""
+        half = z_value(level) * np.sqrt(self.variance)
+        return self.mean - half, self.mean + half
+
+    def pit(self) -> Floats:
+        """Return the probability integral transforms, (n,); see `scores.pit`."""
+        return scores.pit(self.mean, np.sqrt(self.variance), self.observed)
+
+    def scores(self, level: float = 0.95) -> dict[str, float]:
+        """Return the mean scores as a dict of str to float; see `scores.summary`."""
+        return scores.summary(self.mean, self.variance, self.observed, level)
+
+    def to_frame(self, level: float = 0.95) -> Frame:
+        """Return a pandas frame, one row for each observation.
+
+        Columns: the locations, then fold, observed, mean, variance, lower, upper,
+        standardised_error, pit.
+        """
+        import pandas as pd
+
+        lower, upper = self.interval(level)
+        columns = {
+            "fold": self.folds,
+            "observed": self.observed,
+            "mean": self.mean,
+            "variance": self.variance,
+            "lower": lower,
+            "upper": upper,
+            "standardised_error": self.standardised_errors,
+            "pit": self.pit(),
+        }
+        names = self.observations.location_names
+        for name in names:
+            if name in columns:
+                raise InvalidInput(f"location {name!r} has the name of a result: rename it.")
+        places = dict(zip(names, self.observations.locations.T, strict=True))
+        return pd.DataFrame(places | columns)
+
+    def to_dict(self, level: float = 0.95) -> Document:
+        """Return what `geomxp validate --json` prints."""
+        from .. import __version__
+
+        return {
+            "geomxp": __version__,
+            "n": len(self),
+            "kind": self.kind,
+            "folds": len(np.unique(self.folds)),
+            "refitted": self.refitted,
+            "level": level,
+            "scores": self.scores(level),
+            "seconds": self.seconds,
+        }
+
+    def describe(self, level: float = 0.95) -> str:
+        """Return the scores as a readable table."""
+        found = self.scores(level)
+        intervals = f"of {100 * level:g} % intervals"
+        notes = {
+            "bias": "predicted less observed",
+            "log_score": "-log density, in nats",
+            "interval_score": intervals,
+            "coverage": intervals,
+            "mean_squared_standardised_error": "1 where the variances are right",
+        }
+        names = {"mean_squared_standardised_error": "mean squared z"}
+        names |= {name: name.upper() for name in ("rmse", "mae", "crps")}
+        kind = self.kind[0].upper() + self.kind[1:]
+        how = "estimated without each fold" if self.refitted else "held"
+        lines = [f"{kind} of {len(self):,} observations, covariance parameters {how}", ""]
+        for name, value in found.items():
+            shown = names.get(name, name.replace("_", " "))
+            lines.append(f"  {shown:<16}{value:>12.6g}   {notes.get(name, '')}".rstrip())
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
+    """Predict each observation from all others, from one factorization.
+
+    With Q = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ the i-th has the mean z_i - (Qz)_i/Q_ii and the variance
+    1/Q_ii (Dubrule 1983, Math. Geol. 15:687): what n times kriging would give, the covariance
+    parameters held and the trend's coefficients estimated each time without the i-th. A fit in
+    mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
+    sparse Σ⁻¹ that the approximation stands for: the full conditionals of the likelihood that was
+    maximised, each given all places that are neighbours either way.
+
+    Parameters
+    ----------
+    fit : Fit
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
+
+    Returns
+    -------
+    Validation
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor.
+    InvalidInput
+        If the trend cannot be estimated without one of the observations.
+
+    Examples
+    --------
+    The second of four is predicted as by a fit that has not seen it:
+
+    >>> import geomxp as gx
+    >>> seen = gx.Observations([[0.0], [1.0], [2.0], [4.0]], [1.0, 3.0, 5.0, 4.0])
+    >>> model = gx.Matern(1.0, 1.0, 0.5)
+    >>> held = tuple(model.parameters())
+    >>> left_out = gx.leave_one_out(gx.fit(seen, model, fixed=held))
+    >>> others = gx.fit(seen.subset([0, 2, 3]), model, fixed=held)
+    >>> bool(np.isclose(left_out.mean[1], gx.predict(others, [[1.0]]).mean[0]))
+    True
+    """
+    start = time.perf_counter()
+    _check_fit(fit)
+    seen = fit.observations
+    design = fit.trend.design(seen.locations, seen.covariates)
+    _check_leverages(design)
+    with Line("leaving out one by one", shown=progress), blas_threads(len(seen)):
+        mean, variance = _held_out(fit, design).one_by_one()
+    seconds = time.perf_counter() - start
+    return Validation(seen, mean, variance, np.arange(len(seen)), "leave-one-out", seconds=seconds)
+
+
+def cross_validate(
+    fit: Fit,
+    folds: int | ArrayLike = 10,
+    *,
+    blocks: float | None = None,
+    refit: bool = False,
+    seed: int = 0,
+    progress: bool = True,
+) -> Validation:
+    """Predict each fold of observations from all others.
+
+    With the covariance parameters held, an exact fit needs one factorization: fold F has the mean
+    z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹, Q as in `leave_one_out`, the trend estimated
+    without the fold. A fit by `Vecchia` is prepared anew without each fold, and predicts the fold
+    as `predict` does.
+
+    Parameters
+    ----------
+    fit : Fit
+    folds : int or (n,) array_like
+        How many random folds, of equal size but for one; or a label for each observation.
+    blocks : float, optional
+        Spatial folds: all places within a square (a cube, an interval) of this side belong to one
+        fold, and squares to folds at random. In the unit of the range: that of the locations, km
+        for longitude and latitude.
+    refit : bool
+        Estimate anew without each fold what the fit has estimated, within its bounds and from its
+        estimates for a start.
+    seed : int
+        Of the random folds.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
+
+    Returns
+    -------
+    Validation
+
+    Raises
+    ------
+    InvalidInput
+        For folds that make no sense, or without which the trend cannot be estimated.
+    FitFailed
+        If there is no estimate without one of the folds; the message names it. Where it is one
+        with a caution (a parameter that the data do not tell), a warning does.
+    NotPositiveDefinite, NotEnoughMemory
+
+    Examples
+    --------
+    Folds of one observation each leave one out:
+
+    >>> import geomxp as gx
+    >>> seen = gx.datasets.load("meuse")
+    >>> model = gx.Matern(0.6, 220.0, 0.5, 0.06)
+    >>> fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    >>> single = gx.cross_validate(fit, folds=len(seen))
+    >>> bool(np.allclose(single.mean, gx.leave_one_out(fit).mean))
+    True
+    """
+    start = time.perf_counter()
+    _check_fit(fit)
+    seen = fit.observations
+    labels, kind = folds_of(seen, folds, blocks, seed)
+    design = fit.trend.design(seen.locations, seen.covariates)
+    parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+    def predicted(rows):
+        rest = np.setdiff1d(np.arange(len(seen)), rows)
+        fit.trend.check_full_rank(design[rest])
+        if refit:
+            again = _fitted_without(fit, rest)
+            if not again.outcome.good:
+                message = f"fold {labels[rows[0]]}: {again.outcome}"
+                warnings.warn(message, GeomxpWarning, stacklevel=3)
+            return _predict(again, rows, seen)
+        if isinstance(fit.method, Vecchia):
+            return _predict(_held_without(fit, rest, design), rows, seen)
+        with blas_threads(len(seen)):
+            return factor.together(rows)
+
+    mean, variance = np.empty(len(seen)), np.empty(len(seen))
+    with Line("validating", shown=progress) as line:
+        if not refit and not isinstance(fit.method, Vecchia):
+            with blas_threads(len(seen)):
+                factor = _held_out(fit, design)
+        line.expect(len(parts), "folds")
+        for rows in parts:
+            try:
+                mean[rows], variance[rows] = predicted(rows)
+            except GeomxpError as error:
+                raise _named(error, labels[rows[0]]) from error
+            line.advance()
+    seconds = time.perf_counter() - start
+    return Validation(seen, mean, variance, labels, kind, bool(refit), seconds)
+
+
+def _check_fit(fit):
+    if not isinstance(fit, Fit):
+        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
+
+
+def _held_out(fit, design):
+    evaluator = fit.method.prepare(fit.observations, design, fit.reml)
+    device = getattr(evaluator, "device", None) or resolve("cpu")
+    return HeldOut(evaluator.factorize(fit.model), fit.observations.values, design, device)
+
+
+def _check_leverages(design):
+    """Raise `InvalidInput` if X without one of its rows has dependent columns."""
+    n, p = design.shape
+    if p == 0:
+        return
+    q, _ = np.linalg.qr(design / np.abs(design).max(axis=0))
+    left = 1.0 - np.einsum("ij,ij->i", q, q)
+    row = int(np.argmin(left))
+    if left[row] <= 8 * n * np.finfo(float).eps:
+        raise InvalidInput(
+            f"row {row + 1} cannot be left out: without it the coefficients of the trend are not "
+            'determined. Use trend="constant", or leave a covariate out.'
+        )
+
+
+def _predict(fit, rows, seen):
+    """Return mean and variance of observations, from a fit of others."""
+    from .predict import predict
+
+    covariates = None if seen.covariates is None else seen.covariates[rows]
+    there = predict(fit, seen.locations[rows], covariates, progress=False)
+    return there.mean, there.variance_of_observation
+
+
+def _of_rows(how, rest):
+    """Return the way to compute with the rest of the rows."""
+    if isinstance(how, Vecchia):
+        return how.of_rows(rest)
+    if how.tile is not None:
+        return replace(how, tile=min(how.tile, len(rest)))
+    return how
+
+
+def _held_without(fit, rest, design):
+    """Return the fit with the rest of the observations: its model, their coefficients."""
+    part, how = _subset(fit.observations, rest), _of_rows(fit.method, rest)
+    found = how.prepare(part, design[rest], fit.reml)(fit.model)
+    if not np.isfinite(found.log_likelihood):
+        raise NotPositiveDefinite(found.outcome.message)
+    return replace(
+        fit,
+        observations=part,
+        method=how,
+        coefficients=found.coefficients,
+        coefficient_covariance=found.coefficient_covariance,
+    )
+
+
+def _fitted_without(fit, rest):
+    """Return a fit to the rest of the observations, made as the fit was, and starting there."""
+    from .fit import fit as run
+
+    estimated = fit.free + fit.boundary
+    values = fit.model.parameters()
+    return run(
+        _subset(fit.observations, rest),
+        fit.model,
+        _of_rows(fit.method, rest),
+        fixed={name: value for name, value in values.items() if name not in estimated},
+        bounds=fit.bounds,
+        trend=fit.trend.text,
+        reml=fit.reml,
+        progress=False,
+    )
+
+
+def _subset(seen, rows):
+    with warnings.catch_warnings():
+        # said already, about all of the coordinates
+        warnings.simplefilter("ignore", GeomxpWarning)
+        return seen.subset(rows)
+
+
+def _named(error, label):
+    """Return an error of the same kind that names the fold."""
+    message = f"fold {label}: {error}"
+    return type(error)(message, error.fit) if isinstance(error, FitFailed) else type(error)(message)

@@ -1,0 +1,304 @@
+"""Maps of a report: SVG that shows all without a script, and numbers with which one zooms and asks.
+
+Dots keep their size on the screen however far one zooms (`vector-effect`), so they are strokes of no
+length. All maps of a report have one frame, and move together.
+"""
+
+import base64
+import io
+from dataclasses import dataclass
+from math import cos, floor, log10, radians
+
+import numpy as np
+
+from .plots import plain
+
+ACROSS, HIGHEST = 330.0, 1.25
+"""Width of the map, and its height at most in widths; in units of the picture."""
+
+ABOVE, BELOW, BESIDE = 6.0, 34.0, 8.0
+"""Room around the map: for numbers and the name of the first coordinate."""
+
+BAR = 46.0
+"""Room for the colours below the map."""
+
+MARGIN = 0.035
+"""Of the region, around the outermost places."""
+
+SLIM = 12.0
+"""Regions so many times longer than wide are stretched, or nothing would be seen of them."""
+
+MOST = 5000
+"""Places that are drawn, and whose numbers the page holds; of more, a random sample."""
+
+COLOURS = 48
+"""Steps of a scale of colours."""
+
+LETTER = 6.2
+"""Width of a digit, for the room that numbers need."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A box of the plane and where it lies in a picture.
+
+    Parameters
+    ----------
+    left, right, bottom, top : float
+        Of the box, in the units of the coordinates.
+    width, height : float
+        In units of the picture.
+    names : (str, str)
+        Of the coordinates, with units.
+    stretched : bool
+        Whether a length means different things along the two.
+    """
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+    width: float
+    height: float
+    names: tuple[str, str]
+    stretched: bool
+
+    @classmethod
+    def of(cls, seen):
+        """Return the frame of all places of observations in two dimensions or three."""
+        places = seen.locations[:, :2]
+        low, high = places.min(axis=0), places.max(axis=0)
+        size = high - low
+        # places on a line lie in the middle of a band
+        size = np.where(size > 0, size, max(float(size.max()), 1.0) / SLIM)
+        low, high = (low + high - size) / 2 - MARGIN * size, (low + high + size) / 2 + MARGIN * size
+        ratio = 1.0
+        if seen.metric != "euclidean":
+            ratio = 1.0 / max(cos(radians(float(places[:, 1].mean()))), 0.1)
+        shape = size[1] * ratio / size[0]
+        slim = not 1 / SLIM <= shape <= SLIM
+        shape = 1.0 if slim else shape
+        width = ACROSS if shape <= HIGHEST else ACROSS * HIGHEST / shape
+        unit = seen.unit if seen.metric == "euclidean" else "degrees"
+        names = tuple(f"{plain_name(name)} ({unit})" for name in seen.location_names[:2])
+        return cls(*(float(v) for v in (low[0], high[0], low[1], high[1])), width, width * shape,
+                   names, slim)  # fmt: skip
+
+    def x(self, values):
+        """Return positions across the picture of first coordinates."""
+        return (np.asarray(values) - self.left) / (self.right - self.left) * self.width
+
+    def y(self, values):
+        """Return positions down the picture of second coordinates."""
+        return (self.top - np.asarray(values)) / (self.top - self.bottom) * self.height
+
+    def numbers(self):
+        """Return what the page's script has to know."""
+        return {
+            "box": [self.left, self.right, self.bottom, self.top],
+            "size": [round(self.width, 2), round(self.height, 2)],
+        }
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours of numbers.
+
+    Parameters
+    ----------
+    name : str
+        What the numbers are, with their unit.
+    low, high : float
+        Numbers beyond have the last colours.
+    colours : str
+        Of matplotlib's maps.
+    beyond : bool
+        Whether some are.
+    """
+
+    name: str
+    low: float
+    high: float
+    colours: str
+    beyond: bool = False
+
+    def __call__(self, numbers):
+        """Return which of the steps of colour each number has, of int."""
+        room = (self.high - self.low) or 1.0
+        steps = np.floor((np.asarray(numbers) - self.low) / room * COLOURS)
+        return np.clip(steps, 0, COLOURS - 1).astype(int)
+
+    def palette(self):
+        """Return the colours of the steps, (steps, 4) of 0 to 1."""
+        from matplotlib import colormaps
+
+        return colormaps[self.colours]((np.arange(COLOURS) + 0.5) / COLOURS)
+
+    def image(self, cells):
+        """Return an array of numbers, the first row below, as the address of a PNG."""
+        from matplotlib import colormaps
+        from matplotlib.image import imsave
+
+        room = (self.high - self.low) or 1.0
+        shares = np.clip((cells[::-1] - self.low) / room, 0.0, 1.0)
+        buffer = io.BytesIO()
+        imsave(buffer, colormaps[self.colours](np.ma.masked_invalid(shares)), format="png")
+        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def plain_name(name):
+    """Return a column's name as one line, not too long."""
+    return plain(name).replace(r"\$", "$")
+
+
+def sample_of(n, most=MOST, seed=0):
+    """Return the rows of places to draw: all, or a random sample of many."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+
+
+def ticks(low, high, count=5):
+    """Return about so many round numbers between two, and their digits after the point.
+
+    The page's script does the same when one zooms.
+
+    Examples
+    --------
+    >>> ticks(178605, 181390), ticks(0.0, 0.35)
+    (([179000.0, 180000.0, 181000.0], 0), ([0.0, 0.1, 0.2, 0.3], 1))
+    """
+    room = (high - low) / count
+    power = 10.0 ** floor(log10(room)) if room > 0 else 1.0
+    step = power * next((k for k in (1, 2, 5) if k * power >= 0.999 * room), 10)
+    first = int(np.ceil(low / step - 1e-9))
+    found = [k * step for k in range(first, int(np.floor(high / step + 1e-9)) + 1)]
+    digits = max(0, -floor(log10(step) + 1e-9))
+    return [round(value, digits) for value in found], digits
+
+
+def dots(frame, x, y):
+    """Return places as a path of strokes that have no length."""
+    pairs = zip(frame.x(x).tolist(), frame.y(y).tolist(), strict=True)
+    return "".join(f"M{across:.2f} {down:.2f}h0" for across, down in pairs)
+
+
+def coloured_dots(frame, x, y, numbers, scale, order):
+    """Return (colour, path) of places by the colour of their numbers.
+
+    Parameters
+    ----------
+    frame : Frame
+    x, y, numbers : (n,) ndarray
+    scale : Scale
+    order : (n,) ndarray
+        What is drawn last has the largest.
+
+    Returns
+    -------
+    list of (str, str)
+    """
+    from matplotlib.colors import to_hex
+
+    steps, found = scale(numbers), []
+    used = sorted(set(steps.tolist()), key=lambda k: np.abs(order[steps == k]).max())
+    palette = scale.palette()
+    for k in used:
+        rows = np.flatnonzero(steps == k)
+        found.append((to_hex(palette[k]), dots(frame, x[rows], y[rows])))
+    return found
+
+
+def diameter(n):
+    """Return the size of a dot on the screen, in pixels, where n share a map.
+
+    Examples
+    --------
+    >>> diameter(10), diameter(155), diameter(10**6)
+    (10.0, 8.8, 3.0)
+    """
+    return round(float(np.clip(110.0 / n**0.5, 3.0, 10.0)), 1)
+
+
+@dataclass(frozen=True)
+class Map:
+    """What the page draws for a map.
+
+    Parameters
+    ----------
+    key : str
+        Letters; of the map's element.
+    title, caption, alt : str
+    frame : Frame
+    scale : Scale
+    layers : tuple of dict
+        From the ground up: an image in a box, or dots of a colour.
+    shows : {"places", "cells"}
+        What the numbers under the pointer are of.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    frame: Frame
+    scale: Scale
+    layers: tuple
+    shows: str
+
+    @property
+    def origin(self):
+        """Where the map begins in its picture: beside the numbers of the second coordinate."""
+        longest = max(len(label) for _, label in self.down())
+        return 20.0 + LETTER * longest, ABOVE
+
+    @property
+    def size(self):
+        """Width and height of the whole picture."""
+        return (
+            self.origin[0] + self.frame.width + BESIDE,
+            ABOVE + self.frame.height + BELOW + BAR,
+        )
+
+    def along(self):
+        """Return (position, number) of the ticks of the first coordinate."""
+        frame = self.frame
+        values, digits = ticks(frame.left, frame.right, 4)
+        return [(float(frame.x(v)), f"{v:.{digits}f}") for v in values]
+
+    def down(self):
+        """Return (position, number) of the ticks of the second coordinate."""
+        frame = self.frame
+        values, digits = ticks(frame.bottom, frame.top, 5)
+        return [(float(frame.y(v)), f"{v:.{digits}f}") for v in values]
+
+    def stops(self):
+        """Return (share, colour) along the bar of colours."""
+        from matplotlib.colors import to_hex
+
+        palette = self.scale.palette()[:: COLOURS // 16]
+        return [(k / (len(palette) - 1), to_hex(colour)) for k, colour in enumerate(palette)]
+
+    def marks(self):
+        """Return (position, number) along the bar of colours."""
+        low, high = self.scale.low, self.scale.high
+        values, digits = ticks(low, high, 5)
+        room = (high - low) or 1.0
+        return [((v - low) / room * self.frame.width, f"{v:.{digits}f}") for v in values]
+
+
+def rounded(values, digits=5):
+    """Return numbers with so many significant digits, for the page; None for what is no number.
+
+    Examples
+    --------
+    >>> rounded([3.14159265, float("nan")])
+    [3.1416, None]
+    """
+    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in np.ravel(values)]
+
+
+def rounded_places(values, low, high):
+    """Return coordinates to a hundred-thousandth of the region."""
+    digits = max(0, 5 - floor(log10((high - low) or 1.0)))
+    return [round(float(v), digits) for v in values]

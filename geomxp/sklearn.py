@@ -1,0 +1,267 @@
+"""A scikit-learn estimator over `geomxp.fit` and `geomxp.predict`.
+
+Imported by name only (``from geomxp.sklearn import GeoRegressor``), so that geomxp itself does not
+need scikit-learn.
+"""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+
+from .errors import InvalidInput
+from .inference.fit import fit as fit_model
+from .inference.predict import predict as predict_at
+from .inference.simulate import simulate
+from .observations import LEAST_PLACES, Observations
+from .places import names_say_degrees
+
+if TYPE_CHECKING:
+    from .annotations import Any, ArrayLike, Floats, Frame, How, Whole
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        f'geomxp.sklearn needs scikit-learn 1.6 or later: pip install "geomxp[sklearn]" ({error}).'
+    ) from None
+
+
+class GeoRegressor(RegressorMixin, BaseEstimator):
+    """Kriging with a Matérn model estimated by maximum likelihood, as a scikit-learn regressor.
+
+    The first columns of X are coordinates, any others covariates of the mean. The parameters of
+    the model are estimated unless they are given, and so is the mean's trend.
+
+    Parameters
+    ----------
+    smoothness : float, optional
+        ν, held at this value; estimated if None. 0.5 is the exponential model.
+    nugget : float, optional
+        τ², a variance, held at this value; estimated if None.
+    trend : str, optional
+        Mean of the field, as `geomxp.fit` takes it; if None, "covariates" where X has covariates,
+        else "constant". Covariates that are combinations of those left of them and a constant
+        (one-hot codes, say) do not enter.
+    coordinates : {1, 2, 3}
+        How many columns of X, from the left, are coordinates. An X with fewer columns has no
+        others.
+    metric : {"euclidean", "chordal", "great-circle"}, optional
+        If None, "chordal" where X is a frame whose coordinates are called lon and lat, else
+        "euclidean".
+    anisotropy : bool
+        Estimate geometric anisotropy, in the plane.
+    reml : bool
+        Maximise the restricted likelihood.
+    how : Exact or Vecchia, optional
+        How to compute: precision, device, approximation. `geomxp.Exact()` if None.
+    starts : int
+        From how many points to search.
+
+    Attributes
+    ----------
+    fit_ : Fit
+        What `geomxp.fit` returned.
+    model_ : Matern
+        The estimate, in the units of X and y.
+    covariates_ : (q,) ndarray of int
+        The columns of X that serve as covariates.
+    log_marginal_likelihood_value_ : float
+        Of the training data at the estimate, with REML the restricted one.
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) ndarray of str
+        Where X was a frame with names.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        If the search gave no maximum: the likelihood has none, or is flat. The estimator is then
+        fitted with what the search had reached; `fit_.outcome` says how it ended.
+
+    Examples
+    --------
+    Without a nugget kriging returns the observations:
+
+    >>> import numpy as np
+    >>> import geomxp as gx
+    >>> from geomxp.sklearn import GeoRegressor
+    >>> seen = gx.datasets.load("meuse")
+    >>> X, y = np.hstack((seen.locations, seen.covariates)), seen.values
+    >>> regressor = GeoRegressor(smoothness=0.5, nugget=0.0).fit(X, y)
+    >>> bool(np.allclose(regressor.predict(X), y))
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        smoothness: float | None = None,
+        nugget: float | None = None,
+        trend: str | None = None,
+        coordinates: int = 2,
+        metric: str | None = None,
+        anisotropy: bool = False,
+        reml: bool = False,
+        how: How | None = None,
+        starts: int = 1,
+    ) -> None:
+        self.smoothness = smoothness
+        self.nugget = nugget
+        self.trend = trend
+        self.coordinates = coordinates
+        self.metric = metric
+        self.anisotropy = anisotropy
+        self.reml = reml
+        self.how = how
+        self.starts = starts
+
+    def fit(self, X: ArrayLike | Frame, y: ArrayLike) -> GeoRegressor:
+        """Estimate the model.
+
+        Parameters
+        ----------
+        X : (n, p) array_like
+            Coordinates, then covariates.
+        y : (n,) array_like
+
+        Returns
+        -------
+        GeoRegressor
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            For fewer than 3 rows, NaN, text, values that are all equal, and whatever else
+            `geomxp.fit` refuses.
+        """
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=LEAST_PLACES
+        )
+        seen = self._observations(X, np.asarray(y, dtype=np.float64))
+        trend = self.trend
+        if trend is None:
+            trend = "constant" if seen.covariates is None else "covariates"
+        self.fit_ = fit_model(
+            seen,
+            how=self.how,
+            fixed=self._held(),
+            trend=trend,
+            anisotropy=self.anisotropy,
+            reml=self.reml,
+            starts=self.starts,
+            progress=False,
+            raise_on_failure=False,
+        )
+        self.model_ = self.fit_.model
+        self.log_marginal_likelihood_value_ = self.fit_.log_likelihood
+        if not self.fit_.outcome.good:
+            warnings.warn(str(self.fit_.outcome), ConvergenceWarning, stacklevel=2)
+        return self
+
+    @overload
+    def predict(self, X: ArrayLike | Frame, return_std: Literal[False] = False) -> Floats: ...
+    @overload
+    def predict(self, X: ArrayLike | Frame, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+    def predict(self, X: ArrayLike | Frame, return_std: bool = False) -> Any:
+        """Predict the field by kriging.
+
+        Parameters
+        ----------
+        X : (m, p) array_like
+        return_std : bool
+
+        Returns
+        -------
+        mean : (m,) ndarray
+        standard_error : (m,) ndarray
+            If `return_std`: of the noiseless field, with the uncertainty of the trend.
+            `geomxp.predict(regressor.fit_, …)` has intervals, and those of new observations.
+        """
+        places, covariates = self._places(X)
+        there = predict_at(self.fit_, places, covariates)
+        return (there.mean, np.sqrt(there.variance)) if return_std else there.mean
+
+    def sample_y(self, X: ArrayLike | Frame, n_samples: int = 1, random_state: Any = 0) -> Floats:
+        """Draw the noiseless field given the observations.
+
+        Parameters
+        ----------
+        X : (m, p) array_like
+        n_samples : int
+        random_state : int, RandomState or None
+
+        Returns
+        -------
+        (m, n_samples) ndarray
+        """
+        places, covariates = self._places(X)
+        seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        return simulate(self.fit_, places, n_samples, seed, covariates=covariates).T
+
+    def _held(self):
+        """Return the parameters of the model that are not estimated."""
+        held = {"smoothness": self.smoothness, "nugget": self.nugget}
+        for name, value in held.items():
+            if not (value is None or (isinstance(value, Real) and not isinstance(value, bool))):
+                raise InvalidInput(f"`{name}` must be a number, or None. Got {value!r}.")
+        return {name: float(value) for name, value in held.items() if value is not None}
+
+    def _observations(self, X, y):
+        d = self.coordinates
+        if not (isinstance(d, Integral) and 1 <= d <= 3):
+            raise InvalidInput(f"`coordinates` must be 1, 2 or 3. Got {d!r}.")
+        names = tuple(map(str, getattr(self, "feature_names_in_", ())))
+        metric = self.metric
+        if metric is None:
+            metric = "chordal" if names_say_degrees(names[:d]) else "euclidean"
+        self.covariates_ = d + independent_columns(X[:, d:])
+        covariates = X[:, self.covariates_] if len(self.covariates_) else None
+        called = tuple(names[j] for j in self.covariates_) if names else ()
+        return Observations(X[:, :d], y, covariates, metric, names[:d], covariate_names=called)
+
+    def _places(self, X):
+        """Return the coordinates and the covariates of rows to predict at."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        d = self.fit_.observations.dimensions
+        return X[:, :d], X[:, self.covariates_] if len(self.covariates_) else None
+
+
+def independent_columns(covariates: Floats) -> Whole:
+    """Return which columns are no combination of a constant and those left of them.
+
+    Parameters
+    ----------
+    covariates : (n, q) ndarray
+
+    Returns
+    -------
+    (r,) ndarray of int, r ≤ q
+
+    Examples
+    --------
+    >>> a = np.arange(5.0)
+    >>> independent_columns(np.column_stack((a, np.ones(5), a**2, 1 - 2 * a))).tolist()
+    [0, 2]
+    """
+    n, q = covariates.shape
+    basis = np.full((n, 1), 1 / np.sqrt(n))
+    kept = []
+    for j in range(q):
+        column = covariates[:, j] / (np.abs(covariates[:, j]).max() or 1.0)
+        # Gram–Schmidt, twice: what is left is then orthogonal to rounding
+        rest = column - basis @ (basis.T @ column)
+        rest -= basis @ (basis.T @ rest)
+        size = np.linalg.norm(rest)
+        # a combination that was computed in FP64 leaves a few n·u
+        if size > 1e3 * n * np.finfo(float).eps:
+            basis = np.column_stack((basis, rest / size))
+            kept.append(j)
+    return np.array(kept, dtype=int)

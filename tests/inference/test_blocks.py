@@ -1,0 +1,349 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.inference import blocks as module
+from geomxp.inference.block_shapes import blocks_of
+
+STATED = 1e-8
+"""Of σ²: what exact integrals promise."""
+
+ANISOTROPIC = gx.Matern(1.7, 0.3, 0.5, 0.0, (30.0, 0.4))
+MODELS = {"plane": testing.MODEL, "anisotropic": ANISOTROPIC}
+
+
+def held(seen, model=testing.MODEL, trend="linear", how=None):
+    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend)
+
+
+def joint(fit, points, metric="euclidean"):
+    """Mean and covariance matrix of the field at points, by dense formulas."""
+    seen, model = fit.observations, fit.model
+    sigma = model(seen.locations, seen.locations, metric) + model.nugget * np.eye(len(seen))
+    k = model(seen.locations, points, metric)
+    x, x0 = (fit.trend.design(places) for places in (seen.locations, points))
+    solve = np.linalg.solve
+    spread = np.linalg.inv(x.T @ solve(sigma, x))
+    beta = spread @ x.T @ solve(sigma, seen.values)
+    apart = x0 - k.T @ solve(sigma, x)
+    mean = x0 @ beta + k.T @ solve(sigma, seen.values - x @ beta)
+    return mean, model(points, points, metric) - k.T @ solve(sigma, k) + apart @ spread @ apart.T
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_block_of_points_is_the_average_of_jointly_kriged_points(name):
+    fit = held(testing.observations(), MODELS[name])
+    block = testing.places(21, seed=9).reshape(3, 7, 2)
+    found = gx.predict(fit, block=block)
+    for b, points in enumerate(block):
+        mean, covariance = joint(fit, points)
+        assert found.mean[b] == pytest.approx(mean.mean(), rel=1e-10)
+        assert found.variance[b] == pytest.approx(covariance.mean(), rel=1e-9)
+        # Jensen: an average is known no worse than its points are on average
+        assert found.variance[b] <= np.diag(covariance).mean()
+    np.testing.assert_allclose(found.places, block.mean(axis=1), rtol=1e-15)
+
+
+@pytest.mark.parametrize("block", [(0.1, 0.2), 0.15])
+@pytest.mark.parametrize("name", MODELS)
+def test_sums_over_points_come_to_the_exact_integrals(name, block):
+    fit, there = held(testing.observations(), MODELS[name]), testing.places(8, seed=5)
+    exact = gx.predict(fit, there, block=block)
+    errors = []
+    for count in (8, 32):
+        sums = gx.predict(fit, there, block=block, discretisation=count)
+        errors.append(np.abs(sums.variance - exact.variance).max())
+        assert np.abs(sums.mean - exact.mean).max() < 0.5 / count**1.5
+    # of order h^(1 + 2ν) or better, for ν ≥ ½
+    assert errors[1] < errors[0] / 8
+    assert errors[1] < 2e-3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_integrals_are_exact_to_what_is_stated(name):
+    """Block covariances against the same with 100 × 100 points, extrapolated."""
+    model, seen = MODELS[name], testing.observations()
+    there = seen.locations[:1] + np.array([[0.03, 0.01]])
+    blocks = blocks_of((0.2, 0.1), there, None, seen)
+    k = blocks.covariances(model, seen.locations, "euclidean", slice(0, 1))[:, 0]
+    far = np.linalg.norm(model.isotropic(seen.locations - there), axis=1) > 0.5
+    fine = blocks_of((0.2, 0.1), there, 200, seen)
+    coarse = blocks_of((0.2, 0.1), there, 100, seen)
+    a, b = (
+        each.covariances(model, seen.locations[far], "euclidean", slice(0, 1))[:, 0]
+        for each in (coarse, fine)
+    )
+    # away from the kink the sums err by h², and the next term is h⁴
+    np.testing.assert_allclose(k[far], (4 * b - a) / 3, rtol=0, atol=STATED)
+
+
+def test_a_block_that_shrinks_is_a_point():
+    for model in MODELS.values():
+        fit, there = held(testing.observations(), model), testing.places(6, seed=5)
+        point, block = gx.predict(fit, there), gx.predict(fit, there, block=1e-9)
+        # 1 - ρ at the block's size, of order (1e-9/a)^min(2ν, 2)
+        np.testing.assert_allclose(block.mean, point.mean, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(block.variance, point.variance, rtol=0, atol=1e-7)
+
+
+def corners(places, width, height):
+    return [
+        p + np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * (width / 2, height / 2) for p in places
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_polygons_are_the_rectangles_that_they_are(name):
+    fit, there = held(testing.observations(), MODELS[name]), testing.places(4, seed=5)
+    rectangles = gx.predict(fit, there, block=(0.1, 0.2))
+    polygons = corners(there, 0.1, 0.2)
+    one = gx.predict(fit, block=polygons[0])
+    assert one.mean[0] == pytest.approx(rectangles.mean[0], abs=STATED)
+    for block in (
+        polygons,
+        [ring[::-1] for ring in polygons],
+        [ring.tolist() for ring in polygons],
+    ):
+        found = gx.predict(fit, block=block)
+        np.testing.assert_allclose(found.mean, rectangles.mean, rtol=0, atol=STATED)
+        np.testing.assert_allclose(found.variance, rectangles.variance, rtol=0, atol=STATED)
+        np.testing.assert_allclose(found.places, there, rtol=1e-14)
+
+
+def test_a_polygon_with_a_hole_is_the_whole_less_the_hole():
+    shapely = pytest.importorskip("shapely")
+    fit = held(testing.observations())
+    whole, hole = shapely.box(0.2, 0.2, 0.8, 0.6), shapely.box(0.3, 0.3, 0.5, 0.5)
+    ring = whole - hole
+    parts = shapely.MultiPolygon([shapely.box(0.1, 0.1, 0.2, 0.3), shapely.box(0.7, 0.7, 0.9, 0.8)])
+    found = gx.predict(fit, block=[whole, hole, ring, parts, *parts.geoms])
+    assert 0.24 * found.mean[0] == pytest.approx(
+        0.04 * found.mean[1] + 0.2 * found.mean[2], rel=1e-10
+    )
+    assert found.mean[3] == pytest.approx(found.mean[4:].mean(), rel=1e-10)
+    assert found.variance[3] < found.variance[4:].max()
+
+
+def test_frames_of_polygons_come_back_with_their_predictions():
+    geopandas = pytest.importorskip("geopandas")
+    shapely = pytest.importorskip("shapely")
+    seen = testing.observations()
+    fit = held(
+        gx.Observations(seen.locations * 1000 + 180_000, seen.values, crs="EPSG:28992"),
+        gx.Matern(1.7, 200.0, 0.8, 0.1),
+    )
+    shapes = [
+        shapely.box(180_100, 180_100, 180_300, 180_200),
+        shapely.box(180_500, 180_400, 180_600, 180_900),
+    ]
+    frame = geopandas.GeoDataFrame({"name": ["a", "b"]}, geometry=shapes, crs="EPSG:28992")
+    plain = gx.predict(fit, block=shapes)
+    found = gx.predict(fit, block=frame).to_frame()
+    assert list(found.columns) == ["name", "geometry", "mean", "variance", "lower", "upper"]
+    np.testing.assert_array_equal(found["mean"], plain.mean)
+    # there and back again through longitude and latitude, to a tenth of a millimetre
+    turned = gx.predict(fit, block=frame.to_crs("EPSG:4326"))
+    np.testing.assert_allclose(turned.mean, plain.mean, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(gx.predict(fit, block=frame.geometry).mean, plain.mean)
+    assert gx.predict(fit, block=shapes[0]).mean[0] == pytest.approx(plain.mean[0], rel=1e-12)
+    with pytest.raises(gx.InvalidInput, match="the observations have no coordinate reference"):
+        gx.predict(held(seen), block=frame)
+
+
+def test_the_trend_is_averaged_too():
+    seen = testing.observations()
+    far = [[40.0, -30.0]]
+    # so far away that only the trend is left
+    linear = held(seen, trend="linear")
+    np.testing.assert_allclose(
+        gx.predict(linear, far, block=(2.0, 1.0)).mean, gx.predict(linear, far).mean, rtol=1e-12
+    )
+    square = held(seen, trend="I(x**2)")
+    found = gx.predict(square, far, block=(2.0, 1.0))
+    # the mean of x² over (39, 41) is 40² + 1/3
+    expected = square.coefficients @ [1.0, 1600 + 1 / 3]
+    assert found.mean[0] == pytest.approx(expected, rel=1e-12)
+    triangle = [[[39.0, 0.0], [41.0, 0.0], [40.0, 1.0]]]
+    expected = square.coefficients @ [1.0, 1600 + 1 / 6]
+    assert gx.predict(square, block=triangle).mean[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_covariates_of_blocks_are_their_averages():
+    seen = testing.observations()
+    seen = gx.Observations(seen.locations, seen.values, np.arange(60.0), covariate_names=("c",))
+    fit, there = held(seen, trend="covariates"), [[40.0, 0.0], [50.0, 9.0]]
+    found = gx.predict(fit, there, [[3.0], [5.0]], block=1.0)
+    np.testing.assert_allclose(found.mean, gx.predict(fit, there, [[3.0], [5.0]]).mean, rtol=1e-12)
+    named = gx.predict(fit, there, {"c": [3.0, 5.0]}, block=1.0)
+    np.testing.assert_array_equal(named.mean, found.mean)
+    with pytest.raises(gx.InvalidInput, match="one row for each of the 2 blocks"):
+        gx.predict(fit, there, [[3.0]], block=1.0)
+    with pytest.raises(gx.InvalidInput, match="the trend needs 1 covariates"):
+        gx.predict(fit, there, block=1.0)
+
+
+@pytest.mark.parametrize("metric", ["chordal", "great-circle"])
+def test_blocks_on_the_sphere_are_points_of_equal_areas(metric):
+    random = np.random.default_rng(3)
+    places = np.column_stack((170 + 20 * random.random(40), 40 + 20 * random.random(40)))
+    seen = gx.Observations(places, random.standard_normal(40), metric=metric)
+    fit = held(seen, gx.Matern(2.0, 900.0, 0.4, 0.1), "constant")
+    found = gx.predict(fit, [[180.0, 50.0]], block=(4.0, 6.0), discretisation=3)
+    sines = np.sin(np.radians([47.0, 53.0]))
+    latitudes = np.degrees(np.arcsin(sines[0] + (np.arange(3) + 0.5) / 3 * np.ptp(sines)))
+    points = np.array(
+        [[lon, lat] for lon in 180 + 4 * np.array([-1, 0, 1]) / 3 for lat in latitudes]
+    )
+    mean, covariance = joint(fit, points, metric)
+    assert found.mean[0] == pytest.approx(mean.mean(), rel=1e-9)
+    assert found.variance[0] == pytest.approx(covariance.mean(), rel=1e-9)
+    # a polygon of degrees is laid out in the same way
+    ring = [[178.0, 47.0], [182.0, 47.0], [182.0, 53.0], [178.0, 53.0]]
+    polygon = gx.predict(fit, block=[ring], discretisation=6)
+    assert polygon.mean[0] == pytest.approx(found.mean[0], abs=0.01)
+    with pytest.raises(gx.InvalidInput, match="reaches over a pole"):
+        gx.predict(fit, [[180.0, 89.0]], block=(4.0, 6.0))
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_blocks_of_one_and_three_dimensions(dimensions):
+    seen = testing.observations(d=dimensions)
+    model = gx.Matern(1.7, 0.2, 0.8, 0.1)
+    fit, there = held(seen, model, "constant"), testing.places(3, dimensions, seed=9)
+    exact = gx.predict(fit, there, block=0.2)
+    fine = gx.predict(fit, there, block=0.2, discretisation=200 if dimensions == 1 else 10)
+    allowed = 1e-4 if dimensions == 1 else 2e-2
+    np.testing.assert_allclose(exact.mean, fine.mean, rtol=0, atol=allowed)
+    np.testing.assert_allclose(exact.variance, fine.variance, rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("local_trend", [False, True])
+def test_blocks_from_all_observations_as_neighbours_are_blocks(local_trend):
+    for name, model in MODELS.items():
+        fit, there = held(testing.observations(), model), testing.places(5, seed=5)
+        for block in (0.1, corners(there, 0.1, 0.2), testing.places(20, seed=8).reshape(5, 4, 2)):
+            whole = gx.predict(fit, there, block=block)
+            local = gx.predict(fit, there, block=block, neighbours=60, local_trend=local_trend)
+            np.testing.assert_allclose(local.mean, whole.mean, rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(local.variance, whole.variance, rtol=0, atol=1e-11)
+
+
+def test_blocks_of_a_fit_by_vecchia_are_those_of_its_nearest():
+    fit = held(testing.observations())
+    ours = replace(fit, method=gx.Vecchia(20))
+    there = testing.places(5, seed=5)
+    exact, near = (gx.predict(f, there, block=0.1) for f in (fit, ours))
+    assert np.abs(near.mean - exact.mean).max() < 0.05
+    assert (near.variance > exact.variance * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("entries", [1, 3000])
+def test_chunks_of_nodes_change_nothing(monkeypatch, entries):
+    fit, there = held(testing.observations()), testing.places(9, seed=3)
+    whole = gx.predict(fit, there, block=0.1)
+    monkeypatch.setattr(module, "CHUNK_ENTRIES", entries)
+    pieces = gx.predict(fit, there, block=0.1)
+    np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
+
+
+def test_polygons_of_many_nodes_come_in_pieces(monkeypatch):
+    fit = held(testing.observations())
+    block = corners(testing.places(3, seed=3), 0.1, 0.2)
+    whole = gx.predict(fit, block=block)
+    monkeypatch.setattr(module, "CHUNK_ENTRIES", 700)
+    monkeypatch.setattr(module, "CHUNK_NODES", 50)
+    pieces = gx.predict(fit, block=block)
+    np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
+
+
+def test_blocks_may_be_shown_at_other_places():
+    fit, block = held(testing.observations()), corners(testing.places(2, seed=3), 0.1, 0.2)
+    plain, shown = (
+        gx.predict(fit, block=block),
+        gx.predict(fit, [[9.0, 9.0], [0.0, 50.0]], block=block),
+    )
+    np.testing.assert_array_equal(shown.places, [[9.0, 9.0], [0.0, 50.0]])
+    np.testing.assert_allclose(shown.mean, plain.mean, rtol=0, atol=STATED)
+    np.testing.assert_allclose(shown.variance, plain.variance, rtol=0, atol=STATED)
+
+
+@pytest.mark.parametrize(
+    ("how", "allowed"),
+    [
+        (gx.Exact(tile=16), 1e-12),
+        (gx.Exact(gx.by_tile_norm(1e-9), tile=16), 1e-6),
+        (gx.Exact(gx.by_tile_norm(1e-4), tile=16, refine="gmres"), 1e-10),
+    ],
+)
+def test_blocks_are_the_same_however_they_are_computed(how, allowed):
+    fit, there = held(testing.observations()), testing.places(5, seed=3)
+    plain, other = (gx.predict(f, there, block=0.1) for f in (fit, replace(fit, method=how)))
+    np.testing.assert_allclose(other.mean, plain.mean, rtol=0, atol=allowed)
+    np.testing.assert_allclose(other.variance, plain.variance, rtol=0, atol=allowed)
+
+
+def test_blocks_have_no_new_observations():
+    found = gx.predict(held(testing.observations()), [[0.5, 0.5]], block=0.1)
+    assert list(found.to_frame().columns) == ["mean", "variance", "lower", "upper"]
+    with pytest.raises(gx.InvalidInput, match="blocks have no new observations"):
+        found.interval(of="observation")
+
+
+SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"block": 0.1}, "need `places`, their centres"),
+        ({}, "`places` must be given, or `block`"),
+        ({"places": [[0, 0]], "discretisation": 3}, "`discretisation` is for blocks"),
+        ({"places": [[0, 0]], "block": (1, 2, 3)}, r"must be 2 side\(s\)"),
+        ({"places": [[0, 0]], "block": (1, 0)}, "must be greater than 0"),
+        ({"places": [[0, 0]], "block": (1, np.nan)}, "must be greater than 0"),
+        ({"places": [[0, 0]], "block": 1, "discretisation": 0}, "`discretisation` must be a whole"),
+        ({"places": [[0, 0], [1, 1]], "block": [SQUARE]}, "one for each of the 1 blocks"),
+        ({"block": []}, "must be the sides of a rectangle"),
+        ({"block": "meuse"}, "block 1 must be a polygon"),
+        ({"block": True, "places": [[0, 0]]}, "must be the sides of a rectangle"),
+        ({"block": [[[0, 0], [1, 1]]]}, "at least 3 corners"),
+        ({"block": [[[0, 0], [1, 1], [2, 2]]]}, "at least 3 corners and an area"),
+        ({"block": [SQUARE, [[0, 0], [2, 1], [2, 0], [0, 2]]]}, "block 2: the edges .* cross"),
+        ({"block": [[[0, 0], [1, np.inf], [1, 1]]]}, "must be finite numbers"),
+        ({"block": [SQUARE], "discretisation": 1.5}, "`discretisation` must be"),
+        ({"block": np.zeros((2, 3, 3))}, r"must be \(blocks, points, 2\)"),
+        ({"block": np.zeros((2, 0, 2))}, r"must be \(blocks, points, 2\)"),
+        ({"block": np.full((2, 1, 2), np.nan)}, "must be finite numbers"),
+        ({"block": np.zeros((2, 3, 2)), "discretisation": 2}, "points already"),
+    ],
+)
+def test_wrong_blocks_are_named(arguments, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        gx.predict(held(testing.observations()), **arguments)
+
+
+def test_shapes_that_are_no_polygons_are_named():
+    shapely = pytest.importorskip("shapely")
+    fit = held(testing.observations())
+    bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
+    for shape, message in (
+        (shapely.Point(0, 0), "Got a Point"),
+        (shapely.Polygon(), "Got an empty geometry"),
+        (bow, "make_valid"),
+    ):
+        with pytest.raises(gx.InvalidInput, match=message):
+            gx.predict(fit, block=[shape])
+    line = held(testing.observations(d=1), trend="constant")
+    with pytest.raises(gx.InvalidInput, match="need places in the plane"):
+        gx.predict(line, block=[SQUARE])
+
+
+def test_a_thin_polygon_that_no_point_hits_is_named():
+    sliver = [[[0, 0], [1, 0.45], [0.9, 0.5]]]
+    with pytest.raises(gx.InvalidInput, match="block 1: no point of a grid of 2 lies inside"):
+        gx.predict(held(testing.observations()), block=sliver, discretisation=2)

@@ -1,0 +1,171 @@
+import json
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return gx.datasets.load("meuse", formula="sqrt_dist + elev")
+
+
+@pytest.fixture(scope="module")
+def found(seen):
+    return gx.compare_models(
+        seen,
+        smoothness=(0.5, 1.5, "free"),
+        nuggets=(0, "free"),
+        anisotropy=(False, True),
+        trends=("constant", "poly(elev, 2)"),
+    )
+
+
+def candidate(found, **words):
+    return next(c for c in found.candidates if c.choice.words | words == c.choice.words)
+
+
+def test_every_combination_is_there_once(found):
+    choices = {tuple(c.choice.words.items()) for c in found.candidates}
+    assert len(choices) == len(found.candidates) == 24
+
+
+def test_each_is_the_fit_of_its_choice(found, seen):
+    plain = candidate(found, trend="constant", smoothness="1.5", nugget="free", anisotropic="no")
+    alone = gx.fit(seen, fixed={"smoothness": 1.5})
+    # two searches of tolerance 1e-6 from different starts
+    assert plain.fit.log_likelihood == pytest.approx(alone.log_likelihood, abs=1e-5)
+    turned = candidate(
+        found, trend="poly(elev, 2)", smoothness="0.5", nugget="0", anisotropic="yes"
+    )
+    alone = gx.fit(
+        seen, fixed={"smoothness": 0.5, "nugget": 0}, anisotropy=True, trend="poly(elev, 2)"
+    )
+    assert turned.fit.log_likelihood >= alone.log_likelihood - 1e-5
+
+
+def test_no_model_lies_below_one_that_it_contains(found):
+    pairs = [
+        (large, small)
+        for large in found.candidates
+        for small in found.candidates
+        if large.ranked and small.ranked and large.choice.contains(small.choice)
+    ]
+    assert len(pairs) > 60
+    for large, small in pairs:
+        assert large.log_likelihood >= small.log_likelihood - 1e-3
+
+
+def test_containing_is_an_order():
+    from geomxp.inference.compare_models import Choice
+
+    small, large = Choice("x", False, 0.0, 0.5), Choice("x", True, "free", "free")
+    assert large.contains(small)
+    assert large.contains(large)
+    assert not small.contains(large)
+    assert not Choice("x", True, "free", 1.5).contains(small)
+    assert not Choice("y", True, "free", "free").contains(small)
+
+
+@pytest.mark.parametrize("criterion", ["aic", "aicc", "bic"])
+def test_the_frame_is_what_the_criterion_says(seen, criterion):
+    frame = gx.compare_models(
+        seen, trends=("constant", "sqrt_dist"), nuggets=(0, "free"), criterion=criterion
+    ).to_frame()
+    ranked = frame[frame["weight"].notna()]
+    k, n = ranked["parameters"].astype(float), len(seen)
+    values = {"aic": 2 * k - 2 * ranked["log_likelihood"]}
+    values["aicc"] = values["aic"] + 2 * k * (k + 1) / (n - k - 1)
+    values["bic"] = k * np.log(n) - 2 * ranked["log_likelihood"]
+    for name, expected in values.items():
+        np.testing.assert_allclose(ranked[name].to_numpy(float), expected, rtol=1e-14)
+    assert ranked[criterion].is_monotonic_increasing
+    delta = ranked[criterion] - ranked[criterion].min()
+    np.testing.assert_allclose(ranked["delta"], delta, atol=1e-12)
+    np.testing.assert_allclose(ranked["weight"], np.exp(-delta / 2) / np.exp(-delta / 2).sum())
+    # what has no maximum stands last
+    assert frame["weight"].notna().to_numpy().tolist() == sorted(frame["weight"].notna())[::-1]
+
+
+def test_what_fails_stays_with_its_reason(seen):
+    found = gx.compare_models(seen, trends=("sqrt_dist",), smoothness=(0.5, "free"))
+    last = found.candidates[-1]
+    assert last.fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
+    row = found.to_frame().iloc[-1]
+    assert row["outcome"].startswith("NO_FINITE_MAXIMUM: ")
+    assert np.isnan(row["aic"])
+    assert np.isnan(row["estimate_range"])
+    assert "smoothness free nugget free anisotropic no: NO_FINITE_MAXIMUM" in str(found)
+
+
+def test_an_error_of_one_model_is_its_reason():
+    places = [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [2.0, 1.0], [1.0, 2.0], [3.0, 1.0]]
+    twins = gx.Observations(places, [1.0, 2.0, 0.5, 3.0, 1.5, 0.0, 2.0])
+    held = {"smoothness": (0.5,), "nuggets": (0, 0.5)}
+    found = gx.compare_models(twins, **held)
+    assert found.candidates[-1].fit is None
+    assert "same place" in found.candidates[-1].outcome
+    with pytest.raises(gx.FitFailed, match=r"no model could be fitted; .*same place"):
+        gx.compare_models(twins, smoothness=(0.5,), nuggets=(0,))
+
+
+def test_the_best_is_told_from_the_wrong_ones():
+    places = np.random.default_rng(0).random((300, 2))
+    truth = gx.Matern(1.0, 0.1, 1.5)
+    drawn = gx.Observations(places, gx.simulate(truth, places, seed=2)[0])
+    found = gx.compare_models(drawn, smoothness=(0.5, 1.5), nuggets=(0,), trends=("zero",))
+    assert found.best.model.smoothness == 1.5
+    # ν = 1/2 is no rival for places so dense
+    assert found.to_frame()["weight"][0] > 0.999
+
+
+def test_restricted_likelihoods_of_one_trend_compare(seen):
+    found = gx.compare_models(seen, smoothness=(1.0, 1.5), trends=("sqrt_dist",), reml=True)
+    assert all(c.fit.reml for c in found.candidates)
+    with pytest.raises(gx.InvalidInput, match="restricted likelihoods of different trends"):
+        gx.compare_models(seen, trends=("constant", "sqrt_dist"), reml=True)
+
+
+def test_vecchias_fits_compare_too(seen):
+    found = gx.compare_models(seen, gx.Vecchia(20), smoothness=(0.5, 1.5))
+    assert all(isinstance(c.fit.method, gx.Vecchia) for c in found.candidates)
+
+
+def test_each_is_told_as_it_comes(seen):
+    told = []
+    found = gx.compare_models(seen, smoothness=(0.5, 1.5), each=told.append)
+    assert set(told) == set(found.candidates)
+    assert [c.choice.smoothness for c in told] == [0.5, 1.5]
+
+
+def test_the_document_has_no_nan(found):
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["n"] == 155
+    assert len(document["rows"]) == 24
+    best = document["rows"][0]
+    assert best["delta"] == 0
+    assert best["estimate_range"] == found.best.model.range
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"smoothness": 0.5}, "`smoothness` must be a sequence"),
+        ({"smoothness": ()}, "`smoothness` must be a sequence"),
+        ({"smoothness": "free"}, "`smoothness` must be a sequence"),
+        ({"smoothness": (0.0,)}, "`smoothness` must hold positive numbers"),
+        ({"smoothness": ("some",)}, "`smoothness` must hold positive numbers"),
+        ({"smoothness": (0.5, 0.5)}, "`smoothness` names 0.5 twice"),
+        ({"nuggets": (-1.0,)}, "`nuggets` must hold"),
+        ({"nuggets": (True,)}, "`nuggets` must hold"),
+        ({"anisotropy": ("yes",)}, "`anisotropy` must hold True and False"),
+        ({"trends": "constant"}, "`trends` must be a sequence"),
+        ({"trends": ("lineer",)}, "`trend` must be one of"),
+        ({"trends": ("sqrt_dist + I(2 * sqrt_dist)",)}, "linearly dependent"),
+        ({"criterion": "dic"}, "`criterion` must be one of: aic, aicc, bic"),
+    ],
+)
+def test_wrong_choices_are_one_line(seen, options, words):
+    with pytest.raises(gx.InvalidInput, match=words):
+        gx.compare_models(seen, **options)

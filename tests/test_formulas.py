@@ -1,0 +1,215 @@
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+from geomxp.formulas import Formula
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def frame():
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "x": 1000 * random.random(N),
+            "y": random.random(N),
+            "code": random.choice([1.0, 2.0, 3.0], N),
+            "soil pH": 1 + random.random(N),
+            "rock": random.choice(["clay", "lime", "sand"], N),
+        }
+    )
+
+
+def columns(text, frame, at=None):
+    formula = Formula.parse(text)
+    formula.check_columns(tuple(frame.columns), ("rock",))
+    names, memory = formula.learn(frame)
+    return names, formula.columns(frame if at is None else at, memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x + y", ["1", "x", "y"]),
+        ("~ x", ["1", "x"]),
+        ("0 + x", ["x"]),
+        ("x - 1", ["x"]),
+        ("1", ["1"]),
+        ("0", []),
+        ("x:y", ["1", "x * y"]),
+        ("x * y", ["1", "x", "y", "x * y"]),
+        ("(x + y)**2", ["1", "x", "y", "x * y"]),
+        ("log(x) + sqrt(y) + np.exp(y)", ["1", "log(x)", "sqrt(y)", "exp(y)"]),
+        ("I(x**2) + I(-x / 2 + 1)", ["1", "x ** 2", "1 - x / 2"]),
+        ("{x + 1}", ["1", "x + 1"]),
+        ("I((x > 300) & (y < 0.5))", ["1", "((x > 300) & (y < 0.5)) * 1.0"]),
+        ("where(x > 300, y, 0)", ["1", "where(x > 300, y, 0)"]),
+        ("center(x)", ["1", "x - x.mean()"]),
+        ("scale(x)", ["1", "(x - x.mean()) / x.std()"]),
+        ("`soil pH` + log(`soil pH`)", ["1", "p", "log(p)"]),
+        ("C(code)", ["1", "(code == 2) * 1.0", "(code == 3) * 1.0"]),
+        ("rock", ["1", "lime", "sand"]),
+        ("0 + rock", ["clay", "lime", "sand"]),
+        ("rock:x", ["1", "clay * x", "lime * x", "sand * x"]),
+        ("C(rock, Treatment('sand'))", ["1", "clay", "lime"]),
+        ("C(rock, Sum)", ["1", "clay - sand", "lime - sand"]),
+    ],
+)
+def test_columns_are_what_the_formula_says(frame, text, expected):
+    known = {name: frame[name] for name in ("x", "y", "code")} | {"p": frame["soil pH"]}
+    known |= {name: (frame["rock"] == name) * 1.0 for name in ("clay", "lime", "sand")}
+    functions = {name: getattr(np, name) for name in ("log", "sqrt", "exp", "where")}
+    found = columns(text, frame)[1]
+    parts = [np.broadcast_to(eval(word, functions | known), N) for word in expected]
+    assert found.shape == (N, len(expected))
+    # a few operations for each entry
+    np.testing.assert_allclose(found.T, np.array(parts).reshape(-1, N), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("poly(x, 3)", "center(x) + scale(log(x))", "standardize(y)", "poly(scale(x), 2)"),
+        *("bs(x, df=5, extrapolation='clip')", "cr(x, df=4, constraints='center')", "rock * x"),
+        *("C(code, Helmert)", "C(rock, levels=['sand', 'lime', 'clay'])", "`soil pH` + poly(y, 2)"),
+    ],
+)
+def test_transforms_keep_what_they_learnt_wherever_they_are_used(frame, text):
+    rows = [7, 3, 3]
+    whole = columns(text, frame)[1]
+    part = columns(text, frame, frame.iloc[rows])[1]
+    np.testing.assert_array_equal(part, whole[rows])
+
+
+def test_orthogonal_polynomials_span_the_powers(frame):
+    found = columns("poly(x, 2)", frame)[1]
+    powers = np.column_stack((np.ones(N), frame["x"] / 1000, (frame["x"] / 1000) ** 2))
+    left = powers - found @ np.linalg.lstsq(found, powers, rcond=None)[0]
+    assert np.abs(left).max() < 1e-13
+    # and are orthonormal beside the constant
+    np.testing.assert_allclose(found[:, 1:].T @ found[:, 1:], np.eye(2), atol=1e-14)
+
+
+def test_names_are_those_that_were_written(frame):
+    names = columns("`soil pH` + C(rock) + poly(x, 2)", frame)[0]
+    assert names == (
+        *("intercept", "soil pH", "C(rock)[T.lime]", "C(rock)[T.sand]"),
+        *("poly(x, 2)[1]", "poly(x, 2)[2]"),
+    )
+
+
+def test_variables_and_categories_are_told_apart():
+    formula = Formula.parse("log(dist) + C(soil) + C(rock):x + rock + I(a == 'b')")
+    assert formula.variables == ("dist", "soil", "rock", "x", "a")
+    assert formula.categories == {"soil"}
+    assert formula.computed == {"dist"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must not be empty"),
+        ("z ~ x", "'~' may not stand in a trend: it has one side"),
+        ("x | y", "one side"),
+        (".", "'.' may not stand"),
+        ("x +", "misplaced"),
+        ("((x)", "matching"),
+        ("poly(x, 2", "ended before"),
+        ("`soil", "a backtick is not closed"),
+        ("x**2", r"cross x with itself, which changes nothing: for powers write I\(x\*\*2\)"),
+        ("(x + y)**9", "a power of terms must be a whole number of at most 4"),
+        ("(x + y)**+9", "may not stand"),
+        ("nofun(x)", "no function 'nofun'. The functions are: abs, arctan2"),
+        ("np.load(x)", "no function 'load'"),
+        ("x.real(y)", "no function 'x.real'"),
+        (
+            "elev",
+            "no column 'elev'. The columns are: x, y, code, soil pH, rock; the functions: abs",
+        ),
+        ("log(elev)", "no column 'elev'"),
+        ("I(rock + 1)", "'rock' is text, and nothing can be computed from it"),
+        ("log(rock)", "'rock' is text"),
+        ("poly(x, 1000)", "1000 must lie in 1 to 50"),
+        ("poly(x, degree=y)", "y must lie in 1 to 50"),
+        ("poly(x, 2, step=1)", "poly has no option 'step'"),
+        ("I(9**9**9)", "must be a power of a column"),
+        ("I(x * 'a')", "is no number"),
+        ("I(1 < x < 3)", "compare two at a time"),
+        ("I(`soil pH` if x else 1)", "'`soil pH` if x else 1' may not stand in a formula"),
+        ("C(rock, Treatment('gold'))", "not among the provided levels"),
+        ("C(rock, levels=['clay'])", r"C\(…\) met a value that is none of its levels"),
+        ("Treatment('clay')", "no function 'Treatment'"),
+        ("I + I(x)", "'I' is a column and a function"),
+        ("x + 'a'", "String literals are not valid"),
+        ("x" * 1001, "at most 1000 characters"),
+        (7, "must be text"),
+    ],
+)
+def test_what_is_no_formula_is_one_line(frame, text, words):
+    with pytest.raises(gx.InvalidInput, match=words) as error:
+        columns(text, frame.assign(I=1.0) if text == "I + I(x)" else frame)
+    assert "\n" not in str(error.value)
+    assert "\x1b" not in str(error.value)
+    assert "quoted_" not in str(error.value)
+
+
+ATTACKS = (
+    "__import__('os').mkdir('CANARY')",
+    "I(__import__('os').mkdir('CANARY'))",
+    "I(x.__class__.__mro__)",
+    "I(log.__globals__)",
+    "np.os.mkdir(x)",
+    "np.save('CANARY', x)",
+    "{open('CANARY', 'w')}",
+    "I([y for y in x])",
+    "I((lambda: x)())",
+    "I((y := x))",
+    "I(f'{x}')",
+    "I(x[0])",
+    "I(print)",
+    "poly(x, _state=x)",
+    "poly(x, *x)",
+    "poly(x, **x)",
+    # formulaic writes texts into code between double quotes, and escapes those wrongly
+    'C(rock, levels=[\'"), open("CANARY", "w"), ("\'])',
+    "C(rock, levels=['\\\\'])",
+    "C(rock, Treatment('{x}'))",
+    "I(__FORMULAIC_STATE__)",
+    "__builtins__",
+    "I('a' * 10**9)",
+    "I([1] * 10**9)",
+    "I(x @ y)",
+    "await x",
+    "yield x",
+)
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_nothing_of_a_formula_is_run_that_is_not_known_to_be_harmless(
+    frame, text, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(gx.InvalidInput):
+        columns(text, frame)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_value_that_no_observation_had_is_named(frame):
+    new = frame.iloc[:3].assign(code=[1.0, 7.0, 7.0])
+    with pytest.raises(
+        gx.InvalidInput,
+        match=r"C\(code\): 7.0 in row 2 is none of the levels that the observations have "
+        r"\(2 such rows\): 1, 2, 3",
+    ):
+        columns("C(code)", frame, new)
+
+
+def test_a_spline_does_not_go_on_unasked(frame):
+    beyond = frame.iloc[:1].assign(x=2000.0)
+    with pytest.raises(gx.InvalidInput, match="extend beyond upper and/or lower bounds"):
+        columns("bs(x, df=4)", frame, beyond)
+    assert np.isfinite(columns("bs(x, df=4, extrapolation='extend')", frame, beyond)[1]).all()
