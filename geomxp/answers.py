@@ -5,73 +5,103 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import choices, completion, display, options
 from .errors import InvalidInput
+from .options import option
+
+PLACES, GRID, KRIGING = "Places", "Grid", "Kriging"
+"""Panels of the help."""
+
+FEW = 3
+"""Columns of the places that a screen has room for beside the predictions."""
 
 
 def predict(
-    fit_file: Annotated[
-        str, typer.Argument(metavar="FIT", help="What `geomxp fit --output` wrote.")
-    ],
+    fit_file: options.FitFile,
     places: Annotated[
-        str | None, typer.Argument(help="Table of places, or a data set's name.")
+        str | None,
+        typer.Argument(
+            metavar="PLACES",
+            help="Table of places, or a data set's name.",
+            autocompletion=completion.tables,
+        ),
     ] = None,
     grid: Annotated[
         int | None,
-        typer.Option(
-            min=2, help="Predict on a regular grid with so many cells along its longer side."
-        ),
+        option(GRID, "So many cells along the longer side.", options.WHOLE, min=2),
     ] = None,
-    resolution: Annotated[
-        float | None, typer.Option(help="Predict on a regular grid of cells with this side.")
-    ] = None,
+    resolution: Annotated[float | None, option(GRID, "Cells of this side.", options.NUMBER)] = None,
     bounds: Annotated[
-        str | None, typer.Option(help="left,bottom,right,top of the grid; of the observations.")
+        str | None,
+        option(GRID, "left,bottom,right,top; those of the observations if not given.", "L,B,R,T"),
     ] = None,
     like: Annotated[
-        str | None, typer.Option(help="Predict at the cells of this GeoTIFF or NetCDF file.")
+        str | None, option(GRID, "The cells of this GeoTIFF or NetCDF file.", options.FILE)
     ] = None,
     mask: Annotated[
-        str | None, typer.Option(help="Raster file: only where it has a value other than 0.")
+        str | None,
+        option(GRID, "Raster file: only where it has a value other than 0.", options.FILE),
     ] = None,
     block: Annotated[
         str | None,
-        typer.Option(help="Averages: over sides 50,20 about places, cell of a grid, or polygons."),
+        option(
+            KRIGING,
+            "Averages: over sides 50,20 about places, cell of a grid, or polygons.",
+            "SIDES",
+            known=("cell", "polygons"),
+        ),
     ] = None,
     neighbours: Annotated[
         int | None,
-        typer.Option(help="Observations that each place is predicted from: the nearest."),
+        option(KRIGING, "Observations that each place is predicted from: the nearest.", "N"),
     ] = None,
     local_trend: Annotated[
-        bool, typer.Option("--local-trend", help="The trend of the neighbours of each place.")
+        bool, options.flag(KRIGING, "--local-trend", "The trend of the neighbours of each place.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
-    of: Annotated[str, typer.Option(help="Intervals for the field or an observation.")] = "field",
     on: Annotated[
-        str | None, typer.Option(help="cpu, gpu or gpu:N; as the fit if not given.")
+        str | None,
+        option(KRIGING, "cpu, gpu or gpu:N; as the fit if not given.", "DEVICE"),
     ] = None,
+    level: options.Level = 0.95,
+    of: Annotated[
+        str,
+        option(
+            options.OUTPUT,
+            "Intervals for the field or an observation.",
+            options.NAME,
+            known=("field", "observation"),
+        ),
+    ] = "field",
     output: Annotated[
         str | None,
-        typer.Option(
-            help="CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write."
+        option(
+            options.OUTPUT,
+            "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write.",
+            options.FILE,
         ),
     ] = None,
     as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ):
     """Predict the field at places by kriging.
 
-    geomxp predict fit.json places.csv --output predictions.csv
+    A fit, and predictions at the places of a table:
+      geomxp fit jura --output jura.json
+      geomxp predict jura.json jura_validation --output predictions.csv
 
-    geomxp predict fit.json --grid 100 --output map.tif
+    A map, of averages over cells of 100 m (coordinates are in km):
+      geomxp predict jura.json --resolution 0.1 --block cell --output map.tif
 
-    geomxp predict fit.json --resolution 50 --bounds 178000,329000,182000,334000 --output map.nc
+    Intervals for new observations, each place from its 30 nearest:
+      geomxp predict jura.json jura_validation --of observation --neighbours 30
     """
     from . import tables
     from .inference.estimate import Fit, z_value
 
+    screen = display.Screen(as_json, quiet)
     tables.check_writable(output, inputs=(fit_file, places, like, mask))
     z_value(level)
-    options.check_of(of)
+    choices.check_of(of)
     fitted = Fit.load(fit_file)
     if on is not None:
         fitted = replace(fitted, method=replace(fitted.method, on=on))
@@ -79,14 +109,14 @@ def predict(
     wanted = any(grid[name] is not None for name in ("cells", "resolution", "like"))
     if (places is None) != wanted or (places and any(grid.values())):
         raise InvalidInput("give either a table of PLACES, or --grid, --resolution or --like.")
-    near = {"neighbours": neighbours, "local_trend": local_trend}
+    near = {"neighbours": neighbours, "local_trend": local_trend, "progress": screen.progress}
     if places is None and fitted.observations.dimensions == 2:
-        _predict_map(fitted, grid, block, near, level, of, output, as_json)
+        _predict_map(fitted, grid, block, near, level, of, output, screen)
     else:
-        _predict_at(fitted, places, grid, block, near, level, of, output, as_json)
+        _predict_at(fitted, places, grid, block, near, level, of, output, screen)
 
 
-def _predict_at(fitted, places, grid, block, near, level, of, output, as_json):
+def _predict_at(fitted, places, grid, block, near, level, of, output, screen):
     """Predict at a table of places, or at a grid of one or three dimensions."""
     import pandas as pd
 
@@ -104,7 +134,7 @@ def _predict_at(fitted, places, grid, block, near, level, of, output, as_json):
             there = run(fitted, block=data, **near)
         else:
             frames_written.check_columns(data)
-            sides = None if block is None else options.numbers("--block", block)
+            sides = None if block is None else choices.numbers("--block", block)
             there = run(fitted, data, block=sides, **near)
         result = there.to_frame(level, of)
     except InvalidInput as error:
@@ -119,13 +149,36 @@ def _predict_at(fitted, places, grid, block, near, level, of, output, as_json):
     elif output:
         written = frames_written.for_file(there, output, fitted.observations, level, of)
         tables.write_frame(written, output)
-    if as_json:
-        rows = frames_written.records(there, fitted, level, of)
-        options.print_json({"n": len(result), "level": level, "of": of, "rows": rows})
-    elif output:
-        print(f"{len(result)} predictions written to {output}")
-    else:
-        print(frames.tabulate(shown).columns.to_string(index=False, max_rows=40))
+    _show(
+        frames.tabulate(shown).columns,
+        lambda: frames_written.records(there, fitted, level, of),
+        {"level": level, "of": of},
+        output,
+        screen,
+    )
+
+
+def _show(frame, records, about, output, screen):
+    """Print predictions, or where they are."""
+    if output and not screen.as_json:
+        screen.note(f"{len(frame)} predictions written to {output}")
+        return
+    screen.result(
+        lambda: {"n": len(frame), **about, "rows": records()},
+        lambda: frame.to_string(index=False, max_rows=display.MOST),
+        lambda: display.frame(*_shown(frame)),
+    )
+
+
+def _shown(frame):
+    """Return the columns that a screen has room for, and what to say of the others."""
+    from .tables import typed
+
+    results = list(frame.columns).index("mean")
+    if results <= FEW:
+        return (typed(frame),)
+    more = f"the places' other {results - FEW} columns are in what --output writes"
+    return typed(frame.iloc[:, [*range(FEW), *range(results, frame.shape[1])]]), more
 
 
 def _places(seen, places, grid):
@@ -135,13 +188,13 @@ def _places(seen, places, grid):
     from .inference.predict import grid_over
 
     if places is not None:
-        return options.places_data(places)
+        return choices.places_data(places)
     if any(grid[name] is not None for name in grid if name != "cells"):
         raise InvalidInput("maps need places in the plane: of others there is only --grid.")
     return pd.DataFrame(grid_over(seen, grid["cells"]), columns=list(seen.location_names))
 
 
-def _predict_map(fitted, grid, block, near, level, of, output, as_json):
+def _predict_map(fitted, grid, block, near, level, of, output, screen):
     """Predict on a regular grid of the plane."""
     from . import rasters
     from .inference.raster import predict_raster
@@ -151,19 +204,14 @@ def _predict_map(fitted, grid, block, near, level, of, output, as_json):
     if block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {block!r}.")
     if grid["bounds"] is not None:
-        grid["bounds"] = options.numbers("--bounds", grid["bounds"])
+        grid["bounds"] = choices.numbers("--bounds", grid["bounds"])
     raster = predict_raster(fitted, **grid, block=block is not None, **near)
     # said now, not after the file
     frame = raster.to_frame(level, of)
     if output:
         raster.save(output, level, of)
-    if as_json:
-        rows = frame.to_dict("records")
-        options.print_json({"n": len(frame), "level": level, "of": of, "rows": rows})
-    elif output:
-        print(f"{len(frame)} predictions written to {output}")
-    else:
-        print(frame.to_string(index=False, max_rows=40))
+    about = {"level": level, "of": of}
+    _show(frame, lambda: frame.to_dict("records"), about, output, screen)
 
 
 def simulate(
@@ -173,48 +221,97 @@ def simulate(
     nugget: options.Nugget = None,
     fit: Annotated[
         str | None,
-        typer.Option(help="What `geomxp fit --output` wrote: draw given its observations, --at."),
+        option(
+            options.MODEL,
+            "What geomxp fit --output wrote: draw given its observations, --at places.",
+            options.FILE,
+            known=completion.fits,
+        ),
     ] = None,
     of: Annotated[
         str | None,
-        typer.Option(help="field or observation; observations of a model, the field of a fit."),
+        option(
+            options.MODEL,
+            "field or observation; observations of a model, the field of a fit.",
+            options.NAME,
+            known=("field", "observation"),
+        ),
     ] = None,
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Number of places to lay out.")
+        int | None, option(PLACES, "How many to lay out.", options.WHOLE, "--n", min=1)
     ] = None,
-    layout: Annotated[str, typer.Option(help="grid, jittered or uniform.")] = "uniform",
-    at: Annotated[str | None, typer.Option(help="Table of places, or a data set's name.")] = None,
-    locations: options.Locations = None,
-    metric: options.Metric = None,
-    draws: Annotated[int, typer.Option(min=1, help="Number of fields.")] = 1,
-    seed: options.Seed = 0,
-    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    layout: Annotated[
+        str,
+        option(
+            PLACES,
+            "grid, jittered or uniform, in the unit square.",
+            options.NAME,
+            known=("grid", "jittered", "uniform"),
+        ),
+    ] = "uniform",
+    at: Annotated[
+        str | None,
+        option(PLACES, "Table of places, or a data set's name.", "TABLE", known=completion.tables),
+    ] = None,
+    locations: Annotated[
+        str | None,
+        option(PLACES, "Columns of the coordinates.", "X,Y", known=completion.columns),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        option(
+            PLACES,
+            "euclidean, chordal or great-circle; chordal for columns lon,lat.",
+            options.NAME,
+            known=options.METRICS,
+        ),
+    ] = None,
+    draws: Annotated[int, option(options.OUTPUT, "How many fields.", options.WHOLE, min=1)] = 1,
+    seed: Annotated[
+        int, option(options.OUTPUT, "Seed of the random numbers.", options.WHOLE, min=0)
+    ] = 0,
+    output: options.TableOut = None,
     as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ):
-    """Draw Gaussian fields, the nugget included as noise; or a fit's field given its data.
+    r"""Draw Gaussian fields, the nugget included as noise; or a fit's field given its data.
 
-    geomxp simulate --n 1600 --variance 1 --range 0.1 --smoothness 0.5 --output field.csv
+    A field in the unit square:
+      geomxp simulate --n 1600 --variance 1 --range 0.1 --smoothness 0.5 \
+        --output field.csv
 
-    geomxp simulate --fit fit.json --at places.csv --draws 100 --output draws.csv
+    A model at the places of a data set, twice:
+      geomxp simulate --at meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --draws 2
+
+    The field of a fit, given its observations:
+      geomxp fit jura --output jura.json
+      geomxp simulate --fit jura.json --at jura_validation --draws 100 \
+        --output draws.csv
     """
     from . import tables
     from .covariance.matern import Matern
 
+    screen = display.Screen(as_json, quiet)
     tables.check_writable(output, inputs=(fit, at))
-    options.check_of(of)
+    choices.check_of(of)
+    about = {"draws": draws, "seed": seed, "of": of, "progress": screen.progress}
     parameters = {"variance": variance, "range": range_, "smoothness": smoothness}
     if fit is not None:
         given = {**parameters, "nugget": nugget, "n": n, "locations": locations, "metric": metric}
         more = [f"--{name}" for name, value in given.items() if value is not None]
         if more:
             raise InvalidInput(f"--fit knows the model and where places are: leave out {more[0]}.")
-        frame, fields = _draw_given(fit, at, draws, seed, of)
+        frame, fields = _draw_given(fit, at, about)
     else:
         missing = [f"--{name}" for name, value in parameters.items() if value is None]
         if missing:
             raise InvalidInput(f"{' and '.join(missing)} must be given, or --fit.")
         model = Matern(variance, range_, smoothness, nugget or 0.0)
-        frame, fields = _draw_freely(model, n, layout, at, locations, metric, draws, seed, of)
+        if (n is None) == (at is None):
+            raise InvalidInput("give either --n or --at.")
+        places, names = _laid_out(n, layout, locations, seed) if at is None else _at(at, locations)
+        frame, fields = _draw_freely(model, places, names, metric, about)
     for k, field in enumerate(fields):
         name = "z" if draws == 1 else f"z{k + 1}"
         if name in frame.columns:
@@ -222,15 +319,17 @@ def simulate(
         frame[name] = field
     if output:
         tables.write_frame(frame, output)
-    if as_json:
-        options.print_json({"n": len(frame), "draws": draws, "rows": frame.to_dict("records")})
-    elif output:
-        print(f"{draws} field(s) at {len(frame)} places written to {output}")
-    else:
-        print(frame.to_string(index=False, max_rows=40))
+    if output and not as_json:
+        screen.note(f"{draws} field(s) at {len(frame)} places written to {output}")
+        return
+    screen.result(
+        lambda: {"n": len(frame), "draws": draws, "rows": frame.to_dict("records")},
+        lambda: frame.to_string(index=False, max_rows=display.MOST),
+        lambda: display.frame(frame),
+    )
 
 
-def _draw_given(path, at, draws, seed, of):
+def _draw_given(path, at, about):
     """Return the coordinates of places, and a fit's fields there."""
     import pandas as pd
 
@@ -240,38 +339,46 @@ def _draw_given(path, at, draws, seed, of):
 
     if at is None:
         raise InvalidInput("--fit needs places: --at.")
-    fitted = Fit.load(path)
+    fitted, data = Fit.load(path), choices.places_data(at)
     try:
-        places, covariates, _ = frames.targets(fitted, options.places_data(at))
-        fields = run(fitted, places, draws, seed, covariates=covariates, of=of)
+        places, covariates, _ = frames.targets(fitted, data)
+        fields = run(fitted, places, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{at}: {error}") from None
     return pd.DataFrame(places, columns=list(fitted.observations.location_names)), fields
 
 
-def _draw_freely(model, n, layout, at, locations, metric, draws, seed, of):
+def _draw_freely(model, places, names, metric, about):
     """Return the coordinates of places, and a model's fields there."""
     import pandas as pd
 
-    from . import datasets, tables
-    from .inference.simulate import lay_out
     from .inference.simulate import simulate as run
     from .places import names_say_degrees
 
-    if (n is None) == (at is None):
-        raise InvalidInput("give either --n or --at.")
-    names = options.words(locations) if locations else ("x", "y")
-    if len(set(names)) != len(names) or (at is None and len(names) != 2):
-        raise InvalidInput(f"--locations needs two different names. Got {locations!r}.")
-    if at is None:
-        places = lay_out(n, layout, seed)
-    else:
-        if at in datasets.DATASETS and not locations:
-            names = datasets.DATASETS[at].locations
-        try:
-            places = tables.number_columns(options.places_frame(at), names)
-        except InvalidInput as error:
-            raise InvalidInput(f"{at}: {error}") from None
     metric = metric or ("chordal" if names_say_degrees(names) else "euclidean")
-    fields = run(model, places, draws, seed, metric=metric, of=of)
-    return pd.DataFrame(places, columns=list(names)), fields
+    return pd.DataFrame(places, columns=list(names)), run(model, places, metric=metric, **about)
+
+
+def _laid_out(n, layout, locations, seed):
+    """Return places in the unit square, and what their coordinates are called."""
+    from .inference.simulate import lay_out
+
+    names = choices.words(locations or "x,y")
+    if len(names) != 2 or names[0] == names[1]:
+        raise InvalidInput(f"--locations needs two different names. Got {locations!r}.")
+    return lay_out(n, layout, seed), names
+
+
+def _at(table, locations):
+    """Return the places of a table, and what their coordinates are called."""
+    from . import datasets, tables
+
+    known = datasets.DATASETS[table].locations if table in datasets.DATASETS else ("x", "y")
+    names = choices.words(locations) if locations else known
+    if len(set(names)) != len(names):
+        raise InvalidInput(f"--locations needs different names. Got {locations!r}.")
+    frame = choices.places_frame(table)
+    try:
+        return tables.number_columns(frame, names), names
+    except InvalidInput as error:
+        raise InvalidInput(f"{table}: {error}") from None

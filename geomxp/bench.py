@@ -14,13 +14,14 @@ from .covariance.matern import Matern
 from .covariance.table import CorrelationTable
 from .execution.devices import blas_threads
 from .inference.exact import Exact
+from .inference.progress import Line
 from .inference.simulate import lay_out
 from .observations import Observations
 
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
 
-def interleaved(candidates, rounds=7):
+def interleaved(candidates, rounds=7, line=None):
     """Return the median seconds of each candidate, run in turn.
 
     Parameters
@@ -28,22 +29,26 @@ def interleaved(candidates, rounds=7):
     candidates : dict of str to callable
     rounds : int
         Counted; one more goes before them.
+    line : Line, optional
+        Says on a terminal how far the runs are.
 
     Returns
     -------
     dict of str to float
     """
-    seconds = {name: [] for name in candidates}
+    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
+    line.expect(len(candidates) * (rounds + 1), "runs")
     for k in range(rounds + 1):
         for name, work in candidates.items():
             start = time.perf_counter()
             work()
             if k:
                 seconds[name].append(time.perf_counter() - start)
+            line.advance()
     return {name: float(np.median(values)) for name, values in seconds.items()}
 
 
-def matern_rates(n=2048, smoothness=0.8, rounds=7):
+def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
     """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential.
 
     Returns
@@ -66,7 +71,7 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7):
         "scipy.special.kv": lambda: some**smoothness * kv(smoothness, some),
         "numpy.exp": lambda: np.exp(-some),
     }
-    seconds = interleaved(candidates, rounds)
+    seconds = interleaved(candidates, rounds, line)
     kv_rate = len(some) / seconds["scipy.special.kv"]
     rows = []
     for what, value in seconds.items():
@@ -96,7 +101,7 @@ def _touch(nu, octaves):
     return CorrelationTable(nu, 2 - octaves, 2).correlation
 
 
-def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200):
+def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
     """Compare the table with mpmath at h/a from 1e-12 to 700.
 
     Returns
@@ -128,7 +133,8 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200):
     def rho(x, nu):
         return 2 ** (1 - nu) / gamma(nu) * x**nu * besselk(nu, x)
 
-    result = []
+    result, line = [], line or Line("timing", shown=False)
+    line.expect(len(smoothness), "orders compared with mpmath")
     for order in smoothness:
         table = CorrelationTable(order, -82, 20)
         found = [
@@ -159,10 +165,11 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200):
                     ),
                 }
             )
+            line.advance()
     return result
 
 
-def likelihood_rates(n=4000, smoothness=0.8, rounds=5):
+def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, line=None):
     """Time one log-likelihood beside LAPACK's dpotrf on the same matrix, on one thread.
 
     Returns
@@ -191,7 +198,7 @@ def likelihood_rates(n=4000, smoothness=0.8, rounds=5):
             "copy": fresh,
             "dpotrf": lambda: lapack.dpotrf(work, lower=1, overwrite_a=1, clean=0),
         }
-        seconds = interleaved(candidates, rounds)
+        seconds = interleaved(candidates, rounds, line)
     return [
         {
             "what": what,
@@ -214,7 +221,7 @@ def as_text(rows):
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
 
 
-def cholesky_rates(n=4096, smoothness=0.5, rounds=3):
+def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, line=None):
     """Time the mixed factorization, generation included, beside dpotrf of one matrix.
 
     Returns
@@ -242,8 +249,10 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3):
         candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
         # the copy is part of what LAPACK needs, as generation is of the other
         candidates["dpotrf"] = lambda s=sigma: lapack.dpotrf(s, lower=1, clean=0)
+        if line is not None:
+            line.about = f"range {a}"
         with blas_threads(n):
-            seconds = interleaved(candidates, rounds)
+            seconds = interleaved(candidates, rounds, line)
         for accuracy, factor in factors.items():
             rows.append(
                 {
@@ -261,7 +270,7 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3):
     return rows
 
 
-def nested_rates(n=4096, rounds=3):
+def nested_rates(n=4096, rounds=3, *, line=None):
     """Time the recursions of `dense.nested` beside the FP64 libraries, on one core.
 
     Returns
@@ -283,7 +292,7 @@ def nested_rates(n=4096, rounds=3):
     if blas.mkl():
         candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
     with blas_threads(0), blas.one_core():
-        seconds = interleaved(candidates, rounds)
+        seconds = interleaved(candidates, rounds, line)
     library = min(seconds[name] for name in ("scipy", "mkl") if name in seconds)
     return [
         {

@@ -9,6 +9,7 @@ from .dense import batched, blas, tuning
 from .dense.batched_vectors import REGISTER
 from .errors import InvalidInput
 from .execution.devices import blas_threads
+from .inference.progress import Line
 
 SIZES = (5, 8, 16, 32, 64)
 COLUMNS, LOWER = 102, 122
@@ -78,7 +79,7 @@ def compact_formats():
     return tuple(dict.fromkeys((blas.mkl().mkl_get_format_compact(), *wide)))
 
 
-def seconds_of(n, dtype, batch=16384, rounds=5, variants=None):
+def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
     """Return median seconds of all candidates, in turn, on one thread.
 
     Parameters
@@ -87,6 +88,8 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None):
     dtype : dtype
     variants : dict of str to Variant, optional
         What to time; by default the tuned and the untuned one.
+    line : Line, optional
+        See `geomxp.bench.interleaved`.
 
     Returns
     -------
@@ -116,12 +119,13 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None):
         candidates[f"mkl packs, {form}"] = compact.pack
         candidates[f"mkl compact, {form}"] = compact.factor
     with blas_threads(0), blas.one_core():
-        return interleaved_afresh(candidates, fresh, rounds)
+        return interleaved_afresh(candidates, fresh, rounds, line)
 
 
-def interleaved_afresh(candidates, fresh, rounds):
+def interleaved_afresh(candidates, fresh, rounds, line=None):
     """Return median seconds of candidates in turn, each after what makes its operands anew."""
-    seconds = {name: [] for name in candidates}
+    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
+    line.expect(len(candidates) * (rounds + 1), "runs")
     for k in range(rounds + 1):
         for name, work in candidates.items():
             if name in fresh:
@@ -130,10 +134,11 @@ def interleaved_afresh(candidates, fresh, rounds):
             work()
             if k:
                 seconds[name].append(time.perf_counter() - start)
+            line.advance()
     return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
-def batched_rates(n=None, tune=False, batch=16384, rounds=5):
+def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, line=None):
     """Time batches of small factorizations beside NumPy and MKL's compact routine.
 
     Parameters
@@ -153,10 +158,13 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5):
     rows = []
     for order in SIZES if n is None else (n,):
         for dtype in (np.float64, np.float32):
+            if line is not None:
+                line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
                 tuning.search(order, dtype)
             chosen = tuning.variant_for(order, dtype)
-            rows += _rows(order, dtype, chosen, seconds_of(order, dtype, batch, rounds), batch)
+            seconds = seconds_of(order, dtype, batch, rounds, line=line)
+            rows += _rows(order, dtype, chosen, seconds, batch)
     return rows
 
 

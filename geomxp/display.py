@@ -81,18 +81,14 @@ def styled(text):
     from rich.text import Text
 
     shown = Text(text)
-    if "\n\n" in text:
+    if text.split("\n", 2)[1:2] == [""]:
         shown.highlight_regex(r"\A.+", "bold")
-    shown.highlight_regex(r"(?m)^ *[^\W\d]\S*(?: \S+)*:?(?=  |$)", "cyan")
+    shown.highlight_regex(r"(?m)^ *[^\W\d]\S*(?: \S+)*?(?=  )|^\S.*:$", "cyan")
     for ending in Ending:
-        shown.highlight_regex(rf"\b{ending}\b", _style(ending))
+        style = "green" if Outcome(ending).good else "yellow"
+        shown.highlight_regex(rf"\b{ending}\b", style)
     shown.highlight_regex(r"\b(?:missing|not usable|none usable)\b.*", "yellow")
     return shown
-
-
-def _style(ending):
-    """Return the colour of how a computation ended."""
-    return "green" if Outcome(ending).good else "yellow"
 
 
 def fit(found, intervals=None):
@@ -114,10 +110,9 @@ def fit(found, intervals=None):
     head, _, rest = str(found).partition("\n")
     facts, outcome, after = rest.partition(str(found.outcome))
     facts = re.split(r"\n\s*\n", facts.strip())[-1]
-    ending = Text(outcome, style=_style(found.outcome.ending))
     notes = Text("\n".join(line.strip() for line in after.strip().splitlines()), style="dim")
     parts = (Text(head, style="bold"), _estimates(found, intervals), styled(facts), Text())
-    return Group(*parts, ending, notes)
+    return Group(*parts, styled(outcome), notes)
 
 
 def _estimates(found, intervals):
@@ -146,7 +141,8 @@ def _table(columns, numeric=None):
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for k, name in enumerate(columns):
         right = bool(k) if numeric is None else numeric[k]
-        table.add_column(str(name), justify="right" if right else "left", no_wrap=right)
+        about = {"justify": "right" if right else "left", "no_wrap": bool(k), "overflow": "fold"}
+        table.add_column(str(name), **about)
     table.columns[0].style = "cyan"
     return table
 
@@ -162,7 +158,7 @@ def _cell(value, form=".6g"):
     return Text(format(value, form) if isinstance(value, float) else str(value))
 
 
-def frame(data, head="", best=None):
+def frame(data, head="", best=None, forms=None):
     """Return the picture of a pandas frame: its first and last rows, if it has many.
 
     Parameters
@@ -172,6 +168,8 @@ def frame(data, head="", best=None):
         A line above it.
     best : int, optional
         A row to point out.
+    forms : dict of str to str, optional
+        How to write the numbers of a column: ".2f".
 
     Returns
     -------
@@ -182,12 +180,13 @@ def frame(data, head="", best=None):
     from rich.text import Text
 
     numeric = [is_numeric_dtype(kind) for kind in data.dtypes]
+    forms = [(forms or {}).get(name, ".6g") for name in data.columns]
     table, gap = _table(data.columns, numeric), len(data) > MOST
     ends = [*range(MOST // 2), *range(-(MOST // 2), 0)] if gap else range(len(data))
     for k, row in enumerate(data.iloc[ends].itertuples(index=False)):
         if gap and k == MOST // 2:
             table.add_row(*["…"] * len(data.columns))
-        table.add_row(*map(_cell, row), style="green" if k == best else None)
+        table.add_row(*map(_cell, row, forms), style="green" if k == best else None)
     parts = [Text(head, style="bold")] if head else []
     if gap:
         parts.append(Text(f"{len(data):,} rows, of which {MOST} are shown", style="dim"))

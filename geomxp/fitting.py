@@ -62,16 +62,17 @@ def fit(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ):
-    """Estimate variance, range, smoothness and nugget by maximum likelihood.
+    r"""Estimate variance, range, smoothness and nugget by maximum likelihood.
 
     A data set, kept for predictions, and a report of it:
-      geomxp fit meuse --output fit.json --report meuse.html
+      geomxp fit meuse --output meuse.json --report meuse.html
 
     Another column, the smoothness held at the exponential model's, intervals:
       geomxp fit jura --value Ni --fix smoothness=0.5 --intervals profile
 
     A trend by formula, and a search without derivatives:
-      geomxp fit meuse --formula "sqrt_dist + poly(elev, 2)" --search bobyqa
+      geomxp fit meuse --formula "sqrt_dist + elev" --fix smoothness=0.5 \
+        --search bobyqa
 
     1,720 stations by Vecchia's approximation:
       geomxp fit rainfall --method vecchia --fix smoothness=0.5

@@ -205,13 +205,3 @@ Json = Annotated[bool, flag(OUTPUT, "--json", "Print one JSON object and nothing
 Quiet = Annotated[
     bool, flag(OUTPUT, "--quiet", "Nothing but the result: no progress, notes or warnings.")
 ]
-
-
-from .choices import *  # noqa
-from .choices import _number  # noqa
-
-
-def print_json(document):
-    import json
-
-    print(json.dumps(document, allow_nan=False))

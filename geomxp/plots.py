@@ -5,6 +5,10 @@ touched. `ax.figure` shows it in a notebook, `ax.figure.savefig(path)` writes it
 be read by the colour-blind; maps have their true shape.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .errors import InvalidInput
 from .inference.estimate import Fit
 from .plots_axes import LONGEST_NAME, checked, new_figure, plain, unit_of
@@ -22,6 +26,9 @@ from .plots_validation import (
     standardised_residuals_map,
 )
 from .plots_variogram import variogram
+
+if TYPE_CHECKING:
+    from .annotations import Figure
 
 __all__ = [
     "LONGEST_NAME",
@@ -51,7 +58,7 @@ __all__ = [
 ]
 
 
-def overview(fit):
+def overview(fit: Fit) -> Figure:
     """Draw four pictures of a fit: values, kriging mean, semivariogram, a profile.
 
     The residuals stand in where there can be no map of predictions, or no profile.

@@ -1,8 +1,15 @@
 """What all pictures share: figures without a window, colours, labels with units, plain numbers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .errors import InvalidInput
+
+if TYPE_CHECKING:
+    from .annotations import Figure, Observations
 
 VALUES, ERRORS, RESIDUALS = "viridis", "cividis", "PuOr"
 """Colour maps that the colour-blind can read; that of residuals is white at 0."""
@@ -13,7 +20,7 @@ BLUE, VERMILION, ORANGE, SKY = "#0072B2", "#D55E00", "#E69F00", "#56B4E9"
 LONGEST_NAME = 40
 
 
-def new_figure(width=6.4, height=4.8):
+def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
     """Return an empty figure, in inches, that no window and no global state knows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -99,7 +106,7 @@ def checked(name, value, *kinds):
     return value
 
 
-def plain(name):
+def plain(name: str) -> str:
     r"""Return a column's name as text for a picture: one line, not too long, no formula.
 
     Examples
@@ -113,7 +120,7 @@ def plain(name):
     return text.replace("$", r"\$")
 
 
-def unit_of(parameter, observations):
+def unit_of(parameter: str, observations: Observations) -> str:
     """Return the unit of a parameter of the model, in words; None for a pure number."""
     squared = f"squared units of {observations.value_name}"
     return {
@@ -257,9 +264,11 @@ def finish(ax, *, frame=False):
             for axis, name in ((one.xaxis, "xtick.labelsize"), (one.yaxis, "ytick.labelsize")):
                 axis.label.set_fontsize(_points("axes.labelsize") * scale)
                 axis.set_tick_params(labelsize=_points(name) * scale)
+    # beside axes a title has the room of the numbers
+    _break(ax.title, 1.15 * inches(ax)[0], ", ", ",\n")
     for one in (ax, *ax.child_axes):
-        _break(one.xaxis.label, inches(ax)[0])
-        _break(one.yaxis.label, inches(ax)[1])
+        _break(one.xaxis.label, inches(ax)[0], " (", "\n(")
+        _break(one.yaxis.label, inches(ax)[1], " (", "\n(")
 
 
 def legend(ax, *about, **options):
@@ -269,11 +278,11 @@ def legend(ax, *about, **options):
     return ax.legend(*about, fontsize=size, handlelength=1.6, **title, **options)
 
 
-def _break(text, length):
-    """Put the unit of a label on a line of its own where both together are too long."""
+def _break(text, length, here, instead):
+    """Break words in two lines where they are longer than a length in inches."""
     words = text.get_text()
     if 0.52 * text.get_fontsize() * len(words) > 72 * length:
-        text.set_text(words.replace(" (", "\n(", 1))
+        text.set_text(words.replace(here, instead, 1))
 
 
 def dots(n, ax):

@@ -1,7 +1,11 @@
 """Fits beside each other: at several precisions, and of several models."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from textwrap import fill
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +26,18 @@ from .plots_axes import (
     plain,
 )
 
+if TYPE_CHECKING:
+    from .annotations import Axes, AxesArray, Fit, Frame, Panels, Sequence
+
 CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
 
+NAME_WIDTH = 28
+"""Characters of a line of a model's name."""
 
-def influence_of_precision(fits, *, level=0.95, ax=None):
+
+def influence_of_precision(
+    fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
+) -> AxesArray:
     """Draw estimates at each accuracy ε of the tiles, with their intervals, beside those of FP64.
 
     The band is FP64's interval: an ε whose points stay near the middle of it costs nothing that the
@@ -130,7 +142,7 @@ def _legend_of(level):
     return [Patch(color=SKY, alpha=0.3), point], words
 
 
-def model_weights(comparison, *, most=12, ax=None):
+def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | None = None) -> Axes:
     """Draw the weights of compared models, exp(-Δ/2) as parts of the sum, the best on top.
 
     By AIC they are Akaike's weights; by BIC near to posterior probabilities, where all models were
@@ -152,7 +164,8 @@ def model_weights(comparison, *, most=12, ax=None):
         raise InvalidInput(f"`most` must be a whole number of at least 1. Got {most!r}.")
     frame = comparison.to_frame()
     rest, frame = frame[most:], frame[:most]
-    ax = axes_of(ax, 6.4, 1.5 + 0.32 * len(frame))
+    names = _names(comparison.to_frame(), len(frame))
+    ax = axes_of(ax, 6.4, 1.3 + sum(0.16 + 0.16 * (1 + name.count("\n")) for name in names))
     weights = frame["weight"].fillna(0.0)
     ax.barh(np.arange(len(frame)), weights, color=BLUE, alpha=0.75)
     for k, (weight, delta) in enumerate(zip(frame["weight"], frame["delta"], strict=True)):
@@ -160,13 +173,12 @@ def model_weights(comparison, *, most=12, ax=None):
         words = f"Δ {delta:.1f}" if delta == delta else "no maximum"
         ax.text((weight if weight == weight else 0.0) + 0.01, k, words, va="center",
                 fontsize="small", color="0.15" if delta == delta else VERMILION)  # fmt: skip
-    # two lines where one would be long
-    ax.set_yticks(np.arange(len(frame)), _names(comparison.to_frame(), len(frame)))
+    ax.set_yticks(np.arange(len(frame)), names)
     ax.invert_yaxis()
     name = comparison.criterion.upper().replace("AICC", "AICc")
     words = f"weight by {name}"
     if len(rest):
-        words += f"; {len(rest)} more models together {rest['weight'].sum():.2g}"
+        words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
     ax.set(xlim=(0, min(1.15, 1.25 * weights.max())), xlabel=words)
     ax.set_title(f"{len(comparison.candidates)} models, {comparison.n:,} places"
                  + (" (REML)" if comparison.reml else ""))  # fmt: skip
@@ -175,7 +187,7 @@ def model_weights(comparison, *, most=12, ax=None):
 
 
 def _names(frame, count):
-    """Return what tells the first models apart."""
+    """Return what tells the first models apart, in several lines where one would be long."""
     told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
     words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
     names = []
@@ -183,5 +195,5 @@ def _names(frame, count):
         parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
         if "anisotropic" in told:
             parts.append("anisotropic" if row["anisotropic"] == "yes" else "isotropic")
-        names.append(", ".join(parts))
+        names.append(fill(", ".join(parts), NAME_WIDTH))
     return names

@@ -1,9 +1,16 @@
 """Pictures of a run: what moved and what was computed, when."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .errors import InvalidInput
 from .execution.trace import row_of
 from .plots_axes import axes_of, finish, legend
 from .plots_precision import COLOURS
+
+if TYPE_CHECKING:
+    from .annotations import Axes, Event, Sequence
 
 KERNELS = {
     "leave": "#969696",
@@ -16,7 +23,7 @@ KERNELS = {
 """Colours of all but copies in and out and updates, which have their formats'."""
 
 
-def timeline(events, *, device=0, ax=None):
+def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None) -> Axes:
     """Draw the copies and kernels of one device against time, as paper 001's Figure 13.
 
     Parameters

@@ -1,6 +1,9 @@
 """Maps: values, residuals and predictions at their places, in their true shape."""
 
+from __future__ import annotations
+
 from math import cos, radians
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +28,14 @@ from .plots_axes import (
     plain,
 )
 
+if TYPE_CHECKING:
+    from .annotations import Axes, Floats
+
 SLIM = 12.0
 """Regions so many times longer than wide are stretched, or nothing would be seen of them."""
 
 
-def values_map(observations, *, ax=None):
+def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
     """Draw the values at their places; in one dimension against the coordinate.
 
     Parameters
@@ -50,7 +56,7 @@ def values_map(observations, *, ax=None):
     return titled(ax, observations, "Values")
 
 
-def residuals_map(fit, *, ax=None):
+def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     """Draw what the trend leaves of the values, z - Xβ̂, at their places.
 
     Parameters
@@ -67,7 +73,14 @@ def residuals_map(fit, *, ax=None):
     return titled(ax, seen, f"Residuals, {fit.trend.title}")
 
 
-def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
+def signed_map(
+    observations: Observations,
+    numbers: Floats,
+    name: str,
+    *,
+    most: float = np.inf,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw numbers of both signs at the places of observations, in colours that are white at 0.
 
     Parameters
@@ -99,7 +112,9 @@ def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
     return ax
 
 
-def prediction_map(fit, *, cells=CELLS, ax=None, raster=None):
+def prediction_map(
+    fit: Fit, *, cells: int = CELLS, ax: Axes | None = None, raster: Raster | None = None
+) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their places.
 
     Parameters
@@ -126,7 +141,9 @@ def prediction_map(fit, *, cells=CELLS, ax=None, raster=None):
     return titled(ax, fit.observations, "Kriging mean")
 
 
-def prediction_error_map(fit, *, cells=CELLS, ax=None, raster=None):
+def prediction_error_map(
+    fit: Fit, *, cells: int = CELLS, ax: Axes | None = None, raster: Raster | None = None
+) -> Axes:
     """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
     name = f"standard error of {plain(fit.observations.value_name)}"

@@ -1,11 +1,18 @@
 """Pictures of precision: which tile has which format, and what that does to the likelihood."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .errors import InvalidInput
 from .plots_axes import BLUE, VERMILION, axes_of, checked, finish, legend
 from .precision.formats import FORMATS
 from .precision.map import PrecisionMap
+
+if TYPE_CHECKING:
+    from .annotations import Axes, Frame
 
 COLOURS = {
     "fp64": "#08306b",
@@ -24,7 +31,7 @@ ACROSS = {
 """What divergences are drawn against, and its words."""
 
 
-def precision_map(formats, *, ax=None):
+def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     """Draw the format of every tile of the lower triangle, as the papers do.
 
     Parameters
@@ -54,7 +61,7 @@ def precision_map(formats, *, ax=None):
     return ax
 
 
-def divergences(frame, n, *, ax=None):
+def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
     """Draw both KL divergences against the accuracy, the target or the number of neighbours.
 
     Parameters

@@ -1,5 +1,9 @@
 """What the likelihood says of the parameters: profiles of one, contours of two."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .errors import InvalidInput
@@ -18,6 +22,9 @@ from .plots_axes import (
     parameter_label,
 )
 
+if TYPE_CHECKING:
+    from .annotations import Axes, AxesArray, Panels, Sequence
+
 HALF_QUANTILE = 1.92
 """Half the 0.95 quantile of chi-square with one degree of freedom."""
 
@@ -25,7 +32,7 @@ LINEAR = ("anisotropy_angle", "nugget")
 """Parameters whose contours may pass 0."""
 
 
-def profile(fit, name, *, ax=None, points=9):
+def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> Axes:
     """Draw the profile log-likelihood of an estimated parameter.
 
     The dashed line lies 1.92 below the maximum: what is above it is a 95 % confidence interval.
@@ -68,7 +75,7 @@ def profile(fit, name, *, ax=None, points=9):
     return ax
 
 
-def profiles(fit, *, points=9, ax=None):
+def profiles(fit: Fit, *, points: int = 9, ax: Panels | None = None) -> AxesArray:
     """Draw the profile log-likelihoods of all estimated parameters.
 
     Parameters
@@ -97,7 +104,15 @@ def profiles(fit, *, points=9, ax=None):
     return panels
 
 
-def contours(fit, first, second, *, levels=LEVELS, rays=24, ax=None):
+def contours(
+    fit: Fit,
+    first: str,
+    second: str,
+    *,
+    levels: Sequence[float] = LEVELS,
+    rays: int = 24,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw where two parameters may be together: contours of their profile log-likelihood.
 
     A region of level q holds all pairs of values that a likelihood-ratio test of both at once, with

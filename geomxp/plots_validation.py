@@ -6,7 +6,10 @@ middle of normal quantiles and as wide at their ends, 0.83 to 1.05 times as wide
 1.28 times as wide for coverage.
 """
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,11 +31,16 @@ from .plots_axes import (
 )
 from .plots_maps import signed_map, titled
 
+if TYPE_CHECKING:
+    from .annotations import Axes, AxesArray, Panels
+
 EXTREME = 4.0
 """Standardised errors of this size and more have the last colour of a map."""
 
 
-def residuals(source, *, level=0.95, ax=None):
+def residuals(
+    source: Fit | Validation, *, level: float = 0.95, ax: Panels | None = None
+) -> AxesArray:
     """Draw standardised errors three times: against the prediction, by quantiles, on a map.
 
     Parameters
@@ -55,7 +63,9 @@ def residuals(source, *, level=0.95, ax=None):
     return panels
 
 
-def residuals_against_prediction(source, *, level=0.95, ax=None):
+def residuals_against_prediction(
+    source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
     """Draw standardised errors, (observed - predicted)/its standard deviation, against predictions.
 
     Without a pattern, and with a part `level` between the dashed lines, they are those of a good
@@ -88,7 +98,9 @@ def residuals_against_prediction(source, *, level=0.95, ax=None):
     return ax
 
 
-def normal_quantiles(source, *, level=0.95, ax=None):
+def normal_quantiles(
+    source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
     """Draw the standardised errors against normal quantiles, with the band of independent ones.
 
     The i-th smallest of n uniform numbers has the Beta distribution of i and n + 1 - i; the band
@@ -126,7 +138,7 @@ def normal_quantiles(source, *, level=0.95, ax=None):
     return ax
 
 
-def standardised_residuals_map(source, *, ax=None):
+def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = None) -> Axes:
     """Draw the standardised errors at their places: neighbours alike are what a model missed.
 
     Parameters
@@ -144,7 +156,9 @@ def standardised_residuals_map(source, *, ax=None):
     return titled(ax, seen, "Standardised errors")
 
 
-def pit(source, *, bins=10, level=0.95, ax=None):
+def pit(
+    source: Fit | Validation, *, bins: int = 10, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
     """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
 
     Flat where predictions are honest; high at both ends where their variances are too small, in the
@@ -183,7 +197,7 @@ def pit(source, *, bins=10, level=0.95, ax=None):
     return ax
 
 
-def coverage(source, *, level=0.95, ax=None):
+def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
     """Draw how many observations lie in their prediction intervals, against how many should.
 
     Below the diagonal intervals are too short. The band is binomial, for each point by itself.

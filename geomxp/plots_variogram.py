@@ -1,5 +1,9 @@
 """The semivariogram: residuals, the fitted model, and what chance makes of it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .inference.estimate import Fit
@@ -12,8 +16,19 @@ from .inference.variogram import (
 )
 from .plots_axes import BLUE, SKY, axes_of, checked, finish, label, legend, scale_of, unit_of
 
+if TYPE_CHECKING:
+    from .annotations import Axes
 
-def variogram(fit, *, bins=15, envelope=199, level=0.95, ax=None, seed=0):
+
+def variogram(
+    fit: Fit,
+    *,
+    bins: int = 15,
+    envelope: int = 199,
+    level: float = 0.95,
+    ax: Axes | None = None,
+    seed: int = 0,
+) -> Axes:
     """Draw the empirical semivariogram of the trend's residuals, and the fitted model's.
 
     γ(h) = τ² + σ²(1 - ρ(h)). The area of a point grows with its number of pairs. The model was

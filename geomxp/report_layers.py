@@ -82,16 +82,17 @@ class Maps:
     def mean(self):
         """Return the map of predictions."""
         cells = self.raster.mean
+        scale = self._values_scale(cells)
         return Map(
             "mean",
             "Prediction",
-            "Kriging mean of the field, without the nugget's noise, in the colours of the "
-            "observations. Dots: the observations; far from them it extrapolates.",
+            "Kriging mean of the field, without the nugget’s noise, in the colours of the "
+            "observations, which are the dots; far from them it extrapolates.",
             f"Map of the predicted field of {self.name}, {cells.shape[1]} by {cells.shape[0]} "
             f"cells: {_in_words(cells)}.",
             self.frame,
-            self._values_scale(),
-            (self._image(self._values_scale(), cells), self._ground()),
+            scale,
+            (self._image(scale, cells), self._ground()),
             "cells",
         )
 
@@ -107,9 +108,9 @@ class Maps:
         return Map(
             "error",
             "Standard error of the prediction",
-            "With the trend's uncertainty, and as if variance, range, smoothness and nugget were "
+            "With the trend’s uncertainty, and as if variance, range, smoothness and nugget were "
             "known.",
-            f"Map of the prediction's standard error: {_in_words(cells)}; least near observations.",
+            f"Map of the prediction’s standard error: {_in_words(cells)}; least near observations.",
             self.frame,
             scale,
             (self._image(scale, cells), self._ground()),
@@ -125,8 +126,9 @@ class Maps:
         return Map(
             "misses",
             "What the model misses",
-            "Each observation less its prediction from all others, over the prediction's standard "
-            "deviation. Neighbours of one colour are a pattern that the model has not.",
+            "Each observation less its prediction from all others, over that prediction’s standard "
+            "deviation: purple where more was observed than predicted, brown where less. "
+            "Neighbours of one colour are a pattern that the model does not have.",
             f"Map of standardised leave-one-out errors at {len(z):,} places: {_in_words(z)}; "
             f"{outside:,} are beyond ±1.96.",
             self.frame,
@@ -206,13 +208,13 @@ class Maps:
             ]
         return found
 
-    def _values_scale(self):
+    def _values_scale(self, cells=None):
         """Return one scale for what was observed and what is predicted."""
         low, high = float(self.seen.values.min()), float(self.seen.values.max())
-        if self.raster is not None:
-            low = min(low, float(np.nanmin(self.raster.mean)))
-            high = max(high, float(np.nanmax(self.raster.mean)))
-        return Scale(self.name, low, high, "viridis")
+        beyond = False
+        if cells is not None:
+            beyond = bool(np.nanmin(cells) < low or np.nanmax(cells) > high)
+        return Scale(self.name, low, high, "viridis", beyond)
 
     def _dots(self, numbers, scale, order):
         size = diameter(len(self.rows))

@@ -13,13 +13,13 @@ import numpy as np
 
 from .plots import plain
 
-ACROSS, HIGHEST = 330.0, 1.25
-"""Width of the map, and its height at most in widths; in units of the picture."""
+ACROSS, HIGHEST = 330.0, 1.15
+"""Widest map, and its height at most in these widths; in units of the picture."""
 
-ABOVE, BELOW, BESIDE = 6.0, 34.0, 8.0
+ABOVE, BELOW, BESIDE = 3.0, 38.0, 14.0
 """Room around the map: for numbers and the name of the first coordinate."""
 
-BAR = 46.0
+BAR = 44.0
 """Room for the colours below the map."""
 
 MARGIN = 0.035
@@ -34,7 +34,7 @@ MOST = 5000
 COLOURS = 48
 """Steps of a scale of colours."""
 
-LETTER = 6.2
+LETTER = 7.0
 """Width of a digit, for the room that numbers need."""
 
 
@@ -177,6 +177,17 @@ def ticks(low, high, count=5):
     return [round(value, digits) for value in found], digits
 
 
+def shown(value, digits):
+    """Return a number for reading, with so many digits after the point.
+
+    Examples
+    --------
+    >>> shown(-0.5, 1), shown(179000.0, 0)
+    ('−0.5', '179000')
+    """
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
 def dots(frame, x, y):
     """Return places as a path of strokes that have no length."""
     pairs = zip(frame.x(x).tolist(), frame.y(y).tolist(), strict=True)
@@ -249,28 +260,32 @@ class Map:
     @property
     def origin(self):
         """Where the map begins in its picture: beside the numbers of the second coordinate."""
-        longest = max(len(label) for _, label in self.down())
-        return 20.0 + LETTER * longest, ABOVE
+        # narrow maps stand in the middle
+        return self.room + (ACROSS - self.frame.width) / 2, ABOVE
+
+    @property
+    def room(self):
+        """Width of the second coordinate's numbers and name."""
+        return 26.0 + LETTER * max(len(label) for _, label in self.down())
 
     @property
     def size(self):
         """Width and height of the whole picture."""
-        return (
-            self.origin[0] + self.frame.width + BESIDE,
-            ABOVE + self.frame.height + BELOW + BAR,
-        )
+        width = self.origin[0] + (ACROSS + self.frame.width) / 2 + BESIDE
+        height = ABOVE + self.frame.height + BELOW + (BAR if self.scale else 0.0)
+        return width, height
 
     def along(self):
         """Return (position, number) of the ticks of the first coordinate."""
         frame = self.frame
         values, digits = ticks(frame.left, frame.right, 4)
-        return [(float(frame.x(v)), f"{v:.{digits}f}") for v in values]
+        return [(float(frame.x(v)), shown(v, digits)) for v in values]
 
     def down(self):
         """Return (position, number) of the ticks of the second coordinate."""
         frame = self.frame
         values, digits = ticks(frame.bottom, frame.top, 5)
-        return [(float(frame.y(v)), f"{v:.{digits}f}") for v in values]
+        return [(float(frame.y(v)), shown(v, digits)) for v in values]
 
     def stops(self):
         """Return (share, colour) along the bar of colours."""
@@ -284,7 +299,7 @@ class Map:
         low, high = self.scale.low, self.scale.high
         values, digits = ticks(low, high, 5)
         room = (high - low) or 1.0
-        return [((v - low) / room * self.frame.width, f"{v:.{digits}f}") for v in values]
+        return [((v - low) / room * self.frame.width, shown(v, digits)) for v in values]
 
 
 def rounded(values, digits=5):

@@ -1,4 +1,4 @@
-"""Pictures of a report as SVG inside its page: words stay words, greys follow the page's theme."""
+"""Pictures of a report as SVG inside its page: words stay words, colours follow its theme."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .plots import new_figure
 
-WIDTH, HEIGHT = 4.6, 3.4
+WIDTH, HEIGHT = 4.6, 3.3
 """Inches: with letters of 9 points they can be read on a phone, where a picture is as wide."""
 
 STYLE = {
@@ -28,7 +28,7 @@ SHADES = 10
 """Greys of the page's theme, from ink (0) to paper (10)."""
 
 TAG = re.compile(r"<[^>]*>")
-GREY = re.compile(r"#([0-9a-f]{2})\1\1\b")
+COLOUR = re.compile(r"#([0-9a-f]{2})\1\1\b|#0072b2\b|#d55e00\b")
 NEEDLESS = re.compile(r' id="[A-Za-z][\w.]*_\d+"|(?<=[" ])font-family: [^;"]*;? ?')
 PROLOGUE = re.compile(r"\A.*?(?=<svg )", re.DOTALL)
 METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
@@ -85,8 +85,6 @@ def picture(draw, title, caption, alt, *, width=WIDTH, height=HEIGHT):
             format="svg",
             dpi=DOTS_PER_INCH,
             transparent=True,
-            bbox_inches="tight",
-            pad_inches=0.03,
             metadata={"Date": None},
         )
     return Picture(title, caption, element(buffer.getvalue(), alt))
@@ -125,7 +123,7 @@ def element(text, alt):
     start = rf'<svg class="chart" viewBox="\1" role="img" aria-label="{_literal(escape(alt))}">'
     body = SIZE.sub(start, body, count=1)
     # within tags: between them are names, which stay as they are
-    body = TAG.sub(lambda tag: GREY.sub(_shade, NEEDLESS.sub("", tag[0])), body)
+    body = TAG.sub(lambda tag: COLOUR.sub(_themed, NEEDLESS.sub("", tag[0])), body)
     return Markup(re.sub(r"\s*\n\s*", "\n", body).strip())
 
 
@@ -134,6 +132,8 @@ def _literal(text):
     return str(text).replace("\\", r"\\")
 
 
-def _shade(match):
-    """Return a grey as one between the page's ink and its paper."""
+def _themed(match):
+    """Return a colour of the page's theme: a grey between ink and paper, its blue, its red."""
+    if match[1] is None:
+        return "var(--blue)" if match[0] == "#0072b2" else "var(--vermilion)"
     return f"var(--shade-{round(int(match[1], 16) / 255 * SHADES)})"

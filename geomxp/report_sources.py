@@ -63,7 +63,7 @@ def provenance(seen):
         rows.append(("missing numbers", "rows with any were left out"))
     entry = datasets.DATASETS.get(source.get("dataset"))
     if entry:
-        rows += [("about", entry.about), ("source", entry.source), ("licence", entry.licence)]
+        rows += [("about", entry.about), ("source", entry.source.replace("`", "")), ("licence", entry.licence)]
     return rows
 
 
@@ -113,7 +113,7 @@ def machine():
     return [
         ("geomxp", __version__),
         ("software", ", ".join([*versions, *sorted(blas)])),
-        ("machine", f"{platform.system()} on {platform.machine()}, {usable_cores()} cores"),
+        ("machine", f"{platform.system()} on {platform.machine()}, processor cores: {usable_cores()}"),
     ]
 
 
@@ -177,13 +177,11 @@ def _reading(seen):
         start = f"seen = gx.datasets.load({source['dataset']!r}"
     else:
         start = f"seen = gx.read_table({PurePath(source['path']).name!r}"
-    formula = source.get("formula")
-    covariates = () if formula is not None else tuple(source["covariates"])
     asked = {
         "locations": tuple(source["locations"]),
         "values": source["value"],
-        "covariates": covariates,
-        "formula": formula,
+        "covariates": tuple(source["covariates"]),
+        "formula": source.get("formula"),
         "metric": source["metric"],
         "drop_missing": source["drop_missing"],
         "crs": source.get("crs"),
@@ -262,7 +260,7 @@ def citations(fit, found):
         "for spatial data, by maximum likelihood. Python package."
     )
     entry = datasets.DATASETS.get(fit.observations.source.get("dataset"))
-    data = [f"Data: {entry.source}."] if entry else []
+    data = [f"Data: {entry.source}.".replace("`", "")] if entry else []
     return [own, *data, *(WORKS[key] for key in keys)]
 
 

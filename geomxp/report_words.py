@@ -10,7 +10,7 @@ from .inference.uncertainty import ridge
 from .inference.vecchia import Vecchia
 from .outcome import Ending
 from .plots import unit_of
-from .report_maps import plain_name
+from .report_maps import plain_name, shown
 
 LEVEL = 0.95
 
@@ -85,16 +85,15 @@ def number(x, digits=4):
         return ("∞" if x > 0 else "−∞") if x == x else "not a number"
     if x == 0:
         return "0"
-    rounded = float(f"{x:.{digits}g}")
-    if not 1e-4 <= abs(rounded) < 1e9:
-        return f"{rounded:.{digits - 1}e}".replace("-", "−", 1) if x < 0 else (
-            f"{rounded:.{digits - 1}e}"
-        )  # fmt: skip
-    text = f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"
-    return text.replace("-", "−")
+    size = abs(float(f"{x:.{digits}g}"))
+    if not 1e-4 <= size < 1e9:
+        text = f"{size:.{digits - 1}e}"
+    else:
+        text = f"{size:,.0f}" if size >= 10 ** (digits - 1) else f"{size:.{digits}g}"
+    return ("−" if x < 0 else "") + text
 
 
-def interval(pair):
+def interval(pair, digits=4):
     """Return an interval for reading.
 
     Examples
@@ -102,7 +101,7 @@ def interval(pair):
     >>> interval((0.5, 2.0)), interval((0.5, inf)), interval(None)
     ('0.5 to 2', '0.5 to ∞', '')
     """
-    return "" if pair is None else f"{number(pair[0])} to {number(pair[1])}"
+    return "" if pair is None else f"{number(pair[0], digits)} to {number(pair[1], digits)}"
 
 
 def title(fit):
@@ -146,25 +145,24 @@ def _what(fit):
     trend = {"zero": "without a trend", "constant": "with a constant mean"}
     trended = trend.get(fit.trend.kind, f"with the {fit.trend.title}")
     estimated = [name.replace("_", " ") for name in (*fit.free, *fit.boundary)]
-    which = f"estimates {_listed(estimated)}" if estimated else "was given all its parameters"
+    which = "was given all its parameters"
+    if estimated:
+        which = f"estimates {_listed(estimated)} by {kind}"
     return (
         f"This Gaussian-process model of {plain_name(seen.value_name)} at {len(seen):,} places, "
-        f"{trended} and a Matérn covariance, {which} by {kind}."
-        if estimated
-        else f"This Gaussian-process model of {plain_name(seen.value_name)} at {len(seen):,} "
-        f"places, {trended} and a Matérn covariance, {which}."
+        f"{trended} and a Matérn covariance, {which}."
     )
 
 
 def _reach(fit, found):
     known = found.derived.get("effective_range")
     text = (
-        f"The field’s correlation falls to 5 % at {number(fit.model.effective_range())} "
-        f"{fit.observations.unit}"
+        f"The field’s correlation falls to 5 % at a distance of "
+        f"{number(fit.model.effective_range(), 3)} {fit.observations.unit}"
     )
     if known is None:
         return f"{text}."
-    return f"{text} (95 % interval {interval((known.lower, known.upper))})."
+    return f"{text} (95 % interval {interval((known.lower, known.upper), 3)})."
 
 
 def _noise(fit):
@@ -189,8 +187,8 @@ def _smoothness(fit, found):
         name = " (the exponential model)" if nu == 0.5 else ""
         return f"The smoothness was held at {number(nu)}{name}: a field that is {kind}."
     known = found.profile.get("smoothness") or found.wald.get("smoothness")
-    between = f" (95 % interval {interval(known)})" if known else ""
-    return f"The smoothness is estimated as {number(nu)}{between}: a field that is {kind}."
+    between = f" (95 % interval {interval(known, 3)})" if known else ""
+    return f"The smoothness is estimated as {number(nu, 3)}{between}: a field that is {kind}."
 
 
 def _validation(validation):
@@ -256,8 +254,10 @@ def _coarse(found):
 def tiles(fit, found):
     """Return (name, number, remark) of what one looks at first."""
     model, seen = fit.model, fit.observations
+    known = seen.metric != "euclidean" or seen.length_unit
+    unit = f"{seen.unit}; " if known else "in the places’ units; "
     result = [
-        ("effective range", number(model.effective_range(), 3), f"{seen.unit}, correlation 5 %"),
+        ("effective range", number(model.effective_range(), 3), f"{unit}correlation 5 %"),
     ]
     if model.nugget + model.variance > 0:
         share = 100 * model.nugget / (model.nugget + model.variance)
@@ -277,48 +277,57 @@ def estimates(fit, found):
     for name, value in fit.model.parameters().items():
         error = fit.standard_errors.get(name)
         if error is not None:
-            shown = f"{error:.4g}"
+            said = f"{error:.4g}"
         elif name in fit.free:
-            shown = "not known"
+            said = "not known"
         else:
-            shown = "on a boundary" if name in fit.boundary else "held"
+            said = "on a boundary" if name in fit.boundary else "held"
         ends = interval(found.wald.get(name)), interval(found.profile.get(name))
         unit = unit_of(name, seen) or ""
         words = name.replace("_", " ")
-        rows.append(Row(words, SYMBOLS[name], f"{value:.6g}", shown, *ends, unit))
+        rows.append(Row(words, SYMBOLS[name], _six(value), said, *ends, unit))
     z = z_value(LEVEL)
     coefficients = zip(fit.trend.names, fit.coefficients, fit.coefficient_errors, strict=True)
     for name, value, error in coefficients:
         unit = f"units of {seen.value_name}"
         unit += "" if name == "intercept" else f" per unit of {name}"
         ends = interval((value - z * error, value + z * error)), ""
-        rows.append(Row(f"trend: {name}", "β", f"{value:.6g}", f"{error:.4g}", *ends, unit))
+        rows.append(Row(f"trend: {name}", "β", _six(value), f"{error:.4g}", *ends, unit))
     return rows
 
 
-def derived_rows(found, unit):
+def _six(value):
+    """Return a number with six digits, as the command line prints it."""
+    return f"{value:.6g}".replace("-", "−")
+
+
+def _is_told(known, fit):
+    """Whether σ²/a²ᵛ is known better than σ² alone: where ν is unknown too, so is its unit."""
+    error = fit.standard_errors.get("variance")
+    return error is None or known.standard_error / known.value < error / fit.model.variance
+
+
+def derived_rows(found, fit):
     """Return (name, estimate, standard error, interval, remark) of derived quantities."""
-    return [
-        (
-            DERIVED[name][0],
-            number(known.value),
-            number(known.standard_error),
-            interval((known.lower, known.upper)),
-            DERIVED[name][1] + (f", in {unit}" if name == "effective_range" else ""),
-        )
-        for name, known in sorted(found.derived.items(), key=lambda item: list(DERIVED).index(item[0]))
-    ]
+    rows = []
+    for name, (title, remark) in DERIVED.items():
+        known = found.derived.get(name)
+        if known is not None and (name != "microergodic" or _is_told(known, fit)):
+            numbers = number(known.value), number(known.standard_error)
+            remark = remark + (f", in {fit.observations.unit}" if name == "effective_range" else "")
+            rows.append((title, *numbers, interval((known.lower, known.upper)), remark))
+    return rows
 
 
 def facts(fit):
     """Return (what, number, remark) on the likelihood and the search."""
     reml = "restricted; compares fits of one trend only" if fit.reml else ""
     return [
-        ("log-likelihood", f"{fit.log_likelihood:.6f}", reml),
+        ("log-likelihood", shown(fit.log_likelihood, 6), reml),
         ("estimated parameters", str(fit.degrees_of_freedom), ""),
-        ("AIC", f"{fit.aic:.4f}", ""),
-        ("AICc", f"{fit.aicc:.4f}" if isfinite(fit.aicc) else "∞", "corrected for few data"),
-        ("BIC", f"{fit.bic:.4f}", ""),
+        ("AIC", shown(fit.aic, 4), ""),
+        ("AICc", shown(fit.aicc, 4) if isfinite(fit.aicc) else "∞", "corrected for few data"),
+        ("BIC", shown(fit.bic, 4), ""),
         ("evaluations", str(fit.evaluations), f"in {fit.seconds:.2f} s"),
     ]
 

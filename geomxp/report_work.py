@@ -26,6 +26,9 @@ from .report_pictures import picture
 BUDGET = 60.0
 """Seconds for all parts together."""
 
+QUICK = 0.02
+"""Seconds of a score at least, with what is done about it."""
+
 SLOW = 5.0
 """Seconds an evaluation from which on nothing is timed: what the fit took says enough."""
 
@@ -160,7 +163,7 @@ def seconds_of_a_score(fit):
     start = time.perf_counter()
     # beside the estimate, of which all is known already
     path.at(np.clip(path.start.point * (1 + 1e-6) + 1e-6, path.lower, path.upper))
-    return time.perf_counter() - start
+    return max(time.perf_counter() - start, QUICK)
 
 
 def findings_of(fit, budget=BUDGET):

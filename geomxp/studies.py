@@ -1,13 +1,17 @@
-"""Commands that study the method: what a precision costs, how fast a part is, what is here."""
+"""Commands that study models, methods and the machine."""
 
-import sys
-from itertools import product
 from typing import Annotated
 
 import typer
 
-from . import options
-from .errors import InvalidInput
+from . import choices, completion, display, options
+from .errors import InvalidInput, did_you_mean
+from .options import option
+
+FORMS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
+"""How a screen shows what an approximation costs."""
+
+BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
 
 
 def compare(
@@ -17,48 +21,65 @@ def compare(
     nugget: options.Nugget = 0.0,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="CSV, Parquet or NPZ file, or a data set's name."),
+        typer.Argument(
+            metavar="TABLE",
+            help="A table of places, or a data set's name.",
+            autocompletion=completion.tables,
+        ),
     ] = None,
+    trend: options.Trend = None,
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Number of random places, without a table.")
+        int | None,
+        option(options.DATA, "Random places, without a table.", options.WHOLE, "--n", min=1),
     ] = None,
+    seed: Annotated[int, option(options.DATA, "Of random places.", options.WHOLE, min=0)] = 0,
     locations: options.Locations = None,
     value: options.Value = None,
     covariates: options.Covariates = None,
-    trend: options.Trend = None,
     metric: options.Metric = None,
     drop_missing: options.DropMissing = False,
     accuracies: Annotated[
-        str | None, typer.Option(help="ε of the tile norms: 1e-5,1e-6,1e-7,1e-8.")
+        str | None, option(options.METHOD, "ε of the tile norms: 1e-5,1e-6,1e-7,1e-8.", "ε,ε,…")
     ] = None,
-    kls: Annotated[str | None, typer.Option(help="Targets of the KL divergence: 1e-3.")] = None,
+    kls: Annotated[
+        str | None, option(options.METHOD, "Targets of the KL divergence: 1e-3.", "KL,KL,…")
+    ] = None,
     layers: options.Layers = None,
     tile: options.Tile = None,
     neighbours: Annotated[
-        str | None, typer.Option(help="Numbers of neighbours of Vecchia's approximation: 10,30,60.")
+        str | None, option(options.METHOD, "Of Vecchia's approximation: 10,30,60.", "N,N,…")
     ] = None,
-    seed: options.Seed = 0,
     on: options.On = "cpu",
-    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
-    figure: Annotated[str | None, typer.Option(help="PNG, PDF or SVG file to write.")] = None,
+    output: options.TableOut = None,
+    figure: Annotated[
+        str | None, option(options.OUTPUT, "PNG, PDF or SVG file to write.", options.FILE)
+    ] = None,
     as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ):
-    """Say what an approximation costs a model: its KL divergence from FP64, bytes and seconds.
+    r"""Say what an approximation costs a model: its KL divergence from FP64, bytes and seconds.
 
-    geomxp compare --n 4096 --variance 1 --range 0.0788 --smoothness 0.5 --accuracies 1e-5,1e-7
+    Tiles of mixed formats at two accuracies, random places:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --accuracies 1e-5,1e-7
 
-    geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 --nugget 0.06 --tile 32
+    A model of a data set, and a figure of it:
+      geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --tile 32 --figure divergences.png
 
-    geomxp compare --n 4096 --variance 1 --range 0.0788 --smoothness 0.5 --neighbours 10,30,60
+    How many neighbours Vecchia's approximation needs:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --neighbours 10,30,60
     """
     from . import tables
     from .covariance.matern import Matern
     from .inference.divergence import compare as run
     from .inference.simulate import lay_out
 
+    screen = display.Screen(as_json, quiet)
     tables.check_writable(output, figure, inputs=(table,))
     model = Matern(variance, range_, smoothness, nugget)
-    ways = options.ways(accuracies, kls, layers, tile, on, neighbours)
+    ways = choices.ways(accuracies, kls, layers, tile, on, neighbours)
     if (n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
     if table is None and any((locations, value, covariates, trend, drop_missing)):
@@ -70,9 +91,9 @@ def compare(
     if table is None:
         places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}
     else:
-        places = options.observations(table, locations, value, covariates, metric, drop_missing)
+        places = choices.observations(table, locations, value, covariates, metric, drop_missing)
         about = {"trend": trend or ("covariates" if covariates else "zero")}
-    found = run(model, places, [how for _, how in ways], **about)
+    found = run(model, places, [how for _, how in ways], **about, progress=screen.progress)
     rows = [label | row.to_dict() for (label, _), row in zip(ways, found, strict=True)]
     reference = found[0].reference | {"seconds": found[0].reference_seconds}
     frame = _frame(rows)
@@ -82,17 +103,45 @@ def compare(
         from . import plots_precision
 
         plots_precision.divergences(frame, len(places)).figure.savefig(figure, dpi=150)
-    if as_json:
-        options.print_json({"n": len(places), "reference": reference, "rows": rows})
-        return
-    print(
+    head = (
         f"{len(places):,} places, FP64: log-determinant {reference['log_determinant']:.10g}, "
-        f"{reference['seconds']:.2f} s\n"
+        f"{reference['seconds']:.2f} s"
     )
-    print(frame.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
+    screen.result(
+        lambda: {"n": len(places), "reference": reference, "rows": rows},
+        lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
+        lambda: display.frame(_costs(rows), head, forms=FORMS),
+    )
     for what, path in (("table", output), ("figure", figure)):
         if path:
-            print(f"{what} written to {path}")
+            screen.note(f"{what} written to {path}")
+
+
+def _costs(rows):
+    """Return what a screen has room for of each approximation."""
+    import pandas as pd
+
+    from .execution.devices import human_bytes
+
+    kinds = {"accuracy": "ε", "kl_target": "KL asked for", "layers": "layers"}
+    kinds["neighbours"] = "neighbours"
+    result = []
+    for row in rows:
+        kind = next((name for name in kinds if row.get(name) is not None), "accuracy")
+        value = row.get(kind)
+        tiles = " ".join(f"{count} {name}" for name, count in row["formats"].items())
+        result.append(
+            {
+                "approximation": value if kind == "layers" else f"{kinds[kind]} {value:g}",
+                "tiles": tiles,
+                "memory": human_bytes(row["bytes"]),
+                "KL": row["kl"],
+                "promoted": row["promotions"],
+                "seconds": row["seconds"],
+                "× FP64": row["speedup"],
+            }
+        )
+    return pd.DataFrame(result)
 
 
 def compare_models(
@@ -100,78 +149,93 @@ def compare_models(
     locations: options.Locations = None,
     value: options.Value = None,
     covariates: options.Covariates = None,
+    metric: options.Metric = None,
+    crs: options.Crs = None,
+    drop_missing: options.DropMissing = False,
     smoothness: Annotated[
-        str, typer.Option(help="Values to hold it at, and free: 0.5,1.5,free.")
+        str, option(options.MODEL, "Values to hold it at, and free: 0.5,1.5,free.", "A,B,…")
     ] = "0.5,1.5,free",
-    nugget: Annotated[str, typer.Option(help="Values to hold it at, and free: 0,free.")] = "free",
-    anisotropy: Annotated[str, typer.Option(help="no, yes or no,yes.")] = "no",
-    trends: Annotated[str | None, typer.Option(help="Kinds of trend: constant,linear.")] = None,
+    nugget: Annotated[
+        str, option(options.MODEL, "Values to hold it at, and free: 0,free.", "A,B,…")
+    ] = "free",
+    anisotropy: Annotated[
+        str,
+        option(options.MODEL, "no, yes or no,yes.", "NO,YES", known=("no", "yes", "no,yes")),
+    ] = "no",
+    trends: Annotated[
+        str | None,
+        option(options.MODEL, "Kinds of trend: constant,linear.", "A,B,…", known=options.TRENDS),
+    ] = None,
     formulas: Annotated[
-        str | None, typer.Option(help='Trends by formula: "elev; elev + poly(x, 2)".')
+        str | None,
+        option(options.MODEL, 'Trends by formula: "elev; elev + poly(x, 2)".', "A; B; …"),
     ] = None,
     reml: options.Reml = False,
-    criterion: Annotated[str, typer.Option(help="aic, aicc or bic.")] = "aic",
-    metric: options.Metric = None,
-    drop_missing: options.DropMissing = False,
+    criterion: Annotated[
+        str,
+        option(options.MODEL, "aic, aicc or bic.", options.NAME, known=("aic", "aicc", "bic")),
+    ] = "aic",
     method: options.Method = "exact",
     neighbours: options.Neighbours = None,
     on: options.On = "cpu",
-    output: Annotated[str | None, typer.Option(help="CSV, Parquet or NPZ file to write.")] = None,
+    output: options.TableOut = None,
     as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ):
-    """Fit every combination of some choices, and rank them by an information criterion.
+    r"""Fit every combination of some choices, and rank them by an information criterion.
 
-    geomxp compare-models meuse --smoothness 0.5,1.5,free --nugget 0,free --trends constant,linear
+    How smooth is the field, and is there noise?
+      geomxp compare-models meuse --smoothness 0.5,1.5,free --nugget 0,free
 
-    geomxp compare-models meuse --formulas "sqrt_dist; sqrt_dist + poly(elev, 2)" --nugget 0,free
+    Which covariates tell something?
+      geomxp compare-models meuse --smoothness 0.5 \
+        --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
     """
     from . import tables
     from .inference.compare_models import compare_models as run
 
+    screen = display.Screen(as_json, quiet)
     tables.check_writable(output, inputs=(table,))
-    how = options.method(
-        method, neighbours, on, dict.fromkeys(("tile", "accuracy", "kl", "layers"))
-    )
+    exact = dict.fromkeys(("tile", "accuracy", "kl", "layers"))
+    how = choices.method(method, neighbours, on, exact)
     formulas = tuple(part.strip() for part in (formulas or "").split(";") if part.strip())
-    seen = options.observations(
-        table, locations, value, covariates, metric, drop_missing, formulas or None
+    seen = choices.observations(
+        table, locations, value, covariates, metric, drop_missing, formulas or None, crs
     )
-    kinds = options.words(trends or "")
+    kinds = choices.words(trends or "")
     if not (kinds or formulas):
-        kinds = (options.trend_of(None, None, covariates, options.usual_trend(table)),)
-    choices = {
-        "smoothness": options.held_or_free("--smoothness", smoothness),
-        "nuggets": options.held_or_free("--nugget", nugget),
-        "anisotropy": options.yes_or_no("--anisotropy", anisotropy),
-        "trends": (*kinds, *(options.trend_of(None, text, None, None) for text in formulas)),
-    }
-    count = len(list(product(*choices.values())))
+        kinds = (choices.trend_of(None, None, covariates, choices.usual_trend(table)),)
     found = run(
-        seen, how, **choices, reml=reml, criterion=criterion, progress=False, each=_tells(count)
+        seen,
+        how,
+        smoothness=choices.held_or_free("--smoothness", smoothness),
+        nuggets=choices.held_or_free("--nugget", nugget),
+        anisotropy=choices.yes_or_no("--anisotropy", anisotropy),
+        trends=(*kinds, *(choices.trend_of(None, text, None, None) for text in formulas)),
+        reml=reml,
+        criterion=criterion,
+        progress=screen.progress,
     )
+    # printed first: a full disk loses no estimate
+    screen.result(found.to_dict, lambda: str(found), lambda: _ranked(found))
     if output:
         tables.write_frame(found.to_frame(), output)
-    if as_json:
-        options.print_json(found.to_dict())
-        return
-    print(found)
-    if output:
-        print(f"table written to {output}")
+        screen.note(f"table written to {output}")
 
 
-def _tells(count):
-    """Return what prints one line for each model that has been fitted, to standard error."""
-    numbers = iter(range(1, count + 1))
+def _ranked(found):
+    """Return the picture of a comparison: what a screen has room for, and why some have failed."""
+    from rich.console import Group
 
-    def tell(candidate):
-        words = ", ".join(f"{name} {word}" for name, word in candidate.choice.words.items())
-        said = f"log-likelihood {candidate.log_likelihood:.4f}"
-        if not candidate.ranked:
-            said = candidate.fit.outcome.ending if candidate.fit else candidate.outcome
-        line = f"{next(numbers)} of {count}: {words}: {said} ({candidate.seconds:.1f} s)"
-        print(" ".join(line.split()), file=sys.stderr, flush=True)
-
-    return tell
+    name = {"aic": "AIC", "aicc": "AICc", "bic": "BIC"}[found.criterion]
+    titles = {"anisotropic": "anis.", "parameters": "k", "log_likelihood": "log-lik."}
+    frame = found.to_frame().rename(columns=titles | {found.criterion: name})
+    frame["outcome"] = frame["outcome"].str.split(":").str[0]
+    columns = ["trend", "smoothness", "nugget", "anis.", "k", "log-lik.", name, "delta", "weight"]
+    forms = {"log-lik.": ".2f", name: ".2f", "delta": ".2f", "weight": ".3f"}
+    head, _, rest = str(found).partition("\n\n")
+    table = display.frame(frame[[*columns, "outcome"]], head, best=0, forms=forms)
+    return Group(table, *map(display.styled, rest.split("\n\n")[1:]))
 
 
 def _frame(rows):
@@ -190,72 +254,103 @@ def _frame(rows):
 
 def bench(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="matern, likelihood, cholesky, nested or batched.")
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="matern, likelihood, cholesky, nested or batched.",
+            autocompletion=completion.among(BENCHMARKS),
+        ),
     ],
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Places, or the order of small matrices.")
+        int | None,
+        option(
+            options.MODEL, "Places, or the order of small matrices.", options.WHOLE, "--n", min=1
+        ),
     ] = None,
     smoothness: options.Smoothness = 0.8,
     tune: Annotated[
-        bool, typer.Option("--tune", help="batched: search for the fastest variants first.")
+        bool,
+        options.flag(
+            options.METHOD,
+            "--tune",
+            "batched: search for the fastest variants first, and keep them.",
+        ),
     ] = False,
     as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ):
     """Time geomxp beside named baselines of the same run, on one thread.
 
-    geomxp bench matern
+    A log-likelihood beside LAPACK's factorization of the same matrix:
+      geomxp bench likelihood --n 1000
 
-    geomxp bench likelihood --n 4000
+    Mixed formats beside FP64:
+      geomxp bench cholesky --n 1000
 
-    geomxp bench cholesky --n 8192
-
-    geomxp bench batched --n 32 --tune
+    Small matrices in batches; --tune finds what is fastest here:
+      geomxp bench batched --n 8
     """
     import os
 
-    from . import bench as benchmarks
+    from .bench import as_text
+    from .inference.progress import Line
 
+    screen = display.Screen(as_json, quiet)
     os.environ["OMP_NUM_THREADS"] = "1"
+    if what not in BENCHMARKS:
+        near = did_you_mean(what, BENCHMARKS)
+        raise InvalidInput(
+            f"WHAT must be matern, likelihood, cholesky, nested or batched. Got {what!r}.{near}"
+        )
     if tune and what != "batched":
         raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
+    with Line("timing", shown=screen.progress) as line:
+        document = _times(what, n, smoothness, tune, line)
+    screen.result(
+        lambda: document,
+        lambda: "\n\n".join(as_text(rows) for rows in document.values()),
+        lambda: _timed(document),
+    )
+
+
+def _times(what, n, smoothness, tune, line):
+    """Return the rows of a benchmark's tables by name."""
+    from . import bench as benchmarks
+
     if what == "matern":
-        document = {
-            "rates": benchmarks.matern_rates(n or 2048, smoothness),
+        return {
+            "rates": benchmarks.matern_rates(n or 2048, smoothness, line=line),
             "table": benchmarks.table_times(smoothness),
-            "errors": benchmarks.matern_errors(),
+            "errors": benchmarks.matern_errors(line=line),
         }
-    elif what == "likelihood":
-        document = {"likelihood": benchmarks.likelihood_rates(n or 4000, smoothness)}
-    elif what == "cholesky":
-        document = {"cholesky": benchmarks.cholesky_rates(n or 4096, smoothness)}
-    elif what == "nested":
-        document = {"nested": benchmarks.nested_rates(n or 4096)}
-    elif what == "batched":
+    if what == "batched":
         from .bench_batched import batched_rates
 
-        document = {"batched": batched_rates(n, tune)}
-    else:
-        raise InvalidInput(
-            f"WHAT must be matern, likelihood, cholesky, nested or batched. Got {what!r}."
-        )
-    if as_json:
-        options.print_json(document)
-    else:
-        print("\n\n".join(benchmarks.as_text(rows) for rows in document.values()))
+        return {what: batched_rates(n, tune, line=line)}
+    if what == "nested":
+        return {what: benchmarks.nested_rates(n or 4096, line=line)}
+    if what == "likelihood":
+        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, line=line)}
+    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, line=line)}
 
 
-def info(as_json: options.Json = False):
-    """Say which devices, libraries and data sets can be used here."""
-    from .execution.inventory import inventory
+def _timed(document):
+    """Return the picture of benchmarks."""
+    import pandas as pd
+    from rich.console import Group
+
+    return Group(*(display.frame(pd.DataFrame(rows)) for rows in document.values() if rows))
+
+
+def info(as_json: options.Json = False, quiet: options.Quiet = False):
+    """Say which devices, libraries and data sets can be used here, and what is missing.
+
+    For people, and for scripts:
+      geomxp info
+
+      geomxp info --json
+    """
+    from .execution.inventory import as_text, inventory
 
     document = inventory()
-    if as_json:
-        options.print_json(document)
-        return
-    for title, entries in document.items():
-        if isinstance(entries, dict):
-            print(f"{title}:")
-            for name, text in entries.items():
-                print(f"  {name:<16}{text}")
-        else:
-            print(f"{title:<18}{entries}")
+    display.Screen(as_json, quiet).result(lambda: document, lambda: as_text(document))

@@ -61,6 +61,7 @@ def test_options_that_readme_names_exist(capsys):
         "vecchia",
         "refinement",
         "kaust",
+        "kaust_likelihood",
     ],
 )
 def test_experiments_run_when_tiny(name, tmp_path):

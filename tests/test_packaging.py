@@ -24,7 +24,8 @@ DISTRIBUTIONS = {
     "cupy_backends": "cupy-cuda13x",
     "netCDF4": "netcdf4",
     "sklearn": "scikit-learn",
-    # geopandas needs both, and hands them out
+    # jinja2 needs the first, geopandas the others: they hand them out
+    "markupsafe": "jinja2",
     "pyproj": "geopandas",
     "shapely": "geopandas",
 }

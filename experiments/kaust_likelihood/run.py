@@ -1,12 +1,13 @@
 """Log-likelihoods of the KAUST 2021 fields at their true parameters, beside numbers from elsewhere.
 
-    python experiments/kaust_likelihood/run.py --data FOLDER [--tiny]
+    python experiments/kaust_likelihood/run.py (--data FOLDER | --tiny)
 
 FOLDER holds G1.npz … of https://github.com/ecrc/exageostatR, data/90_10, as arrays `train` and
 `test` (x, y, z). Writes results/likelihood.csv: log-likelihood, log-determinant and quadratic form,
 each with its relative difference from the reference, and the largest of the three between the two
 programs that a reference may have; of small matrices also the condition number. With --tiny only
-the subsets of 600 and 800 places.
+the subsets of 600 and 800 places; without --data as well, a simulated field in their place, whose
+reference is SciPy's.
 """
 
 import argparse
@@ -16,8 +17,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import gamma, kv
 
 import geomxp as gx
+from geomxp.inference.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows
@@ -46,6 +50,30 @@ def load(case, folder, sums):
         raise SystemExit(f"run.py: {path} has another SHA-256 than the references' file.")
     with np.load(path, allow_pickle=False) as archive:
         return archive["test"]
+
+
+def simulated(n=289):
+    """Return a case and its table, the reference computed by SciPy."""
+    model = gx.Matern(1.5, 0.1, 0.8, 0.1)
+    places = lay_out(n, "jittered", seed=1)
+    z = gx.simulate(model, places, seed=2)[0]
+    h = np.linalg.norm(places[:, None] - places, axis=2)
+    np.fill_diagonal(h, 1.0)
+    r, nu = h / model.range, model.smoothness
+    sigma = model.variance * 2 ** (1 - nu) / gamma(nu) * r**nu * kv(nu, r)
+    np.fill_diagonal(sigma, model.variance + model.nugget)
+    factor = cho_factor(sigma, lower=True)
+    determinant = 2 * np.log(np.diag(factor[0])).sum()
+    form = z @ cho_solve(factor, z)
+    case = {
+        "dataset": "simulated",
+        **{"sigma2": model.variance, "range": model.range, "nu": nu, "nugget": model.nugget},
+        "loglik": -0.5 * (n * np.log(2 * np.pi) + determinant + form),
+        "logdet": determinant,
+        "quad": form,
+        "cond2": np.linalg.cond(sigma),
+    }
+    return case, np.column_stack((places, z))
 
 
 def condition_number(model, places):
@@ -91,15 +119,21 @@ def compared(case, table, decimals):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data files")
+    parser.add_argument("--data", type=Path, help="folder of the data files")
     parser.add_argument("--tiny", action="store_true", help="the subsets only")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    if options.data is None and not options.tiny:
+        parser.error("--data FOLDER is needed, or --tiny")
     references = json.loads(REFERENCE.read_text())
     sums = {case["file"]: case["sha256"] for case in references["exact_loglik_n10000"]}
+    tables = (
+        (case, load(case, options.data, sums)[:n], decimals)
+        for case, n, decimals in jobs(references, options.tiny)
+    )
     rows = []
-    for case, n, decimals in jobs(references, options.tiny):
-        rows.append(compared(case, load(case, options.data, sums)[:n], decimals))
+    for job in tables if options.data else [(*simulated(), None)]:
+        rows.append(compared(*job))
         print(
             "{field} n = {n}, coordinates {coordinates}: {log_likelihood:.9f}, off by "
             "{difference_log_likelihood:.1e}, {difference_log_determinant:.1e}, "

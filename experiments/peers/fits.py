@@ -20,14 +20,15 @@ import geomxp as gx
 
 HERE = Path(__file__).parent
 CASES = (
-    ("0.5", 2000, ("geomxp", "scipy", "gpy", "scikit-learn", "gpytorch", "gpboost")),
+    ("0.5", 2000, ("geomxp", "scipy", "scipy-plain", "gpy", "scikit-learn", "gpytorch", "gpboost")),
     ("free", 2000, ("geomxp", "gpboost")),
-    ("0.5", 4000, ("geomxp", "scipy")),
+    ("0.5", 4000, ("geomxp", "scipy", "scipy-plain")),
 )
 """Smoothness, places, methods; the peers of 2,000 places need minutes at 4,000."""
-TINY = (("0.5", 150, ("geomxp", "scipy")), ("free", 150, ("geomxp",)))
+TINY = (("0.5", 150, ("geomxp", "scipy", "scipy-plain")), ("free", 150, ("geomxp",)))
 COLUMNS = (
-    *("method", "version", "smoothness", "n", "seed", "wall_seconds", "cpu_seconds", "peak_bytes"),
+    *("method", "version", "smoothness", "n", "seed", "wall_seconds", "cpu_seconds"),
+    *("peak_bytes", "gradient_bytes"),
     *("log_likelihood", "below_best", "variance", "range", "estimated_smoothness", "nugget"),
     *("evaluations", "outcome"),
 )
@@ -56,7 +57,7 @@ def main():
             seen = gx.Observations(*places_and_values(n, truth, seed))
             mine = []
             for method in methods:
-                ours = method in ("geomxp", "scipy")
+                ours = method in ("geomxp", "scipy", "scipy-plain")
                 python = sys.executable if ours else options.peers_python
                 if python is None:
                     continue

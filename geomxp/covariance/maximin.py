@@ -77,8 +77,10 @@ def farthest_first(points, first, dimensions):
     for i in range(n // 2 - 1, -1, -1):
         _sink(heap, slot, key, i, n)
     order[0] = first
-    origin = np.array([points[axis].min() for axis in range(3)])
-    extent = np.array([points[axis].max() for axis in range(3)]) - origin
+    origin, extent = np.empty(3), np.empty(3)
+    for axis in range(3):
+        origin[axis] = points[axis].min()
+        extent[axis] = points[axis].max() - origin[axis]
     counts = np.ones(3, dtype=np.int64)
     start, member = np.zeros(2, dtype=np.int64), np.arange(n)
     start[1] = n

@@ -117,10 +117,10 @@ def _expected(lower, model, places, metric, names, white):
 
     The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
     """
-    curved = [name for name in names if name not in LINEAR]
-    held = list(curved)
+    held = [name for name in names if name not in LINEAR]
     if "nugget" in names or ("variance" in names and model.nugget > 0):
-        held.append("nugget")
+        # first, for it needs most room beside itself
+        held = ["nugget", *held]
     matrices = {}
     for name in held:
         if name == "nugget":

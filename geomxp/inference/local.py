@@ -7,7 +7,7 @@ one they reach further.
 from numbers import Integral
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.table import LARGEST_SMOOTHNESS
@@ -132,7 +132,7 @@ def _orthogonal(here, there):
     """Return the design at observations with orthonormal columns, and that of targets alike."""
     q, r = np.linalg.qr(here)
     # well enough apart on all places, they mostly are on a few
-    return q, solve_triangular(r, there.T, trans="T").T
+    return q, scipy.linalg.solve_triangular(r, there.T, trans="T").T
 
 
 def _covariances(fit, targets, rows, part):

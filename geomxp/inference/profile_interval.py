@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from math import inf, isfinite, pi, sqrt
 
-from scipy.optimize import brentq
+import scipy
 
 from ..errors import GeomxpWarning
 from .profile_path import STEPS, Path, corrected
@@ -248,4 +248,4 @@ def _end_by_search(path, j, sign, drop):
         if outer >= edge:
             return None
         inner, outer = outer, min(2 * outer, edge)
-    return start + sign * brentq(excess, inner, outer, xtol=1e-7, rtol=1e-7)
+    return start + sign * scipy.optimize.brentq(excess, inner, outer, xtol=1e-7, rtol=1e-7)

@@ -1,0 +1,193 @@
+"""The code blocks of the pages: run in order, their outputs and pictures kept beside them.
+
+A page's ```python and ```console blocks share one namespace and one empty folder. What a python
+block prints stands in the ```text block after it; what a command prints stands below it; a picture
+after a block is the block's `ax`. A block with a title "Not run in the tests: why" is shown only.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from math import isclose
+from pathlib import Path
+
+import geomxp.cli
+
+PAGES = Path(__file__).parent / "pages"
+
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PICTURE = re.compile(r"\s*!\[[^\]]*\]\(([^)]*pictures/[^)]*\.png)\)")
+UNTESTED = re.compile(r'title="Not run in the tests: [^"]{10,}"')
+NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
+VARYING = re.compile(r"\d[\d.,e-]* (?:s|ms|seconds|evaluations)\b|a gain of \S+|\d+ [kMG]?B\b")
+
+
+@dataclass
+class Block:
+    """One fenced block of a page.
+
+    Parameters
+    ----------
+    language : str
+        python, console or text.
+    about : str
+        What follows the language on its line.
+    code : str
+    line : int
+        Where it begins.
+    span : (int, int)
+        Of the text between the fences.
+    output : Block or None
+        The text block that says what it prints.
+    picture : str or None
+        Path of the picture that follows, as the page gives it.
+    """
+
+    language: str
+    about: str
+    code: str
+    line: int
+    span: tuple[int, int]
+    output: "Block | None" = None
+    picture: str | None = None
+    printed: list = field(default_factory=list)
+
+    @property
+    def runs(self):
+        """Whether it is run."""
+        return self.language in ("python", "console") and not UNTESTED.search(self.about)
+
+
+def pages():
+    """Return the paths of all pages, in the order of their names."""
+    return sorted(PAGES.rglob("*.md"))
+
+
+def blocks(text):
+    """Return the blocks of a page, outputs and pictures joined to what makes them."""
+    found, end = [], 0
+    for match in FENCE.finditer(text):
+        language, about, code = match.groups()
+        line = text.count("\n", 0, match.start()) + 1
+        block = Block(language, about, code, line, match.span(3))
+        follows = found and not text[end : match.start()].strip()
+        if language == "text" and follows and found[-1].language == "python":
+            found[-1].output = block
+        else:
+            found.append(block)
+        end = match.end()
+        picture = PICTURE.match(text, end)
+        if picture and found[-1].runs:
+            found[-1].picture = picture.group(1)
+    return found
+
+
+def commands(code):
+    """Return (command, output) of each `$ ` line of a console block, backslashes joined."""
+    result = []
+    for line in code.splitlines():
+        if result and result[-1][0].endswith("\\"):
+            result[-1][0] += "\n" + line
+        elif line.startswith("$ "):
+            result.append([line[2:], []])
+        elif result:
+            result[-1][1].append(line)
+        else:
+            raise ValueError(f"a console block begins with a command. Got {line!r}.")
+    return [(command, "\n".join(output)) for command, output in result]
+
+
+@contextlib.contextmanager
+def _folder(path):
+    """Work in a folder, with screens of 100 columns and no colours."""
+    before, kept = Path.cwd(), dict(os.environ)
+    os.chdir(path)
+    os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(kept)
+
+
+def _call(command, said):
+    """Run one `geomxp …` line; return what it prints, its error included.
+
+    Parameters
+    ----------
+    command : str
+    said : str
+        What the page says that it prints: an error is expected if that begins with "geomxp: ".
+    """
+    words = shlex.split(command.replace("\\\n", " "))
+    if words[0] != "geomxp":
+        raise ValueError(f"only geomxp's commands can be run. Got {command!r}.")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = geomxp.cli.main(words[1:])
+    if status and not said.startswith("geomxp: "):
+        raise RuntimeError(f"{command!r} ended with {status}: {err.getvalue()}")
+    return (out.getvalue() or err.getvalue() if status else out.getvalue()).rstrip()
+
+
+def run(path, folder):
+    """Run a page, and yield each block that ran with its namespace.
+
+    Parameters
+    ----------
+    path : Path
+    folder : Path
+        Empty; what the blocks write comes here.
+
+    Yields
+    ------
+    block : Block
+        `printed` holds what it printed: one text, or one for each command.
+    namespace : dict
+    """
+    namespace = {"__name__": "page"}
+    with _folder(folder):
+        for block in blocks(path.read_text(encoding="utf-8")):
+            if not block.runs:
+                continue
+            if block.language == "console":
+                block.printed = [_call(*pair) for pair in commands(block.code)]
+            else:
+                with contextlib.redirect_stdout(out := io.StringIO()):
+                    code = "\n" * block.line + block.code
+                    exec(compile(code, str(path), "exec"), namespace)
+                block.printed = [out.getvalue().rstrip()]
+            yield block, namespace
+
+
+def figure_of(namespace):
+    """Return the figure of a block's `ax`: axes, an array of axes, or a figure."""
+    ax = namespace["ax"]
+    first = next(iter(ax.flat)) if hasattr(ax, "flat") else ax
+    return first if hasattr(first, "savefig") else first.figure
+
+
+def alike(said, printed):
+    """Whether two outputs have the same words, and numbers alike to 0.2 %; times aside."""
+    said, printed = (VARYING.sub("~", text) for text in (said, printed))
+    if NUMBER.sub("#", said).split() != NUMBER.sub("#", printed).split():
+        return False
+    pairs = zip(NUMBER.findall(said), NUMBER.findall(printed), strict=True)
+    return all(
+        isclose(float(a.replace(",", "")), float(b.replace(",", "")), rel_tol=2e-3, abs_tol=1e-8)
+        for a, b in pairs
+    )
+
+
+def differences(block):
+    """Return (said, printed) of the outputs of a block that ran and are not what the page says."""
+    if block.language == "console":
+        pairs = [(said, p) for (_, said), p in zip(commands(block.code), block.printed, strict=True)]
+        pairs = [(said, printed) for said, printed in pairs if said]
+    else:
+        pairs = [(block.output.code, block.printed[0])] if block.output else []
+    return [(said, printed) for said, printed in pairs if not alike(said, printed)]

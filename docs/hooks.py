@@ -1,0 +1,82 @@
+"""What mkdocs calls while it builds: pages made from results, docstrings, commands and tables."""
+
+import re
+
+import formulas
+import reference
+import results
+from mkdocs.structure.files import File
+
+from geomxp.covariance.conventions import PACKAGES
+from geomxp.datasets import DATASETS
+
+
+def on_config(config):
+    """Add the pages that are made here to the navigation."""
+    made = reference.pages()
+    sections = {
+        "Reference": [
+            *({heading: list(paths)} for heading, paths in made.items()),
+            {"Command line": list(reference.command_pages())},
+        ],
+        "Results": [f"results/{folder.name}/index.md" for folder in results.experiments()],
+    }
+    for entry in config.nav:
+        for name, extra in sections.items():
+            if name in entry:
+                entry[name] = [*entry[name], *extra]
+    return config
+
+
+def on_files(files, config):
+    """Make the pages, and bring the figures and tables of the experiments."""
+    made = reference.command_pages()
+    for paths in reference.pages().values():
+        made |= paths
+    studies = {folder.name: results.page(folder) for folder in results.experiments()}
+    made |= {f"results/{name}/index.md": text for name, text in studies.items()}
+    made["results/index.md"] = results.index(studies)
+    for path, text in made.items():
+        files.append(File.generated(config, path, content=text))
+    for folder in results.experiments():
+        for path in (*folder.glob("results/*.csv"), *folder.glob("figures/*.png")):
+            inside = f"results/{folder.name}/{path.relative_to(folder).as_posix()}"
+            files.append(File.generated(config, inside, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put tables of the package's own data where a page asks for them, as {{ name }}."""
+    return re.sub(r"^\{\{ (\w+) \}\}$", lambda m: TABLES[m.group(1)](), markdown, flags=re.MULTILINE)
+
+
+def on_page_content(html, page, config, files):
+    """Set the formulas."""
+    return formulas.with_mathml(html)
+
+
+def conventions():
+    """Return the table of other packages' names and scales."""
+    scales = {"_one": "a", "_root_of_2nu": "a·√(2ν)", "sqrt": "a·√ν"}
+    lines = [
+        "| package | variance | range | smoothness | nugget | its range is | its nugget is |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for package, convention in PACKAGES.items():
+        names = " | ".join(f"`{name}`" for name in convention.names)
+        scale = "1/a" if convention.inverse_range else scales[convention.scale.__name__]
+        nugget = "τ²/σ²" if convention.relative_nugget else "τ²"
+        lines.append(f"| {package} | {names} | {scale} | {nugget} |")
+    return "\n".join(lines)
+
+
+def datasets():
+    """Return the table of the data sets that come with geomxp."""
+    lines = ["| name | what | value | metric | source | licence |", "|---|---|---|---|---|---|"]
+    for name, data in DATASETS.items():
+        cells = (f"`{name}`", data.about, f"`{data.value}`", data.metric, data.source, data.licence)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+TABLES = {"conventions": conventions, "datasets": datasets}

@@ -1,0 +1,163 @@
+"""Pages of reference: one for each noun and verb of the package, one for each command."""
+
+import inspect
+import re
+
+import geomxp
+
+NOUNS = {
+    "Observations": (),
+    "Matern": ("Anisotropy",),
+    "Exact": (),
+    "Vecchia": (),
+    "Fit": ("Estimate",),
+    "Evaluation": (),
+    "Outcome": ("Ending",),
+    "Prediction": (),
+    "Raster": (),
+    "Validation": (),
+    "Bootstrap": (),
+    "ModelComparison": (),
+    "LikelihoodRatio": (),
+    "Misspecification": (),
+    "Divergence": (),
+}
+"""Pages of classes, and what else stands on them."""
+
+VERBS = {
+    "read_table": (),
+    "fit": (),
+    "log_likelihood": (),
+    "information": (),
+    "bootstrap": (),
+    "likelihood_ratio_test": (),
+    "compare_models": (),
+    "predict": (),
+    "predict_raster": (),
+    "simulate": (),
+    "leave_one_out": ("cross_validate",),
+    "kl_divergence": ("kl_between", "compare"),
+    "precision_influence": (),
+    "mloe_mmom": (),
+    "by_tile_norm": ("for_divergence", "uniform", "by_band", "layered"),
+}
+
+MODULES = {
+    "plots": ("geomxp.plots", ()),
+    "scores": ("geomxp.inference.scores", ()),
+    "datasets": ("geomxp.datasets", ("load", "path", "find", "Dataset")),
+    "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
+    "dense.nested": ("geomxp.dense.nested", ("potrf", "trsm", "trmm", "syrk")),
+    "dense.batched": ("geomxp.dense.batched", ("potrf", "solve", "forward", "backward")),
+    "tiles.refine": ("geomxp.tiles.refine", ("solve", "Solution")),
+    "execution.simulate": ("geomxp.execution.simulate", ()),
+    "errors": ("geomxp.errors", ()),
+}
+"""Pages of modules: where they are, and which of their names; all public ones if none is given."""
+
+
+def _of(name):
+    return f"::: geomxp.{name}\n    options:\n      heading_level: 2\n"
+
+
+def _module(path, names):
+    """Return the directive of a module, with the names that are shown."""
+    members = f"      members: [{', '.join(names)}]\n" if names else ""
+    return (
+        f"::: {path}\n    options:\n      heading_level: 2\n      show_root_heading: false\n"
+        f"      show_root_toc_entry: false\n{members}"
+    )
+
+
+def pages():
+    """Return the pages of the Python reference: heading of a group to {path: Markdown}."""
+    groups = {}
+    for heading, names in (("Nouns", NOUNS), ("Verbs", VERBS)):
+        groups[heading] = {
+            f"reference/{name}.md": f"# {name}\n\n" + "\n".join(map(_of, (name, *others)))
+            for name, others in names.items()
+        }
+        # a page of several rules is not that of one
+    rules = groups["Verbs"].pop("reference/by_tile_norm.md")
+    groups["Verbs"]["reference/rules.md"] = rules.replace("# by_tile_norm", "# Rules of precision")
+    groups["Modules"] = {
+        f"reference/{name}.md": f"# geomxp.{name}\n\n{_module(path, names)}"
+        for name, (path, names) in MODULES.items()
+    }
+    return groups
+
+
+def names_with_a_page():
+    """Return the public names of geomxp that some page describes."""
+    found = set(geomxp.errors.__dict__) | {"plots", "scores", "datasets"}
+    for group in (NOUNS, VERBS):
+        for name, others in group.items():
+            found |= {name, *others}
+    return found
+
+
+def command_pages():
+    """Return the pages of the command line, {path: Markdown}, from the commands themselves."""
+    import typer
+
+    from geomxp.cli import app
+
+    program = typer.main.get_command(app)
+    return {
+        f"reference/command-{name}.md": _command(name, command)
+        for name, command in program.commands.items()
+    }
+
+
+def _command(name, command):
+    """Return the page of one command: its help, arguments, and options by panel."""
+    parts = [f"# geomxp {name}", _help(command.help or "")]
+    panels = {}
+    for parameter in command.params:
+        panel = getattr(parameter, "rich_help_panel", None) or "Options"
+        if parameter.param_type_name == "argument":
+            panel = "Arguments"
+        panels.setdefault(panel, []).append(parameter)
+    for panel, parameters in panels.items():
+        rows = [_option(parameter) for parameter in parameters if not parameter.hidden]
+        if rows:
+            parts.append("\n".join((f"## {panel}", "", "| | | |", "|---|---|---|", *rows)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(text):
+    """Return a command's help as Markdown: examples are code."""
+    paragraphs = []
+    for paragraph in inspect.cleandoc(text).replace("\b\n", "\n").split("\n\n"):
+        lines = [line for line in paragraph.strip("\n").splitlines() if line.strip()]
+        words = [line.strip() for line in lines]
+        code = [k for k, word in enumerate(words) if word.startswith("geomxp ")]
+        if not code:
+            paragraphs.append(" ".join(words))
+            continue
+        if code[0]:
+            paragraphs.append(" ".join(words[: code[0]]))
+        paragraphs.append("```console\n" + "\n".join(_prompted(words[code[0] :])) + "\n```")
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _prompted(lines):
+    """Return command lines with a prompt before each, and continuations below it."""
+    result, continued = [], False
+    for line in lines:
+        result.append(("    " if continued else "$ ") + line)
+        continued = line.endswith("\\")
+    return result
+
+
+def _option(parameter):
+    """Return the row of an option or argument."""
+    flag = getattr(parameter, "is_flag", False)
+    names, kind = ", ".join(parameter.opts), "" if flag else parameter.metavar or "VALUE"
+    if parameter.param_type_name == "argument":
+        names, kind = parameter.metavar or parameter.name.upper(), ""
+    about = re.sub(r"\s+", " ", getattr(parameter, "help", "") or "").replace("|", "\\|")
+    default = parameter.default
+    if default not in (None, False, True) and not callable(default) and default != ():
+        about += f" Default: {default}."
+    return f"| `{names}` | {kind} | {about} |".replace("<", "&lt;")

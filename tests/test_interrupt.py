@@ -1,0 +1,190 @@
+"""Ctrl-C: a real signal to a real process, and what is left to go on from."""
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import geomxp as gx
+from geomxp import cli, interruption
+
+ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
+LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
+
+
+class Run:
+    """A command in a process of its own; its standard error is a terminal where that is asked for.
+
+    Parameters
+    ----------
+    words : sequence of str
+    folder : path
+        Working directory.
+    terminal : bool
+    """
+
+    def __init__(self, words, folder, terminal=False):
+        self.shown, self.screen = "", None
+        errors = subprocess.PIPE
+        if terminal:
+            self.screen, errors = pty.openpty()
+        command = [sys.executable, *([] if words[0] == "-c" else ["-m", "geomxp"]), *words]
+        streams = {"stdout": subprocess.PIPE, "stderr": errors, "env": ALONE, "cwd": folder}
+        self.process = subprocess.Popen(command, **streams)
+        if terminal:
+            os.close(errors)
+
+    def read_until(self, word, seconds=60):
+        """Read the terminal until a word stands there."""
+        end = time.monotonic() + seconds
+        while word not in self.shown:
+            assert time.monotonic() < end, self.shown
+            self.shown += self._read()
+
+    def _read(self):
+        try:
+            return os.read(self.screen, 4096).decode(errors="replace")
+        except OSError:
+            # the other end is closed
+            return ""
+
+    def interrupt(self):
+        """Send SIGINT; return (exit status, what standard error had)."""
+        self.process.send_signal(signal.SIGINT)
+        return self.finish()
+
+    def finish(self):
+        if self.screen is None:
+            _, errors = self.process.communicate(timeout=60)
+            return self.process.returncode, errors.decode()
+        while part := self._read():
+            self.shown += part
+        self.process.communicate(timeout=60)
+        os.close(self.screen)
+        return self.process.returncode, self.shown
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, monkeypatch):
+    output = tmp_path / "fits" / "jura.json"
+    output.parent.mkdir()
+    run = Run(["fit", *LONG, "--output", str(output)], tmp_path, terminal=True)
+    # the line appears after two seconds: a fit worth a file
+    run.read_until("log-likelihood")
+    time.sleep(0.2)
+    status, shown = run.interrupt()
+    assert status == 130
+    last = shown.strip().splitlines()[-1]
+    kept = output.parent / "geomxp-jura-checkpoint.json"
+    assert f"kept in {kept}." in last
+    assert not output.exists()
+    state = json.loads(kept.read_text())
+    # the command that it says is one that goes on, from there
+    command = shlex.split(last.partition("Go on with: ")[2])
+    assert command[0] == "geomxp"
+    assert command[-2:] == ["--checkpoint", str(kept)]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command[1:], "--fix", "smoothness=0.5"]) == 2
+    assert "a checkpoint of another problem" in capsys.readouterr().err
+    command[command.index("bobyqa")] = "scoring"
+    assert cli.main(command[1:]) == 0
+    found = gx.Fit.load(output)
+    assert found.outcome.good
+    assert found.log_likelihood > state["log_likelihood"] - 1e-6
+    assert found.evaluations > state["evaluations"]
+
+
+def test_a_checkpoint_that_was_asked_for_is_named(tmp_path):
+    run = Run(["fit", *LONG, "--checkpoint", "state.json", "--json"], tmp_path)
+    wait_for((tmp_path / "state.json").exists)
+    status, errors = run.interrupt()
+    assert status == 130
+    assert errors.count("\n") == 1
+    assert "kept in state.json. Go on with: geomxp fit jura" in errors
+    assert errors.strip().endswith("--checkpoint state.json --json")
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
+    words = ["--variance", "1", "--range", "0.03", "--smoothness", "0.5", "--tile", "64"]
+    words = ["log-likelihood", "usprecip", *words, "--memory", "40MB", "--scratch", "tiles"]
+    (tmp_path / "tiles").mkdir()
+    run = Run(words, tmp_path)
+    wait_for(lambda: any((tmp_path / "tiles").glob("*.tiles")))
+    status, errors = run.interrupt()
+    assert status == 130
+    assert errors.strip() == (
+        f"geomxp: interrupted. Tiles are kept in tiles. Go on with: geomxp {shlex.join(words)}"
+    )
+    assert len(list((tmp_path / "tiles").glob("*.journal"))) == 1
+
+
+def test_a_second_interruption_does_not_wait(tmp_path):
+    # the first one is heard when the call into C returns: in a minute, say
+    code = (
+        "import hashlib; from geomxp import interruption\n"
+        "with interruption.watched(['info'], 0.1):\n"
+        "    print('begun', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)\n"
+    )
+    run = Run(["-c", code], tmp_path, terminal=True)
+    assert run.process.stdout.readline() == b"begun\n"
+    run.process.send_signal(signal.SIGINT)
+    run.read_until("Ctrl-C again stops at once")
+    began = time.monotonic()
+    status, shown = run.interrupt()
+    assert status == 130
+    assert time.monotonic() - began < 10
+    assert shown.strip().endswith("geomxp: interrupted.")
+
+
+def stopped(**changes):
+    from geomxp.inference.progress import Interrupted
+
+    state = {"problem": "a", "model": {}, "log_likelihood": -1.0, "evaluations": 7}
+    about = {"state": state, "checkpoint": None, "evaluations": 7, "seconds": 3.0}
+    return Interrupted(**(about | changes))
+
+
+def test_a_short_fit_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = interruption.of_fit(stopped(seconds=1.0), "meuse", None, ["fit", "meuse"])
+    assert str(said) == "interrupted after 7 evaluations (1 s); nothing is kept."
+    said = interruption.of_fit(stopped(state=None), "meuse", None, ["fit", "meuse"])
+    assert str(said).endswith("nothing is kept.")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_state_of_another_fit_is_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = stopped(), stopped(state=stopped().state | {"problem": "b"})
+    for found in (first, second, first):
+        interruption.of_fit(found, "some/wells.csv", None, ["fit", "some/wells.csv"])
+    names = ["geomxp-wells-checkpoint-2.json", "geomxp-wells-checkpoint.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert json.loads(Path(names[0]).read_text())["problem"] == "b"
+
+
+def test_a_state_that_cannot_be_written_is_said_to_be_lost(tmp_path):
+    said = interruption.of_fit(stopped(), "meuse", str(tmp_path / "no" / "fit.json"), ["fit"])
+    assert "the state is lost" in str(said)
+
+
+@pytest.mark.parametrize("word", ["--scratch=here", "--scratch here"])
+def test_options_are_found_however_they_are_written(word):
+    words = ["log-likelihood", "meuse", *word.split()]
+    assert "Tiles are kept in here." in interruption.of_other(words)
+    assert interruption.of_other(["info"]) == "interrupted."
