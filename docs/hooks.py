@@ -79,4 +79,25 @@ def datasets():
     return "\n".join(lines)
 
 
-TABLES = {"conventions": conventions, "datasets": datasets}
+def divergences():
+    """Return the largest measured divergence of each ε, by smoothness and nugget."""
+    path = results.EXPERIMENTS / "static_schedule_mxp" / "results" / "kl.csv"
+    _, header, rows = results.read(path)
+    rows = [dict(zip(header, row, strict=True)) for row in rows]
+    n = max(int(row["n"]) for row in rows)
+    largest = {}
+    for row in rows:
+        if int(row["n"]) == n:
+            line = largest.setdefault((row["smoothness"], row["nugget"]), {})
+            epsilon = float(row["accuracy"])
+            line[epsilon] = max(line.get(epsilon, 0.0), float(row["kl"]))
+    accuracies = sorted({epsilon for line in largest.values() for epsilon in line}, reverse=True)
+    head = " | ".join(f"ε = {epsilon:.0e}" for epsilon in accuracies)
+    lines = [f"| {n:,} places | {head} |", "|---" * (len(accuracies) + 1) + "|"]
+    for (nu, nugget), line in largest.items():
+        cells = " | ".join(f"{line[epsilon]:.1e}" for epsilon in accuracies)
+        lines.append(f"| ν = {float(nu):g}, τ²/σ² = {float(nugget):g} | {cells} |")
+    return "\n".join(lines)
+
+
+TABLES = {"conventions": conventions, "datasets": datasets, "divergences": divergences}

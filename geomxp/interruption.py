@@ -80,7 +80,8 @@ def command_of(words):
 def _tiles(words):
     """Say where the tiles of a bounded memory are."""
     directory = _after("--scratch", words)
-    return f" Tiles are kept in {directory}." if directory else ""
+    kept = directory and any(Path(directory).glob("geomxp-*.tiles"))
+    return f" Tiles are kept in {directory}." if kept else ""
 
 
 def _after(option, words):

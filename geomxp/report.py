@@ -10,7 +10,8 @@ from . import plots, tables
 from .inference.estimate import Fit
 from .inference.vecchia import Vecchia
 from .report_layers import Maps
-from .report_pictures import picture
+from .report_maps import plain_name
+from .report_pictures import WIDTH, picture
 from .report_sources import (
     citations,
     conventions,
@@ -38,7 +39,12 @@ from .report_work import BUDGET, findings_of
 
 
 def write_report(
-    fit: Fit, path: str | PathLike, *, command: str | None = None, budget: float = BUDGET
+    fit: Fit,
+    path: str | PathLike,
+    *,
+    command: str | None = None,
+    budget: float = BUDGET,
+    progress: bool = True,
 ) -> None:
     """Write a report of a fit as one HTML file.
 
@@ -51,6 +57,8 @@ def write_report(
     budget : float
         Seconds for what the report computes besides: validation, maps, profiles, contours, the
         divergence of a mixed factor. What would take longer is left out, and the report says so.
+    progress : bool
+        Show what is worked on where standard error is a terminal.
 
     Raises
     ------
@@ -59,17 +67,20 @@ def write_report(
     """
     plots.checked("fit", fit, Fit)
     tables.check_writable(path)
-    tables.write_text(path, report_html(fit, command=command, budget=budget))
+    text = report_html(fit, command=command, budget=budget, progress=progress)
+    tables.write_text(path, text)
 
 
-def report_html(fit: Fit, *, command: str | None = None, budget: float = BUDGET) -> str:
+def report_html(
+    fit: Fit, *, command: str | None = None, budget: float = BUDGET, progress: bool = False
+) -> str:
     """Return the report as text.
 
     Parameters
     ----------
     fit : Fit
     command : str, optional
-    budget : float
+    budget, progress :
         As of `write_report`.
 
     Returns
@@ -83,18 +94,20 @@ def report_html(fit: Fit, *, command: str | None = None, budget: float = BUDGET)
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["tight"] = _tight
-    text = environment.from_string(_asset("report.html")).render(_page(fit, command, budget))
+    text = environment.from_string(_asset("report.html")).render(
+        _page(fit, command, budget, progress)
+    )
     # a file's name may hold bytes that are no text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _page(fit, command, budget):
+def _page(fit, command, budget, progress):
     """Return what the template shows."""
     from markupsafe import Markup
 
     from . import __version__
 
-    found = findings_of(fit, budget)
+    found = findings_of(fit, budget, progress)
     maps, numbers, flat = _maps(fit, found)
     script = _asset("report.js")
     return {
@@ -153,17 +166,34 @@ def _maps(fit, found):
     """Return maps, the numbers that they show, and pictures where there can be no maps."""
     seen = fit.observations
     if seen.dimensions == 1:
-        z, x = seen.value_name, seen.location_names[0]
-        shown = picture(
-            lambda ax: plots.values_map(seen, ax=ax),
-            "Observations",
-            f"{z} against {x}.",
-            f"{len(seen):,} values of {z} against {x}.",
-        )
-        return [], None, [shown]
+        return [], None, [_line(fit, found.line)]
     drawn = Maps(fit, found.validation, found.raster)
     found.notes += filter(None, [drawn.note()])
     return drawn.all(), drawn.numbers(), []
+
+
+def _line(fit, there):
+    """Return a picture of observations along a line, and of their prediction."""
+    seen = fit.observations
+
+    def draw(ax):
+        plots.values_map(seen, ax=ax)
+        if there is not None:
+            x, (low, high) = there.places[:, 0], there.interval()
+            ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
+            ax.plot(x, there.mean, color="#0072b2", linewidth=1.5)
+
+    z, x = plain_name(seen.value_name), plain_name(seen.location_names[0])
+    if there is None:
+        return picture(draw, "Observations", f"{z} against {x}.", f"{z} against {x}.")
+    return picture(
+        draw,
+        "Observations and prediction",
+        f"{z} against {x}: the kriging mean of the field, without the nugget’s noise, and its 95 % "
+        "intervals.",
+        f"{len(seen):,} values of {z} against {x}, with the predicted field and a band.",
+        width=2 * WIDTH,
+    )
 
 
 def _neighbours(fit):

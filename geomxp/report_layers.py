@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from .plots import unit_of
 from .report_maps import (
     Frame,
     Map,
@@ -172,7 +171,6 @@ class Maps:
         found = {
             "frame": frame.numbers(),
             "axes": [plain_name(name) for name in self.seen.location_names[:2]],
-            "units": unit_of("range", self.seen) if self.seen.metric == "euclidean" else "degrees",
             "places": {
                 "x": rounded_places(self.x, frame.left, frame.right),
                 "y": rounded_places(self.y, frame.bottom, frame.top),
@@ -223,7 +221,7 @@ class Maps:
 
     def _ground(self):
         """Return all places as small dots of one colour."""
-        size = max(1.5, 0.4 * diameter(len(self.rows)))
+        size = round(max(1.2, 0.35 * diameter(len(self.rows))), 1)
         return {"kind": "ground", "size": size, "path": dots(self.frame, self.x, self.y)}
 
     def _image(self, scale, cells):

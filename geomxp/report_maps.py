@@ -1,7 +1,7 @@
-"""Maps of a report: SVG that shows all without a script, and numbers with which one zooms and asks.
+"""Maps of a report: SVG that shows all without a script, and where one zooms with one.
 
-Dots keep their size on the screen however far one zooms (`vector-effect`), so they are strokes of no
-length. All maps of a report have one frame, and move together.
+Dots keep their size on the screen however far one zooms (`vector-effect`), so they are strokes
+that have no length. All maps of a report have one frame, and move together.
 """
 
 import base64
@@ -225,10 +225,10 @@ def diameter(n):
 
     Examples
     --------
-    >>> diameter(10), diameter(155), diameter(10**6)
-    (10.0, 8.8, 3.0)
+    >>> diameter(10), diameter(1600), diameter(10**6)
+    (9.0, 5.0, 2.5)
     """
-    return round(float(np.clip(110.0 / n**0.5, 3.0, 10.0)), 1)
+    return round(float(np.clip(200.0 / n**0.5, 2.5, 9.0)), 1)
 
 
 @dataclass(frozen=True)

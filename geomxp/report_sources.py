@@ -1,4 +1,4 @@
-"""Where a report's numbers come from: data, software, machine; how to make them again and cite them."""
+"""Where a report's numbers come from, how to make them again, and what to cite."""
 
 import os
 import platform
@@ -63,7 +63,11 @@ def provenance(seen):
         rows.append(("missing numbers", "rows with any were left out"))
     entry = datasets.DATASETS.get(source.get("dataset"))
     if entry:
-        rows += [("about", entry.about), ("source", entry.source.replace("`", "")), ("licence", entry.licence)]
+        rows += [
+            ("about", entry.about),
+            ("source", entry.source.replace("`", "")),
+            ("licence", entry.licence),
+        ]
     return rows
 
 
@@ -97,7 +101,7 @@ def method(fit):
 
 
 def machine():
-    """Return rows of (what, text) on software and machine; nothing that names a person or a host."""
+    """Return rows of (what, text) on software and machine, which name no person and no host."""
     from threadpoolctl import threadpool_info
 
     from . import __version__
@@ -113,7 +117,8 @@ def machine():
     return [
         ("geomxp", __version__),
         ("software", ", ".join([*versions, *sorted(blas)])),
-        ("machine", f"{platform.system()} on {platform.machine()}, processor cores: {usable_cores()}"),
+        ("machine", f"{platform.system()} on {platform.machine()}"),
+        ("processor cores", str(usable_cores())),
     ]
 
 

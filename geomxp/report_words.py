@@ -1,7 +1,7 @@
 """What a report says in words and in rows of numbers."""
 
 from dataclasses import dataclass
-from math import ceil, inf, isfinite, sqrt
+from math import ceil, isfinite, sqrt
 
 import numpy as np
 
@@ -78,6 +78,7 @@ def number(x, digits=4):
 
     Examples
     --------
+    >>> from math import inf
     >>> number(10772.52), number(0.0885686), number(3.876e-7), number(inf), number(-0.0)
     ('10,770', '0.08857', '3.876e-07', '∞', '0')
     """
@@ -98,6 +99,7 @@ def interval(pair, digits=4):
 
     Examples
     --------
+    >>> from math import inf
     >>> interval((0.5, 2.0)), interval((0.5, inf)), interval(None)
     ('0.5 to 2', '0.5 to ∞', '')
     """
@@ -109,15 +111,24 @@ def title(fit):
     return f"Matérn model of {plain_name(fit.observations.value_name)}"
 
 
+def _trend(fit):
+    """Return the trend in words: below the title, and in a sentence."""
+    listed = ", ".join(map(plain_name, fit.trend.needs))
+    return {
+        "zero": ("no trend", "without a trend"),
+        "constant": ("constant mean", "with a constant mean"),
+        "linear": ("linear trend", "with a trend linear in the coordinates"),
+        "covariates": (f"trend in {listed}", f"with a trend linear in {listed}"),
+    }.get(fit.trend.kind, (f"trend {fit.trend.text}", f"with the trend {fit.trend.text}"))
+
+
 def lead(fit):
     """Return the line below the title."""
     seen = fit.observations
     how = "restricted maximum likelihood" if fit.reml else "maximum likelihood"
     metric = {"euclidean": "Euclidean"}.get(seen.metric, seen.metric)
     approximately = "Vecchia’s approximation, " if isinstance(fit.method, Vecchia) else ""
-    return (
-        f"{len(seen):,} places, {metric} distances, {fit.trend.title}, {approximately}{how}"
-    )
+    return f"{len(seen):,} places, {metric} distances, {_trend(fit)[0]}, {approximately}{how}"
 
 
 def summary(fit, found):
@@ -142,15 +153,13 @@ def summary(fit, found):
 def _what(fit):
     seen = fit.observations
     kind = "restricted maximum likelihood (REML)" if fit.reml else "maximum likelihood"
-    trend = {"zero": "without a trend", "constant": "with a constant mean"}
-    trended = trend.get(fit.trend.kind, f"with the {fit.trend.title}")
     estimated = [name.replace("_", " ") for name in (*fit.free, *fit.boundary)]
     which = "was given all its parameters"
     if estimated:
         which = f"estimates {_listed(estimated)} by {kind}"
     return (
         f"This Gaussian-process model of {plain_name(seen.value_name)} at {len(seen):,} places, "
-        f"{trended} and a Matérn covariance, {which}."
+        f"{_trend(fit)[1]} and a Matérn covariance, {which}."
     )
 
 
@@ -221,7 +230,9 @@ def cautions(fit, found):
 
 def _is_promise(part):
     """Whether a part of a message says how exactly the search ended, and nothing else."""
-    return part.startswith(("one more Newton step", "every parameter was given"))
+    return part.startswith(
+        ("one more Newton step", "every parameter was given", "in these formats")
+    )
 
 
 def _dishonest(validation):
@@ -259,7 +270,7 @@ def tiles(fit, found):
     result = [
         ("effective range", number(model.effective_range(), 3), f"{unit}correlation 5 %"),
     ]
-    if model.nugget + model.variance > 0:
+    if "nugget" in (*fit.free, *fit.boundary):
         share = 100 * model.nugget / (model.nugget + model.variance)
         result.append(("nugget", f"{share:.2g} %", "of the variance at a place"))
     if found.validation is not None:
@@ -353,8 +364,8 @@ def divergence_rows(found):
                 number(known.kl, 3),
                 number(known.log_determinant_error, 3),
                 "" if form is None else number(form, 3),
-                tiled or "FP64",
-                f"{known.speedup:.2g}",
+                tiled,
+                number(known.speedup, 2),
             )
         )
     return rows

@@ -15,7 +15,9 @@ from . import plots
 from .errors import GeomxpError, GeomxpWarning
 from .inference.divergence import Divergence, compare
 from .inference.exact import Exact
+from .inference.predict import Prediction, predict
 from .inference.profile_path import Path
+from .inference.progress import Line
 from .inference.raster import Raster, predict_raster
 from .inference.uncertainty import confidence_intervals, derived
 from .inference.validate import Validation, leave_one_out
@@ -34,6 +36,9 @@ SLOW = 5.0
 
 CELLS = 80
 """Of the maps of predictions, along the longer side."""
+
+STEPS = 200
+"""Places of a prediction along a line."""
 
 NEIGHBOURS = 60
 """Of the prediction from nearby observations only, where all would take too long."""
@@ -68,10 +73,13 @@ class Ledger:
     ----------
     left : float
         Seconds.
+    line : Line
+        On the terminal.
     notes : list of str
     """
 
     left: float
+    line: Line
     notes: list = field(default_factory=list)
 
     def spend(self, what, seconds, work, instead=""):
@@ -94,6 +102,7 @@ class Ledger:
                 f"time is bounded.{more}"
             )
             return None
+        self.line.about = what[0].lower() + what[1:]
         start = time.perf_counter()
         try:
             return work()
@@ -112,8 +121,8 @@ class Findings:
     ----------
     validation : Validation or None
     raster : Raster or None
-    local : bool
-        Whether the raster was predicted from nearby observations only.
+    line : Prediction or None
+        Of places in one dimension, in the raster's stead.
     wald, profile : dict of str to (float, float)
         Confidence intervals.
     derived : dict of str to Estimate
@@ -129,7 +138,7 @@ class Findings:
 
     validation: Validation | None = None
     raster: Raster | None = None
-    local: bool = False
+    line: Prediction | None = None
     wald: dict = field(default_factory=dict)
     profile: dict = field(default_factory=dict)
     derived: dict = field(default_factory=dict)
@@ -166,7 +175,7 @@ def seconds_of_a_score(fit):
     return max(time.perf_counter() - start, QUICK)
 
 
-def findings_of(fit, budget=BUDGET):
+def findings_of(fit, budget=BUDGET, progress=False):
     """Compute what a report shows.
 
     Parameters
@@ -175,16 +184,19 @@ def findings_of(fit, budget=BUDGET):
     budget : float
         Seconds; a part may take longer than was expected of it, so that it can be exceeded by
         some.
+    progress : bool
+        Show what is worked on where standard error is a terminal.
 
     Returns
     -------
     Findings
     """
-    found, ledger = Findings(), Ledger(budget)
-    with warnings.catch_warnings(record=True) as caught:
+    found, line = Findings(), Line("writing the report", shown=progress)
+    ledger = Ledger(budget, line)
+    with line, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
-        score = ledger.spend("the time of a score", 0.0, lambda: seconds_of_a_score(fit)) or 0.0
+        score = ledger.spend("The time of a score", 0.0, lambda: seconds_of_a_score(fit)) or 0.0
         _validate(fit, found, ledger, score)
         _predict(fit, found, ledger, score)
         found.variogram = ledger.spend("Semivariogram", 0.0, lambda: _variogram(fit))
@@ -201,25 +213,33 @@ def _validate(fit, found, ledger, score):
     found.validation = ledger.spend(
         "Leave-one-out validation",
         COSTS["leave-one-out validation"] * score,
-        lambda: leave_one_out(fit),
+        lambda: leave_one_out(fit, progress=False),
         "In Python: geomxp.leave_one_out(fit).",
     )
 
 
 def _predict(fit, found, ledger, score):
     """Predict from all observations, or from nearby ones where that would take too long."""
-    n = len(fit.observations)
+    n, seen = len(fit.observations), fit.observations
+    if seen.dimensions == 1:
+        places = np.linspace(seen.locations.min(), seen.locations.max(), STEPS)
+        found.line = ledger.spend(
+            "Prediction", (2 + 2 * STEPS / n) * score, lambda: predict(fit, places, progress=False)
+        )
+        return
     cells = 2 * CELLS**2 / 3
     # Σ⁻¹ times as many columns as cells; to Vecchia's approximation a cell is one place more
     expected = (2 + (1 if isinstance(fit.method, Vecchia) else 2) * cells / n) * score
-    found.local = expected > ledger.left
-    if found.local:
+    local = expected > ledger.left
+    if local:
         expected = 2 * cells * NEIGHBOURS**3 / EXACT_RATE
-    near = {"neighbours": NEIGHBOURS} if found.local else {}
+    near = NEIGHBOURS if local else None
     found.raster = ledger.spend(
-        "Maps of predictions", expected, lambda: predict_raster(fit, cells=CELLS, **near)
+        "Maps of predictions",
+        expected,
+        lambda: predict_raster(fit, cells=CELLS, neighbours=near, progress=False),
     )
-    if found.raster is not None and found.local:
+    if found.raster is not None and local:
         ledger.notes.append(
             f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
             "because all would take too long."
@@ -327,6 +347,7 @@ def _divergences(fit, found, ledger, score):
             fit.observations,
             [how for _, how in ways],
             trend=fit.trend.text,
+            progress=False,
         ),
         "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
     )

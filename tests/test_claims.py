@@ -61,6 +61,7 @@ def test_options_that_readme_names_exist(capsys):
         "vecchia",
         "refinement",
         "kaust",
+        "intervals",
         "kaust_likelihood",
     ],
 )
@@ -81,6 +82,15 @@ def test_experiments_run_when_tiny(name, tmp_path):
         assert lines[0].startswith("# commit: ")
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
         assert rows
+
+
+def test_whole_fits_of_peers_run_when_tiny(tmp_path):
+    script = ROOT / "experiments" / "peers" / "fits.py"
+    subprocess.run([sys.executable, script, "--tiny", "--output", tmp_path], check=True)
+    lines = (tmp_path / "fits.csv").read_text().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert {row["method"] for row in rows} == {"geomxp", "scipy", "scipy-plain"}
+    assert all(float(row["below_best"]) < 1e-5 for row in rows)
 
 
 def test_recovery_is_drawn(tmp_path):

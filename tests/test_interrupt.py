@@ -1,74 +1,18 @@
 """Ctrl-C: a real signal to a real process, and what is left to go on from."""
 
 import json
-import os
-import pty
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from terminals import Run
 
 import geomxp as gx
 from geomxp import cli, interruption
 
-ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
-
-
-class Run:
-    """A command in a process of its own; its standard error is a terminal where that is asked for.
-
-    Parameters
-    ----------
-    words : sequence of str
-    folder : path
-        Working directory.
-    terminal : bool
-    """
-
-    def __init__(self, words, folder, terminal=False):
-        self.shown, self.screen = "", None
-        errors = subprocess.PIPE
-        if terminal:
-            self.screen, errors = pty.openpty()
-        command = [sys.executable, *([] if words[0] == "-c" else ["-m", "geomxp"]), *words]
-        streams = {"stdout": subprocess.PIPE, "stderr": errors, "env": ALONE, "cwd": folder}
-        self.process = subprocess.Popen(command, **streams)
-        if terminal:
-            os.close(errors)
-
-    def read_until(self, word, seconds=60):
-        """Read the terminal until a word stands there."""
-        end = time.monotonic() + seconds
-        while word not in self.shown:
-            assert time.monotonic() < end, self.shown
-            self.shown += self._read()
-
-    def _read(self):
-        try:
-            return os.read(self.screen, 4096).decode(errors="replace")
-        except OSError:
-            # the other end is closed
-            return ""
-
-    def interrupt(self):
-        """Send SIGINT; return (exit status, what standard error had)."""
-        self.process.send_signal(signal.SIGINT)
-        return self.finish()
-
-    def finish(self):
-        if self.screen is None:
-            _, errors = self.process.communicate(timeout=60)
-            return self.process.returncode, errors.decode()
-        while part := self._read():
-            self.shown += part
-        self.process.communicate(timeout=60)
-        os.close(self.screen)
-        return self.process.returncode, self.shown
 
 
 def wait_for(condition, seconds=60):
@@ -81,7 +25,7 @@ def wait_for(condition, seconds=60):
 def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, monkeypatch):
     output = tmp_path / "fits" / "jura.json"
     output.parent.mkdir()
-    run = Run(["fit", *LONG, "--output", str(output)], tmp_path, terminal=True)
+    run = Run(["fit", *LONG, "--output", str(output)], tmp_path, terminal="stderr")
     # the line appears after two seconds: a fit worth a file
     run.read_until("log-likelihood")
     time.sleep(0.2)
@@ -123,13 +67,14 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
     words = ["log-likelihood", "usprecip", *words, "--memory", "40MB", "--scratch", "tiles"]
     (tmp_path / "tiles").mkdir()
     run = Run(words, tmp_path)
-    wait_for(lambda: any((tmp_path / "tiles").glob("*.tiles")))
+    journals = (tmp_path / "tiles").glob
+    wait_for(lambda: any('"tile"' in path.read_text() for path in journals("*.journal")))
     status, errors = run.interrupt()
     assert status == 130
     assert errors.strip() == (
         f"geomxp: interrupted. Tiles are kept in tiles. Go on with: geomxp {shlex.join(words)}"
     )
-    assert len(list((tmp_path / "tiles").glob("*.journal"))) == 1
+    assert len(list(journals("*.journal"))) == len(list(journals("*.tiles"))) == 1
 
 
 def test_a_second_interruption_does_not_wait(tmp_path):
@@ -140,8 +85,10 @@ def test_a_second_interruption_does_not_wait(tmp_path):
         "    print('begun', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)\n"
     )
-    run = Run(["-c", code], tmp_path, terminal=True)
+    run = Run(["-c", code], tmp_path, terminal="stderr")
     assert run.process.stdout.readline() == b"begun\n"
+    # the call into C is the next thing that happens
+    time.sleep(0.5)
     run.process.send_signal(signal.SIGINT)
     run.read_until("Ctrl-C again stops at once")
     began = time.monotonic()
@@ -184,7 +131,10 @@ def test_a_state_that_cannot_be_written_is_said_to_be_lost(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["--scratch=here", "--scratch here"])
-def test_options_are_found_however_they_are_written(word):
+def test_options_are_found_however_they_are_written(word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = ["log-likelihood", "meuse", *word.split()]
+    assert interruption.of_other(words) == interruption.of_other(["info"]) == "interrupted."
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "geomxp-1.tiles").touch()
     assert "Tiles are kept in here." in interruption.of_other(words)
-    assert interruption.of_other(["info"]) == "interrupted."

@@ -138,9 +138,12 @@ def test_an_sdist_holds_what_its_tests_read(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
-    here |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "experiments").glob("*/*.py")}
-    assert here | {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"} <= names
+    here = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "mkdocs.yml"}
+    for pattern in ("tests/**/*.py", "experiments/*/*.py", "notebooks/*.ipynb", "docs/**/*.md"):
+        found = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
+        assert found
+        here |= found
+    assert here <= names
 
 
 def test_the_unpacked_wheel_finds_its_data_sources_and_templates(installed, tmp_path):

@@ -39,6 +39,8 @@ class Line:
         What else the line says.
     shown : bool
         Whether there is a terminal to draw on.
+    began, since : float
+        When the work and when the counting began, by `time.perf_counter`.
 
     Examples
     --------
@@ -56,7 +58,7 @@ class Line:
         self._timer = self._live = None
 
     def __enter__(self):
-        self.began = self._counted = time.perf_counter()
+        self.began = self.since = time.perf_counter()
         if self.shown:
             self._timer = Timer(QUIET, self._draw)
             self._timer.daemon = True
@@ -73,7 +75,7 @@ class Line:
     def expect(self, total, things):
         """Begin to count: so many things from now on."""
         self.total, self.things, self.done = total, things, 0
-        self._counted = time.perf_counter()
+        self.since = time.perf_counter()
 
     def advance(self, count=1):
         """Take note that so many more things are done."""
@@ -100,7 +102,7 @@ class Line:
         if self.total is not None:
             parts.append(f"{self.done:,} of {self.total:,} {self.things}")
         if self.total is not None and self.done:
-            rate = self.done / max(now - self._counted, 1e-9)
+            rate = self.done / max(now - self.since, 1e-9)
             parts += [_rate(rate), f"{_clock(max(self.total - self.done, 0) / rate)} left"]
         else:
             parts.append(_clock(now - self.began))
@@ -109,13 +111,9 @@ class Line:
 
 def _rate(rate):
     """Return a number of things per second as people say it."""
-    return (
-        f"{rate:,.0f}/s"
-        if rate >= 10
-        else f"{rate:.1f}/s"
-        if rate >= 1
-        else f"{1 / rate:.1f} s each"
-    )
+    if rate < 1:
+        return f"{1 / rate:.1f} s each"
+    return f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 def _clock(seconds):

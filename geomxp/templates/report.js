@@ -105,7 +105,7 @@
       const row = Math.floor((y - box[2]) / (box[3] - box[2]) * shape[0]);
       if (column < 0 || row < 0 || column >= shape[1] || row >= shape[0]) return null;
       const rows = columns.map(([name, cells]) => [name, cells[row * shape[1] + column]]);
-      return { p, ring: false, title: null, rows: [...coordinates(x, y), ...rows] };
+      return { p, ring: false, title: null, rows: [...about(x, y), ...rows] };
     }
     let best = -1, least = reach * reach;
     for (let i = 0; i < px.length; i++) {
@@ -116,12 +116,13 @@
     const q = [px[best] * view.k + view.x, py[best] * view.k + view.y];
     const rows = places.columns.map(([name, values]) => [name, values[best]]);
     return { p: q, ring: true, title: `observation ${places.rows[best]}`,
-      rows: [...coordinates(places.x[best], places.y[best]), ...rows] };
+      rows: [[numbers.axes[0], places.x[best]], [numbers.axes[1], places.y[best]], ...rows] };
   }
 
-  function coordinates(x, y) {
-    const digits = Math.max(0, 4 - Math.floor(Math.log10((right - left) / view.k)));
-    return [[numbers.axes[0], x.toFixed(Math.min(digits, 12))], [numbers.axes[1], y.toFixed(Math.min(digits, 12))]];
+  // coordinates as exact as the screen is
+  function about(x, y) {
+    const digits = Math.min(Math.max(0, 3 - Math.floor(Math.log10((right - left) / view.k))), 12);
+    return [[numbers.axes[0], x.toFixed(digits)], [numbers.axes[1], y.toFixed(digits)]];
   }
 
   // pixels of the screen in a unit of the picture

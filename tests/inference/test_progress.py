@@ -1,0 +1,145 @@
+"""What stands on a terminal while something runs, and what Ctrl-C leaves of a fit."""
+
+import time
+
+import numpy as np
+import pytest
+from terminals import Run
+
+import geomxp as gx
+from geomxp import tables
+from geomxp.inference.progress import Interrupted, Line
+
+TRUTH = gx.Matern(1.0, 0.1, 0.5, nugget=0.1)
+
+
+def test_what_is_left_is_at_the_rate_of_what_is_done():
+    with Line("predicting") as line:
+        line.expect(4000, "places")
+        line.advance(3000)
+        # as if it had taken half a minute
+        line.since = time.perf_counter() - 30
+        assert str(line) == "predicting  3,000 of 4,000 places  100/s  0:10 left"
+        line.expect(8, "folds")
+        line.advance()
+        line.since, line.about = time.perf_counter() - 600, "refitted"
+        text = "predicting  1 of 8 folds  600.0 s each  1:10:00 left  refitted"
+        assert str(line) == text
+
+
+def test_time_stands_where_nothing_is_counted():
+    with Line("drawing") as line:
+        line.began = time.perf_counter() - 75
+        assert str(line) == "drawing  1:15"
+        line.expect(3, "draws")
+        assert str(line) == "drawing  0 of 3 draws  1:15"
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
+    with Line("fitting") as line:
+        assert not line.shown
+    assert capsys.readouterr() == ("", "")
+
+
+LINES = """
+import sys, time
+from geomxp.inference import progress
+for seconds, shown in ((0.1, True), (0.8, False), (0.8, True)):
+    progress.QUIET = 0.3
+    with progress.Line(f"working for {seconds} {shown}", 2, "things", shown) as line:
+        line.advance()
+        print("result", flush=True)
+        time.sleep(seconds)
+"""
+
+
+def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
+    run = Run(["-c", LINES], tmp_path, terminal="stderr")
+    status, shown = run.finish()
+    assert status == 0
+    assert run.output == b"result\n" * 3
+    assert "working for 0.8 True  1 of 2 things" in shown
+    assert "working for 0.1" not in shown
+    assert "False" not in shown
+    # erased
+    assert shown.endswith("\x1b[2K")
+
+
+PREDICT = """
+import numpy as np, geomxp as gx
+from geomxp.inference import progress
+progress.QUIET = 0.2
+seen, model = gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06)
+fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+places = np.random.default_rng(0).uniform((178000, 329000), (182000, 334000), (600_000, 2))
+gx.predict(fit, places)
+print("quiet from here", flush=True)
+gx.predict(fit, places[:300_000], progress=False)
+"""
+
+
+def test_predictions_say_how_fast_they_are(tmp_path):
+    run = Run(["-c", PREDICT], tmp_path, terminal="stderr")
+    status, shown = run.finish()
+    assert status == 0
+    assert run.output == b"quiet from here\n"
+    assert "of 600,000 places" in shown
+    assert "/s  0:0" in shown
+    assert "300,000 places" not in shown
+
+
+class Stopping(gx.Exact):
+    """The exact likelihood, with Ctrl-C at the fourth evaluation."""
+
+    def prepare(self, *arguments):
+        evaluator, count = super().prepare(*arguments), [0]
+        call, derive = type(evaluator).__call__, type(evaluator).derivatives
+
+        def counted(work):
+            def run(self, *arguments, **options):
+                count[0] += 1
+                if count[0] > 3:
+                    raise KeyboardInterrupt
+                return work(self, *arguments, **options)
+
+            return run
+
+        kind = type("Evaluator", (type(evaluator),), {})
+        kind.__call__, kind.derivatives = counted(call), counted(derive)
+        evaluator.__class__ = kind
+        return evaluator
+
+
+@pytest.fixture(scope="module")
+def field():
+    places = np.random.default_rng(1).random((80, 2))
+    return gx.Observations(places, gx.simulate(TRUTH, places, seed=1)[0])
+
+
+@pytest.mark.parametrize("search", ["scoring", "bobyqa", "lbfgs"])
+def test_an_interrupted_fit_hands_over_what_a_checkpoint_holds(field, tmp_path, search):
+    about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "search": search}
+    with pytest.raises(Interrupted, match="interrupted after") as caught:
+        gx.fit(field, how=Stopping(), **about)
+    stopped = caught.value
+    # and Python's own handling of Ctrl-C sees it
+    assert isinstance(stopped, KeyboardInterrupt)
+    assert stopped.checkpoint is None
+    assert stopped.evaluations >= 1
+    state, path = stopped.state, tmp_path / "state.json"
+    tables.write_json(path, state)
+    again = gx.fit(field, **about, checkpoint=path)
+    assert again.evaluations > state["evaluations"]
+    assert again.log_likelihood >= state["log_likelihood"]
+    assert again.log_likelihood == pytest.approx(gx.fit(field, **about).log_likelihood, abs=1e-5)
+
+
+def test_the_state_is_that_of_the_checkpoint(field, tmp_path):
+    path = tmp_path / "state.json"
+    with pytest.raises(Interrupted) as caught:
+        gx.fit(field, how=Stopping(), trend="zero", search="bobyqa", checkpoint=path)
+    state, kept = caught.value.state, tables.read_json(path)
+    assert caught.value.checkpoint == path
+    # evaluations that brought nothing better are counted all the same
+    assert state.pop("evaluations") >= kept.pop("evaluations")
+    assert state == kept

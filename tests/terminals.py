@@ -1,0 +1,66 @@
+"""Commands in processes of their own, with a real terminal where a test asks for one."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
+
+
+class Run:
+    """A command of geomxp (or ``-c`` and Python) in a process of its own.
+
+    Parameters
+    ----------
+    words : sequence of str
+    folder : path
+        Working directory.
+    terminal : str, optional
+        "stdout" or "stderr": the stream that is a terminal; the others are pipes.
+    **environment : str
+        Variables besides.
+    """
+
+    def __init__(self, words, folder, terminal=None, **environment):
+        self.shown, self.screen = "", None
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        if terminal:
+            self.screen, streams[terminal] = pty.openpty()
+        command = [sys.executable, *([] if words[0] == "-c" else ["-m", "geomxp"])]
+        self.process = subprocess.Popen(
+            [*command, *map(str, words)], **streams, env=ALONE | environment, cwd=folder
+        )
+        if terminal:
+            os.close(streams[terminal])
+
+    def read_until(self, word):
+        """Read the terminal until a word stands there."""
+        while word not in self.shown:
+            part = self._read()
+            assert part, self.shown
+            self.shown += part
+
+    def _read(self):
+        try:
+            return os.read(self.screen, 4096).decode(errors="replace")
+        except OSError:
+            # the other end is closed
+            return ""
+
+    def interrupt(self):
+        """Send SIGINT; return as `finish`."""
+        self.process.send_signal(signal.SIGINT)
+        return self.finish()
+
+    def finish(self):
+        """Wait; return (exit status, what the terminal showed, or else standard error had)."""
+        if self.screen is None:
+            self.output, errors = self.process.communicate(timeout=60)
+            return self.process.returncode, errors.decode()
+        while part := self._read():
+            self.shown += part
+        self.output, _ = self.process.communicate(timeout=60)
+        os.close(self.screen)
+        return self.process.returncode, self.shown
