@@ -211,7 +211,9 @@ def alike(said, printed):
 def differences(block):
     """Return (said, printed) of the outputs of a block that ran and are not what the page says."""
     if block.language == "console":
-        pairs = [(said, p) for (_, said), p in zip(commands(block.code), block.printed, strict=True)]
+        pairs = [
+            (said, p) for (_, said), p in zip(commands(block.code), block.printed, strict=True)
+        ]
         pairs = [(said, printed) for said, printed in pairs if said]
     else:
         pairs = [(block.output.code, block.printed[0])] if block.output else []

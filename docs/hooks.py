@@ -47,7 +47,9 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Put tables of the package's own data where a page asks for them, as {{ name }}."""
-    return re.sub(r"^\{\{ (\w+) \}\}$", lambda m: TABLES[m.group(1)](), markdown, flags=re.MULTILINE)
+    return re.sub(
+        r"^\{\{ (\w+) \}\}$", lambda m: TABLES[m.group(1)](), markdown, flags=re.MULTILINE
+    )
 
 
 def on_page_content(html, page, config, files):

@@ -39,25 +39,35 @@ VERBS = {
     "kl_divergence": ("kl_between", "compare"),
     "precision_influence": (),
     "mloe_mmom": (),
-    "by_tile_norm": ("for_divergence", "uniform", "by_band", "layered"),
 }
 
+RULES = ("by_tile_norm", "for_divergence", "uniform", "by_band", "layered")
+
+HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
+"""Public names of `plots` that draw nothing."""
+
 MODULES = {
-    "plots": ("geomxp.plots", ()),
+    "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
     "scores": ("geomxp.inference.scores", ()),
     "datasets": ("geomxp.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
     "dense.nested": ("geomxp.dense.nested", ("potrf", "trsm", "trmm", "syrk")),
     "dense.batched": ("geomxp.dense.batched", ("potrf", "solve", "forward", "backward")),
-    "tiles.refine": ("geomxp.tiles.refine", ("solve", "Solution")),
+    "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
     "execution.simulate": ("geomxp.execution.simulate", ()),
     "errors": ("geomxp.errors", ()),
 }
 """Pages of modules: where they are, and which of their names; all public ones if none is given."""
 
 
-def _of(name):
-    return f"::: geomxp.{name}\n    options:\n      heading_level: 2\n"
+def _of(name, level):
+    return f"::: geomxp.{name}\n    options:\n      heading_level: {level}\n"
+
+
+def _page(names):
+    """Return a page whose heading is that of the first name, the others below."""
+    others = [_of(name, 2) for name in names[1:]]
+    return "\n".join((f"---\ntitle: {names[0]}\n---\n", _of(names[0], 1), *others))
 
 
 def _module(path, names):
@@ -74,12 +84,10 @@ def pages():
     groups = {}
     for heading, names in (("Nouns", NOUNS), ("Verbs", VERBS)):
         groups[heading] = {
-            f"reference/{name}.md": f"# {name}\n\n" + "\n".join(map(_of, (name, *others)))
-            for name, others in names.items()
+            f"reference/{name}.md": _page((name, *others)) for name, others in names.items()
         }
-        # a page of several rules is not that of one
-    rules = groups["Verbs"].pop("reference/by_tile_norm.md")
-    groups["Verbs"]["reference/rules.md"] = rules.replace("# by_tile_norm", "# Rules of precision")
+    rules = "\n".join(_of(name, 2) for name in RULES)
+    groups["Verbs"]["reference/rules.md"] = f"# Rules of precision\n\n{rules}"
     groups["Modules"] = {
         f"reference/{name}.md": f"# geomxp.{name}\n\n{_module(path, names)}"
         for name, (path, names) in MODULES.items()
@@ -89,7 +97,7 @@ def pages():
 
 def names_with_a_page():
     """Return the public names of geomxp that some page describes."""
-    found = set(geomxp.errors.__dict__) | {"plots", "scores", "datasets"}
+    found = {*vars(geomxp.errors), *RULES, "plots", "scores", "datasets"}
     for group in (NOUNS, VERBS):
         for name, others in group.items():
             found |= {name, *others}
@@ -121,7 +129,9 @@ def _command(name, command):
     for panel, parameters in panels.items():
         rows = [_option(parameter) for parameter in parameters if not parameter.hidden]
         if rows:
-            parts.append("\n".join((f"## {panel}", "", "| | | |", "|---|---|---|", *rows)))
+            parts.append(
+                "\n".join((f"## {panel}", "", "| option | value | what |", "|---|---|---|", *rows))
+            )
     return "\n\n".join(parts) + "\n"
 
 

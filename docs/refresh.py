@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import blocks
 
-DPI, COLOURS = 88, 64
+DPI, COLOURS = 88, 256
 
 
 def _picture(figure, path):

@@ -96,9 +96,9 @@ def index(pages):
     lines = [
         "# Results",
         "",
-        "Studies that compare geomxp with theory, with papers and with other packages. Each page is",
-        "the text and the tables of a folder `experiments/…`, whose script made them; every table",
-        "says the commit and the machine. All have run on CPUs only.",
+        "Studies that compare geomxp with theory, with papers and with other packages. Each page",
+        "holds the text and the tables of a folder `experiments/…`, whose script made them; every",
+        "table says the commit and the machine.",
         "",
     ]
     for name, text in pages.items():

@@ -18,7 +18,7 @@ from . import (
     studies,
     validation_command,
 )
-from .errors import GeomxpError, GeomxpWarning, InvalidInput
+from .errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 
 app = typer.Typer(
     name="geomxp",
@@ -115,10 +115,14 @@ def _report(error):
 
 def _usage(error):
     """Return what the parser says, with what was meant and where to look."""
-    near = getattr(error, "possibilities", None)
-    message = f"{error.message}. Did you mean {near[0]}?" if near else error.format_message()
     context = getattr(error, "ctx", None)
     place = f"{context.command_path if context else 'geomxp'} --help."
-    return (
-        f"{message} See {place}" if message.endswith("?") else f"{message.rstrip('.')}: see {place}"
-    )
+    message = error.format_message()
+    if hasattr(error, "possibilities"):
+        # dashes are alike in all of them
+        bare = [option.lstrip("-") for option in error.possibilities or ()]
+        meant = did_you_mean(error.option_name.lstrip("-"), bare).replace(" '", " '--")
+        message = f"{error.message}.{meant}"
+    if message.endswith("?"):
+        return f"{message} See {place}"
+    return f"{message.rstrip('.')}: see {place}"

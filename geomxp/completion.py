@@ -38,9 +38,11 @@ def columns(ctx: typer.Context, incomplete: str):
     """Propose columns of the table that stands before; after a comma the next one."""
     before, comma, last = incomplete.rpartition(",")
     taken = before.split(",")
+    # while an option still wants its word, arguments are not told apart
+    table = ctx.params.get("table") or ctx.params.get("at") or next(iter(ctx.args), None)
     return [
         f"{before}{comma}{name}"
-        for name in _columns_of(ctx.params.get("table") or ctx.params.get("at"))
+        for name in _columns_of(table)
         if name.startswith(last) and name not in taken
     ]
 

@@ -33,6 +33,7 @@ class Screen:
 
     def __post_init__(self):
         if self.quiet:
+            # the command line puts the filters back
             warnings.simplefilter("ignore", GeomxpWarning)
 
     @property

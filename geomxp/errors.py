@@ -51,6 +51,10 @@ class MissingDevice(GeomxpError, RuntimeError):
     """The device that was asked for, or its library, is not there."""
 
 
+class LostCluster(GeomxpError, ConnectionError):
+    """A cluster's scheduler or workers do not answer, or are gone."""
+
+
 class FitFailed(GeomxpError, ArithmeticError):
     """A fit ended without an estimate.
 

@@ -138,16 +138,14 @@ def _print(found, intervals, level, screen):
 
 def _write(found, output, report, words, screen):
     """Write a fit and its report."""
-    from .inference.progress import Line
-
     if output:
         found.save(output)
         screen.note(f"  fit written to {output}")
     if report:
         from .report import write_report
 
-        with Line("writing the report", shown=screen.progress):
-            write_report(found, report, command=interruption.command_of(words))
+        command = interruption.command_of(words)
+        write_report(found, report, command=command, progress=screen.progress)
         screen.note(f"  report written to {report}")
 
 

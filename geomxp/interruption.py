@@ -53,14 +53,12 @@ def of_fit(found, table, output, words):
             tables.write_json(path, found.state)
         except GeomxpError as error:
             return Stopped(f"{said}; the state is lost: {error}")
-    if path is None or found.state is None:
+    if path is None or not Path(path).exists():
         return Stopped(f"{said}; nothing is kept.{_tiles(words)}")
-    value = found.state["log_likelihood"]
+    if found.state is not None:
+        said += f", log-likelihood {found.state['log_likelihood']:.4f}"
     words = [*words, *([] if found.checkpoint else ["--checkpoint", str(path)])]
-    return Stopped(
-        f"{said}, log-likelihood {value:.4f}, kept in {path}.{_tiles(words)} Go on with: "
-        f"{command_of(words)}"
-    )
+    return Stopped(f"{said}, kept in {path}.{_tiles(words)} Go on with: {command_of(words)}")
 
 
 def of_other(words):

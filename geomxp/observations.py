@@ -104,6 +104,8 @@ class Observations:
             put(self, "covariates", _frozen(self._checked_covariates(len(locations))))
         names = self.location_names or default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"coordinates must be different columns. Got {', '.join(names)}.")
         self._check_words()
         self._warn_about_degrees()
 

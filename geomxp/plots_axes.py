@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +29,16 @@ def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    # what a notebook asks for, which knows no other figures than pyplot's
+    figure._repr_png_ = partial(_png, figure)
     return figure
+
+
+def _png(figure):
+    """Return a figure as the bytes of a PNG file."""
+    file = BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
 
 
 def axes_of(ax, width=6.4, height=4.8):

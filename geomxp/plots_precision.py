@@ -55,6 +55,8 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     colours = ListedColormap([COLOURS[name] for name in names])
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
     ax.set(xlabel="tile column", ylabel="tile row")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     used = [Patch(color=COLOURS[name], label=f"{name.upper()}, {k}") for name, k in counts.items()]
     legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
     finish(ax)

@@ -3,15 +3,16 @@
 import base64
 import hashlib
 from importlib import resources
+from numbers import Real
 from os import PathLike
-from types import SimpleNamespace
 
 from . import plots, tables
+from .errors import InvalidInput
 from .inference.estimate import Fit
 from .inference.vecchia import Vecchia
 from .report_layers import Maps
 from .report_maps import plain_name
-from .report_pictures import WIDTH, picture
+from .report_pictures import picture
 from .report_sources import (
     citations,
     conventions,
@@ -65,7 +66,7 @@ def write_report(
     InvalidInput, GeomxpError
         If the file cannot be written; nothing has been computed where that can be known before.
     """
-    plots.checked("fit", fit, Fit)
+    _check(fit, budget)
     tables.check_writable(path)
     text = report_html(fit, command=command, budget=budget, progress=progress)
     tables.write_text(path, text)
@@ -86,9 +87,15 @@ def report_html(
     Returns
     -------
     str
+
+    Raises
+    ------
+    InvalidInput
+        For what is no fit, or no time.
     """
     import jinja2
 
+    _check(fit, budget)
     # names of columns and files are strangers' words: they are escaped wherever they stand
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -101,15 +108,40 @@ def report_html(
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _check(fit, budget):
+    plots.checked("fit", fit, Fit)
+    if not (isinstance(budget, Real) and budget >= 0):
+        raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {budget!r}.")
+
+
 def _page(fit, command, budget, progress):
     """Return what the template shows."""
+    found = findings_of(fit, budget, progress)
+    # the maps may add to what is said to be left out
+    pictures = _pictures(fit, found)
+    return _frame(fit) | pictures | _words(fit, found) | _sources(fit, found, command)
+
+
+def _frame(fit):
+    """Return what all reports have: style, script, and the script's name for the browser."""
     from markupsafe import Markup
 
     from . import __version__
 
-    found = findings_of(fit, budget, progress)
-    maps, numbers, flat = _maps(fit, found)
     script = _asset("report.js")
+    return {
+        "version": __version__,
+        "date": date(),
+        "style": Markup(_asset("report.css")),
+        "script": Markup(script),
+        "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
+        "vecchia": isinstance(fit.method, Vecchia),
+        "anisotropic": fit.model.anisotropy is not None,
+    }
+
+
+def _words(fit, found):
+    """Return sentences and rows of numbers."""
     return {
         "title": title(fit),
         "lead": lead(fit),
@@ -121,34 +153,40 @@ def _page(fit, command, budget, progress):
         "tiles": tiles(fit, found),
         "cautions": cautions(fit, found),
         "estimates": estimates(fit, found),
-        "has": SimpleNamespace(wald=bool(found.wald), profile=bool(found.profile)),
+        "profiled": bool(found.profile),
         "derived": derived_rows(found, fit),
         "facts": facts(fit),
+        "scores": score_rows(found.validation) if found.validation else [],
+        "divergences": divergence_rows(found),
+        "notes": found.notes,
+    }
+
+
+def _pictures(fit, found):
+    """Return maps and pictures."""
+    maps, numbers, flat = _maps(fit, found)
+    return {
         "maps": maps,
         "numbers": numbers,
         "flat": flat,
         "variogram": found.variogram,
         "profiles": [*found.profiles, *filter(None, [found.contours])],
-        "scores": score_rows(found.validation) if found.validation else [],
         "residuals": _residuals(found.validation),
         "precision": _precision(fit, found),
-        "divergences": divergence_rows(found),
-        "vecchia": isinstance(fit.method, Vecchia),
-        "neighbours": _neighbours(fit),
+        "neighbours": Maps(fit).neighbours(found.graph) if found.graph else None,
+    }
+
+
+def _sources(fit, found, command):
+    """Return where the numbers come from, and how to make them again."""
+    return {
         "method": method(fit),
         "conventions": conventions(fit.model),
-        "anisotropic": fit.model.anisotropy is not None,
         "provenance": provenance(fit.observations),
         "machine": machine(),
-        "date": date(),
         "command": without_home(command) if command else None,
         "python": python_lines(fit),
         "citations": citations(fit, found),
-        "notes": found.notes,
-        "version": __version__,
-        "style": Markup(_asset("report.css")),
-        "script": Markup(script),
-        "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
     }
 
 
@@ -192,16 +230,7 @@ def _line(fit, there):
         f"{z} against {x}: the kriging mean of the field, without the nugget’s noise, and its 95 % "
         "intervals.",
         f"{len(seen):,} values of {z} against {x}, with the predicted field and a band.",
-        width=2 * WIDTH,
     )
-
-
-def _neighbours(fit):
-    """Return the map of Vecchia's neighbours, where there are any and a plane to draw on."""
-    if not isinstance(fit.method, Vecchia) or fit.observations.dimensions == 1:
-        return None
-    graph = fit.method.prepare(fit.observations).graph
-    return Maps(fit).neighbours(graph) if graph.neighbours.shape[1] else None
 
 
 def _residuals(validation):

@@ -34,6 +34,9 @@ MOST = 5000
 COLOURS = 48
 """Steps of a scale of colours."""
 
+FINER = 4
+"""Dots of an image to a cell's side."""
+
 LETTER = 7.0
 """Width of a digit, for the room that numbers need."""
 
@@ -135,15 +138,37 @@ class Scale:
         return colormaps[self.colours]((np.arange(COLOURS) + 0.5) / COLOURS)
 
     def image(self, cells):
-        """Return an array of numbers, the first row below, as the address of a PNG."""
+        """Return an array of numbers, the first row below, as the address of a PNG.
+
+        Its dots are finer than the cells: on paper nothing else makes a field look continuous.
+        """
         from matplotlib import colormaps
         from matplotlib.image import imsave
 
         room = (self.high - self.low) or 1.0
-        shares = np.clip((cells[::-1] - self.low) / room, 0.0, 1.0)
+        shares = np.clip((finer(cells)[::-1] - self.low) / room, 0.0, 1.0)
         buffer = io.BytesIO()
         imsave(buffer, colormaps[self.colours](np.ma.masked_invalid(shares)), format="png")
         return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def finer(cells, times=FINER):
+    """Return an array with more rows and columns, linear from centre to centre of the cells.
+
+    Examples
+    --------
+    >>> finer(np.array([[0.0, 3.0]]), 3)[0].round(6).tolist()
+    [0.0, 0.0, 1.0, 2.0, 3.0, 3.0]
+    """
+    found = cells
+    for axis in (0, 1):
+        count = cells.shape[axis]
+        at = np.clip((np.arange(times * count) + 0.5) / times - 0.5, 0, count - 1)
+        low = np.minimum(at.astype(int), max(count - 2, 0))
+        share = (at - low).reshape((-1, 1) if axis == 0 else (1, -1))
+        high = np.minimum(low + 1, count - 1)
+        found = np.take(found, low, axis) * (1 - share) + np.take(found, high, axis) * share
+    return found
 
 
 def plain_name(name):
@@ -165,15 +190,18 @@ def ticks(low, high, count=5):
 
     Examples
     --------
-    >>> ticks(178605, 181390), ticks(0.0, 0.35)
-    (([179000.0, 180000.0, 181000.0], 0), ([0.0, 0.1, 0.2, 0.3], 1))
+    >>> ticks(178605, 181390), ticks(-0.2, 0.6)
+    (([179000.0, 180000.0, 181000.0], 0), ([-0.2, 0.0, 0.2, 0.4, 0.6], 1))
+    >>> ticks(0.0, 1.1)
+    ([0.0, 0.25, 0.5, 0.75, 1.0], 2)
     """
     room = (high - low) / count
     power = 10.0 ** floor(log10(room)) if room > 0 else 1.0
-    step = power * next((k for k in (1, 2, 5) if k * power >= 0.999 * room), 10)
+    share = next((k for k in (1, 2, 2.5, 5) if k * power >= 0.999 * room), 10)
+    step = share * power
     first = int(np.ceil(low / step - 1e-9))
     found = [k * step for k in range(first, int(np.floor(high / step + 1e-9)) + 1)]
-    digits = max(0, -floor(log10(step) + 1e-9))
+    digits = max(0, (share == 2.5) - floor(log10(step) + 1e-9))
     return [round(value, digits) for value in found], digits
 
 
@@ -278,13 +306,13 @@ class Map:
     def along(self):
         """Return (position, number) of the ticks of the first coordinate."""
         frame = self.frame
-        values, digits = ticks(frame.left, frame.right, 4)
+        values, digits = ticks(frame.left, frame.right)
         return [(float(frame.x(v)), shown(v, digits)) for v in values]
 
     def down(self):
         """Return (position, number) of the ticks of the second coordinate."""
         frame = self.frame
-        values, digits = ticks(frame.bottom, frame.top, 5)
+        values, digits = ticks(frame.bottom, frame.top)
         return [(float(frame.y(v)), shown(v, digits)) for v in values]
 
     def stops(self):
@@ -297,7 +325,7 @@ class Map:
     def marks(self):
         """Return (position, number) along the bar of colours."""
         low, high = self.scale.low, self.scale.high
-        values, digits = ticks(low, high, 5)
+        values, digits = ticks(low, high)
         room = (high - low) or 1.0
         return [((v - low) / room * self.frame.width, shown(v, digits)) for v in values]
 

@@ -19,8 +19,8 @@ STYLE = {
     "lines.markersize": 4.5,
 }
 
-MANY = 600
-"""Marks of one kind of which more are drawn as dots of an image: each would be an element."""
+MANY, CORNERS = 600, 2000
+"""Marks of one kind, and corners of an area, of which more are drawn as an image."""
 
 DOTS_PER_INCH = 220
 
@@ -78,6 +78,7 @@ def picture(draw, title, caption, alt, *, width=WIDTH, height=HEIGHT):
         ax = figure.add_subplot()
         draw(ax)
         ax.set_title("")
+        _plain_numbers(ax)
         _rasterize_many(ax)
         buffer = io.StringIO()
         figure.savefig(
@@ -90,11 +91,19 @@ def picture(draw, title, caption, alt, *, width=WIDTH, height=HEIGHT):
     return Picture(title, caption, element(buffer.getvalue(), alt))
 
 
+def _plain_numbers(ax):
+    """Let no axis count from a number that stands apart from it."""
+    for axis in (ax.xaxis, ax.yaxis):
+        if hasattr(axis.get_major_formatter(), "set_useOffset"):
+            axis.get_major_formatter().set_useOffset(False)
+
+
 def _rasterize_many(ax):
-    """Let marks be dots of an image where each would make the page an element larger."""
-    for marks in ax.collections:
-        if len(getattr(marks, "get_offsets", list)()) > MANY:
-            marks.set_rasterized(True)
+    """Let marks and areas be dots of an image where they would make the page long."""
+    for drawn in ax.collections:
+        corners = sum(len(path.vertices) for path in drawn.get_paths())
+        if len(drawn.get_offsets()) > MANY or corners > CORNERS:
+            drawn.set_rasterized(True)
 
 
 def element(text, alt):
@@ -120,16 +129,11 @@ def element(text, alt):
 
     # a rule for all elements in it would hold for those of the whole page
     body = METADATA.sub("", PROLOGUE.sub("", text, count=1))
-    start = rf'<svg class="chart" viewBox="\1" role="img" aria-label="{_literal(escape(alt))}">'
-    body = SIZE.sub(start, body, count=1)
+    first = SIZE.match(body)
     # within tags: between them are names, which stay as they are
-    body = TAG.sub(lambda tag: COLOUR.sub(_themed, NEEDLESS.sub("", tag[0])), body)
-    return Markup(re.sub(r"\s*\n\s*", "\n", body).strip())
-
-
-def _literal(text):
-    """Return text that stands for itself where a regular expression's match is replaced."""
-    return str(text).replace("\\", r"\\")
+    rest = TAG.sub(lambda tag: COLOUR.sub(_themed, NEEDLESS.sub("", tag[0])), body[first.end() :])
+    start = f'<svg class="chart" viewBox="{first[1]}" role="img" aria-label="{escape(alt)}">'
+    return Markup(start + re.sub(r"\s*\n\s*", "\n", rest).rstrip())
 
 
 def _themed(match):

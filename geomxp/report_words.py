@@ -217,7 +217,8 @@ def cautions(fit, found):
     """Return what a reader must know before believing the numbers, as sentences."""
     result = []
     if fit.outcome.good:
-        result += [part for part in fit.outcome.message.split("; ") if not _is_promise(part)]
+        parts = fit.outcome.message.split("; ")
+        result += [part for part in parts if part and not _is_promise(part)]
         if fit.information is not None:
             said = ridge(fit.model, fit.free, fit.information)
             result += [said] if said and said not in fit.outcome.message else []

@@ -22,6 +22,7 @@ from .inference.raster import Raster, predict_raster
 from .inference.uncertainty import confidence_intervals, derived
 from .inference.validate import Validation, leave_one_out
 from .inference.vecchia import Vecchia
+from .inference.vecchia_graph import Graph
 from .precision.rules import ByTileNorm, ForDivergence
 from .report_pictures import picture
 
@@ -51,6 +52,9 @@ RAYS = 16
 
 LARGEST = 10_000
 """Places of which the divergence from FP64 is computed: it takes two whole matrices."""
+
+ORDERING = 4e-5
+"""Seconds for a place to be ordered and its neighbours to be found."""
 
 EXACT_RATE = 5e9
 """Operations a second of an FP64 factorization, at least: to say what one takes before any."""
@@ -95,10 +99,10 @@ class Ledger:
         instead : str
             How to get it where it is left out.
         """
-        if seconds > self.left:
+        if seconds > max(self.left, 0.0):
             more = f" {instead}" if instead else ""
             self.notes.append(
-                f"{what}: left out, it would take about {duration(seconds)} and the report's "
+                f"{what}: left out, it would take about {duration(seconds)} and the report’s "
                 f"time is bounded.{more}"
             )
             return None
@@ -131,6 +135,8 @@ class Findings:
     contours : Picture or None
     divergences : list of (dict, Divergence)
         What asks for a precision, and what it does; the fit's own first.
+    graph : Graph or None
+        Who is conditioned on whom, of a fit by Vecchia's approximation.
     cautions : list of str
     notes : list of str
         What is not there, and why.
@@ -146,6 +152,7 @@ class Findings:
     profiles: list = field(default_factory=list)
     contours: object = None
     divergences: list[tuple[dict, Divergence]] = field(default_factory=list)
+    graph: Graph | None = None
     cautions: list = field(default_factory=list)
     notes: list = field(default_factory=list)
 
@@ -155,9 +162,11 @@ def duration(seconds):
 
     Examples
     --------
-    >>> duration(3.2), duration(250.0), duration(9000.0)
-    ('3 seconds', '4 minutes', '2.5 hours')
+    >>> duration(0.1), duration(3.2), duration(250.0), duration(9000.0)
+    ('a second', '3 seconds', '4 minutes', '2.5 hours')
     """
+    if seconds < 1.5:
+        return "a second"
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.3g} hours"
@@ -203,6 +212,7 @@ def findings_of(fit, budget=BUDGET, progress=False):
         _intervals(fit, found, ledger, score)
         _profiles(fit, found, ledger, score)
         _divergences(fit, found, ledger, score)
+        _neighbours(fit, found, ledger)
         _contours(fit, found, ledger, score)
     found.cautions = list(dict.fromkeys(str(warning.message) for warning in caught))
     found.notes = ledger.notes
@@ -324,6 +334,15 @@ def _contours(fit, found, ledger, score):
         ),
         'In Python: geomxp.plots.contours(fit, "variance", "range").',
     )
+
+
+def _neighbours(fit, found, ledger):
+    """Find the neighbours again, where there is a plane to draw them on."""
+    seen = fit.observations
+    if isinstance(fit.method, Vecchia) and fit.method.neighbours and seen.dimensions > 1:
+        found.graph = ledger.spend(
+            "Neighbours", ORDERING * len(seen), lambda: fit.method.prepare(seen).graph
+        )
 
 
 def _divergences(fit, found, ledger, score):

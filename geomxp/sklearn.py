@@ -185,7 +185,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             `geomxp.predict(regressor.fit_, …)` has intervals, and those of new observations.
         """
         places, covariates = self._places(X)
-        there = predict_at(self.fit_, places, covariates)
+        there = predict_at(self.fit_, places, covariates, progress=False)
         return (there.mean, np.sqrt(there.variance)) if return_std else there.mean
 
     def sample_y(self, X: ArrayLike | Frame, n_samples: int = 1, random_state: Any = 0) -> Floats:
@@ -203,7 +203,8 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         """
         places, covariates = self._places(X)
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        return simulate(self.fit_, places, n_samples, seed, covariates=covariates).T
+        about = {"covariates": covariates, "progress": False}
+        return simulate(self.fit_, places, n_samples, seed, **about).T
 
     def _held(self):
         """Return the parameters of the model that are not estimated."""

@@ -128,9 +128,14 @@ class Tab:
 
     def ask(self, expression):
         """Return the value of an expression in the page's language."""
-        answer = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        how = {"returnByValue": True, "awaitPromise": True}
+        answer = self("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def close(self):
+        """Close the page."""
+        self.browser.call("Target.closeTarget", targetId=self.target)
 
     def complaints(self):
         """Return what the page wrote on its console, and its errors."""

@@ -50,7 +50,16 @@ ALLOWED = {
         *("inference", "plots_axes", "plots_maps", "plots_variogram", "plots_profiles"),
         *("plots_validation", "plots_comparisons", "plots_precision", "plots_execution"),
     },
-    "report": {"plots", "inference", "observations", "covariance", "tables", "datasets"},
+    "report_pictures": {"plots"},
+    "report_maps": {"plots"},
+    "report_layers": {"report_maps"},
+    "report_words": {"report_maps", "plots", "inference"},
+    "report_work": {"report_pictures", "plots", "inference", "precision"},
+    "report_sources": {"report_words", "datasets", "covariance", "inference", "precision"},
+    "report": {
+        *("plots", "tables", "inference", "report_layers", "report_maps", "report_pictures"),
+        *("report_sources", "report_words", "report_work"),
+    },
 }
 """What a folder or module may import besides; those not named here may import anything."""
 

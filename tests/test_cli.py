@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -89,6 +90,41 @@ def test_unfinished_fit_draws_a_warning(run):
     assert err.startswith("warning: EVALUATION_LIMIT")
 
 
+def test_searches_come_to_the_same_maximum(run):
+    values = []
+    for search in ("scoring", "bobyqa", "lbfgs", "slsqp"):
+        status, out, _ = run("fit", "meuse", *HELD, "--search", search, "--json")
+        assert status == 0
+        values.append(json.loads(out)["log_likelihood"])
+    np.testing.assert_allclose(values, values[0], rtol=0, atol=1e-5)
+
+
+def test_a_fallback_is_the_methods(run, tmp_path):
+    refined = ["--accuracy", "1e-2", "--tile", "32", "--refine", "ir"]
+    status, out, _ = run("log-likelihood", "meuse", *MODEL, *refined, "--fallback", "--json")
+    assert status == 0
+    how = gx.Exact(gx.by_tile_norm(1e-2), 32, refine="ir", fallback=True)
+    expected = gx.log_likelihood(gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06), how)
+    assert json.loads(out)["log_likelihood"] == expected.log_likelihood
+
+
+def test_quiet_leaves_the_result_and_errors(run, fitted, tmp_path):
+    output = tmp_path / "fit.json"
+    loud = run("fit", "meuse", *HELD, "--evaluations", "4", "--output", output)
+    assert "fit written to" in loud[1]
+    assert loud[2].startswith("warning: EVALUATION_LIMIT")
+    status, out, err = run(
+        *("fit", "meuse", *HELD, "--evaluations", "4", "--output", output, "--quiet")
+    )
+    assert (status, err) == (0, "")
+    seconds = re.compile(r"in [\d.]+ s")
+    lines = [seconds.sub("", line) for line in out.splitlines()]
+    assert lines == [seconds.sub("", line) for line in loud[1].splitlines()[:-1]]
+    silent = ["--output", tmp_path / "p.csv", "--quiet"]
+    assert run("predict", fitted, "meuse", *silent) == (0, "", "")
+    assert run("fit", "mewse", "--quiet")[2].count("\n") == 1
+
+
 def test_log_likelihood_is_that_of_python(run):
     status, out, _ = run("log-likelihood", "meuse", *MODEL, "--trend", "constant", "--json")
     assert status == 0
@@ -146,15 +182,6 @@ def test_simulate_writes_a_field(run, tmp_path):
     assert set(json.loads(out)["rows"][0]) == {"x", "y", "z1", "z2"}
 
 
-def test_info_says_what_there_is(run):
-    status, out, _ = run("info", "--json")
-    document = json.loads(out)
-    assert status == 0
-    assert document["geomxp"] == gx.__version__
-    assert document["libraries"]["nlopt"] != "missing"
-    assert "cores" in run("info")[1]
-
-
 def test_help_and_version(run):
     assert run()[0] == 0
     status, out, _ = run("--help")
@@ -173,10 +200,21 @@ PLACES = "x,y\n1,2\n"
     [
         (["fit"], "Missing argument"),
         (["fit", "nosuch.csv"], "nosuch.csv: no such file"),
-        (["fit", "meuse", "--colour", "red"], "No such option: --colour"),
+        (["fit", "meuse", "--colour", "red"], "No such option: --colour: see geomxp fit --help."),
+        (["fit", "meuse", "--valeu", "zinc"], "--valeu. Did you mean '--value'? See"),
         (["sing"], "No such command 'sing'"),
+        (["prdict"], "No such command 'prdict'. Did you mean 'predict'? See geomxp --help."),
+        (["fit", "mewse"], "no data set of this name. Did you mean 'meuse'?"),
+        (["simulate", "--at", "Meuse", *MODEL], "Did you mean 'meuse'?"),
         (["fit", "meuse", "--locations", "x,q"], "no column 'q'"),
         (["fit", "meuse", "--value", "gold"], "no column 'gold'"),
+        (["fit", "meuse", "--value", "zink"], "sqrt_dist. Did you mean 'zinc'?"),
+        (["fit", "meuse", "--method", "vechia"], "Got 'vechia'. Did you mean 'vecchia'?"),
+        (["fit", "meuse", "--search", "newton"], "`search` must be one of: scoring, bobyqa"),
+        (["fit", "meuse", "--fallback"], "--fallback is for --refine ir, cg or gmres"),
+        (["fit", "meuse", "--method", "vecchia", "--fallback"], "--fallback: not with --method"),
+        (["fit", "meuse", "--method", "vecchia", "--accuracy", "0"], "--accuracy: not with"),
+        (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
         (["fit", "meuse", "--fix", "smoothness"], "--fix needs name=value"),
         (["fit", "meuse", "--fix", "smoothness=rough"], "'rough' is not a number"),
         (["fit", "meuse", "--fix", "smoothness=-1"], "`smoothness` must be greater than 0"),

@@ -213,6 +213,23 @@ def test_masks_by_polygons_hold_the_cells_whose_centres_lie_inside(fit):
     np.testing.assert_array_equal(np.isfinite(found.mean), (x + y < 500) | ((x > 900) & (y > 500)))
 
 
+def test_masks_are_brought_to_the_system_of_the_observations(fit, raster, tmp_path):
+    geopandas, shapely = (pytest.importorskip(name) for name in ("geopandas", "shapely"))
+    bounds = (180_000, 330_000, 181_000, 330_600)
+    box = shapely.box(180_000, 330_000, 180_520, 331_000)
+    plain, elsewhere = (
+        gx.predict_raster(fit, resolution=100, bounds=bounds, mask=mask)
+        for mask in ([box], geopandas.GeoSeries([box], crs=CRS).to_crs("EPSG:4326"))
+    )
+    np.testing.assert_array_equal(np.isfinite(elsewhere.mean), np.isfinite(plain.mean))
+    path = tmp_path / "mask.tif"
+    rasters.write_geotiff(path, raster.layers(), raster.extent, crs="EPSG:32631")
+    with pytest.raises(
+        gx.InvalidInput, match=r"EPSG:32631, the observations in .*: warp the raster"
+    ):
+        gx.predict_raster(fit, resolution=100, bounds=bounds, mask=path)
+
+
 def test_a_missing_library_is_one_line_that_names_the_extra(raster, tmp_path, monkeypatch):
     for library, path in (("rasterio", "map.tif"), ("xarray", "map.nc")):
         with monkeypatch.context() as patch:
@@ -253,6 +270,7 @@ def test_an_earlier_file_survives_a_failure(raster, tmp_path, monkeypatch):
         ({"like": "nosuch.tif"}, "nosuch.tif: no such file"),
         ({"like": "nosuch.tif", "cells": 3}, "leave out cells"),
         ({"mask": "nosuch.nc"}, "nosuch.nc: no such file"),
+        ({"mask": 5}, "`mask` must be an array of bool, a path or polygons. Got int"),
     ],
 )
 def test_wrong_grids_are_named(fit, arguments, message):

@@ -169,6 +169,7 @@ def test_derived_columns_of_meuse_are_functions_of_the_measured_ones():
         (([[400, 1]] * 3, [1, 2, 3], None, "chordal"), "longitudes must lie between"),
         (([[0, 0]] * 3, [1, 2, 3], None, "manhattan"), "`metric` must be one of"),
         (([0, 1, 2], [1, 2, 3], None, "chordal"), "needs two columns"),
+        (([[0, 0]] * 3, [1, 2, 3], None, "euclidean", ("x", "x")), "different columns. Got x, x"),
     ],
 )
 def test_wrong_observations_are_named(arguments, message):

@@ -140,6 +140,11 @@ def inverse_gram(lower):
     return np.asfortranarray(product[::-1, ::-1])
 
 
+def _turned(a):
+    """Return a copy with rows and columns reversed: in memory that is one row of numbers."""
+    return a.reshape(-1, order="F")[::-1].copy().reshape(a.shape, order="F")
+
+
 def congruence(lower, a):
     """Overwrite a symmetric matrix with L⁻¹A L⁻ᵀ.
 

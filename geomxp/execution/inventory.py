@@ -9,8 +9,8 @@ from ..errors import MissingDevice
 from . import devices
 
 LIBRARIES = (
-    *("numpy", "scipy", "numba", "nlopt", "pandas", "pyarrow", "formulaic", "matplotlib"),
-    *("jinja2", "typer", "rich", "psutil", "threadpoolctl"),
+    *("numpy", "scipy", "numba", "llvmlite", "nlopt", "pandas", "pyarrow", "formulaic"),
+    *("matplotlib", "jinja2", "typer", "rich", "psutil", "threadpoolctl"),
 )
 EXTRAS = {
     "gpu": ("cupy-cuda13x",),

@@ -8,10 +8,15 @@ from ..dense.matrix_units import splits
 from ..errors import InvalidInput, NotEnoughMemory
 from ..tiles.assemble import Originals
 from ..tiles.disk import Disk
+from ..tiles.factor import TileFactor
 from ..tiles.layout import Layout
 from ..tiles.memories import Gpu, Host, Ram
 from ..tiles.out_of_core import OutOfCore, Shared
 from ..tiles.stores import InCore
+from . import cluster, local
+from .cluster_factor import ClusterFactor
+from .cluster_tiles import OnCluster, Spread
+from .cluster_tiles import run as run_on_cluster
 from .devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
 
 GPU_STREAMS = 4
@@ -19,6 +24,9 @@ GPU_STREAMS = 4
 
 GPU_TILES = ((4096, 60_000), (2048, 16_000), (1024, 4_000))
 """(tile, least n): a GPU's products need larger tiles than a CPU's. Not measured yet."""
+
+CLUSTER_TILES = ((1024, 4_000),)
+"""The same for a cluster: each task costs its scheduler about a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class Placement:
         Of `geomxp.tiles.plan.POLICIES`.
     trace : Trace or None
         Watches the run.
+    scheduler : str or None
+        Address of a Dask cluster's scheduler, whose workers then hold the tiles.
     """
 
     devices: tuple = (Device("cpu"),)
@@ -47,6 +57,7 @@ class Placement:
     scratch: str | Path | None = None
     policy: str = "v3"
     trace: object = None
+    scheduler: str | None = None
 
     @classmethod
     def of(cls, on, memory=None, device_memory=None, scratch=None):
@@ -57,6 +68,13 @@ class Placement:
         MissingDevice
         InvalidInput
         """
+        if cluster.is_cluster(on):
+            if (memory, device_memory, scratch) != (None, None, None):
+                raise InvalidInput(
+                    "`memory`, `device_memory` and `scratch` are for one machine: the workers of a "
+                    f"cluster were started with theirs. Got on={on!r}."
+                )
+            return cls(scheduler=cluster.address_of(on))
         devices = resolve_all(on)
         if memory is not None and device_memory is not None:
             raise InvalidInput(
@@ -79,16 +97,21 @@ class Placement:
     @property
     def in_core(self):
         """Whether all tiles lie in one memory."""
-        return self.memory is None and self.device_memory is None and len(self.devices) == 1
+        bounded = self.memory is not None or self.device_memory is not None
+        return not bounded and len(self.devices) == 1 and self.scheduler is None
 
     def layout(self, n, tile=None):
         """Return the layout for n places, of a size that suits the devices if `tile` is None."""
+        if tile is None and self.scheduler is not None:
+            tile = next((size for size, least in CLUSTER_TILES if n >= least), None)
         if tile is None and not self.in_core and self.devices[0].index is not None:
             tile = next((size for size, least in GPU_TILES if n >= least), None)
         return Layout.of(n, tile)
 
     def originals(self, model, places, metric, layout, device=None):
         """Return what generates the tiles on a device, the first if not given."""
+        if self.scheduler is not None:
+            return Spread(cluster.Crew(self.scheduler), model, places, metric, layout)
         return Originals(model, places, metric, layout, (device or self.devices[0]).index)
 
     def store(self, model, places, metric, layout, formats):
@@ -108,6 +131,8 @@ class Placement:
         NotEnoughMemory
             If the tiles do not fit, or a budget is below what can be worked with.
         """
+        if self.scheduler is not None:
+            return OnCluster(self.originals(model, places, metric, layout), formats)
         needed = formats.bytes(layout)
         originals = [self.originals(model, places, metric, layout, d) for d in self.devices]
         if self.in_core:
@@ -139,6 +164,18 @@ class Placement:
             slow.close()
             raise
         return store
+
+    def run(self, store, tiles):
+        """Finish some tiles of a store of this placement; see `local.run`."""
+        if self.scheduler is not None:
+            run_on_cluster(store, tiles)
+        else:
+            local.run(store, tiles)
+
+    def factor(self, store, order, promotions):
+        """Return the factor whose tiles a store holds; see `TileFactor`."""
+        kind = TileFactor if self.scheduler is None else ClusterFactor
+        return kind(store, order, promotions)
 
     def _budget(self, device, needed):
         asked = self.memory or self.device_memory

@@ -8,13 +8,18 @@ from ..covariance.averages import gauss
 from ..errors import InvalidInput
 from ..observations import checked_places
 from .blocks import Blocks
-from .polygons import corners_of, in_system_of, inside, interior_rule, rings_of
+from .polygons import area_of, corners_of, in_system_of, inside, interior_rule, rings_of
 
 REGULAR = 6
 """Points along a side where integrals are sums: on the sphere, and in three dimensions."""
 
 GAUSS = 6
 """Nodes along a side for observations that are far away: the rule then errs by 1e-9 σ²."""
+
+
+THIN = 1e-4
+"""Areas are at least this part of their extent squared: of a thinner block the integrals over its
+boundary, which cancel, leave fewer than eight digits."""
 
 
 def blocks_of(block, places, discretisation, seen):
@@ -102,6 +107,7 @@ def _rectangles(block, places, count, seen):
         half = sides / 2
         corners = half * [[-1, -1], [1, -1], [1, 1], [-1, 1]] if d == 2 else None
         edges = np.append(-half, half) if d == 1 else _joined(corners)
+        _check_thick(float(sides.prod()), float(sides.max()), "the rectangle of `block`")
     else:
         g, w, edges = _regular(count), np.full(count, 2 / count), None
     mesh = np.stack(np.meshgrid(*[g] * d, indexing="ij"), axis=-1).reshape(-1, d)
@@ -115,6 +121,15 @@ def _rectangles(block, places, count, seen):
         return nodes.reshape(-1, d), np.tile(weights, len(some))
 
     return Blocks(places, rule, np.full(len(places), len(mesh)), edges, alike=euclidean)
+
+
+def _check_thick(area, extent, name):
+    """Raise `InvalidInput` for a block of the plane that is too thin to integrate over."""
+    if area < THIN * extent**2:
+        raise InvalidInput(
+            f"{name} is too thin to integrate over (area {area:.3g}, extent {extent:.3g}): give "
+            "`discretisation`, for points along it."
+        )
 
 
 def _regular(count):
@@ -156,6 +171,8 @@ def _polygons(block, count, seen):
             checked_places(ring, seen.metric)
         around = np.concatenate([_joined(ring) for ring in rings])
         if count is None:
+            extent = float(np.ptp(around, axis=(0, 1)).max())
+            _check_thick(area_of(around), extent, f"block {number}")
             centre, points, share = interior_rule(around, GAUSS)
         else:
             centre, points, share = _points_inside(around, count, seen.metric, number)

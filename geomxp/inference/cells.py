@@ -8,7 +8,7 @@ import numpy as np
 from .. import crs as systems
 from .. import rasters
 from ..errors import InvalidInput
-from .polygons import corners_of, inside, rings_of
+from .polygons import corners_of, in_system_of, inside, rings_of
 
 CELLS = 60
 """Along the longer side, where nothing else is said."""
@@ -41,16 +41,12 @@ def grid_of(seen, cells=None, resolution=None, bounds=None, like=None):
     >>> grid_of(seen, resolution=5)
     ((0.0, 10.0, 0.0, 10.0), (2, 2), None)
     """
-    known = seen.crs or (systems.LONGITUDE_LATITUDE if seen.metric != "euclidean" else None)
+    known = _system_of(seen)
     if like is not None:
         if not cells is resolution is bounds is None:
             raise InvalidInput("`like` says where cells are: leave out cells, resolution, bounds.")
         extent, shape, crs = rasters.read_grid(like)
-        if None not in (crs, known) and not systems.same(crs, known):
-            raise InvalidInput(
-                f"{like}: is in {systems.title(crs)}, the observations in {systems.title(known)}: "
-                "warp the raster."
-            )
+        _check_same_system(like, crs, known)
         grid = extent, shape, known or crs
     else:
         if cells is not None and resolution is not None:
@@ -66,6 +62,20 @@ def grid_of(seen, cells=None, resolution=None, bounds=None, like=None):
         if extent[2] + half < -90 or extent[3] - half > 90:
             raise InvalidInput(f"a map cannot reach over a pole. Got latitudes {extent[2:]}.")
     return grid
+
+
+def _system_of(seen):
+    """Return the coordinate reference system of observations, None if it is not known."""
+    return seen.crs or (systems.LONGITUDE_LATITUDE if seen.metric != "euclidean" else None)
+
+
+def _check_same_system(path, crs, known):
+    """Raise `InvalidInput` if a raster file is in another system than the observations."""
+    if None not in (crs, known) and not systems.same(crs, known):
+        raise InvalidInput(
+            f"{path}: is in {systems.title(crs)}, the observations in {systems.title(known)}: "
+            "warp the raster."
+        )
 
 
 def _box(seen, bounds):
@@ -115,19 +125,24 @@ def _checked(low, high, counts):
     return extent, (int(counts[1]), int(counts[0]))
 
 
-def mask_of(mask, x, y):
+def mask_of(mask, x, y, seen):
     """Return where to predict, (rows, columns) of bool; see `predict_raster`.
+
+    Polygons of a geopandas frame are brought to the system of the observations; a raster file must
+    be in it, where both are known.
 
     Parameters
     ----------
     mask : (rows, columns) array_like of bool, path, polygons or None
     x, y : (columns,), (rows,) ndarray
         Centres of the cells.
+    seen : Observations
     """
     shape = len(y), len(x)
     if mask is None:
         return np.ones(shape, dtype=bool)
     if isinstance(mask, (str, Path)):
+        _check_same_system(mask, rasters.read_grid(mask)[2], _system_of(seen))
         known = rasters.read_mask(mask, x, y)
     elif _is_truth(mask):
         known = np.asarray(mask)
@@ -136,7 +151,7 @@ def mask_of(mask, x, y):
     else:
         known = np.zeros(shape, dtype=bool)
         centres = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-        for number, polygon in enumerate(corners_of(mask), start=1):
+        for number, polygon in enumerate(corners_of(in_system_of(mask, seen), "mask"), start=1):
             rings = rings_of(polygon, f"mask {number}")
             edges = [np.stack((ring, np.roll(ring, -1, axis=0)), axis=1) for ring in rings]
             known |= inside(np.concatenate(edges), centres).reshape(shape)

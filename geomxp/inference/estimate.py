@@ -98,8 +98,12 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Number of estimated parameters that AIC counts: for REML without the trend's."""
-        return len(self.free) + (0 if self.reml else len(self.coefficients))
+        """Number of parameters that AIC counts: all estimated ones, for REML without the trend's.
+
+        Those on a boundary too: the data put them there.
+        """
+        covariance = len(self.free) + len(self.boundary)
+        return covariance + (0 if self.reml else len(self.coefficients))
 
     @property
     def aic(self) -> float:
@@ -220,6 +224,12 @@ class Fit:
         from .saved import load
 
         return load(path)
+
+
+def check_fit(fit):
+    """Raise `InvalidInput` for anything but a `Fit`."""
+    if not isinstance(fit, Fit):
+        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
 
 
 def z_value(level):

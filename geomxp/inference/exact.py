@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
+from ..execution.cluster import address_of, is_cluster
 from ..execution.devices import Device, blas_threads, free_memory, human_bytes
 from ..execution.placement import Placement
 from ..outcome import Ending, Outcome
@@ -39,7 +40,8 @@ class Exact:
     tile : int or None
         Rows of a tile; of a size that suits the number of places if None.
     on : str or sequence of str
-        "cpu", "gpu" or "gpu:N"; several of a kind, which then share the work.
+        "cpu", "gpu" or "gpu:N"; several of a kind, which then share the work. Or a Dask cluster:
+        the address of its scheduler, as "tcp://host:8786", or a `dask.distributed.Client`.
     memory : str or int, optional
         Bound of RAM, as "4GB": tiles that it does not hold lie on a disk.
     device_memory : str or int, optional
@@ -83,6 +85,7 @@ class Exact:
             # one device in a list is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
             object.__setattr__(self, "on", alone)
+        object.__setattr__(self, "on", address_of(self.on))
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -93,7 +96,7 @@ class Exact:
     def tiled(self) -> bool:
         """Whether Σ is cut into tiles: plain FP64 in one memory only if a size is given."""
         bounded = self.memory is not None or self.device_memory is not None
-        several = len(self.placement.devices) > 1
+        several = len(self.placement.devices) > 1 or is_cluster(self.on)
         mixed = self.precision != uniform("fp64")
         return mixed or bounded or several or self.tile is not None or self.refine is not None
 
@@ -169,7 +172,7 @@ class ExactEvaluator:
         self.how = how
         self.placement = how.placement
         self.device = self.placement.devices[0]
-        if how.refine and self.device.index is not None:
+        if how.refine and (self.device.index is not None or is_cluster(how.on)):
             raise InvalidInput(f'`refine` is for on="cpu" only. Got on={how.on!r}.')
         if how.tiled:
             # a wrong size is an error before the first evaluation

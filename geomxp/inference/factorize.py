@@ -7,7 +7,6 @@ import numpy as np
 from ..covariance.ordering import hilbert
 from ..dense import kernels
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..execution.local import run
 from ..execution.placement import Placement
 from ..precision.divergence import predicted
 from ..precision.formats import FP64
@@ -15,7 +14,7 @@ from ..precision.map import PrecisionMap
 from ..precision.rules import Uniform, count_finer, promised_error
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
-from ..tiles.factor import CholeskyFactor, TileFactor
+from ..tiles.factor import CholeskyFactor
 
 
 def dense_factor(model, seen, device, workspace=None):
@@ -92,7 +91,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
         first = first or formats
         store = placement.store(model, places, seen.metric, layout, formats)
         try:
-            factorize(store, store.order(), run)
+            factorize(store, store.order(), placement.run)
         except NotPositiveDefinite:
             store.close()
             if formats.all_fp64:
@@ -105,7 +104,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
         promoted = count_finer(first, store.formats)
         if promoted:
             store.formats = _as_promoted(store.formats, norms, about)
-        return TileFactor(store, order, promoted)
+        return placement.factor(store, order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
 
 

@@ -18,7 +18,7 @@ from . import progress as progress_
 from .estimate import Fit
 from .exact import Exact
 from .factorize import coincidence
-from .likelihood import caution
+from .likelihood import caution, check_model_and_how
 from .maximize import SEARCHES
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
@@ -102,12 +102,12 @@ def fit(
     InvalidInput, NotEnoughMemory, MissingDevice
     """
     began = time.perf_counter()
-    _check_types(observations, model, start, bounds)
+    _check_types(observations, model, how, start, bounds)
     how = Exact() if how is None else how
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
-    check_options(search, starts, tolerance, evaluations)
+    check_options(search, starts, tolerance, evaluations, seed)
     units = Units.of(observations, design)
     anisotropic = anisotropy or (model is not None and model.anisotropy is not None)
     fixed, start = _values(model, fixed, start, anisotropic)
@@ -286,7 +286,7 @@ class Units:
         return -(n - (p if reml else 0)) * log(self.value)
 
 
-def check_options(search, starts, tolerance, evaluations):
+def check_options(search, starts, tolerance, evaluations, seed):
     """Raise `InvalidInput` for options of the search that make no sense."""
     if search not in SEARCHES:
         raise InvalidInput(f"`search` must be one of: {', '.join(SEARCHES)}. Got {search!r}.")
@@ -295,15 +295,16 @@ def check_options(search, starts, tolerance, evaluations):
             raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")
     if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
         raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
 
 
-def _check_types(observations, model, start, bounds):
+def _check_types(observations, model, how, start, bounds):
     if not isinstance(observations, Observations):
         raise InvalidInput(
             f"`observations` must be Observations. Got {type(observations).__name__}."
         )
-    if model is not None and not isinstance(model, Matern):
-        raise InvalidInput(f"`model` must be a Matern. Got {type(model).__name__}.")
+    check_model_and_how(model, how, given=model is not None)
     for name, value in (("start", start), ("bounds", bounds)):
         if value is not None and not isinstance(value, dict):
             raise InvalidInput(f"`{name}` must be a dict. Got {type(value).__name__}.")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DuplicateLocations, GeomxpWarning, NotPositiveDefinite
+from ..covariance.matern import Matern
+from ..errors import DuplicateLocations, GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..outcome import Ending, Outcome
 from ..precision.map import PrecisionMap
 from .trend import Trend
 
 if TYPE_CHECKING:
-    from ..annotations import Document, Floats, How, Matern, Observations, Refinement
+    from ..annotations import Document, Floats, How, Observations, Refinement
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ def log_likelihood(
     """
     from .exact import Exact
 
+    check_model_and_how(model, how)
     kind = Trend.of(observations, trend)
     design = kind.design(observations.locations, observations.covariates)
     kind.check_full_rank(design)
@@ -226,6 +228,14 @@ def log_likelihood(
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
     caution(how, evaluation)
     return evaluation
+
+
+def check_model_and_how(model, how, given=True):
+    """Raise `InvalidInput` for what is no model, if one is given, or no way to compute."""
+    if given and not isinstance(model, Matern):
+        raise InvalidInput(f"`model` must be a Matern. Got {type(model).__name__}.")
+    if how is not None and not hasattr(how, "prepare"):
+        raise InvalidInput(f"`how` must be an Exact or a Vecchia. Got {how!r:.80}.")
 
 
 def caution(how, evaluation):

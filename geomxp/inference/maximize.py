@@ -12,6 +12,12 @@ import numpy as np
 SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
 """Fisher scoring (`geomxp.inference.scoring`), and NLopt's algorithms."""
 
+FAILURES = (
+    *(nlopt.RoundoffLimited, RuntimeError, ValueError),
+    *(getattr(nlopt, name) for name in ("runtime_error", "logic_error") if hasattr(nlopt, name)),
+)
+"""What NLopt raises where a search cannot go on: from 2.11 on classes of its own."""
+
 INITIAL_STEP = 0.4
 """First step of the search, in logarithms (in units of 30 degrees for an angle)."""
 
@@ -108,7 +114,7 @@ def maximize(
     try:
         search.optimize(np.clip(start, lower, upper))
         limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
-    except (nlopt.RoundoffLimited, RuntimeError, ValueError):
+    except FAILURES:
         # rounding keeps it from going on: what it has reached stands, and Newton judges it
         limited = False
     return Maximum(best[1], best[0], limited)

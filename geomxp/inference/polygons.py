@@ -10,7 +10,7 @@ ROWS = 256
 """Edges that are compared with all others at one time."""
 
 
-def corners_of(block):
+def corners_of(block, name="block"):
     """Return the polygons that a caller gave: a sequence, a geopandas frame or series, or one.
 
     Examples
@@ -28,6 +28,10 @@ def corners_of(block):
         found = list(block)
     except TypeError:
         found = []
+    if not found and name != "block":
+        raise InvalidInput(
+            f"`{name}` must be an array of bool, a path or polygons. Got {type(block).__name__}."
+        )
     if not found:
         raise InvalidInput(
             "`block` must be the sides of a rectangle, a list of polygons or an array of points "
@@ -136,6 +140,12 @@ def inside(edges, points):
         spans = (y0 > y) != (y1 > y)
         found[spans] ^= x[spans] < x0 + (y[spans] - y0) / (y1 - y0) * (x1 - x0)
     return found
+
+
+def area_of(edges):
+    """Return the area on the left of edges, (e, 2, 2)."""
+    (x0, y0), (x1, y1) = (edges - edges[0, 0]).transpose(1, 2, 0)
+    return 0.5 * float(x0 @ y1 - x1 @ y0)
 
 
 def interior_rule(edges, count):

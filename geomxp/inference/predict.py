@@ -13,7 +13,7 @@ from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
 from .block_shapes import blocks_of
 from .blocks import Points
-from .estimate import z_value
+from .estimate import check_fit, z_value
 from .gls import fit_trend
 from .progress import Line
 from .vecchia import Vecchia
@@ -191,6 +191,7 @@ def predict(
     >>> bool(gx.predict(fit, [[2.0]], block=1.0).variance < gx.predict(fit, [[2.0]]).variance)
     True
     """
+    check_fit(fit)
     places, covariates, given = frames.targets(fit, places, covariates)
     if block is not None:
         if given is None and frames.is_geographic_frame(block):

@@ -81,6 +81,8 @@ class Problem:
         self.tolerance, self.choice = tolerance, choice
         self.evaluator = how.prepare(observations, design, reml)
         self.complaint, self.vanishing = None, SMALL_NUGGET
+        # whether a search ends in an estimate, of which the information will be asked
+        self.ends = False
         self.noisy = getattr(how, "noisy", False)
 
     def solve(self, start, starts, seed):
@@ -101,9 +103,11 @@ class Problem:
         limited = False
         for candidate in starting_models(self, start, starts, seed):
             model, near = approach(self, candidate)
+            self.ends = True
             value, reached, stopped = self.search(
                 self.space, model, step=NEAR if near else INITIAL_STEP
             )
+            self.ends = False
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
@@ -158,7 +162,7 @@ class Problem:
         )
         summit = climb(
             lambda x: self._value(natural.model(x), space, pinned),
-            lambda x: natural.score(x, self.evaluator, self.monitor),
+            lambda x: self._score_within(natural, x, space, pinned),
             lambda x: self._information(natural, x),
             natural.point(model),
             tolerance=1e-3 * self.tolerance,
@@ -167,6 +171,12 @@ class Problem:
         if summit.value > value - noise:
             model = natural.model(summit.point)
         return model, pinned, natural, summit
+
+    def _score_within(self, natural, x, space, pinned):
+        """Return the score at a point; NaN outside the bounds, where there may be no model."""
+        if set(verdict.outside(space, natural.model(x))) - set(pinned):
+            return np.full(len(x), np.nan)
+        return natural.score(x, self.evaluator, self.monitor)
 
     @property
     def _curved(self):
@@ -270,6 +280,7 @@ class Problem:
             tolerance=self.tolerance,
             evaluations=evaluations,
             vanishing=self.vanishing if unbounded else None,
+            curved=self.ends and self._curved,
         )
         return best.value, best.model, converged
 

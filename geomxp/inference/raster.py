@@ -12,6 +12,7 @@ from .. import crs as systems
 from .. import geofiles, rasters, tables
 from ..errors import InvalidInput
 from .cells import grid_of, mask_of
+from .estimate import check_fit
 from .predict import Prediction, predict
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ def predict_raster(
     >>> raster.mean.shape, raster.extent
     ((4, 8), (0.0, 4.0, 0.0, 2.0))
     """
+    check_fit(fit)
     seen = fit.observations
     _check_can_be_mapped(fit)
     extent, shape, crs = grid_of(seen, cells, resolution, bounds, like)
@@ -269,7 +271,7 @@ def predict_raster(
         crs,
         seen.length_unit,
     )
-    known = mask_of(mask, raster.x, raster.y)
+    known = mask_of(mask, raster.x, raster.y, seen)
     places = raster.coordinates[known]
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
     there = predict(

@@ -17,6 +17,9 @@ from .likelihood import rescale_variance
 STEPS, HALVINGS = 40, 8
 """Limits."""
 
+CLOSE = 3e-4
+"""A step that promises less goes to where less than a tolerance of 1e-6 is left."""
+
 LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm; of the nugget's, which may have far to go to 0."""
 
@@ -41,13 +44,16 @@ class Point:
     information: np.ndarray | None = None
 
 
-def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishing=None):
+def ascend(
+    evaluate, allowed, natural, model, *, tolerance, evaluations, vanishing=None, curved=False
+):
     """Go up by Fisher scoring.
 
     Parameters
     ----------
     evaluate : callable
-        Model to `Point`; of a better variance, where that costs nothing.
+        Model, and whether the observed information is wanted too, to `Point`; of a better
+        variance, where that costs nothing.
     allowed : callable
         Whether a model lies within the bounds.
     natural : Natural
@@ -57,6 +63,8 @@ def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishi
         Converged where one more step promises less.
     evaluations : int
         Limit.
+    curved : bool
+        Whether to ask for the observed information, once, where the next step probably is the last.
     vanishing : float, optional
         Where the nugget is less of the variance, and still falls, the search ends as converged:
         the caller compares with a nugget of 0.
@@ -66,13 +74,15 @@ def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishi
     best : Point
     converged : bool
     """
-    best, secants = evaluate(model), []
+    best, secants = evaluate(model, False), []
     for _ in range(STEPS):
         if not np.isfinite(best.value):
             return best, False
         step = _step(best.score, best.information)
-        if 0.5 * best.score @ step < tolerance:
+        promised = 0.5 * best.score @ step
+        if promised < tolerance:
             return best, True
+        close, curved = curved and promised < CLOSE, curved and not promised < CLOSE
         falls = vanishing is not None and best.score[natural.names.index("nugget")] < 0
         if falls and best.model.nugget < vanishing * best.model.variance:
             return best, True
@@ -84,7 +94,7 @@ def ascend(evaluate, allowed, natural, model, *, tolerance, evaluations, vanishi
                 return best, False
             candidate = natural.model(origin + step)
             if allowed(candidate):
-                found = evaluate(candidate)
+                found = evaluate(candidate, close)
                 evaluations -= 1
                 if found.value > best.value:
                     break
@@ -125,12 +135,12 @@ def _step(score, information):
 def scorer(problem, space, natural):
     """Return the function that `ascend` wants, for a problem whose evaluator has scores."""
 
-    def evaluate(model):
+    def evaluate(model, close):
         evaluator = problem.evaluator
         try:
             if hasattr(evaluator, "derivatives"):
-                found = evaluator.derivatives(model, tuple(natural.names))
-                point = _by_parts(evaluator(model), found, model, space, natural)
+                found = evaluator.derivatives(model, tuple(natural.names), curvature=close)
+                point = _by_parts(evaluator(model), found, model, space, natural, close)
             else:
                 gradient = evaluator.gradient(model, natural.names)
                 information = evaluator.information(model, natural.names)
@@ -149,21 +159,25 @@ def scorer(problem, space, natural):
     return evaluate
 
 
-def _by_parts(evaluation, derivatives, model, space, natural):
+def _by_parts(evaluation, derivatives, model, space, natural, close):
     """Return the point at the best variance, where Σ is free to be multiplied by a number c.
 
-    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays.
+    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
+    to the maximum c is 1 to some digits, and the model stays what the evaluator keeps.
     """
     units, c = natural.units(model), 1.0
     if not np.isfinite(evaluation.log_likelihood):
         return Point(model, -np.inf)
-    if space.profiled:
+    if space.profiled and not close:
         p = len(evaluation.coefficients) if evaluation.reml else 0
         c = evaluation.quadratic_form / (evaluation.n - p)
         evaluation = rescale_variance(evaluation, c)
         model = replace(model, variance=c * model.variance, nugget=c * model.nugget)
     score = 0.5 * units * (derivatives.quadratic / c - derivatives.trace)
     information = derivatives.average * np.outer(units, units) / c
+    if not (np.isfinite(score).all() and np.isfinite(information).all()):
+        # of a variance whose inverse squared is no number
+        return Point(model, -np.inf)
     return Point(model, evaluation.log_likelihood, score, information)
 
 

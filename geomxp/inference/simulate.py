@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.matern import Matern
 from ..dense import kernels
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import blas_threads
@@ -21,7 +22,7 @@ from .progress import Line
 from .vecchia import Vecchia
 
 if TYPE_CHECKING:
-    from ..annotations import Columns, Floats, How, Matern, Of, Places
+    from ..annotations import Columns, Floats, How, Of, Places
 
 LAYOUTS = ("grid", "jittered", "uniform")
 
@@ -85,7 +86,9 @@ def simulate(
     """
     if not (isinstance(seed, Integral) and seed >= 0):
         raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
-    if not (isinstance(draws, Integral) and draws >= 1):
+    if not isinstance(model, (Matern, Fit)):
+        raise InvalidInput(f"`model` must be a Matern or a Fit. Got {type(model).__name__}.")
+    if not (isinstance(draws, Integral) and not isinstance(draws, bool) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
     if of not in (None, "field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')

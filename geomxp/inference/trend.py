@@ -62,6 +62,9 @@ class Trend:
         >>> Trend.of(seen, "sqrt_dist + I(x / 1000)").names
         ('intercept', 'sqrt_dist', 'I(x / 1000)')
         """
+        if not isinstance(observations, Observations):
+            kind = type(observations).__name__
+            raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
         if isinstance(trend, str) and trend not in TRENDS and trend.strip():
             return cls._by_formula(observations, trend)
         if trend not in TRENDS:

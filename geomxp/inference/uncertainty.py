@@ -176,6 +176,8 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
     if kind not in KINDS:
         raise InvalidInput(f"`kind` must be one of: {', '.join(KINDS)}. Got {kind!r}.")
     check_is_fit(fit)
+    if not fit.free:
+        return np.zeros((0, 0))
     if kind == "observed" and fit.information is not None:
         return np.array(fit.information)
     from .maximize import information_at

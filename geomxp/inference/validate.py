@@ -13,7 +13,7 @@ from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPos
 from ..execution.devices import blas_threads, resolve
 from ..observations import Observations
 from . import scores
-from .estimate import Fit, z_value
+from .estimate import Fit, check_fit, z_value
 from .folds import folds_of
 from .held_out import HeldOut
 from .progress import Line
@@ -183,7 +183,7 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     True
     """
     start = time.perf_counter()
-    _check_fit(fit)
+    check_fit(fit)
     seen = fit.observations
     design = fit.trend.design(seen.locations, seen.covariates)
     _check_leverages(design)
@@ -252,7 +252,7 @@ def cross_validate(
     True
     """
     start = time.perf_counter()
-    _check_fit(fit)
+    check_fit(fit)
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
     design = fit.trend.design(seen.locations, seen.covariates)
@@ -286,11 +286,6 @@ def cross_validate(
             line.advance()
     seconds = time.perf_counter() - start
     return Validation(seen, mean, variance, labels, kind, bool(refit), seconds)
-
-
-def _check_fit(fit):
-    if not isinstance(fit, Fit):
-        raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
 
 
 def _held_out(fit, design):

@@ -19,6 +19,9 @@ NO_CORRELATION = 0.01
 JUDGING = 300
 """Evaluations for each point of a profile that a verdict needs, beside those of the search."""
 
+STEEPEST = 10.0
+"""Largest power of the range with which a start's variance grows: 1e-60 is no variance."""
+
 FAR = 100.0
 """Practical ranges of more than so many extents are looked at with suspicion."""
 
@@ -192,7 +195,7 @@ def _best_with(problem, space, model, *, practical=None, smoothness=None):
     else:
         length = practical / practical_range(1.0, model.smoothness)
         held = space.holding(range=length)
-        growth = (length / model.range) ** (2 * model.smoothness)
+        growth = (length / model.range) ** min(2 * model.smoothness, STEEPEST)
         values = model.parameters() | {"range": length, "variance": model.variance * growth}
     return problem.search(held, type(model).from_parameters(values), evaluations=JUDGING)[0]
 

@@ -64,6 +64,10 @@ class Format:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        # formats are compared by identity, in other processes too
+        return named, (self.name,)
+
 
 FP64 = Format("fp64", np.dtype(np.float64), 2.0**-53, float(np.finfo(np.float64).max))
 FP32 = Format("fp32", np.dtype(np.float32), 2.0**-24, float(np.finfo(np.float32).max))

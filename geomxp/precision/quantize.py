@@ -49,6 +49,14 @@ class Tile:
         """Bytes of the values, and of the casts that are still there."""
         return self.values.nbytes + sum(cast.nbytes for cast in self.casts.values())
 
+    def __sizeof__(self):
+        # a cluster counts by this
+        return object.__sizeof__(self) + self.nbytes
+
+    def __reduce__(self):
+        # a tile travels as it is stored; casts are made where they are read
+        return _arrived, (self.form, self.values, self.exponent)
+
     def plane(self, number):
         """Return the high (0) or the low (1) half of a split FP32 tile, as an FP16 tile."""
         return Tile(FP16, self.values[:, :, number], self.exponent)
@@ -78,6 +86,17 @@ class Tile:
         scale, flat = np.dtype(dtype).type(2.0**-self.exponent), out.reshape(-1, order="F")
         _widen(self, scale, flat)
         return out
+
+
+def _arrived(form, values, exponent):
+    """Return a tile from another process, whose numbers may stand at odd addresses."""
+    return Tile(form, aligned(values), exponent)
+
+
+def aligned(array):
+    """Return an array with the same numbers, where BLAS takes them."""
+    on_cpu = isinstance(array, np.ndarray)
+    return array.copy(order="K") if on_cpu and not array.flags.aligned else array
 
 
 def _widen(tile, scale, out):

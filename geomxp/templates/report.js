@@ -43,6 +43,12 @@
     return map;
   }
 
+  // on paper all is shown, and opened
+  addEventListener("beforeprint", () => {
+    scale(0, [0, 0]);
+    for (const details of document.querySelectorAll("details")) details.open = true;
+  });
+
   // where an event is, in units of the picture
   function at(map, event) {
     const matrix = map.plot.getScreenCTM().inverse();
@@ -67,7 +73,7 @@
       map.buttons[0].disabled = view.k >= FARTHEST;
       map.buttons[1].disabled = map.buttons[2].disabled = view.k <= 1;
       const [west, north] = place([0, 0]), [east, south] = place([width, height]);
-      draw(map.svg.querySelector(".along"), ticks(west, east, 4), (v, label) => {
+      draw(map.svg.querySelector(".along"), ticks(west, east, 5), (v, label) => {
         const x = across(v) * view.k + view.x;
         return [`M${x} 0v4`, { x, y: 15 }, label];
       });
@@ -91,9 +97,10 @@
   // as geomxp/report_maps.py has it
   function ticks(low, high, count) {
     const room = (high - low) / count, power = 10 ** Math.floor(Math.log10(room));
-    const step = power * ([1, 2, 5].find((k) => k * power >= 0.999 * room) ?? 10), found = [];
+    const share = [1, 2, 2.5, 5].find((k) => k * power >= 0.999 * room) ?? 10;
+    const step = share * power, found = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
-    return [found, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))];
+    return [found, Math.max(0, (share === 2.5) - Math.floor(Math.log10(step) + 1e-9))];
   }
 
   // numbers under a point: of the nearest place within reach, or of a cell

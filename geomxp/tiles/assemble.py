@@ -192,25 +192,26 @@ class Originals:
             )
         return out, squares
 
+    def square(self, i, k):
+        """Return the squared Frobenius norm of a tile."""
+        if self.index is None:
+            from ..precision.casts import sum_of_squares
+
+            return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
+        shape = self.layout.height(i), self.layout.height(k)
+        rows, columns = self.layout.rows(i), self.layout.rows(k)
+        return float(self._tile_on_gpu(rows, columns, shape, FP32)[1])
+
     def norms(self):
         """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
 
         Each tile is generated, summed and dropped.
         """
-        from ..precision.casts import sum_of_squares
-
         tiles = self.layout.tiles
         squares = np.zeros((tiles, tiles))
 
         def measure(pair):
-            i, k = pair
-            if self.index is None:
-                tile = self.tile(i, k, FP32)
-                squares[i, k] = sum_of_squares(tile.reshape(-1, order="F"))
-            else:
-                shape = self.layout.height(i), self.layout.height(k)
-                rows, columns = self.layout.rows(i), self.layout.rows(k)
-                squares[i, k] = float(self._tile_on_gpu(rows, columns, shape, FP32)[1])
+            squares[pair] = self.square(*pair)
 
         pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
         in_threads(measure, pairs, 0 if self.index is not None else self.layout.n**2 // 2)

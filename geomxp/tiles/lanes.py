@@ -152,11 +152,7 @@ class Lane:
     def _tile(self, read):
         about, _ = self.device.ready[read.tile]
         values = self.memory.array(read.slot, about.values.shape, about.values.dtype)
-        casts = {}
-        if about.form is FP64:
-            wanted = casts_of(self.store.formats, *read.tile, values)
-            casts = _OnDemand(values, wanted) if wanted else casts
-        return Tile(about.form, values, about.exponent, casts)
+        return readable(self.store.formats, *read.tile, Tile(about.form, values, about.exponent))
 
     def _travel(self, tile):
         """Let the accumulator go out and come back, for policies that have no room for it."""
@@ -167,6 +163,26 @@ class Lane:
             memory.wait([end])
             store.moved.copied(kind, count)
             self.device.trace(store, kind, tile, self.stream, begin, end, count)
+
+
+def readable(formats, i, k, tile):
+    """Return tile (i, k) as it is read: an FP64 tile with the casts that its readers need.
+
+    Parameters
+    ----------
+    formats : PrecisionMap
+    i, k : int
+    tile : Tile
+
+    Returns
+    -------
+    Tile
+        Of the same values.
+    """
+    wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
+    if not wanted:
+        return tile
+    return Tile(tile.form, tile.values, tile.exponent, _OnDemand(tile.values, wanted))
 
 
 class _OnDemand(dict):

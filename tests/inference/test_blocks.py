@@ -306,6 +306,11 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
         ({"places": [[0, 0]], "block": (1, 2, 3)}, r"must be 2 side\(s\)"),
         ({"places": [[0, 0]], "block": (1, 0)}, "must be greater than 0"),
         ({"places": [[0, 0]], "block": (1, np.nan)}, "must be greater than 0"),
+        (
+            {"places": [[0, 0]], "block": (1, 9e-5)},
+            "too thin to integrate over .* `discretisation`",
+        ),
+        ({"block": [SQUARE, [[0, 0], [1, 0], [1, 1e-4]]]}, "block 2 is too thin"),
         ({"places": [[0, 0]], "block": 1, "discretisation": 0}, "`discretisation` must be a whole"),
         ({"places": [[0, 0], [1, 1]], "block": [SQUARE]}, "one for each of the 1 blocks"),
         ({"block": []}, "must be the sides of a rectangle"),

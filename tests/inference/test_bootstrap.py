@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import chi2, kstest
 
 import geomxp as gx
-from geomxp.inference import bootstrap as module
 from geomxp.inference.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
@@ -159,15 +158,6 @@ def test_table_and_text_show_every_parameter(some):
     assert (frame["lower"] <= frame["upper"]).all()
     assert all(name in text for name in some.estimate)
     assert "12 draws, seed 5" in text
-
-
-def test_line_of_progress_comes_late_and_only_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(module, "QUIET", 0.0)
-    with module._Line(2, True) as line:
-        line.advance(1)
-        # standard error is captured: no terminal
-        assert line.status is None
-    assert capsys.readouterr().err == ""
 
 
 def test_wrong_questions_have_one_line_answers(field, whole, some):

@@ -111,3 +111,17 @@ def test_information_in_one_parameter_is_a_part_of_the_whole():
     whole = evaluator.expected_information(model)
     lone = evaluator_of("plane", False)[1].expected_information(model, ("range",))
     assert lone[0, 0] == pytest.approx(whole[1, 1], rel=1e-12)
+
+
+def test_the_observed_information_of_isotropy_is_the_limit_of_anisotropy():
+    _, evaluator = evaluator_of("plane", False)
+    near, there = (
+        evaluator.observed_information(gx.Matern(1.7, 0.2, 0.8, 0.1, (30.0, ratio)))
+        for ratio in (1 - 2e-4, 1.0)
+    )
+    # extrapolated from two ratios on this side of 1: their distance squared
+    far = evaluator.observed_information(gx.Matern(1.7, 0.2, 0.8, 0.1, (30.0, 1 - 4e-4)))
+    scale = np.sqrt(np.abs(np.diag(near)))
+    scale[4] = scale[5] / 100  # the angle means nothing at 1, where its information is 0
+    sizes = np.outer(scale, scale)
+    np.testing.assert_allclose(there / sizes, (2 * near - far) / sizes, atol=1e-5)

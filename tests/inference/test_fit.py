@@ -287,11 +287,32 @@ def test_great_circle_holds_the_smoothness_at_a_half():
         ({"starts": 0}, "`starts` must be a whole number"),
         ({"tolerance": 0.0}, "`tolerance` must be greater than 0"),
         ({"evaluations": 1.5}, "`evaluations` must be a whole number"),
+        ({"seed": -1}, "`seed` must be a whole number of at least 0"),
+        ({"how": "exact"}, "`how` must be an Exact or a Vecchia. Got 'exact'"),
     ],
 )
 def test_wrong_options_are_named(field, options, message):
     with pytest.raises(gx.InvalidInput, match=message):
         gx.fit(field, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda seen: gx.log_likelihood(seen, None), "`model` must be a Matern. Got NoneType"),
+        (
+            lambda seen: gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5), "exact"),
+            "`how` must be an Exact or a Vecchia",
+        ),
+        (lambda seen: gx.predict(seen, seen), "`fit` must be a Fit.* Got Observations"),
+        (lambda seen: gx.predict_raster(None), "`fit` must be a Fit.* Got NoneType"),
+        (lambda seen: gx.simulate(None, seen), "`model` must be a Matern or a Fit"),
+        (lambda seen: gx.compare_models(seen.values), "`observations` must be Observations"),
+    ],
+)
+def test_what_is_no_model_and_no_fit_is_named(field, call, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        call(field)
 
 
 def test_constant_values_have_no_variance_to_estimate():

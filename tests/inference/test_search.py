@@ -77,7 +77,7 @@ def quadratic(information, wrong):
     centre = np.log([2.0, 0.3])
     natural = Natural(("variance", "range"), gx.Matern(1.0, 1.0, 0.5))
 
-    def evaluate(model):
+    def evaluate(model, close):
         x = natural.point(model) - centre
         return scoring.Point(model, -0.5 * x @ information @ x, -information @ x, wrong)
 
@@ -89,9 +89,9 @@ def test_secants_mend_an_information_that_is_not_the_hessian():
     natural, evaluate = quadratic(information, 1.6 * np.diag(np.diag(information)))
     count = []
 
-    def counted(model):
+    def counted(model, close):
         count.append(model)
-        return evaluate(model)
+        return evaluate(model, close)
 
     best, converged = scoring.ascend(
         *(counted, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
@@ -114,3 +114,37 @@ def test_the_limit_on_evaluations_ends_scoring():
         evaluations=2,
     )
     assert not converged
+
+
+def test_a_search_that_nlopt_gives_up_ends_at_the_best_point_seen():
+    start = np.zeros(2)
+    # uphill is the other way: no step along the gradient gains anything
+    end = maximize(
+        *(lambda x: -float(np.sum((x - 0.3) ** 2)), start, start - 1.0, start + 1.0),
+        slope=lambda x: 2 * (x - 0.3),
+        search="lbfgs",
+    )
+    assert end.value == -2 * 0.3**2
+    assert not end.limited
+
+
+def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
+    places = np.random.default_rng(0).random((60, 2))
+    values = 1e4 + gx.simulate(gx.Matern(1.0, 0.05, 0.5), places)[0]
+    seen = gx.Observations(places, values)
+    fit = gx.fit(seen, trend="zero", raise_on_failure=False, progress=False)
+    # a constant is a field of infinite range
+    assert fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
+
+
+@pytest.mark.parametrize("search", ["scoring", "bobyqa"])
+def test_newtons_steps_stay_where_a_model_is_a_covariance(search):
+    random = np.random.default_rng(52)
+    places = np.column_stack((random.uniform(0, 20, 30), random.uniform(40, 60, 30)))
+    truth = gx.Matern(1.0, 60.0, 0.4)
+    values = gx.simulate(truth, places, seed=52, metric="great-circle")[0]
+    seen = gx.Observations(places, values, metric="great-circle")
+    options = {"fixed": {"nugget": 0.0}, "raise_on_failure": False, "progress": False}
+    fit = gx.fit(seen, search=search, **options)
+    # beyond ½ there is no model on arcs, and a step that tried one raised
+    assert fit.model.smoothness <= 0.5

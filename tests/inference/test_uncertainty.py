@@ -54,6 +54,19 @@ def closed_form(share, drop):
     return 1 / brentq(excess, 1, 50, xtol=1e-14), 1 / brentq(excess, 1e-6, 1, xtol=1e-14)
 
 
+def test_criteria_count_a_nugget_that_was_estimated_as_zero(rough):
+    assert rough.boundary == ("nugget",)
+    # variance, range, smoothness, nugget and the constant
+    assert rough.degrees_of_freedom == 5
+    assert rough.aic == 2 * 5 - 2 * rough.log_likelihood
+
+
+@pytest.mark.parametrize("kind", ["observed", "expected"])
+def test_a_fit_of_nothing_has_information_of_order_zero(field, kind):
+    held = gx.fit(field, TRUTH, fixed=tuple(TRUTH.parameters()))
+    assert gx.information(held, kind).shape == (0, 0)
+
+
 def test_wald_interval_is_the_delta_method_on_the_logarithm(plain):
     for name, (lower, upper) in plain.confidence_intervals().items():
         value = plain.model.parameters()[name]

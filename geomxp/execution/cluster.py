@@ -1,0 +1,382 @@
+"""A Dask cluster as the place of a computation: who its workers are, and which of them are lost.
+
+A task is bound to one worker, so that what it reads is there already; Dask would let another one
+steal it otherwise, which moves more than it gains. What a lost worker held is therefore computed
+anew by us, from the same recipes: the same bits.
+"""
+
+import sys
+import time
+import uuid
+import warnings
+from threading import Lock
+
+from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
+from .devices import human_bytes
+
+TIMEOUT = 15
+"""Seconds to reach a scheduler."""
+
+GLANCE = 1.0
+"""Seconds without news after which we look whether all workers are there."""
+
+GRACE = 15.0
+"""Seconds in which a lost worker may be replaced by a new one, before others take its rows."""
+
+SETTLING = 2.0
+"""Seconds after which memory that was given up is free."""
+
+AT_ONCE = 32
+"""Futures that are waited for at one time: they end about in their order, and each costs."""
+
+LOSSES = 10
+"""How many times in one computation workers may be lost, and twice as many times as there are."""
+
+_clients = {}
+_lock = Lock()
+
+
+class WorkerLost(Exception):
+    """What a computation needs was on a worker that is gone."""
+
+
+def is_cluster(on):
+    """Return whether the caller names a cluster: by the address of its scheduler, or a client.
+
+    Examples
+    --------
+    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
+    (True, False)
+    """
+    return (isinstance(on, str) and "://" in on) or _is_client(on)
+
+
+def _is_client(on):
+    # who has a client has imported its library
+    library = sys.modules.get("distributed")
+    return library is not None and isinstance(on, library.Client)
+
+
+def address_of(on):
+    """Return the address of a cluster's scheduler; a client is remembered under it.
+
+    Parameters
+    ----------
+    on : str or dask.distributed.Client
+
+    Raises
+    ------
+    InvalidInput
+        If it is a client for coroutines, or one that is closed.
+    """
+    if not _is_client(on):
+        return on
+    if on.asynchronous:
+        raise InvalidInput("`on` must be a client that waits: Client(…, asynchronous=False).")
+    if on.status != "running" or on.scheduler is None:
+        raise InvalidInput(f"`on` must be a client with a scheduler. Got one that is {on.status}.")
+    with _lock:
+        _clients[on.scheduler.address] = on
+    return on.scheduler.address
+
+
+def connect(address):
+    """Return a client of the scheduler at an address, the same one at every call.
+
+    Parameters
+    ----------
+    address : str
+        As "tcp://host:8786".
+
+    Raises
+    ------
+    MissingDevice
+        If Dask is not installed.
+    LostCluster
+        If nobody answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDevice(
+            f'on="{address}" needs Dask, which is not installed: pip install "geomxp[cluster]".'
+        ) from None
+    with _lock:
+        client = _clients.get(address)
+        if client is None or client.status != "running":
+            try:
+                client = Client(address, timeout=TIMEOUT, set_as_default=False)
+            except (OSError, ValueError, RuntimeError) as error:
+                raise LostCluster(
+                    f'no Dask scheduler answers at "{address}" ({_in_one_line(error)}): check the '
+                    "address, and that the scheduler runs."
+                ) from None
+            _clients[address] = client
+        return client
+
+
+def _in_one_line(error):
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _about_worker():
+    """Return a function that says what a worker is; it travels by value: geomxp may not be there.
+
+    A function of a module would travel by its name.
+    """
+
+    def about(dask_worker):
+        import psutil
+
+        memory = dask_worker.memory_manager
+        room = None
+        if memory.memory_limit and memory.memory_pause_fraction:
+            # above this a worker takes no more tasks
+            most = memory.memory_limit * memory.memory_pause_fraction
+            room = most - psutil.Process().memory_info().rss
+        found = {"name": str(dask_worker.name), "host": dask_worker.ip, "room": room}
+        found["threads"] = dask_worker.state.nthreads
+        try:
+            import geomxp
+            from geomxp.dense.matrix_units import splits
+            from geomxp.execution.devices import free_memory
+        except ImportError as error:
+            return found | {"geomxp": None, "error": str(error)}
+        return found | {"geomxp": geomxp.__version__, "units": splits(), "free": free_memory()}
+
+    return about
+
+
+class Crew:
+    """The workers of one computation, each in a slot: block row i belongs to slot i mod p.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler.
+
+    Attributes
+    ----------
+    slots : list of str
+        The workers' addresses.
+    losses : int
+        How many times workers were lost.
+
+    Raises
+    ------
+    LostCluster
+        If the cluster cannot be reached, or has no workers.
+    InvalidInput
+        If a worker has no geomxp or another version of it, or not all have matrix units.
+    """
+
+    def __init__(self, address):
+        self.address, self.client = address, connect(address)
+        self.about = self._ask()
+        if not self.about:
+            raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
+        self.slots = sorted(self.about)
+        self.losses = 0
+
+    def __len__(self):
+        return len(self.slots)
+
+    def _ask(self):
+        """Return what each worker is, by its address; refuse those that would compute otherwise."""
+        from .. import __version__
+
+        about = self._answer(lambda: self.client.run(_about_worker(), on_error="return"))
+        about = {at: found for at, found in about.items() if not isinstance(found, OSError)}
+        for at, found in about.items():
+            if isinstance(found, Exception):
+                raise LostCluster(f"worker {at} does not answer: {_in_one_line(found)}.")
+            if found["geomxp"] != __version__:
+                has = f"geomxp {found['geomxp']}" if found["geomxp"] else "no geomxp"
+                raise InvalidInput(
+                    f"worker {found['name']} ({at}) has {has}, this process {__version__}: "
+                    "install one version on all workers."
+                )
+        kinds = {found["units"]: at for at, found in about.items()}
+        if len(kinds) > 1:
+            raise InvalidInput(
+                f"worker {kinds[True]} has matrix units for FP16 and worker {kinds[False]} has "
+                "none (or no MKL): tiles of one cannot be read by the other. Use workers of one "
+                "kind."
+            )
+        return about
+
+    def _answer(self, ask):
+        """Return what the scheduler answers, or raise `LostCluster`."""
+        try:
+            if self.client.status == "running":
+                return ask()
+            reason = f"the connection is {self.client.status}"
+        except Exception as error:
+            # whatever a connection dies of
+            reason = _in_one_line(error)
+        raise LostCluster(
+            f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again; a fit '
+            "with a checkpoint then goes on from there."
+        )
+
+    def check_memory(self, share, beside=0):
+        """Raise `NotEnoughMemory`, naming a worker, if it has not the room for its slots.
+
+        Parameters
+        ----------
+        share : sequence of int
+            Bytes that each slot needs.
+        beside : int
+            Bytes that each thread needs while it computes.
+        """
+        if self._too_small(share, beside):
+            # what was given up a moment ago is perhaps not free yet
+            time.sleep(SETTLING)
+            self.about = self._ask()
+            if problem := self._too_small(share, beside):
+                raise NotEnoughMemory(problem)
+
+    def _too_small(self, share, beside):
+        """Say which worker has too little memory; None if none has."""
+        hosts = [found["host"] for found in self.about.values()]
+        for at in sorted(set(self.slots) & set(self.about)):
+            found = self.about[at]
+            room = found["free"] / hosts.count(found["host"])
+            room = room if found["room"] is None else min(room, found["room"])
+            needed = sum(b for slot, b in zip(self.slots, share, strict=True) if slot == at)
+            needed += beside * found["threads"]
+            if needed > room:
+                return (
+                    f"worker {found['name']} ({at}) needs {human_bytes(needed)} for its part of "
+                    f"the tiles, {human_bytes(max(room, 0))} free: use more workers, workers with "
+                    "more memory, or ask for less accuracy."
+                )
+        return None
+
+    def submit(self, slot, function, *args):
+        """Return the future of function(*args) on the worker in a slot (of any number, mod p)."""
+        key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        with warnings.catch_warnings():
+            # that a task is large: what it carries would travel in any case
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            return self.client.submit(
+                *(function, *args), key=key, workers=[self.slots[slot % len(self)]], pure=False
+            )
+
+    def wait(self, futures, most=0, told=None):
+        """Wait until all futures but `most` are finished.
+
+        Parameters
+        ----------
+        futures : sequence of Future
+            In an order in which the first failure is the reason of those after it.
+        most : int
+        told : callable, optional
+            Receives the number of those that are finished, now and then.
+
+        Raises
+        ------
+        WorkerLost
+            If some of what was computed is gone; see `replace`.
+        LostCluster
+        Exception
+            What a task has raised.
+        """
+        from distributed import CancelledError, wait
+
+        count, pending = len(futures), futures
+        while len(pending := [f for f in pending if f.status != "finished"]) > most:
+            if told:
+                told(count - len(pending))
+            self._check(pending)
+            try:
+                # CancelledError is told by the next check
+                with self.client.as_current():
+                    wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                self.look()
+            except CancelledError:
+                continue
+            except Exception:
+                self.look()
+                raise
+        if told:
+            told(count - len(pending))
+
+    def _check(self, futures):
+        for future in futures:
+            status = future.status
+            if status == "error":
+                raise self._reason(future)
+            if status in ("lost", "cancelled"):
+                self.look()
+                raise WorkerLost
+
+    def _reason(self, future):
+        from distributed import KilledWorker
+
+        error = self._answer(future.exception)
+        return WorkerLost() if error is None or isinstance(error, KilledWorker) else error
+
+    def look(self):
+        """Raise `WorkerLost` or `LostCluster` if not all are there."""
+        info = self._answer(lambda: self.client.scheduler_info(n_workers=-1))
+        if not set(self.slots) <= set(info["workers"]):
+            raise WorkerLost
+
+    def gather(self, futures):
+        """Return the results of finished futures."""
+        from distributed import CancelledError
+
+        try:
+            return self.client.gather(futures)
+        except CancelledError:
+            self.look()
+            raise WorkerLost from None
+
+    def collect(self, submit, mend=lambda: None):
+        """Return the results of some tasks, submitted anew where workers were lost.
+
+        Parameters
+        ----------
+        submit : callable
+            Returns the futures, in order.
+        mend : callable
+            Computes again what was lost of what the tasks read.
+        """
+        while True:
+            try:
+                futures = submit()
+                self.wait(futures)
+                return self.gather(futures)
+            except WorkerLost:
+                self.replace()
+                mend()
+
+    def replace(self):
+        """Give the slots of lost workers to new ones, or to those that are left.
+
+        Raises
+        ------
+        LostCluster
+            If nobody is left, or workers are lost again and again.
+        """
+        self.losses += 1
+        if self.losses > LOSSES + 2 * len(self):
+            raise LostCluster(
+                f"workers were lost {self.losses} times in one computation: see their logs; mostly "
+                "they have too little memory."
+            )
+        deadline = time.monotonic() + GRACE
+        while True:
+            self.about = self._ask()
+            free = sorted(set(self.about) - set(self.slots))
+            gone = [s for s, at in enumerate(self.slots) if at not in self.about]
+            if len(free) >= len(gone) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if not self.about:
+            raise LostCluster(f'all workers of the cluster at "{self.address}" are lost.')
+        others = free or sorted(self.about)
+        for turn, slot in enumerate(gone):
+            self.slots[slot] = others[turn % len(others)]

@@ -1,0 +1,318 @@
+"""Tiles on the workers of a cluster: generated there, finished there, and kept there.
+
+Block row i belongs to the worker in slot i mod p. A task finishes one tile; of what it reads, the
+row's own tiles are there already, and those of block row k travel in their own formats. A tile is
+moved once at most to each of the other workers.
+"""
+
+from contextlib import contextmanager
+from threading import Lock
+
+import numpy as np
+
+from ..dense import blas
+from ..errors import NotPositiveDefinite
+from ..precision.formats import FP64
+from ..tiles.assemble import Originals
+from ..tiles.cholesky import finish_tile
+from ..tiles.lanes import readable
+from ..tiles.schedule import left_looking
+from ..tiles.stores import in_format, original
+from .cluster import WorkerLost
+from .devices import blas_threads
+
+AHEAD = 2000
+"""Tasks that the scheduler is given before they are done: it pays for each that it knows."""
+
+BLOCKS = 4
+"""FP64 tiles that a task needs beside what it reads: the accumulator, and operands widened."""
+
+
+class _Pinned:
+    """BLAS on one core a task: limits are the process's, and the last task lifts them."""
+
+    def __init__(self):
+        self._lock, self._count, self._limit = Lock(), 0, None
+
+    @contextmanager
+    def __call__(self):
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._limit = blas_threads(0)
+                self._limit.__enter__()
+        try:
+            with blas.one_core():
+                yield
+        finally:
+            with self._lock:
+                self._count -= 1
+                if not self._count:
+                    self._limit.__exit__(None, None, None)
+
+
+pinned = _Pinned()
+"""Encloses what a task computes: a worker has a thread for each core that it may use."""
+
+
+def _originals(*about):
+    return Originals(*about)
+
+
+def _row_squares(originals, i):
+    """Return the squared norms of block row i."""
+    with pinned():
+        return [originals.square(i, k) for k in range(i + 1)]
+
+
+def _finish(originals, formats, i, k, row, column=None, diagonal=None):
+    """Return L_ik: `finish_tile` on what a worker has.
+
+    Parameters
+    ----------
+    originals : Originals
+    formats : PrecisionMap
+    i, k : int
+    row, column : list of Tile
+        L_ij and, below the diagonal, L_kj for j < k.
+    diagonal : Tile, optional
+        L_kk, below the diagonal.
+
+    Returns
+    -------
+    Tile
+        Or the `NotPositiveDefinite` of a diagonal tile, for all that depends on it.
+    """
+    others = () if i == k else (*column, diagonal)
+    for tile in (*row, *others):
+        if isinstance(tile, NotPositiveDefinite):
+            return tile
+    with pinned():
+        lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row)]
+        rights = lefts
+        if i > k:
+            rights = [readable(formats, k, j, tile) for j, tile in enumerate(column)]
+        last = None if i == k else lambda: readable(formats, k, k, diagonal)
+        pairs = zip(lefts, rights, strict=True)
+        try:
+            array = finish_tile(original(originals, formats, i, k), pairs, last)
+        except NotPositiveDefinite as error:
+            # raised here it would stand in the worker's log, with a traceback
+            return error.with_traceback(None)
+        return in_format(formats, i, k, array)
+
+
+def _failures(diagonal):
+    """Return {k: NotPositiveDefinite} of those diagonal tiles that have no factor.
+
+    Parameters
+    ----------
+    diagonal : dict of int to Tile
+    """
+    return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
+
+
+def _keep(value):
+    return value
+
+
+class Spread:
+    """`geomxp.tiles.assemble.Originals` on every worker of a crew.
+
+    Parameters
+    ----------
+    crew : Crew
+    model, locations, metric, layout
+        See `Originals`.
+
+    Attributes
+    ----------
+    model, exponent, layout
+        As those of `Originals`.
+
+    Raises
+    ------
+    NotEnoughMemory
+        If the tiles do not fit on the workers in any format.
+    """
+
+    def __init__(self, crew, model, locations, metric, layout):
+        here = Originals(model, locations, metric, layout)
+        self.model, self.exponent, self.layout = here.model, here.exponent, layout
+        self.crew, self._about = crew, (model, locations, metric, layout)
+        self._there = {}
+        # no format has less than a byte
+        crew.check_memory([layout.n**2 // (2 * len(crew))] * len(crew))
+
+    def on(self, slot):
+        """Return the future of what generates tiles on the worker in a slot."""
+        at = self.crew.slots[slot % len(self.crew)]
+        if at not in self._there or self._there[at].status in ("lost", "cancelled"):
+            self._there[at] = self.crew.submit(slot, _originals, *self._about)
+        return self._there[at]
+
+    def norms(self):
+        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
+        tiles = self.layout.tiles
+
+        def submit():
+            return [self.crew.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
+
+        squares = np.zeros((tiles, tiles))
+        for i, row in enumerate(self.crew.collect(submit)):
+            squares[i, : i + 1] = row
+        return np.sqrt(squares)
+
+
+class OnCluster:
+    """The store whose tiles are futures.
+
+    Parameters
+    ----------
+    originals : Spread
+    formats : PrecisionMap
+
+    Raises
+    ------
+    NotEnoughMemory
+        If a worker has too little for its part.
+    """
+
+    def __init__(self, originals, formats):
+        self.originals, self.formats, self.layout = originals, formats, originals.layout
+        self.crew = originals.crew
+        self.promoted = set()
+        self._futures, self._maps = {}, {}
+        self.crew.check_memory(self._share(), BLOCKS * FP64.bytes * self.layout.tile**2)
+
+    def _share(self):
+        """Return what each slot holds at most: its rows, and one that is not its own."""
+        rows, p = self._row_bytes(), len(self.crew)
+        return [sum(rows[s::p]) + max(rows) for s in range(p)]
+
+    def _row_bytes(self):
+        """Return the bytes of each block row."""
+        height = self.layout.height
+        return [
+            sum(form.bytes * height(i) * height(k) for k, form in enumerate(row))
+            for i, row in enumerate(self.formats.rows)
+        ]
+
+    @property
+    def bytes(self):
+        """What the tiles hold in their formats."""
+        return self.formats.bytes(self.layout)
+
+    def traffic(self):
+        """Return how many bytes travel in a factorization: each tile to those who read it.
+
+        L_kj is read for the rows below k, by each worker that has one of them.
+        """
+        p, tiles = len(self.crew), self.layout.tiles
+        total = 0
+        for k, held in enumerate(self._row_bytes()):
+            readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
+            total += held * len(readers)
+        return total
+
+    def order(self):
+        """Return the tiles in the order in which they are finished."""
+        return left_looking(self.layout.tiles)
+
+    def has(self, i, k):
+        """Return whether tile (i, k) is final, and still there."""
+        future = self._futures.get((i, k))
+        return future is not None and future.status == "finished"
+
+    def future(self, i, k):
+        """Return the future of L_ik."""
+        return self._futures[i, k]
+
+    def promote(self, k):
+        """Give block row k finer formats; return how many tiles that changes."""
+        self.formats, changed = self.formats.promote_row(k)
+        self._maps.clear()
+        return changed
+
+    def forget(self, i, k):
+        """Give tile (i, k) up: it will be computed again."""
+        del self._futures[i, k]
+
+    def close(self):
+        """Give all tiles up."""
+        self._futures.clear()
+        self._maps.clear()
+
+    leave = close
+
+    def finish(self, tiles):
+        """Finish some tiles, and those that are lost, until all are there.
+
+        Parameters
+        ----------
+        tiles : iterable of (int, int)
+
+        Raises
+        ------
+        NotPositiveDefinite
+        LostCluster
+        """
+        wanted, unseen = set(tiles) | set(self._futures), set()
+        try:
+            while True:
+                missing = [tile for tile in self.order() if tile in wanted and not self.has(*tile)]
+                unseen |= {k for i, k in missing if i == k}
+                if not missing and not unseen:
+                    return
+                try:
+                    self._finish_once(missing)
+                    self._look_for_failures(unseen)
+                    unseen.clear()
+                except WorkerLost:
+                    self.crew.replace()
+        except BaseException:
+            # what waits for what will never be
+            done = {tile: future for tile, future in self._futures.items() if self.has(*tile)}
+            self._futures = done
+            raise
+
+    def _finish_once(self, tiles):
+        for tile in tiles:
+            self._futures.pop(tile, None)
+        for begin in range(0, len(tiles), AHEAD):
+            for tile in tiles[begin : begin + AHEAD]:
+                self._submit(*tile)
+            submitted = [self._futures[tile] for tile in tiles[: begin + AHEAD]]
+            last = begin + AHEAD >= len(tiles)
+            self.crew.wait(submitted, 0 if last else AHEAD // 2)
+
+    def _look_for_failures(self, columns):
+        """Raise the first failure of these diagonal tiles, without what depends on it."""
+        p, hands = len(self.crew), {}
+        for k in columns:
+            hands.setdefault(k % p, {})[k] = self._futures[k, k]
+        tasks = [self.crew.submit(slot, _failures, hand) for slot, hand in hands.items()]
+        self.crew.wait(tasks)
+        failures = {k: e for found in self.crew.gather(tasks) for k, e in found.items()}
+        if failures:
+            first = min(failures)
+            self._futures = {tile: f for tile, f in self._futures.items() if tile[1] < first}
+            raise failures[first]
+
+    def _submit(self, i, k):
+        at, final = self.crew.slots[i % len(self.crew)], self._futures
+        if at not in self._maps or self._maps[at].status in ("lost", "cancelled"):
+            self._maps[at] = self.crew.submit(i, _keep, self.formats)
+        row = [final[i, j] for j in range(k)]
+        others = () if i == k else ([final[k, j] for j in range(k)], final[k, k])
+        about = self.originals.on(i), self._maps[at], i, k
+        final[i, k] = self.crew.submit(i, _finish, *about, row, *others)
+
+    def collect(self, submit):
+        """Return the results of tasks that read the tiles; see `Crew.collect`."""
+        return self.crew.collect(submit, mend=lambda: self.finish(()))
+
+
+def run(store, tiles):
+    """Finish the tiles of a store on a cluster; see `geomxp.execution.local.run`."""
+    store.finish(tiles)

@@ -1,0 +1,295 @@
+import json
+import os
+import pickle
+import re
+import signal
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.errors import LostCluster
+from geomxp.execution import cluster as cluster_
+from geomxp.execution.cluster import Crew
+from geomxp.execution.cluster_tiles import Spread
+from geomxp.execution.placement import Placement
+from geomxp.inference.factorize import tile_factor
+from geomxp.precision.formats import FORMATS, FP64
+from geomxp.precision.quantize import Tile, quantize
+from geomxp.testing import observations
+from geomxp.tiles.layout import Layout
+
+distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
+pytestmark = pytest.mark.cluster
+
+N, TILE = 450, 64
+MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-2)
+SMOOTH = gx.Matern(1.0, 0.2, 2.5, 1e-4)
+CASES = [
+    pytest.param(MODEL, gx.uniform("fp64"), id="fp64"),
+    pytest.param(MODEL, gx.by_tile_norm(1e-5), id="by norm"),
+    pytest.param(MODEL, gx.by_band(("fp64", 2), ("fp32", 2), "fp8"), id="by band"),
+    pytest.param(MODEL, gx.layered("fp8", "bf16", "fp16", "fp32"), id="layered"),
+    pytest.param(SMOOTH, gx.layered("fp16", "fp32", "fp64"), id="promoted"),
+    pytest.param(SMOOTH, gx.uniform("fp16"), id="promoted and begun anew"),
+]
+
+
+def start(**about):
+    """Start a scheduler and worker processes; return them with a client."""
+    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None} | about
+    local = distributed.LocalCluster(processes=True, **about)
+    return local, distributed.Client(local, set_as_default=False)
+
+
+@pytest.fixture(scope="module")
+def client():
+    local, client = start()
+    yield client
+    client.close()
+    local.close()
+
+
+@pytest.fixture
+def workers(client):
+    client.wait_for_workers(2)
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return observations(N)
+
+
+def both(client, seen, model, rule, tile=TILE):
+    """Return the factor of this process and that of the cluster."""
+    there = tile_factor(model, seen, rule, tile, Placement.of(client))
+    return tile_factor(model, seen, rule, tile), there
+
+
+# the same bits
+
+
+@pytest.mark.parametrize(("model", "rule"), CASES)
+def test_a_cluster_gives_the_bits_of_one_memory(client, workers, seen, model, rule):
+    here, there = both(client, seen, model, rule)
+    assert there.precision_map == here.precision_map
+    assert there.promotions == here.promotions
+    assert there.nbytes == here.precision_map.bytes(here.store.layout)
+    assert there.log_determinant() == here.log_determinant()
+    np.testing.assert_array_equal(there.dense(), here.dense())
+    b = np.random.default_rng(2).standard_normal((N, 3))
+    b[:100] = 0.0
+    for ask in ("whiten", "solve", "multiply"):
+        np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
+    for ask in ("whiten", "solve"):
+        np.testing.assert_array_equal(getattr(there, ask)(b[:, 0]), getattr(here, ask)(b[:, 0]))
+
+
+def test_promotions_happen_in_these_tests(seen):
+    factor = tile_factor(SMOOTH, seen, gx.layered("fp16", "fp32", "fp64"), TILE)
+    assert factor.promotions > 0
+
+
+def test_one_tile_is_a_matrix_too(client, workers):
+    here, there = both(client, observations(20), MODEL, gx.uniform("fp64"), 20)
+    np.testing.assert_array_equal(there.dense(), here.dense())
+    assert there.store.traffic() == 0
+
+
+def test_the_inverse_and_no_columns_are_as_in_one_memory(client, workers):
+    here, there = both(client, observations(100), MODEL, gx.uniform("fp64"), 40)
+    np.testing.assert_array_equal(there.into_inverse(), here.into_inverse())
+    assert there.whiten(np.zeros((100, 0))).shape == (100, 0)
+    assert there.solve(np.zeros((100, 0))).shape == (100, 0)
+
+
+def test_likelihood_and_gradient_are_those_of_this_machine(client, workers, seen):
+    here, there = (gx.Exact(tile=TILE, on=on).prepare(seen) for on in ("cpu", client))
+    a, b = here(MODEL), there(MODEL)
+    assert (b.log_likelihood, b.log_determinant) == (a.log_likelihood, a.log_determinant)
+    assert there.gradient(MODEL) == here.gradient(MODEL)
+
+
+def test_the_schedulers_address_means_its_client(client, workers, seen):
+    address = client.scheduler.address
+    assert gx.Exact(on=client) == gx.Exact(on=address)
+    assert gx.Exact(on=address).tiled
+    assert gx.Exact(on=address).describe(N)["on"] == address
+    assert cluster_.connect(gx.Exact(on=client).on) is client
+    assert gx.log_likelihood(seen, MODEL, gx.Exact(on=address)).n == N
+
+
+def test_a_cluster_fits_and_predicts(client, workers):
+    places = np.random.default_rng(3).random((100, 2))
+    seen = gx.Observations(places, gx.simulate(MODEL, places, seed=3)[0])
+    ways = [gx.Exact(tile=50, on=on) for on in ("cpu", client)]
+    about = {"fixed": ("smoothness",), "progress": False, "evaluations": 5}
+    fits = [gx.fit(seen, MODEL, how, raise_on_failure=False, **about) for how in ways]
+    assert fits[1].model == fits[0].model
+    answers = [gx.predict(fit, places[:5] + 0.01) for fit in fits]
+    np.testing.assert_array_equal(answers[1].mean, answers[0].mean)
+    np.testing.assert_array_equal(answers[1].variance, answers[0].variance)
+
+
+def test_what_is_not_positive_definite_is_told_as_on_one_machine(client, workers):
+    seen, model = observations(120), gx.Matern(1.0, 5.0, 5.0)
+    messages = []
+    for on in ("cpu", client):
+        with pytest.raises(gx.NotPositiveDefinite, match="the closest locations are") as caught:
+            gx.Exact(tile=32, on=on).prepare(seen).factorize(model)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+# what travels
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_tile_travels_in_its_own_bytes(name):
+    array = np.asfortranarray(np.random.default_rng(0).random((64, 48)))
+    tile = quantize(array, name)
+    tile.casts[FP64] = Tile(FP64, array)
+    buffers = []
+    text = pickle.dumps(tile, protocol=5, buffer_callback=buffers.append)
+    assert sum(buffer.raw().nbytes for buffer in buffers) == FORMATS[name].bytes * 64 * 48
+    assert len(text) < 400
+    back = pickle.loads(text, buffers=buffers)
+    assert back.form is tile.form
+    assert back.exponent == tile.exponent
+    assert not back.casts
+    np.testing.assert_array_equal(back.values, tile.values)
+
+
+def test_a_tile_that_arrives_at_an_odd_address_is_moved():
+    array = np.asfortranarray(np.random.default_rng(0).random((8, 8)))
+    buffers = []
+    text = pickle.dumps(Tile(FP64, array), protocol=5, buffer_callback=buffers.append)
+    odd = memoryview(bytearray(b"x" + bytes(buffers[0].raw())))[1:]
+    back = pickle.loads(text, buffers=[odd])
+    assert back.values.flags.aligned
+    assert back.values.flags.f_contiguous
+    np.testing.assert_array_equal(back.values, array)
+
+
+def sent(client):
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+
+
+def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers):
+    seen, before = observations(600), sent(client)
+    factor = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 100, Placement.of(client))
+    traffic = factor.store.traffic()
+    # rows 0 and 2, 4 with a reader elsewhere, and 1, 3; the last is read by nobody
+    rows = factor.store._row_bytes()
+    assert traffic == sum(rows[:-1])
+    # beside the tiles some kB of names, and small tiles are counted with their headers
+    assert 0.5 * traffic < sent(client) - before < 1.1 * traffic + 2**15
+
+
+# faults
+
+
+def kill(client, at):
+    """Kill the process of a worker."""
+    os.kill(client.run(os.getpid, workers=[at])[at], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim):
+    here, there = both(client, seen, MODEL, gx.by_tile_norm(1e-5))
+    kill(client, workers[victim])
+    np.testing.assert_array_equal(there.whiten(seen.values), here.whiten(seen.values))
+    np.testing.assert_array_equal(there.dense(), here.dense())
+    assert there.store.crew.losses >= 1
+
+
+def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers):
+    seen = observations(600)
+    here = tile_factor(MODEL, seen, gx.uniform("fp64"), 30)
+    placement, done = Placement.of(client), threading.Event()
+
+    def strike():
+        time.sleep(0.4)
+        kill(client, workers[0])
+        done.set()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    there = tile_factor(MODEL, seen, gx.uniform("fp64"), 30, placement)
+    thread.join()
+    assert done.is_set()
+    np.testing.assert_array_equal(there.dense(), here.dense())
+    assert there.log_determinant() == here.log_determinant()
+
+
+def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(tmp_path):
+    local, client = start(n_workers=1)
+    address, state = client.scheduler.address, tmp_path / "state.json"
+    about = {"progress": False, "checkpoint": state, "search": "bobyqa"}
+    ask = partial(gx.fit, observations(60), MODEL, gx.Exact(tile=30, on=client), **about)
+
+    def strike():
+        while not state.exists():
+            time.sleep(0.02)
+        local.close()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    with pytest.raises(LostCluster, match=f'scheduler at "{re.escape(address)}" is lost') as caught:
+        ask()
+    thread.join()
+    assert "\n" not in str(caught.value)
+    client.close()
+    port = int(address.rpartition(":")[2])
+    local, client = start(n_workers=1, scheduler_port=port)
+    known = json.loads(state.read_text())
+    try:
+        fit = ask(evaluations=known["evaluations"] + 3, raise_on_failure=False)
+    finally:
+        client.close()
+        local.close()
+    assert fit.evaluations > known["evaluations"]
+    assert fit.log_likelihood >= known["log_likelihood"]
+
+
+# who is refused
+
+
+def test_a_worker_with_another_version_is_refused_by_name(client, workers):
+    def call_itself(version):
+        import geomxp
+
+        geomxp.__version__, before = version, geomxp.__version__
+        return before
+
+    at = workers[1]
+    mine = client.run(call_itself, "0.0.1", workers=[at])[at]
+    try:
+        with pytest.raises(gx.InvalidInput, match=rf"\({at}\) has geomxp 0\.0\.1, this process"):
+            gx.log_likelihood(observations(20), MODEL, gx.Exact(on=client))
+    finally:
+        client.run(call_itself, mine, workers=[at])
+
+
+def test_workers_with_too_little_memory_are_refused_before_the_run(client, workers):
+    places = np.random.default_rng(0).random((1_000_000, 2))
+    with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d \({workers[0]}\) needs 250\.0 GB"):
+        Spread(Crew(client.scheduler.address), MODEL, places, "euclidean", Layout(10**6, 1000))
+
+
+def test_nobody_at_an_address_is_one_line(monkeypatch):
+    monkeypatch.setattr(cluster_, "TIMEOUT", 1)
+    with pytest.raises(LostCluster, match=r'no Dask scheduler answers at "tcp://127.0.0.1:9"'):
+        gx.log_likelihood(observations(20), MODEL, gx.Exact(on="tcp://127.0.0.1:9"))
+
+
+def test_what_is_for_one_machine_is_refused_on_a_cluster(client):
+    for name in ("memory", "device_memory", "scratch"):
+        with pytest.raises(gx.InvalidInput, match="are for one machine"):
+            Placement.of(client, **{name: "1GB"})
+    with pytest.raises(gx.InvalidInput, match='`refine` is for on="cpu" only'):
+        gx.Exact(on=client, refine="cg").prepare(observations(20))

@@ -1,0 +1,165 @@
+"""The pages run as they stand, say what happens, and make a site without a warning."""
+
+import doctest
+import html
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import geomxp as gx
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def module(name):
+    """Import a script of the folder docs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        return importlib.import_module(name)
+
+
+blocks, formulas = module("blocks"), module("formulas")
+reference, results = module("reference"), module("results")
+PAGES = blocks.pages()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
+def test_a_page_runs_and_prints_what_it_says(path, tmp_path):
+    for block, namespace in blocks.run(path, tmp_path):
+        for said, printed in blocks.differences(block):
+            pytest.fail(f"{path.name}:{block.line} says\n{said}\nand prints\n{printed}")
+        if block.picture:
+            assert (path.parent / block.picture).is_file(), block.picture
+            assert blocks.figure_of(namespace).get_axes()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
+def test_every_block_of_a_page_runs_or_says_why_not(path):
+    text = path.read_text(encoding="utf-8")
+    found = blocks.blocks(text)
+    assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * sum(
+        1 + (block.output is not None) for block in found
+    )
+    for block in found:
+        assert block.runs or blocks.UNTESTED.search(block.about), f"{path.name}:{block.line}"
+
+
+def page_of(tmp_path, text):
+    path = tmp_path / "page.md"
+    path.write_text(text, encoding="utf-8")
+    (tmp_path / "work").mkdir()
+    return list(blocks.run(path, tmp_path / "work"))
+
+
+def test_a_page_that_says_something_else_is_found_out(tmp_path):
+    text = "```python\nx = 3.0\nprint('range', x)\n```\n```text\nrange 3.1\n```\n"
+    ((block, _),) = page_of(tmp_path, text)
+    assert blocks.differences(block) == [("range 3.1\n", "range 3.0")]
+
+
+def test_a_command_that_fails_is_found_out_unless_the_page_says_so(tmp_path):
+    command = "$ geomxp fit no_such_table"
+    with pytest.raises(RuntimeError, match=r"ended with 2: geomxp: .*no_such_table"):
+        page_of(tmp_path, f"```console\n{command}\n```\n")
+    (tmp_path / "again").mkdir()
+    ((block, _),) = page_of(tmp_path / "again", f"```console\n{command}\ngeomxp: no.\n```\n")
+    ((said, printed),) = blocks.differences(block)
+    assert said == "geomxp: no."
+    assert "no_such_table" in printed
+
+
+def test_blocks_share_names_and_files(tmp_path):
+    first = "```python\nopen('a.txt', 'w').close()\n```\n"
+    second = "```python\nimport os\nprint(os.listdir())\n```\n"
+    page = page_of(tmp_path, first + second)
+    assert page[1][0].printed == ["['a.txt']"]
+
+
+def test_times_and_what_rounding_does_may_differ():
+    said = "a  kl       seconds\n1  1.5e-07  0.031\n\n2 evaluations in 1.5 s"
+    printed = "a  kl       seconds\n1  1.7e-07  0.012\n\n2 evaluations in 0.2 s"
+    assert blocks.alike(said, printed)
+    assert not blocks.alike(said, printed.replace("1  1.7", "2  1.7"))
+
+
+@pytest.mark.parametrize("script", [blocks, formulas], ids=lambda script: script.__name__)
+def test_examples_of_the_scripts_hold(script):
+    found = doctest.testmod(script)
+    assert found.attempted
+    assert not found.failed
+
+
+def test_every_public_name_has_a_page_of_reference():
+    assert set(gx.__all__) <= reference.names_with_a_page()
+
+
+def test_every_picture_is_in_the_gallery():
+    text = (blocks.PAGES / "gallery.md").read_text(encoding="utf-8")
+    for name in set(gx.plots.__all__) - reference.HELPERS:
+        assert f"plots.{name}(" in text, name
+        assert f"gallery-{name}.png" in text, name
+
+
+def test_every_option_of_a_command_is_on_its_page():
+    for path, text in reference.command_pages().items():
+        name = path.removeprefix("reference/command-").removesuffix(".md")
+        run = subprocess.run(
+            [sys.executable, "-m", "geomxp", name, "--help"],
+            env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        options = set(re.findall(r"^\W+?(--[a-z-]+)", run.stdout, re.MULTILINE)) - {"--help"}
+        assert options
+        assert {option for option in options if f"`{option}`" not in text} == set()
+
+
+@pytest.mark.parametrize("folder", results.experiments(), ids=lambda folder: folder.name)
+def test_a_page_of_results_has_every_table_of_its_folder(folder):
+    text = results.page(folder)
+    assert text.startswith("# ")
+    for path in (folder / "results").glob("*.csv"):
+        about, header, rows = results.read(path)
+        assert all(len(row) == len(header) for row in rows)
+        assert f"results/{path.name}" in text
+        assert about["commit"] in text
+        assert all(f"<th>{name}</th>" in text for name in header)
+        if len(rows) <= results.SHOWN:
+            cells = {results.short(cell) for row in rows for cell in row}
+            assert {cell for cell in cells if f"<td>{html.escape(cell)}</td>" not in text} == set()
+
+
+def test_numbers_of_tables_are_shortened_and_nothing_else():
+    assert results.short("0.12345678") == "0.123457"
+    assert results.short("3.979039320256561e-13") == "3.97904e-13"
+    for cell in ("4096", "1.5", "fp64:4 fp32:6", "", "2bb7b64", "nan"):
+        assert results.short(cell) == cell
+
+
+def test_the_site_builds_without_a_warning_and_asks_no_other(tmp_path):
+    pytest.importorskip("mkdocs", reason='needs pip install "geomxp[docs]"')
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "WARNING" not in run.stdout + run.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(PAGES) + len(results.experiments())
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "arithmatex" not in text
+        assert "{{ " not in text
+        loaded = re.findall(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="(https?:[^"]*)', text)
+        assert loaded == []

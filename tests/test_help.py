@@ -1,0 +1,139 @@
+"""Help that teaches: every example in it runs; and what a shell completes."""
+
+import inspect
+import shlex
+from pathlib import Path
+
+import pytest
+from terminals import Run
+
+import geomxp as gx
+from geomxp import cli
+
+COMMANDS = {
+    (command.__name__).replace("_", "-"): command
+    for commands in cli.COMMANDS.values()
+    for command in commands
+}
+
+
+def examples(command):
+    """Lines of a command's help that begin with geomxp, as a shell would take them."""
+    text = inspect.getdoc(command).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("geomxp ")]
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        status = cli.main(list(map(str, arguments)))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # the benchmark sets it for its process
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    lines = examples(COMMANDS[name])
+    assert len(lines) >= 2
+    for line in lines:
+        status, out, err = run(*line)
+        assert (status, err) == (0, ""), line
+        assert out
+        outputs = {"--output", "--report", "--figure"}
+        written = [line[k + 1] for k, word in enumerate(line) if word in outputs]
+        assert all((tmp_path / file).stat().st_size for file in written)
+    shown = run(name, "--help")[1]
+    for line in lines:
+        # as it is to be typed: not broken by the width of a terminal
+        assert f"geomxp {shlex.join(line[:3])}"[:60] in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_stand_in_panels_and_say_what_they_do(run, name):
+    status, out, _ = run(name, "-h")
+    assert status == 0
+    # all but --help belong somewhere
+    default = out.partition("─ Options ─")[2].partition("╰")[0]
+    assert [word for word in default.split() if word.startswith("--")] == ["--help"]
+    assert "--json" in out
+    assert "--quiet" in out
+    for word in ("<str>", "<float>", "list["):
+        assert word not in out.partition("─ Options ─")[2]
+
+
+def test_commands_stand_in_groups_of_what_one_wants(run):
+    status, out, _ = run("--help")
+    assert status == 0
+    rows = out.splitlines()
+    titles = [
+        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in cli.COMMANDS
+    ]
+    assert titles == sorted(titles)
+    for title, commands in zip(titles, cli.COMMANDS.values(), strict=True):
+        for command in commands:
+            name = command.__name__.replace("_", "-")
+            row = next(k for k, row in enumerate(rows) if row.startswith(f"│ {name} "))
+            assert max(t for t in titles if t < row) == title
+
+
+def complete(*words, folder, shell="bash"):
+    """Return what a shell would propose for the last of some words."""
+    line = shlex.join(["geomxp", *words[:-1]]) + " " + words[-1]
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    code = "import sys; from geomxp import cli; sys.exit(cli.main([]))"
+    run = Run(["-c", code], folder, _GEOMXP_COMPLETE=f"complete_{shell}", **variables)
+    status, errors = run.finish()
+    assert (status, errors) == (0, "")
+    return run.output.decode().split()
+
+
+def test_a_shell_can_be_taught(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        run = Run(
+            ["--show-completion", shell], tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+        )
+        status, errors = run.finish()
+        assert (status, errors) == (0, "")
+        assert b"_GEOMXP_COMPLETE=complete_" + shell.encode() in run.output
+
+
+def test_a_shell_completes_commands_data_sets_columns_and_files(tmp_path):
+    (tmp_path / "wells.csv").write_text("east,north,depth\n1,2,3\n")
+    (tmp_path / "wells.doc").write_text("")
+    (tmp_path / "fit.json").write_text("{}")
+    assert complete("compa", folder=tmp_path) == ["compare-models", "compare"]
+    assert complete("fit", "me", folder=tmp_path) == ["meuse", "medium"]
+    assert complete("fit", "we", folder=tmp_path) == ["weak", "wells.csv"]
+    assert complete("predict", "", folder=tmp_path) == ["fit.json"]
+    assert complete("fit", "wells.csv", "--value", "d", folder=tmp_path) == ["depth"]
+    columns = complete("fit", "meuse", "--locations", "x,", folder=tmp_path)
+    assert set(columns) == {f"x,{name}" for name in header() if name != "x"}
+
+
+def header():
+    return gx.datasets.path("meuse").read_text().partition("\n")[0].split(",")
+
+
+def test_words_and_columns_are_proposed_in_the_process_too(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from geomxp import completion
+
+    monkeypatch.chdir(tmp_path)
+    at = lambda table: SimpleNamespace(params={"table": table}, args=[])  # noqa: E731
+    assert completion.among(("exact", "vecchia"))("v") == ["vecchia"]
+    assert completion.columns(at("meuse"), "log") == ["log_zinc"]
+    assert completion.columns(at(None), "x") == completion.columns(at("no.csv"), "x") == []
+    Path("folder").mkdir()
+    Path("folder", "some.parquet").touch()
+    assert completion.tables("fol") == ["folder/"]
+    assert completion.tables("folder/") == ["folder/some.parquet"]
+    # no Parquet file: nowhere to say so
+    assert completion.columns(at("folder/some.parquet"), "x") == []
+    assert completion.tables("nowhere/") == []
