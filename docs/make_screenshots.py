@@ -67,7 +67,7 @@ def as_page(words):
 
 
 def taken(browser, address, name, width, height, **options):
-    """Write one screenshot with few colours."""
+    """Write one screenshot, with a palette of its own."""
     path = SCREENS / f"{name}.png"
     tab = Tab(browser, address, width, height, **options)
     if name.startswith("terminal"):

@@ -12,7 +12,7 @@ DPI, COLOURS = 88, 256
 
 
 def _picture(figure, path):
-    """Write a small PNG: few colours are enough for lines and maps."""
+    """Write a small PNG, with a palette of its own."""
     from PIL import Image
 
     path.parent.mkdir(parents=True, exist_ok=True)

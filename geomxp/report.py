@@ -271,21 +271,19 @@ def _residuals(validation):
 
 def _precision(fit, found):
     """Return pictures of an approximation: formats of tiles, and its divergence."""
-    if not found.divergences:
-        return []
-    result, (asked, own) = [], found.divergences[0]
-    if own.formats is not None:
-        counts = ", ".join(f"{count} {name}" for name, count in own.formats.counts().items())
+    result = []
+    if found.formats is not None:
+        counts = ", ".join(f"{count} {name}" for name, count in found.formats.counts().items())
         result.append(
             picture(
-                lambda ax: plots.precision_map(own.formats, ax=ax),
+                lambda ax: plots.precision_map(found.formats, ax=ax),
                 "Formats of the tiles",
                 "The covariance matrix in tiles, near places near the diagonal: the weaker a "
                 "tile’s covariances, the coarser its format.",
                 f"Map of the formats of the tiles: {counts}.",
             )
         )
-    if asked and len(found.divergences) > 1:
+    if len(found.divergences) > 1:
         result.append(_divergences(fit, found))
     return result
 

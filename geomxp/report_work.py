@@ -1,8 +1,7 @@
 """What a report computes besides the fit, while there is time: each part costs so many scores.
 
 A score (the log-likelihood and its gradient) is the unit of work; it is timed once. What a part
-takes of them was measured; a part that would take longer than what is left of the budget is left
-out, and the report says so.
+takes of them was measured.
 """
 
 import time
@@ -23,7 +22,9 @@ from .inference.uncertainty import confidence_intervals, derived
 from .inference.validate import Validation, leave_one_out
 from .inference.vecchia import Vecchia
 from .inference.vecchia_graph import Graph
+from .precision.map import PrecisionMap
 from .precision.rules import ByTileNorm, ForDivergence
+from .report_ledger import Ledger
 from .report_pictures import picture
 
 BUDGET = 60.0
@@ -64,57 +65,9 @@ COSTS = {
     "interval": 9.0,
     "point of a profile": 4.0,
     "ray": 9.0,
-    "precision map": 2.0,
+    "factor": 2.0,
 }
 """In scores: measured for 155 and 2,000 places, and rounded up."""
-
-
-@dataclass
-class Ledger:
-    """Time that is left, and sentences on what was left out.
-
-    Parameters
-    ----------
-    left : float
-        Seconds.
-    line : Line
-        On the terminal.
-    notes : list of str
-    """
-
-    left: float
-    line: Line
-    notes: list = field(default_factory=list)
-
-    def spend(self, what, seconds, work, instead=""):
-        """Do some work if there is time for it; None if not, or if it cannot be done.
-
-        Parameters
-        ----------
-        what : str
-            What it makes, as the subject of a sentence.
-        seconds : float
-            What it is expected to take.
-        work : callable
-        instead : str
-            How to get it where it is left out.
-        """
-        if seconds > max(self.left, 0.0):
-            more = f" {instead}" if instead else ""
-            self.notes.append(
-                f"{what}: left out, it would take about {duration(seconds)} and the report’s "
-                f"time is bounded.{more}"
-            )
-            return None
-        self.line.about = what[0].lower() + what[1:]
-        start = time.perf_counter()
-        try:
-            return work()
-        except GeomxpError as error:
-            self.notes.append(f"{what}: left out, {error}")
-            return None
-        finally:
-            self.left -= time.perf_counter() - start
 
 
 @dataclass
@@ -135,6 +88,8 @@ class Findings:
     contours : Picture or None
     divergences : list of (dict, Divergence)
         What asks for a precision, and what it does; the fit's own first.
+    formats : PrecisionMap or None
+        Of a mixed fit.
     graph : Graph or None
         Who is conditioned on whom, of a fit by Vecchia's approximation.
     cautions : list of str
@@ -152,24 +107,10 @@ class Findings:
     profiles: list = field(default_factory=list)
     contours: object = None
     divergences: list[tuple[dict, Divergence]] = field(default_factory=list)
+    formats: PrecisionMap | None = None
     graph: Graph | None = None
     cautions: list = field(default_factory=list)
     notes: list = field(default_factory=list)
-
-
-def duration(seconds):
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> duration(0.1), duration(3.2), duration(250.0), duration(9000.0)
-    ('a second', '3 seconds', '4 minutes', '2.5 hours')
-    """
-    if seconds < 1.5:
-        return "a second"
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.3g} hours"
 
 
 def seconds_of_a_score(fit):
@@ -177,10 +118,13 @@ def seconds_of_a_score(fit):
     usual = fit.seconds / max(fit.evaluations, 1)
     if usual > SLOW or not fit.free:
         return usual
-    path = Path(fit)
-    start = time.perf_counter()
-    # beside the estimate, of which all is known already
-    path.at(np.clip(path.start.point * (1 + 1e-6) + 1e-6, path.lower, path.upper))
+    try:
+        path = Path(fit)
+        start = time.perf_counter()
+        # beside the estimate, of which all is known already
+        path.at(np.clip(path.start.point * (1 + 1e-6) + 1e-6, path.lower, path.upper))
+    except GeomxpError:
+        return max(usual, QUICK)
     return max(time.perf_counter() - start, QUICK)
 
 
@@ -205,7 +149,7 @@ def findings_of(fit, budget=BUDGET, progress=False):
     with line, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
-        score = ledger.spend("The time of a score", 0.0, lambda: seconds_of_a_score(fit)) or 0.0
+        score = ledger.spend("The time of a score", 0.0, lambda: seconds_of_a_score(fit))
         _validate(fit, found, ledger, score)
         _predict(fit, found, ledger, score)
         found.variogram = ledger.spend("Semivariogram", 0.0, lambda: _variogram(fit))
@@ -347,30 +291,32 @@ def _neighbours(fit, found, ledger):
 
 def _divergences(fit, found, ledger, score):
     """Compare the approximate likelihood with the exact one, where it is one."""
-    ways, n = ways_beside(fit), len(fit.observations)
-    if not ways:
-        return
-    exact = 4 * n**3 / 3 / EXACT_RATE
-    what = "Divergence from the exact likelihood in FP64"
-    if n > LARGEST:
+    ways, seen = ways_beside(fit), fit.observations
+    exact, what = 4 * len(seen) ** 3 / 3 / EXACT_RATE, "Divergence from the exact likelihood"
+    if ways and len(seen) > LARGEST:
         ledger.notes.append(
             f"{what}: left out, it takes two whole matrices, and there are more than {LARGEST:,} "
             "places."
         )
-        return
-    rows = ledger.spend(
-        what,
-        (1 + len(ways)) * exact + len(ways) * score,
-        lambda: compare(
-            fit.model,
-            fit.observations,
-            [how for _, how in ways],
-            trend=fit.trend.text,
-            progress=False,
-        ),
-        "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
-    )
-    found.divergences = list(zip((label for label, _ in ways), rows or (), strict=bool(rows)))
+    elif ways:
+        known = ledger.spend(
+            what,
+            (1 + len(ways)) * exact + len(ways) * score,
+            lambda: compare(
+                fit.model, seen, [how for _, how in ways], trend=fit.trend.text, progress=False
+            ),
+            "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
+        )
+        labels = [label for label, _ in ways]
+        found.divergences = list(zip(labels, known, strict=True)) if known else []
+    if found.divergences:
+        found.formats = found.divergences[0][1].formats
+    elif getattr(fit.method, "noisy", False):
+        found.formats = ledger.spend(
+            "Formats of the tiles",
+            COSTS["factor"] * score,
+            lambda: fit.method.prepare(seen).factorize(fit.model).precision_map,
+        )
 
 
 def ways_beside(fit):

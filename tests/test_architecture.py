@@ -54,7 +54,8 @@ ALLOWED = {
     "report_maps": {"plots"},
     "report_layers": {"report_maps"},
     "report_words": {"report_maps", "plots", "inference"},
-    "report_work": {"report_pictures", "plots", "inference", "precision"},
+    "report_ledger": {"inference"},
+    "report_work": {"report_ledger", "report_pictures", "plots", "inference", "precision"},
     "report_sources": {"report_words", "datasets", "covariance", "inference", "precision"},
     "report": {
         *("plots", "tables", "inference", "report_layers", "report_maps", "report_pictures"),

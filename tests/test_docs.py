@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import geomxp as gx
+from geomxp.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -106,17 +107,12 @@ def test_every_picture_is_in_the_gallery():
         assert f"gallery-{name}.png" in text, name
 
 
-def test_every_option_of_a_command_is_on_its_page():
+def test_every_option_of_a_command_is_on_its_page(capsys):
     for path, text in reference.command_pages().items():
         name = path.removeprefix("reference/command-").removesuffix(".md")
-        run = subprocess.run(
-            [sys.executable, "-m", "geomxp", name, "--help"],
-            env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        options = set(re.findall(r"^\W+?(--[a-z-]+)", run.stdout, re.MULTILINE)) - {"--help"}
+        assert main([name, "--help"]) == 0
+        shown = capsys.readouterr().out
+        options = set(re.findall(r"^\W+?(--[a-z-]+)", shown, re.MULTILINE)) - {"--help"}
         assert options
         assert {option for option in options if f"`{option}`" not in text} == set()
 

@@ -213,6 +213,21 @@ def test_profile_of_anisotropy_stays_within_what_a_ratio_can_be():
     assert "longest range" in ax.get_xlabel()
 
 
+def test_profile_at_the_end_of_where_geomxp_looks_goes_to_the_other_side_only():
+    random = np.random.default_rng(100)
+    # no correlation: all of the variance is nugget
+    seen = gx.Observations(random.random((60, 2)), random.standard_normal(60))
+    held = {"smoothness": 0.5, "range": 0.2}
+    fit = gx.fit(seen, fixed=held, raise_on_failure=False)
+    assert fit.outcome.ending == gx.Ending.UNIDENTIFIED
+    values, heights = profile_likelihood(fit, "variance", points=5)
+    assert values[0] == fit.model.variance
+    assert len(values) == 3
+    assert (np.diff(values) > 0).all()
+    assert heights[0] == pytest.approx(fit.log_likelihood, abs=1e-6)
+    drawn(plots.profile(fit, "variance", points=5))
+
+
 def test_profile_refuses_parameters_that_were_not_estimated(fit):
     with pytest.raises(gx.InvalidInput, match="estimated parameter: variance, range, nugget"):
         profile_likelihood(fit, "smoothness")

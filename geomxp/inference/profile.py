@@ -17,6 +17,9 @@ WITHOUT_ERROR, WIDEST = 4.0, 20.0
 LONGEST = 1.0
 """Longest step from one value to the next, in logarithms."""
 
+SAME = 1e-9
+"""Values nearer in logarithms are one."""
+
 
 def profile_likelihood(fit, name, *, points=9):
     """Maximise the log-likelihood with one parameter held, at a row of its values.
@@ -38,7 +41,7 @@ def profile_likelihood(fit, name, *, points=9):
     -------
     values : (k,) ndarray
         Increasing, in the unit of the parameter; k ≤ points, because values without a
-        likelihood are left out.
+        likelihood are left out, and those beyond where geomxp looks.
     log_likelihoods : (k,) ndarray
 
     Raises
@@ -62,7 +65,7 @@ def profile_likelihood(fit, name, *, points=9):
         raise InvalidInput(f"`points` must be a whole number of at least 3. Got {points!r}.")
     path = Path(fit)
     grid = _grid(fit, name, points, path.problem.space, path.units)
-    middle = (points - 1) // 2
+    middle = int(np.argmax(grid == fit.model.parameters()[name]))
     below = _walk(path, name, grid[middle::-1])
     above = _walk(path, name, grid[middle + 1 :])
     profile = np.array(below[::-1] + above) + path.units.shift(path.problem.design, fit.reml)
@@ -98,7 +101,10 @@ def _grid(fit, name, points, space, units):
     )
     # geomspace rounds its ends
     grid[left] = value
-    return np.delete(grid, left + 1)
+    # once: it ends both rows, and all of one where geomxp looks no farther to that side
+    other = np.abs(np.log(grid / value)) > SAME
+    other[left] = True
+    return grid[other]
 
 
 def _walk(path, name, values):
