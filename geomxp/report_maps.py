@@ -100,6 +100,7 @@ class Frame:
         return {
             "box": [self.left, self.right, self.bottom, self.top],
             "size": [round(self.width, 2), round(self.height, 2)],
+            "letter": LETTER,
         }
 
 
@@ -205,6 +206,22 @@ def ticks(low, high, count=5):
     return [round(value, digits) for value in found], digits
 
 
+def labels(low, high, width):
+    """Return (number, text) of ticks: at most five, and so few that their texts stand apart.
+
+    Examples
+    --------
+    >>> labels(0.0, 1.0, 300.0)[1], len(labels(178605.0, 181390.0, 90.0))
+    ((0.2, '0.2'), 1)
+    """
+    for count in (5, 4, 3, 2):
+        values, digits = ticks(low, high, count)
+        texts = [shown(value, digits) for value in values]
+        if sum(map(len, texts)) * LETTER + len(texts) * LETTER <= width:
+            break
+    return list(zip(values, texts, strict=True))
+
+
 def shown(value, digits):
     """Return a number for reading, with so many digits after the point.
 
@@ -299,15 +316,17 @@ class Map:
     @property
     def size(self):
         """Width and height of the whole picture."""
-        width = self.origin[0] + (ACROSS + self.frame.width) / 2 + BESIDE
+        # half of a number may stand beyond the last place
+        beside = max(BESIDE, LETTER * max(len(label) for _, label in self.along()) / 2)
+        width = self.origin[0] + (ACROSS + self.frame.width) / 2 + beside
         height = ABOVE + self.frame.height + BELOW + (BAR if self.scale else 0.0)
         return width, height
 
     def along(self):
         """Return (position, number) of the ticks of the first coordinate."""
         frame = self.frame
-        values, digits = ticks(frame.left, frame.right)
-        return [(float(frame.x(v)), shown(v, digits)) for v in values]
+        found = labels(frame.left, frame.right, frame.width)
+        return [(float(frame.x(v)), label) for v, label in found]
 
     def down(self):
         """Return (position, number) of the ticks of the second coordinate."""
@@ -324,10 +343,14 @@ class Map:
 
     def marks(self):
         """Return (position, number) along the bar of colours."""
-        low, high = self.scale.low, self.scale.high
-        values, digits = ticks(low, high)
+        low, high, width = self.scale.low, self.scale.high, self.frame.width
         room = (high - low) or 1.0
-        return [((v - low) / room * self.frame.width, shown(v, digits)) for v in values]
+        far = max(abs(low), abs(high))
+        # powers of ten would fill the bar with zeros
+        power = 10.0 ** floor(log10(far)) if far and not 1e-3 < far < 1e6 else 1.0
+        found = labels(low / power, high / power, width)
+        end = f"e{round(log10(power))}" if power != 1.0 else ""
+        return [((v * power - low) / room * width, f"{label}{end}") for v, label in found]
 
 
 def rounded(values, digits=5):

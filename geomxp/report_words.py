@@ -154,7 +154,7 @@ def _what(fit):
     seen = fit.observations
     kind = "restricted maximum likelihood (REML)" if fit.reml else "maximum likelihood"
     estimated = [name.replace("_", " ") for name in (*fit.free, *fit.boundary)]
-    which = "was given all its parameters"
+    which = "all of whose parameters were given"
     if estimated:
         which = f"estimates {_listed(estimated)} by {kind}"
     return (
@@ -182,8 +182,8 @@ def _noise(fit):
     if share == 0:
         return "The nugget is 0: the data show no noise, and nothing at very short distances."
     return (
-        f"{100 * share:.3g} % of the variance at a place is nugget: noise, or what varies over "
-        "distances too short to see."
+        f"{number(100 * share, 3)} % of the variance at a place is nugget: noise, or what varies "
+        "over distances too short to see."
     )
 
 
@@ -204,11 +204,13 @@ def _validation(validation):
     if validation is None:
         return None
     scores, spread = validation.scores(LEVEL), float(np.std(validation.observed))
-    explained = 1 - (scores["rmse"] / spread) ** 2
+    explained = f"{100 * (1 - (scores['rmse'] / spread) ** 2):.0f} % of their variance is explained"
+    if scores["rmse"] >= spread:
+        explained = "their mean would have done as well"
     return (
         f"Predicted from all the others, an observation is missed by {number(scores['rmse'], 3)} "
         f"(root mean square; the values’ own standard deviation is {number(spread, 3)}, so that "
-        f"{100 * explained:.0f} % of their variance is explained), and "
+        f"{explained}), and "
         f"{100 * scores['coverage']:.1f} % lie in their 95 % intervals."
     )
 
@@ -273,7 +275,7 @@ def tiles(fit, found):
     ]
     if "nugget" in (*fit.free, *fit.boundary):
         share = 100 * model.nugget / (model.nugget + model.variance)
-        result.append(("nugget", f"{share:.2g} %", "of the variance at a place"))
+        result.append(("nugget", f"{number(share, 2)} %", "of the variance at a place"))
     if found.validation is not None:
         scores = found.validation.scores(LEVEL)
         result += [

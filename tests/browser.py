@@ -38,7 +38,8 @@ class Browser:
         theirs_in, from_us = os.pipe()
         options = ["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"]
         options += ["--disable-dev-shm-usage", "--disable-extensions", "--mute-audio"]
-        options += ["--no-sandbox"] * (os.geteuid() == 0) + [f"--user-data-dir={profile}"]
+        # containers have no sandbox to give, and the pages are our own
+        options += ["--no-sandbox", f"--user-data-dir={profile}"]
         # it reads its orders from 3 and answers on 4
         plumbing = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(

@@ -350,6 +350,16 @@ def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
     assert "Higham, N. J. and Mary, T. (2022)" in page.text
 
 
+def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkeypatch):
+    monkeypatch.setattr(report_work, "LARGEST", 100)
+    found = findings_of(mixed)
+    assert found.divergences == []
+    assert found.formats.counts() == mixed.formats
+    text = Page(report_html(mixed)).text
+    assert "Formats of the tiles" in text
+    assert "it takes two whole matrices, and there are more than 100 places" in text
+
+
 def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     found = findings_of(sparse)
     assert [asked["neighbours"] for asked, _ in found.divergences] == [8, 4, 16]

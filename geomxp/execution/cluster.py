@@ -263,7 +263,7 @@ class Crew:
                 *(function, *args), key=key, workers=[self.slots[slot % len(self)]], pure=False
             )
 
-    def wait(self, futures, most=0, told=None):
+    def wait(self, futures, most=0, held=tuple):
         """Wait until all futures but `most` are finished.
 
         Parameters
@@ -271,8 +271,8 @@ class Crew:
         futures : sequence of Future
             In an order in which the first failure is the reason of those after it.
         most : int
-        told : callable, optional
-            Receives the number of those that are finished, now and then.
+        held : callable
+            Returns futures that they read, perhaps: without them they would never be finished.
 
         Raises
         ------
@@ -284,24 +284,21 @@ class Crew:
         """
         from distributed import CancelledError, wait
 
-        count, pending = len(futures), futures
+        pending = futures
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
-            if told:
-                told(count - len(pending))
             self._check(pending)
             try:
-                # CancelledError is told by the next check
                 with self.client.as_current():
                     wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 self.look()
+                self._check(held())
             except CancelledError:
+                # told by the next check
                 continue
             except Exception:
                 self.look()
                 raise
-        if told:
-            told(count - len(pending))
 
     def _check(self, futures):
         for future in futures:
@@ -325,16 +322,43 @@ class Crew:
             raise WorkerLost
 
     def gather(self, futures):
-        """Return the results of finished futures."""
+        """Return the results of finished futures.
+
+        Raises
+        ------
+        WorkerLost
+            If one is lost on the way: Dask itself would wait for its worker for ever.
+        LostCluster
+        """
+        import asyncio
+
         from distributed import CancelledError
 
-        try:
-            return self.client.gather(futures)
-        except CancelledError:
-            self.look()
-            raise WorkerLost from None
+        coming = asyncio.run_coroutine_threadsafe(
+            self._gathered(futures), self.client.loop.asyncio_loop
+        )
+        while True:
+            try:
+                return coming.result(GLANCE)
+            except TimeoutError:
+                try:
+                    self.look()
+                    self._check(futures)
+                except BaseException:
+                    coming.cancel()
+                    raise
+            except CancelledError:
+                self.look()
+                raise WorkerLost from None
+            except BaseException:
+                # Ctrl-C
+                coming.cancel()
+                raise
 
-    def collect(self, submit, mend=lambda: None):
+    async def _gathered(self, futures):
+        return await self.client.gather(futures, asynchronous=True)
+
+    def collect(self, submit, mend=lambda: None, held=tuple):
         """Return the results of some tasks, submitted anew where workers were lost.
 
         Parameters
@@ -343,11 +367,13 @@ class Crew:
             Returns the futures, in order.
         mend : callable
             Computes again what was lost of what the tasks read.
+        held : callable
+            See `wait`.
         """
         while True:
             try:
                 futures = submit()
-                self.wait(futures)
+                self.wait(futures, held=held)
                 return self.gather(futures)
             except WorkerLost:
                 self.replace()

@@ -117,7 +117,9 @@ class ClusterFactor(TileFactor):
         def products():
             there = [crew.submit(slot, _keep, parts) for slot in range(len(crew))]
             return [
-                crew.submit(i, _times, [self._tile(i, j) for j in range(i + 1)], there[i % len(crew)])
+                crew.submit(
+                    i, _times, [self._tile(i, j) for j in range(i + 1)], there[i % len(crew)]
+                )
                 for i in range(len(parts))
             ]
 

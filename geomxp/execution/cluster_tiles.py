@@ -284,7 +284,7 @@ class OnCluster:
                 self._submit(*tile)
             submitted = [self._futures[tile] for tile in tiles[: begin + AHEAD]]
             last = begin + AHEAD >= len(tiles)
-            self.crew.wait(submitted, 0 if last else AHEAD // 2)
+            self.crew.wait(submitted, 0 if last else AHEAD // 2, self._held)
 
     def _look_for_failures(self, columns):
         """Raise the first failure of these diagonal tiles, without what depends on it."""
@@ -292,7 +292,7 @@ class OnCluster:
         for k in columns:
             hands.setdefault(k % p, {})[k] = self._futures[k, k]
         tasks = [self.crew.submit(slot, _failures, hand) for slot, hand in hands.items()]
-        self.crew.wait(tasks)
+        self.crew.wait(tasks, held=self._held)
         failures = {k: e for found in self.crew.gather(tasks) for k, e in found.items()}
         if failures:
             first = min(failures)
@@ -308,9 +308,12 @@ class OnCluster:
         about = self.originals.on(i), self._maps[at], i, k
         final[i, k] = self.crew.submit(i, _finish, *about, row, *others)
 
+    def _held(self):
+        return list(self._futures.values())
+
     def collect(self, submit):
         """Return the results of tasks that read the tiles; see `Crew.collect`."""
-        return self.crew.collect(submit, mend=lambda: self.finish(()))
+        return self.crew.collect(submit, lambda: self.finish(()), self._held)
 
 
 def run(store, tiles):

@@ -23,6 +23,9 @@ NEAR = 0.1
 AGAIN = 200
 """Evaluations of a second search, where the first did not come to a maximum."""
 
+COARSE = 1e-3
+"""Gain that is given up where no step rises, for a Σ factored in formats that make ℓ scatter."""
+
 SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
 """A nugget of so little of the variance, and falling, is compared with none: at first, and where
 there is no model without one."""
@@ -279,6 +282,7 @@ class Problem:
             start,
             tolerance=self.tolerance,
             evaluations=evaluations,
+            enough=COARSE if self.noisy else 0.0,
             vanishing=self.vanishing if unbounded else None,
             curved=self.ends and self._curved,
         )

@@ -256,9 +256,8 @@ def predict_raster(
     >>> raster.mean.shape, raster.extent
     ((4, 8), (0.0, 4.0, 0.0, 2.0))
     """
-    check_fit(fit)
-    seen = fit.observations
     _check_can_be_mapped(fit)
+    seen = fit.observations
     extent, shape, crs = grid_of(seen, cells, resolution, bounds, like)
     raster = Raster(
         np.full(shape, np.nan),
@@ -287,6 +286,7 @@ def predict_raster(
 
 
 def _check_can_be_mapped(fit):
+    check_fit(fit)
     seen = fit.observations
     low, high = seen.locations.min(axis=0), seen.locations.max(axis=0)
     if seen.dimensions != 2 or (low == high).any():

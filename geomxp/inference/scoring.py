@@ -45,7 +45,16 @@ class Point:
 
 
 def ascend(
-    evaluate, allowed, natural, model, *, tolerance, evaluations, vanishing=None, curved=False
+    evaluate,
+    allowed,
+    natural,
+    model,
+    *,
+    tolerance,
+    evaluations,
+    enough=0.0,
+    vanishing=None,
+    curved=False,
 ):
     """Go up by Fisher scoring.
 
@@ -63,6 +72,8 @@ def ascend(
         Converged where one more step promises less.
     evaluations : int
         Limit.
+    enough : float
+        Converged, too, where a step promises less and none goes up.
     curved : bool
         Whether to ask for the observed information, once, where the next step probably is the last.
     vanishing : float, optional
@@ -100,7 +111,7 @@ def ascend(
                     break
             step = step / 2
         else:
-            return best, False
+            return best, promised < enough
         way = natural.point(found.model) - natural.point(best.model)
         secants = [*secants, (way, best.score - found.score)][-len(way) :]
         best = _with_secants(found, secants)

@@ -148,6 +148,9 @@ def _range_grows(problem, space, model, pinned, value):
     profile = [_best_with(problem, space, model, practical=length) for length in lengths]
     if profile[-1] < value - problem.tolerance and pinned.get("range") != "upper":
         return None
+    if not profile[-1] > profile[0] + problem.tolerance:
+        # flat: of a field that is nothing beside the noise the range means nothing
+        return None
     ours = problem.monitor.rescale(model, 0.0)[0]
     shown = _profile_in_words(
         problem, model, profile, [x * ours.range / model.range for x in lengths]
@@ -170,6 +173,8 @@ def _smoothness_grows(problem, space, model, pinned, value):
     orders = [limit / 9, limit / 3, limit]
     profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
     if profile[-1] < value - problem.tolerance and pinned.get("smoothness") != "upper":
+        return None
+    if not profile[-1] > profile[0] + problem.tolerance:
         return None
     return (
         "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes to "

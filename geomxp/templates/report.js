@@ -3,7 +3,7 @@
 (() => {
   const numbers = JSON.parse(document.getElementById("numbers").textContent);
   const [left, right, bottom, top] = numbers.frame.box, [width, height] = numbers.frame.size;
-  const FARTHEST = 60, REACH = 16, SVG = "http://www.w3.org/2000/svg";
+  const FARTHEST = 60, REACH = 16, LETTER = numbers.frame.letter, SVG = "http://www.w3.org/2000/svg";
   const view = { k: 1, x: 0, y: 0 };
   const maps = [...document.querySelectorAll("svg.map")].map(setUp);
   const places = numbers.places, px = places.x.map(across), py = places.y.map(down);
@@ -73,7 +73,7 @@
       map.buttons[0].disabled = view.k >= FARTHEST;
       map.buttons[1].disabled = map.buttons[2].disabled = view.k <= 1;
       const [west, north] = place([0, 0]), [east, south] = place([width, height]);
-      draw(map.svg.querySelector(".along"), ticks(west, east, 5), (v, label) => {
+      draw(map.svg.querySelector(".along"), apart(west, east), (v, label) => {
         const x = across(v) * view.k + view.x;
         return [`M${x} 0v4`, { x, y: 15 }, label];
       });
@@ -94,7 +94,17 @@
     }
   }
 
-  // as geomxp/report_maps.py has it
+  // so few that their texts stand apart; this and the next as geomxp/report_maps.py has them
+  function apart(low, high) {
+    let found;
+    for (const count of [5, 4, 3, 2]) {
+      found = ticks(low, high, count);
+      const letters = found[0].map((v) => v.toFixed(found[1]).length + 1);
+      if (letters.reduce((a, b) => a + b, 0) * LETTER <= width) break;
+    }
+    return found;
+  }
+
   function ticks(low, high, count) {
     const room = (high - low) / count, power = 10 ** Math.floor(Math.log10(room));
     const share = [1, 2, 2.5, 5].find((k) => k * power >= 0.999 * room) ?? 10;

@@ -315,6 +315,16 @@ def test_what_is_no_model_and_no_fit_is_named(field, call, message):
         call(field)
 
 
+def test_a_flat_likelihood_is_not_said_to_rise():
+    places = np.random.default_rng(2).random((60, 1))
+    values = 1e4 + gx.simulate(gx.Matern(1.0, 0.1, 0.5), places, seed=2)[0]
+    held = {"variance": 1.0, "smoothness": 1.5}
+    # with no mean all is noise, beside which a variance of 1 says nothing of its range
+    fit = gx.fit(gx.Observations(places, values), fixed=held, trend="zero", raise_on_failure=False)
+    assert fit.outcome.ending is gx.Ending.UNIDENTIFIED
+    assert "range" in fit.outcome.message
+
+
 def test_constant_values_have_no_variance_to_estimate():
     seen = gx.Observations(testing.places(10), np.full(10, 5.0))
     with pytest.raises(gx.InvalidInput, match="values are all equal"):
