@@ -177,7 +177,7 @@ On = Annotated[
     str,
     option(
         MACHINE,
-        "cpu, gpu or gpu:N; several as gpu:0,gpu:1.",
+        "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786.",
         "DEVICE",
         known=("cpu", "gpu", "gpu:0"),
     ),

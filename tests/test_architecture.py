@@ -18,6 +18,7 @@ ALLOWED = {
     "precision": {"precision"},
     "dense": {"dense", "precision"},
     "tiles": {"tiles", "dense", "precision", "covariance"},
+    "execution": {"execution", "tiles", "dense", "precision", "covariance", "datasets"},
     "inference": {
         *("inference", "tiles", "dense", "precision", "covariance", "execution"),
         *("observations", "tables", "datasets", "formulas", "covariates"),

@@ -5,17 +5,13 @@ steal it otherwise, which moves more than it gains. What a lost worker held is t
 anew by us, from the same recipes: the same bits.
 """
 
-import sys
 import time
 import uuid
 import warnings
-from threading import Lock
 
-from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
+from ..errors import InvalidInput, LostCluster, NotEnoughMemory
+from .cluster_client import connect, in_one_line
 from .devices import human_bytes
-
-TIMEOUT = 15
-"""Seconds to reach a scheduler."""
 
 GLANCE = 1.0
 """Seconds without news after which we look whether all workers are there."""
@@ -32,91 +28,9 @@ AT_ONCE = 32
 LOSSES = 10
 """How many times in one computation workers may be lost, and twice as many times as there are."""
 
-_clients = {}
-_lock = Lock()
-
 
 class WorkerLost(Exception):
     """What a computation needs was on a worker that is gone."""
-
-
-def is_cluster(on):
-    """Return whether the caller names a cluster: by the address of its scheduler, or a client.
-
-    Examples
-    --------
-    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
-    (True, False)
-    """
-    return (isinstance(on, str) and "://" in on) or _is_client(on)
-
-
-def _is_client(on):
-    # who has a client has imported its library
-    library = sys.modules.get("distributed")
-    return library is not None and isinstance(on, library.Client)
-
-
-def address_of(on):
-    """Return the address of a cluster's scheduler; a client is remembered under it.
-
-    Parameters
-    ----------
-    on : str or dask.distributed.Client
-
-    Raises
-    ------
-    InvalidInput
-        If it is a client for coroutines, or one that is closed.
-    """
-    if not _is_client(on):
-        return on
-    if on.asynchronous:
-        raise InvalidInput("`on` must be a client that waits: Client(…, asynchronous=False).")
-    if on.status != "running" or on.scheduler is None:
-        raise InvalidInput(f"`on` must be a client with a scheduler. Got one that is {on.status}.")
-    with _lock:
-        _clients[on.scheduler.address] = on
-    return on.scheduler.address
-
-
-def connect(address):
-    """Return a client of the scheduler at an address, the same one at every call.
-
-    Parameters
-    ----------
-    address : str
-        As "tcp://host:8786".
-
-    Raises
-    ------
-    MissingDevice
-        If Dask is not installed.
-    LostCluster
-        If nobody answers.
-    """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise MissingDevice(
-            f'on="{address}" needs Dask, which is not installed: pip install "geomxp[cluster]".'
-        ) from None
-    with _lock:
-        client = _clients.get(address)
-        if client is None or client.status != "running":
-            try:
-                client = Client(address, timeout=TIMEOUT, set_as_default=False)
-            except (OSError, ValueError, RuntimeError) as error:
-                raise LostCluster(
-                    f'no Dask scheduler answers at "{address}" ({_in_one_line(error)}): check the '
-                    "address, and that the scheduler runs."
-                ) from None
-            _clients[address] = client
-        return client
-
-
-def _in_one_line(error):
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _about_worker():
@@ -189,7 +103,7 @@ class Crew:
         about = {at: found for at, found in about.items() if not isinstance(found, OSError)}
         for at, found in about.items():
             if isinstance(found, Exception):
-                raise LostCluster(f"worker {at} does not answer: {_in_one_line(found)}.")
+                raise LostCluster(f"worker {at} does not answer: {in_one_line(found)}.")
             if found["geomxp"] != __version__:
                 has = f"geomxp {found['geomxp']}" if found["geomxp"] else "no geomxp"
                 raise InvalidInput(
@@ -213,7 +127,7 @@ class Crew:
             reason = f"the connection is {self.client.status}"
         except Exception as error:
             # whatever a connection dies of
-            reason = _in_one_line(error)
+            reason = in_one_line(error)
         raise LostCluster(
             f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again; a fit '
             "with a checkpoint then goes on from there."

@@ -1,11 +1,13 @@
 """Tiles on the workers of a cluster: generated there, finished there, and kept there.
 
 Block row i belongs to the worker in slot i mod p. A task finishes one tile; of what it reads, the
-row's own tiles are there already, and those of block row k travel in their own formats. A tile is
-moved once at most to each of the other workers.
+row's own tiles are there already, and those of block row k travel, in their own formats, when L_kk
+is final: once to each worker that has a row below. They travel under a name of their own, given up
+with column k: of copies under one name Dask would keep any, not the owner's.
 """
 
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -65,7 +67,7 @@ def _row_squares(originals, i):
         return [originals.square(i, k) for k in range(i + 1)]
 
 
-def _finish(originals, formats, i, k, row, column=None, diagonal=None):
+def _finish(originals, formats, i, k, row, upper=None):
     """Return L_ik: `finish_tile` on what a worker has.
 
     Parameters
@@ -73,26 +75,25 @@ def _finish(originals, formats, i, k, row, column=None, diagonal=None):
     originals : Originals
     formats : PrecisionMap
     i, k : int
-    row, column : list of Tile
-        L_ij and, below the diagonal, L_kj for j < k.
-    diagonal : Tile, optional
-        L_kk, below the diagonal.
+    row : list of Tile
+        L_ij for j < k.
+    upper : list of Tile, optional
+        L_kj for j <= k, below the diagonal.
 
     Returns
     -------
     Tile
         Or the `NotPositiveDefinite` of a diagonal tile, for all that depends on it.
     """
-    others = () if i == k else (*column, diagonal)
-    for tile in (*row, *others):
+    for tile in (*row, *(upper or ())):
         if isinstance(tile, NotPositiveDefinite):
             return tile
     with pinned():
         lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row)]
-        rights = lefts
+        rights, last = lefts, None
         if i > k:
-            rights = [readable(formats, k, j, tile) for j, tile in enumerate(column)]
-        last = None if i == k else lambda: readable(formats, k, k, diagonal)
+            *rights, diagonal = (readable(formats, k, j, tile) for j, tile in enumerate(upper))
+            last = partial(_itself, diagonal)
         pairs = zip(lefts, rights, strict=True)
         try:
             array = finish_tile(original(originals, formats, i, k), pairs, last)
@@ -112,7 +113,7 @@ def _failures(diagonal):
     return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
 
 
-def _keep(value):
+def _itself(value):
     return value
 
 
@@ -182,7 +183,7 @@ class OnCluster:
         self.originals, self.formats, self.layout = originals, formats, originals.layout
         self.crew = originals.crew
         self.promoted = set()
-        self._futures, self._maps = {}, {}
+        self._futures, self._maps, self._upper = {}, {}, (None, None)
         self.crew.check_memory(self._share(), BLOCKS * FP64.bytes * self.layout.tile**2)
 
     def _share(self):
@@ -242,6 +243,7 @@ class OnCluster:
         """Give all tiles up."""
         self._futures.clear()
         self._maps.clear()
+        self._upper = None, None
 
     leave = close
 
@@ -279,11 +281,14 @@ class OnCluster:
     def _finish_once(self, tiles):
         for tile in tiles:
             self._futures.pop(tile, None)
+        self._upper = None, None
         for begin in range(0, len(tiles), AHEAD):
             for tile in tiles[begin : begin + AHEAD]:
                 self._submit(*tile)
             submitted = [self._futures[tile] for tile in tiles[: begin + AHEAD]]
             last = begin + AHEAD >= len(tiles)
+            if last:
+                self._upper = None, None
             self.crew.wait(submitted, 0 if last else AHEAD // 2, self._held)
 
     def _look_for_failures(self, columns):
@@ -302,11 +307,19 @@ class OnCluster:
     def _submit(self, i, k):
         at, final = self.crew.slots[i % len(self.crew)], self._futures
         if at not in self._maps or self._maps[at].status in ("lost", "cancelled"):
-            self._maps[at] = self.crew.submit(i, _keep, self.formats)
+            self._maps[at] = self.crew.submit(i, _itself, self.formats)
         row = [final[i, j] for j in range(k)]
-        others = () if i == k else ([final[k, j] for j in range(k)], final[k, k])
-        about = self.originals.on(i), self._maps[at], i, k
-        final[i, k] = self.crew.submit(i, _finish, *about, row, *others)
+        about = self.originals.on(i), self._maps[at], i, k, row
+        if i > k:
+            about = *about, self._row_above(k)
+        final[i, k] = self.crew.submit(i, _finish, *about)
+
+    def _row_above(self, k):
+        """Return the future of [L_k0 … L_kk], the same one as long as column k is submitted."""
+        if self._upper[0] != k:
+            row = [self._futures[k, j] for j in range(k + 1)]
+            self._upper = k, self.crew.submit(k, list, row)
+        return self._upper[1]
 
     def _held(self):
         return list(self._futures.values())

@@ -13,7 +13,9 @@ from ..tiles.layout import Layout
 from ..tiles.memories import Gpu, Host, Ram
 from ..tiles.out_of_core import OutOfCore, Shared
 from ..tiles.stores import InCore
-from . import cluster, local
+from . import local
+from .cluster import Crew
+from .cluster_client import address_of, is_cluster
 from .cluster_factor import ClusterFactor
 from .cluster_tiles import OnCluster, Spread
 from .cluster_tiles import run as run_on_cluster
@@ -68,13 +70,13 @@ class Placement:
         MissingDevice
         InvalidInput
         """
-        if cluster.is_cluster(on):
+        if is_cluster(on):
             if (memory, device_memory, scratch) != (None, None, None):
                 raise InvalidInput(
                     "`memory`, `device_memory` and `scratch` are for one machine: the workers of a "
                     f"cluster were started with theirs. Got on={on!r}."
                 )
-            return cls(scheduler=cluster.address_of(on))
+            return cls(scheduler=address_of(on))
         devices = resolve_all(on)
         if memory is not None and device_memory is not None:
             raise InvalidInput(
@@ -111,7 +113,7 @@ class Placement:
     def originals(self, model, places, metric, layout, device=None):
         """Return what generates the tiles on a device, the first if not given."""
         if self.scheduler is not None:
-            return Spread(cluster.Crew(self.scheduler), model, places, metric, layout)
+            return Spread(Crew(self.scheduler), model, places, metric, layout)
         return Originals(model, places, metric, layout, (device or self.devices[0]).index)
 
     def store(self, model, places, metric, layout, formats):

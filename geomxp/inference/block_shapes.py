@@ -90,7 +90,23 @@ def _points(block, seen):
         )
     nodes = checked_places(block.reshape(-1, d), seen.metric).reshape(block.shape)
     weights = np.full((count, each), 1 / each)
-    return Blocks.of_nodes(nodes.mean(axis=1), nodes, weights)
+    euclidean = seen.metric == "euclidean"
+    centres = nodes.mean(axis=1) if euclidean else _middle_in_degrees(nodes)
+    return Blocks.of_nodes(centres, nodes, weights)
+
+
+def _middle_in_degrees(nodes):
+    """Return the middles of sets of points on the sphere, (b, 2), wherever meridians are cut.
+
+    Examples
+    --------
+    >>> _middle_in_degrees(np.array([[[179.0, 0.0], [-179.0, 0.0]]])).round(9).tolist()
+    [[180.0, 0.0]]
+    """
+    lon, lat = np.radians(nodes).transpose(2, 0, 1)
+    x, y = (np.cos(lat) * part(lon) for part in (np.cos, np.sin))
+    x, y, z = (part.mean(axis=1) for part in (x, y, np.sin(lat)))
+    return np.degrees(np.column_stack((np.arctan2(y, x), np.arctan2(z, np.hypot(x, y)))))
 
 
 def _rectangles(block, places, count, seen):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
-from ..execution.cluster import address_of, is_cluster
+from ..execution.cluster_client import address_of, is_cluster
 from ..execution.devices import Device, blas_threads, free_memory, human_bytes
 from ..execution.placement import Placement
 from ..outcome import Ending, Outcome

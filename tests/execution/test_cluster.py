@@ -12,7 +12,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.errors import LostCluster
-from geomxp.execution import cluster as cluster_
+from geomxp.execution import cluster_client
 from geomxp.execution.cluster import Crew
 from geomxp.execution.cluster_tiles import Spread
 from geomxp.execution.placement import Placement
@@ -40,7 +40,7 @@ CASES = [
 
 def start(**about):
     """Start a scheduler and worker processes; return them with a client."""
-    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None} | about
+    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
     local = distributed.LocalCluster(processes=True, **about)
     return local, distributed.Client(local, set_as_default=False)
 
@@ -119,7 +119,7 @@ def test_the_schedulers_address_means_its_client(client, workers, seen):
     assert gx.Exact(on=client) == gx.Exact(on=address)
     assert gx.Exact(on=address).tiled
     assert gx.Exact(on=address).describe(N)["on"] == address
-    assert cluster_.connect(gx.Exact(on=client).on) is client
+    assert cluster_client.connect(gx.Exact(on=client).on) is client
     assert gx.log_likelihood(seen, MODEL, gx.Exact(on=address)).n == N
 
 
@@ -148,10 +148,10 @@ def test_what_is_not_positive_definite_is_told_as_on_one_machine(client, workers
 # what travels
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_tile_travels_in_its_own_bytes(name):
+@pytest.mark.parametrize(("name", "split"), [*((name, False) for name in FORMATS), ("fp32", True)])
+def test_a_tile_travels_in_its_own_bytes(name, split):
     array = np.asfortranarray(np.random.default_rng(0).random((64, 48)))
-    tile = quantize(array, name)
+    tile = quantize(array, name, split=split)
     tile.casts[FP64] = Tile(FP64, array)
     buffers = []
     text = pickle.dumps(tile, protocol=5, buffer_callback=buffers.append)
@@ -282,7 +282,7 @@ def test_workers_with_too_little_memory_are_refused_before_the_run(client, worke
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):
-    monkeypatch.setattr(cluster_, "TIMEOUT", 1)
+    monkeypatch.setattr(cluster_client, "TIMEOUT", 1)
     with pytest.raises(LostCluster, match=r'no Dask scheduler answers at "tcp://127.0.0.1:9"'):
         gx.log_likelihood(observations(20), MODEL, gx.Exact(on="tcp://127.0.0.1:9"))
 

@@ -348,6 +348,17 @@ def test_shapes_that_are_no_polygons_are_named():
         gx.predict(line, block=[SQUARE])
 
 
+def test_neighbours_of_points_about_the_date_line_are_there():
+    random = np.random.default_rng(0)
+    places = np.column_stack((random.uniform(170, 190, 40), random.uniform(-10, 10, 40)))
+    seen = gx.Observations(places, random.standard_normal(40), metric="chordal")
+    fit = held(seen, gx.Matern(1.0, 500.0, 0.5, 0.1), trend="constant")
+    across, plain = np.array([[[179.5, 0.0], [-179.5, 0.0]]]), [[[179.5, 0.0], [180.5, 0.0]]]
+    ours, theirs = (gx.predict(fit, block=np.array(b), neighbours=8) for b in (across, plain))
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-9)
+    np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-9)
+
+
 def test_a_thin_polygon_that_no_point_hits_is_named():
     sliver = [[[0, 0], [1, 0.45], [0.9, 0.5]]]
     with pytest.raises(gx.InvalidInput, match="block 1: no point of a grid of 2 lies inside"):
