@@ -10,14 +10,8 @@ from typing import Annotated
 
 import typer
 
-from . import (
-    __version__,
-    answers,
-    fitting,
-    interruption,
-    studies,
-    validation_command,
-)
+from . import __version__
+from .commands import answers, fitting, interruption, studies, validating
 from .errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 
 app = typer.Typer(
@@ -34,7 +28,7 @@ COMMANDS = {
     "Fit and judge": (
         fitting.fit,
         fitting.log_likelihood,
-        validation_command.validate,
+        validating.validate,
         studies.compare_models,
     ),
     "Predict": (answers.predict, answers.simulate),

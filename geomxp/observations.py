@@ -231,7 +231,7 @@ class Observations:
         >>> seen.metric, seen.unit
         ('chordal', 'km')
         """
-        from .frames_observed import observations
+        from .exchange.observed import observations
 
         return observations(
             frame,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from .errors import InvalidInput
 from .inference.estimate import Fit
-from .plots_axes import LONGEST_NAME, checked, new_figure, plain, unit_of
-from .plots_comparisons import influence_of_precision, model_weights
-from .plots_execution import timeline
-from .plots_maps import prediction_error_map, prediction_map, residuals_map, values_map
-from .plots_precision import divergences, precision_map
-from .plots_profiles import contours, profile, profiles
-from .plots_validation import (
+from .pictures.axes import LONGEST_NAME, checked, new_figure, plain, unit_of
+from .pictures.comparisons import influence_of_precision, model_weights
+from .pictures.execution import timeline
+from .pictures.maps import prediction_error_map, prediction_map, residuals_map, values_map
+from .pictures.precision import divergences, precision_map
+from .pictures.profiles import contours, profile, profiles
+from .pictures.validation import (
     coverage,
     normal_quantiles,
     pit,
@@ -25,7 +25,7 @@ from .plots_validation import (
     residuals_against_prediction,
     standardised_residuals_map,
 )
-from .plots_variogram import variogram
+from .pictures.variogram import variogram
 
 if TYPE_CHECKING:
     from .annotations import Figure

@@ -10,10 +10,10 @@ from . import plots, tables
 from .errors import InvalidInput
 from .inference.estimate import Fit
 from .inference.vecchia import Vecchia
-from .report_layers import Maps
-from .report_maps import plain_name
-from .report_pictures import picture
-from .report_sources import (
+from .reporting.layers import Maps
+from .reporting.maps import plain_name
+from .reporting.pictures import picture
+from .reporting.sources import (
     citations,
     conventions,
     date,
@@ -23,7 +23,7 @@ from .report_sources import (
     python_lines,
     without_home,
 )
-from .report_words import (
+from .reporting.words import (
     ENDINGS,
     cautions,
     derived_rows,
@@ -36,7 +36,7 @@ from .report_words import (
     tiles,
     title,
 )
-from .report_work import BUDGET, findings_of
+from .reporting.work import BUDGET, findings_of
 
 
 def write_report(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import geofiles
 from .errors import GeomxpError, InvalidInput, did_you_mean
+from .exchange import geofiles
 from .observations import Observations
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def read_frame(path):
 
     See `read_data`.
     """
-    from .frames import tabulate
+    from .exchange.frames import tabulate
 
     data = read_data(path)
     try:
@@ -248,7 +248,7 @@ def write_frame(frame, path):
     InvalidInput
         If a file of this kind cannot hold the frame.
     """
-    from .frames import is_geographic_frame, is_grid, tabulate
+    from .exchange.frames import is_geographic_frame, is_grid, tabulate
 
     path = Path(path)
     suffix = path.suffix.lower()

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli, plots_precision
+from geomxp import cli
+from geomxp.pictures import precision as plots_precision
 
 MODEL = ["--variance", "1", "--range", "0.1", "--smoothness", "0.5"]
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]

@@ -11,7 +11,7 @@ from rich.console import Console
 from terminals import Run
 
 import geomxp as gx
-from geomxp import choices, display
+from geomxp.commands import choices, display
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;m]")
 MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]

@@ -13,7 +13,8 @@ import xarray
 from geopandas.testing import assert_geodataframe_equal
 
 import geomxp as gx
-from geomxp import cli, crs, frames, tables
+from geomxp import cli, tables
+from geomxp.exchange import crs, frames
 from geomxp.inference.predict import grid_over
 
 RD = "EPSG:28992"

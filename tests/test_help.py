@@ -123,7 +123,7 @@ def header():
 def test_words_and_columns_are_proposed_in_the_process_too(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
-    from geomxp import completion
+    from geomxp.commands import completion
 
     monkeypatch.chdir(tmp_path)
     at = lambda table: SimpleNamespace(params={"table": table}, args=[])  # noqa: E731

@@ -10,7 +10,8 @@ import pytest
 from terminals import Run
 
 import geomxp as gx
-from geomxp import cli, interruption
+from geomxp import cli
+from geomxp.commands import interruption
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 

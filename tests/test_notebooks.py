@@ -73,7 +73,7 @@ def test_figures_without_a_window_show_themselves():
 
 
 @pytest.mark.parametrize(
-    "path", ["/home/x/a.csv", "C:\\Users\\x", "in /work/a", "lib/site-packages/a"]
+    "path", ["/home/x/a.csv", "C:\\Users\\x", "in /home/a", "lib/site-packages/a"]
 )
 def test_paths_of_a_machine_are_found(path):
     assert LOCAL.search(path)

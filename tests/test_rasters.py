@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import cli, rasters, testing
+from geomxp import cli, testing
+from geomxp.exchange import rasters
 from geomxp.inference.predict import grid_over
 
 rasterio = pytest.importorskip("rasterio")

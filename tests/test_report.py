@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import report_work
 from geomxp.inference.progress import Line
 from geomxp.report import report_html, write_report
-from geomxp.report_layers import Maps
-from geomxp.report_ledger import Ledger
-from geomxp.report_maps import Frame, Scale, finer, sample_of, ticks
-from geomxp.report_pictures import element, picture
-from geomxp.report_sources import python_lines
-from geomxp.report_words import cautions, number
-from geomxp.report_work import Findings, findings_of
+from geomxp.reporting import work as report_work
+from geomxp.reporting.layers import Maps
+from geomxp.reporting.ledger import Ledger
+from geomxp.reporting.maps import Frame, Scale, finer, sample_of, ticks
+from geomxp.reporting.pictures import element, picture
+from geomxp.reporting.sources import python_lines
+from geomxp.reporting.words import cautions, number
+from geomxp.reporting.work import Findings, findings_of
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
 NASTY = "<script>alert(1)</script>\"'& #ababab -->"

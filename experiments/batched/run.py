@@ -19,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from geomxp.bench_batched import interleaved_afresh, matrices, seconds_of
+from geomxp.commands.bench_batched import interleaved_afresh, matrices, seconds_of
 from geomxp.dense import batched, tuning
 from geomxp.dense.batched_text import LOOKING, Variant
 

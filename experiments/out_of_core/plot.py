@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from geomxp.execution.trace import Event
-from geomxp.plots_execution import timeline
+from geomxp.pictures.execution import timeline
 
 HERE = Path(__file__).parent
 MARKERS = {"sync": "v", "async": "o", "v1": "s", "v2": "^", "v3": "D"}

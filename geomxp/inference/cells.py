@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import crs as systems
-from .. import rasters
 from ..errors import InvalidInput
+from ..exchange import crs as systems
+from ..exchange import rasters
 from .polygons import corners_of, in_system_of, inside, rings_of
 
 CELLS = 60

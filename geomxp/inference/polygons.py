@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .. import crs as systems
 from ..covariance.averages import gauss
 from ..errors import InvalidInput
+from ..exchange import crs as systems
 
 ROWS = 256
 """Edges that are compared with all others at one time."""

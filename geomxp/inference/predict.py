@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import frames
 from ..errors import InvalidInput
+from ..exchange import frames
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
 from .block_shapes import blocks_of
@@ -39,7 +39,7 @@ class Prediction:
         trend's uncertainty.
     nugget : float or None
         None for blocks: an observation is of a point.
-    given : geomxp.frames.Table or None
+    given : geomxp.exchange.frames.Table or None
         What the places came in, where that was a frame or a grid.
     """
 
@@ -105,7 +105,7 @@ class Prediction:
 
         Its variables are the columns of `to_frame`.
         """
-        from ..grids import on_grid
+        from ..exchange.grids import on_grid
 
         return on_grid(self.given, self._columns(level, of))
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import crs as systems
-from .. import geofiles, rasters, tables
+from .. import tables
 from ..errors import InvalidInput
+from ..exchange import crs as systems
+from ..exchange import geofiles, rasters
 from .cells import grid_of, mask_of
 from .estimate import check_fit
 from .predict import Prediction, predict

@@ -94,7 +94,7 @@
     }
   }
 
-  // so few that their texts stand apart; this and the next as geomxp/report_maps.py has them
+  // so few that their texts stand apart; this and the next as geomxp/reporting/maps.py has them
   function apart(low, high) {
     let found;
     for (const count of [5, 4, 3, 2]) {

@@ -1,0 +1,306 @@
+"""Benchmarks that `geomxp bench` prints: rates beside named baselines of the same run.
+
+Candidates take turns, round by round, so that a change of the machine's speed meets all of them;
+medians are reported. Everything runs on one thread.
+"""
+
+import time
+from importlib.util import find_spec
+
+import numpy as np
+
+from ..covariance.generate import Generator
+from ..covariance.matern import Matern
+from ..covariance.table import CorrelationTable
+from ..execution.devices import blas_threads
+from ..inference.exact import Exact
+from ..inference.progress import Line
+from ..inference.simulate import lay_out
+from ..observations import Observations
+
+ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
+
+
+def interleaved(candidates, rounds=7, line=None):
+    """Return the median seconds of each candidate, run in turn.
+
+    Parameters
+    ----------
+    candidates : dict of str to callable
+    rounds : int
+        Counted; one more goes before them.
+    line : Line, optional
+        Says on a terminal how far the runs are.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
+    line.expect(len(candidates) * (rounds + 1), "runs")
+    for k in range(rounds + 1):
+        for name, work in candidates.items():
+            start = time.perf_counter()
+            work()
+            if k:
+                seconds[name].append(time.perf_counter() - start)
+            line.advance()
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
+    """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential.
+
+    Returns
+    -------
+    list of dict
+        what, smoothness, entries, seconds, million_per_second, times_scipy_kv.
+    """
+    from scipy.special import kv
+
+    places = lay_out(n, "uniform", 1)
+    pairs = Generator(Matern(1.0, 0.1, smoothness), "euclidean", places)
+    double, single = np.empty((n, n), order="F"), np.empty((n, n), np.float32, order="F")
+    whole = slice(0, n)
+    some = np.random.default_rng(1).random(200_000) * 10.0
+    candidates = {
+        "table, fp64": lambda: pairs.write("correlation", whole, whole, double),
+        "table, fp32": lambda: pairs.write("correlation", whole, whole, single),
+        "table, d/d smoothness": lambda: pairs.write("by_smoothness", whole, whole, double),
+        "table, d/d range": lambda: pairs.write("slope", whole, whole, double),
+        "scipy.special.kv": lambda: some**smoothness * kv(smoothness, some),
+        "numpy.exp": lambda: np.exp(-some),
+    }
+    seconds = interleaved(candidates, rounds, line)
+    kv_rate = len(some) / seconds["scipy.special.kv"]
+    rows = []
+    for what, value in seconds.items():
+        entries = n * n if what.startswith("table") else len(some)
+        rate = entries / value
+        rows.append(
+            {
+                "what": what,
+                "smoothness": smoothness,
+                "entries": entries,
+                "seconds": value,
+                "million_per_second": rate / 1e6,
+                "times_scipy_kv": rate / kv_rate,
+            }
+        )
+    return rows
+
+
+def table_times(smoothness=0.8, octaves=24, rounds=7):
+    """Time the making of a table of so many octaves."""
+    values = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
+    seconds = interleaved({"table": lambda: _touch(next(values), octaves)}, rounds)
+    return [{"what": f"a table of {octaves} octaves", "seconds": seconds["table"]}]
+
+
+def _touch(nu, octaves):
+    return CorrelationTable(nu, 2 - octaves, 2).correlation
+
+
+def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
+    """Compare the table with mpmath at h/a from 1e-12 to 700.
+
+    Returns
+    -------
+    list of dict
+        smoothness, absolute (largest error of ρ), relative (where ρ > 1e-13), by_smoothness and
+        slope (largest absolute errors); empty where mpmath is not installed.
+    """
+    if find_spec("mpmath") is None:
+        return []
+    from mpmath import besselk, gamma, mpf, workdps
+
+    from ..covariance.kernel import fill
+
+    r = np.concatenate(
+        (np.geomspace(1e-12, 700.0, points // 2), np.linspace(0.02, 40, points // 2))
+    )
+
+    def table_at(table, rows):
+        out = np.empty(len(r))
+        points_of_rows = np.ascontiguousarray(r[None, :])
+        origin = np.zeros((1, 1))
+        fill(
+            *(points_of_rows, 0, len(r), origin, 0, 1, 1.0, False),
+            *(rows, table.base, 1.0, -1, out, 0, 0),
+        )
+        return out
+
+    def rho(x, nu):
+        return 2 ** (1 - nu) / gamma(nu) * x**nu * besselk(nu, x)
+
+    result, line = [], line or Line("timing", shown=False)
+    line.expect(len(smoothness), "orders compared with mpmath")
+    for order in smoothness:
+        table = CorrelationTable(order, -82, 20)
+        found = [
+            table_at(table, rows) for rows in (table.correlation, table.slope, table.by_smoothness)
+        ]
+        with workdps(40):
+            nu, step = mpf(order), mpf("1e-12")
+            exact = [rho(mpf(x), nu) for x in r]
+            slope = [
+                -(2 ** (1 - nu)) / gamma(nu) * mpf(x) ** (nu + 1) * besselk(nu - 1, mpf(x))
+                for x in r
+            ]
+            change = [(rho(mpf(x), nu + step) - rho(mpf(x), nu - step)) / (2 * step) for x in r]
+            result.append(
+                {
+                    "smoothness": order,
+                    "absolute": max(
+                        abs(float(f - e)) for f, e in zip(found[0], exact, strict=True)
+                    ),
+                    "relative": max(
+                        abs(float(f / e - 1))
+                        for f, e in zip(found[0], exact, strict=True)
+                        if e > 1e-13
+                    ),
+                    "slope": max(abs(float(f - e)) for f, e in zip(found[1], slope, strict=True)),
+                    "by_smoothness": max(
+                        abs(float(f - e)) for f, e in zip(found[2], change, strict=True)
+                    ),
+                }
+            )
+            line.advance()
+    return result
+
+
+def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, line=None):
+    """Time one log-likelihood beside LAPACK's dpotrf on the same matrix, on one thread.
+
+    Returns
+    -------
+    list of dict
+        what, n, smoothness, seconds, times_dpotrf.
+    """
+    from scipy.linalg import lapack
+
+    from ..tiles.assemble import covariance_matrix
+
+    places = lay_out(n, "uniform", 2)
+    seen = Observations(places, np.random.default_rng(3).standard_normal(n))
+    model = Matern(1.0, 0.1, smoothness, 0.01)
+    evaluator = Exact().prepare(seen)
+    with blas_threads(1):
+        sigma = covariance_matrix(model, places, "euclidean")
+        work = np.empty_like(sigma, order="F")
+
+        def fresh():
+            work[...] = sigma
+
+        candidates = {
+            "log-likelihood": lambda: evaluator(model),
+            "generation": lambda: covariance_matrix(model, places, "euclidean", work),
+            "copy": fresh,
+            "dpotrf": lambda: lapack.dpotrf(work, lower=1, overwrite_a=1, clean=0),
+        }
+        seconds = interleaved(candidates, rounds, line)
+    return [
+        {
+            "what": what,
+            "n": n,
+            "smoothness": smoothness,
+            "seconds": value,
+            "times_dpotrf": value / seconds["dpotrf"],
+        }
+        for what, value in seconds.items()
+        if what != "copy"
+    ]
+
+
+def as_text(rows):
+    """Return rows as a table for people."""
+    import pandas as pd
+
+    if not rows:
+        return "(mpmath is not installed: no errors)"
+    return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
+
+
+def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, line=None):
+    """Time the mixed factorization, generation included, beside dpotrf of one matrix.
+
+    Returns
+    -------
+    list of dict
+        range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
+    """
+    from scipy.linalg import lapack
+
+    from ..covariance.ordering import hilbert
+    from ..inference.factorize import tile_factor
+    from ..precision.rules import by_tile_norm
+    from ..tiles.assemble import covariance_matrix
+
+    places = lay_out(n, "uniform", 0)
+    seen = Observations(places[hilbert(places)], np.zeros(n))
+    rows = []
+    for a in (0.02627, 0.078809, 0.210158):
+        model, factors = Matern(1.0, a, smoothness), {}
+        sigma = covariance_matrix(model, seen.locations, "euclidean")
+
+        def mixed(accuracy, model=model, factors=factors):
+            factors[accuracy] = tile_factor(model, seen, by_tile_norm(accuracy))
+
+        candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
+        # the copy is part of what LAPACK needs, as generation is of the other
+        candidates["dpotrf"] = lambda s=sigma: lapack.dpotrf(s, lower=1, clean=0)
+        if line is not None:
+            line.about = f"range {a}"
+        with blas_threads(n):
+            seconds = interleaved(candidates, rounds, line)
+        for accuracy, factor in factors.items():
+            rows.append(
+                {
+                    "range": a,
+                    "accuracy": accuracy,
+                    "seconds": seconds[accuracy],
+                    "gflops": n**3 / 3 / seconds[accuracy] / 1e9,
+                    "times_dpotrf": seconds["dpotrf"] / seconds[accuracy],
+                    "bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes,
+                    "formats": " ".join(
+                        f"{f}:{k}" for f, k in factor.precision_map.counts().items()
+                    ),
+                }
+            )
+    return rows
+
+
+def nested_rates(n=4096, rounds=3, *, line=None):
+    """Time the recursions of `dense.nested` beside the FP64 libraries, on one core.
+
+    Returns
+    -------
+    list of dict
+        what, layers, seconds, gflops, times_library.
+    """
+    from scipy.linalg import lapack
+
+    from ..dense import blas, nested
+
+    a = np.random.default_rng(0).random((n, n))
+    a = np.asfortranarray((a + a.T) / 2 + n * np.eye(n))
+    layers = (("fp64",), ("fp32",), ("fp16", "fp16", "fp16", "fp32"), ("bf16", "bf16", "fp32"))
+    candidates = {
+        "scipy": lambda: lapack.dpotrf(a, lower=1, clean=0),
+        **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
+    }
+    if blas.mkl():
+        candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
+    with blas_threads(0), blas.one_core():
+        seconds = interleaved(candidates, rounds, line)
+    library = min(seconds[name] for name in ("scipy", "mkl") if name in seconds)
+    return [
+        {
+            "what": "potrf",
+            "layers": name,
+            "seconds": median,
+            "gflops": n**3 / 3 / median / 1e9,
+            "times_library": library / median,
+        }
+        for name, median in seconds.items()
+    ]

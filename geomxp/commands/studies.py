@@ -1,0 +1,356 @@
+"""Commands that study models, methods and the machine."""
+
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidInput, did_you_mean
+from . import choices, completion, display, options
+from .options import option
+
+FORMS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
+"""How a screen shows what an approximation costs."""
+
+BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
+
+
+def compare(
+    variance: options.Variance,
+    range_: options.Range,
+    smoothness: options.Smoothness,
+    nugget: options.Nugget = 0.0,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="A table of places, or a data set's name.",
+            autocompletion=completion.tables,
+        ),
+    ] = None,
+    trend: options.Trend = None,
+    n: Annotated[
+        int | None,
+        option(options.DATA, "Random places, without a table.", options.WHOLE, "--n", min=1),
+    ] = None,
+    seed: Annotated[int, option(options.DATA, "Of random places.", options.WHOLE, min=0)] = 0,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    metric: options.Metric = None,
+    drop_missing: options.DropMissing = False,
+    accuracies: Annotated[
+        str | None, option(options.METHOD, "ε of the tile norms: 1e-5,1e-6,1e-7,1e-8.", "ε,ε,…")
+    ] = None,
+    kls: Annotated[
+        str | None, option(options.METHOD, "Targets of the KL divergence: 1e-3.", "KL,KL,…")
+    ] = None,
+    layers: options.Layers = None,
+    tile: options.Tile = None,
+    neighbours: Annotated[
+        str | None, option(options.METHOD, "Of Vecchia's approximation: 10,30,60.", "N,N,…")
+    ] = None,
+    on: options.On = "cpu",
+    output: options.TableOut = None,
+    figure: Annotated[
+        str | None, option(options.OUTPUT, "PNG, PDF or SVG file to write.", options.FILE)
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+):
+    r"""Say what an approximation costs a model: its KL divergence from FP64, bytes and seconds.
+
+    Tiles of mixed formats at two accuracies, random places:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --accuracies 1e-5,1e-7
+
+    A model of a data set, and a figure of it:
+      geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --tile 32 --figure divergences.png
+
+    How many neighbours Vecchia's approximation needs:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --neighbours 10,30,60
+    """
+    from .. import tables
+    from ..covariance.matern import Matern
+    from ..inference.divergence import compare as run
+    from ..inference.simulate import lay_out
+
+    screen = display.Screen(as_json, quiet)
+    tables.check_writable(output, figure, inputs=(table,))
+    model = Matern(variance, range_, smoothness, nugget)
+    ways = choices.ways(accuracies, kls, layers, tile, on, neighbours)
+    if (n is None) == (table is None):
+        raise InvalidInput("give either a TABLE or --n.")
+    if table is None and any((locations, value, covariates, trend, drop_missing)):
+        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+    if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
+        raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
+    if figure and len({frozenset(label) for label, _ in ways}) + bool(layers or neighbours) > 1:
+        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
+    if table is None:
+        places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}
+    else:
+        places = choices.observations(table, locations, value, covariates, metric, drop_missing)
+        about = {"trend": trend or ("covariates" if covariates else "zero")}
+    found = run(model, places, [how for _, how in ways], **about, progress=screen.progress)
+    rows = [label | row.to_dict() for (label, _), row in zip(ways, found, strict=True)]
+    reference = found[0].reference | {"seconds": found[0].reference_seconds}
+    frame = _frame(rows)
+    if output:
+        tables.write_frame(frame, output)
+    if figure:
+        from ..pictures import precision as plots_precision
+
+        plots_precision.divergences(frame, len(places)).figure.savefig(figure, dpi=150)
+    head = (
+        f"{len(places):,} places, FP64: log-determinant {reference['log_determinant']:.10g}, "
+        f"{reference['seconds']:.2f} s"
+    )
+    screen.result(
+        lambda: {"n": len(places), "reference": reference, "rows": rows},
+        lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
+        lambda: display.frame(_costs(rows), head, forms=FORMS),
+    )
+    for what, path in (("table", output), ("figure", figure)):
+        if path:
+            screen.note(f"{what} written to {path}")
+
+
+def _costs(rows):
+    """Return what a screen has room for of each approximation."""
+    import pandas as pd
+
+    from ..execution.devices import human_bytes
+
+    kinds = {"accuracy": "ε", "kl_target": "KL asked for", "layers": "layers"}
+    kinds["neighbours"] = "neighbours"
+    result = []
+    for row in rows:
+        kind = next((name for name in kinds if row.get(name) is not None), "accuracy")
+        value = row.get(kind)
+        tiles = " ".join(f"{count} {name}" for name, count in row["formats"].items())
+        result.append(
+            {
+                "approximation": value if kind == "layers" else f"{kinds[kind]} {value:g}",
+                "tiles": tiles,
+                "memory": human_bytes(row["bytes"]),
+                "KL": row["kl"],
+                "promoted": row["promotions"],
+                "seconds": row["seconds"],
+                "× FP64": row["speedup"],
+            }
+        )
+    return pd.DataFrame(result)
+
+
+def compare_models(
+    table: options.Table,
+    locations: options.Locations = None,
+    value: options.Value = None,
+    covariates: options.Covariates = None,
+    metric: options.Metric = None,
+    crs: options.Crs = None,
+    drop_missing: options.DropMissing = False,
+    smoothness: Annotated[
+        str, option(options.MODEL, "Values to hold it at, and free: 0.5,1.5,free.", "A,B,…")
+    ] = "0.5,1.5,free",
+    nugget: Annotated[
+        str, option(options.MODEL, "Values to hold it at, and free: 0,free.", "A,B,…")
+    ] = "free",
+    anisotropy: Annotated[
+        str,
+        option(options.MODEL, "no, yes or no,yes.", "NO,YES", known=("no", "yes", "no,yes")),
+    ] = "no",
+    trends: Annotated[
+        str | None,
+        option(options.MODEL, "Kinds of trend: constant,linear.", "A,B,…", known=options.TRENDS),
+    ] = None,
+    formulas: Annotated[
+        str | None,
+        option(options.MODEL, 'Trends by formula: "elev; elev + poly(x, 2)".', "A; B; …"),
+    ] = None,
+    reml: options.Reml = False,
+    criterion: Annotated[
+        str,
+        option(options.MODEL, "aic, aicc or bic.", options.NAME, known=("aic", "aicc", "bic")),
+    ] = "aic",
+    method: options.Method = "exact",
+    neighbours: options.Neighbours = None,
+    on: options.On = "cpu",
+    output: options.TableOut = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+):
+    r"""Fit every combination of some choices, and rank them by an information criterion.
+
+    How smooth is the field, and is there noise?
+      geomxp compare-models meuse --smoothness 0.5,1.5,free --nugget 0,free
+
+    Which covariates tell something?
+      geomxp compare-models meuse --smoothness 0.5 \
+        --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
+    """
+    from .. import tables
+    from ..inference.compare_models import compare_models as run
+
+    screen = display.Screen(as_json, quiet)
+    tables.check_writable(output, inputs=(table,))
+    exact = dict.fromkeys(("tile", "accuracy", "kl", "layers"))
+    how = choices.method(method, neighbours, on, exact)
+    formulas = tuple(part.strip() for part in (formulas or "").split(";") if part.strip())
+    seen = choices.observations(
+        table, locations, value, covariates, metric, drop_missing, formulas or None, crs
+    )
+    kinds = choices.words(trends or "")
+    if not (kinds or formulas):
+        kinds = (choices.trend_of(None, None, covariates, choices.usual_trend(table)),)
+    found = run(
+        seen,
+        how,
+        smoothness=choices.held_or_free("--smoothness", smoothness),
+        nuggets=choices.held_or_free("--nugget", nugget),
+        anisotropy=choices.yes_or_no("--anisotropy", anisotropy),
+        trends=(*kinds, *(choices.trend_of(None, text, None, None) for text in formulas)),
+        reml=reml,
+        criterion=criterion,
+        progress=screen.progress,
+    )
+    # printed first: a full disk loses no estimate
+    screen.result(found.to_dict, lambda: str(found), lambda: _ranked(found))
+    if output:
+        tables.write_frame(found.to_frame(), output)
+        screen.note(f"table written to {output}")
+
+
+def _ranked(found):
+    """Return the picture of a comparison: what a screen has room for, and why some have failed."""
+    from rich.console import Group
+
+    name = {"aic": "AIC", "aicc": "AICc", "bic": "BIC"}[found.criterion]
+    titles = {"anisotropic": "anis.", "parameters": "k", "log_likelihood": "log-lik."}
+    frame = found.to_frame().rename(columns=titles | {found.criterion: name})
+    frame["outcome"] = frame["outcome"].str.split(":").str[0]
+    columns = ["trend", "smoothness", "nugget", "anis.", "k", "log-lik.", name, "delta", "weight"]
+    forms = {"log-lik.": ".2f", name: ".2f", "delta": ".2f", "weight": ".3f"}
+    head, _, rest = str(found).partition("\n\n")
+    table = display.frame(frame[[*columns, "outcome"]], head, best=0, forms=forms)
+    return Group(table, *map(display.styled, rest.split("\n\n")[1:]))
+
+
+def _frame(rows):
+    """Return the rows with one column per format."""
+    import pandas as pd
+
+    flat = [
+        {k: v for k, v in row.items() if k != "formats"}
+        | {f"tiles_{name}": count for name, count in row["formats"].items()}
+        for row in rows
+    ]
+    frame = pd.DataFrame(flat).dropna(axis=1, how="all")
+    tiles = [name for name in frame.columns if name.startswith("tiles_")]
+    return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in tiles})
+
+
+def bench(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="matern, likelihood, cholesky, nested or batched.",
+            autocompletion=completion.among(BENCHMARKS),
+        ),
+    ],
+    n: Annotated[
+        int | None,
+        option(
+            options.MODEL, "Places, or the order of small matrices.", options.WHOLE, "--n", min=1
+        ),
+    ] = None,
+    smoothness: options.Smoothness = 0.8,
+    tune: Annotated[
+        bool,
+        options.flag(
+            options.METHOD,
+            "--tune",
+            "batched: search for the fastest variants first, and keep them.",
+        ),
+    ] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+):
+    """Time geomxp beside named baselines of the same run, on one thread.
+
+    A log-likelihood beside LAPACK's factorization of the same matrix:
+      geomxp bench likelihood --n 1000
+
+    Mixed formats beside FP64:
+      geomxp bench cholesky --n 1000
+
+    Small matrices in batches; --tune finds what is fastest here:
+      geomxp bench batched --n 8
+    """
+    import os
+
+    from ..inference.progress import Line
+    from .bench import as_text
+
+    screen = display.Screen(as_json, quiet)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if what not in BENCHMARKS:
+        near = did_you_mean(what, BENCHMARKS)
+        raise InvalidInput(
+            f"WHAT must be matern, likelihood, cholesky, nested or batched. Got {what!r}.{near}"
+        )
+    if tune and what != "batched":
+        raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
+    with Line("timing", shown=screen.progress) as line:
+        document = _times(what, n, smoothness, tune, line)
+    screen.result(
+        lambda: document,
+        lambda: "\n\n".join(as_text(rows) for rows in document.values()),
+        lambda: _timed(document),
+    )
+
+
+def _times(what, n, smoothness, tune, line):
+    """Return the rows of a benchmark's tables by name."""
+    from . import bench as benchmarks
+
+    if what == "matern":
+        return {
+            "rates": benchmarks.matern_rates(n or 2048, smoothness, line=line),
+            "table": benchmarks.table_times(smoothness),
+            "errors": benchmarks.matern_errors(line=line),
+        }
+    if what == "batched":
+        from .bench_batched import batched_rates
+
+        return {what: batched_rates(n, tune, line=line)}
+    if what == "nested":
+        return {what: benchmarks.nested_rates(n or 4096, line=line)}
+    if what == "likelihood":
+        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, line=line)}
+    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, line=line)}
+
+
+def _timed(document):
+    """Return the picture of benchmarks."""
+    import pandas as pd
+    from rich.console import Group
+
+    return Group(*(display.frame(pd.DataFrame(rows)) for rows in document.values() if rows))
+
+
+def info(as_json: options.Json = False, quiet: options.Quiet = False):
+    """Say which devices, libraries and data sets can be used here, and what is missing.
+
+    For people, and for scripts:
+      geomxp info
+
+      geomxp info --json
+    """
+    from ..execution.inventory import as_text, inventory
+
+    document = inventory()
+    display.Screen(as_json, quiet).result(lambda: document, lambda: as_text(document))

@@ -1,0 +1,1 @@
+"""Pictures by subject; `geomxp.plots` is where their names are public."""

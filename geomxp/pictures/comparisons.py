@@ -1,0 +1,199 @@
+"""Fits beside each other: at several precisions, and of several models."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from textwrap import fill
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..inference.compare_models import ModelComparison
+from ..inference.estimate import z_value
+from ..inference.precision_influence import frame_of_fits
+from .axes import (
+    BLUE,
+    SKY,
+    VERMILION,
+    axes_of,
+    checked,
+    finish,
+    legend,
+    panels_of,
+    parameter_label,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from ..annotations import Axes, AxesArray, Fit, Frame, Panels, Sequence
+
+CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
+
+NAME_WIDTH = 28
+"""Characters of a line of a model's name."""
+
+
+def influence_of_precision(
+    fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
+) -> AxesArray:
+    """Draw estimates at each accuracy ε of the tiles, with their intervals, beside those of FP64.
+
+    The band is FP64's interval: an ε whose points stay near the middle of it costs nothing that the
+    data could tell.
+
+    Parameters
+    ----------
+    fits : pandas.DataFrame or sequence of Fit
+        What `geomxp.precision_influence` returned; or fits to the same data, one in FP64 and
+        others by `by_tile_norm`.
+    level : float
+        Of the intervals, θ̂ exp(±z s/θ̂) (of an angle θ̂ ± z s).
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each parameter with a standard error.
+
+    Returns
+    -------
+    (k,) ndarray of matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the frame is another one, or FP64 has no standard errors.
+    """
+    z, frame = z_value(level), _influence_frame(fits)
+    names = [name.removeprefix("estimate_") for name in frame if name.startswith("estimate_")]
+    exact = frame[frame["precision"] == "fp64"].iloc[0]
+    names = [name for name in names if exact[f"standard_error_{name}"] > 0]
+    if not names:
+        raise InvalidInput("the fit in FP64 has no standard errors to compare with.")
+    panels = panels_of(ax, len(names), width=4.4, height=3.2)
+    for one, name in zip(panels, names, strict=True):
+        _estimates(one, frame, name, z)
+        one.set_title(name.replace("_", " ").capitalize())
+        about = SimpleNamespace(**frame.attrs)
+        # a frame that comes from a file has forgotten the units
+        known = {"value_name", "unit"} <= set(frame.attrs)
+        one.set_ylabel(parameter_label(name, about) if known else "estimate")
+    legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
+    for one in panels:
+        finish(one)
+    return panels
+
+
+def _influence_frame(fits):
+    """Return the frame of `precision_influence`."""
+    if not hasattr(fits, "columns"):
+        try:
+            fits = list(fits)
+        except TypeError:
+            raise InvalidInput(
+                "`fits` must be a frame of precision_influence, or a sequence of fits. "
+                f"Got {type(fits).__name__}."
+            ) from None
+        return frame_of_fits(fits)
+    if (
+        not {"precision", "accuracy"} <= set(fits.columns)
+        or not (fits["precision"] == "fp64").any()
+    ):
+        raise InvalidInput(
+            "`fits` must be a frame of precision_influence, with a row for fp64. Got the columns "
+            f"{', '.join(map(str, fits.columns))}."
+        )
+    return fits
+
+
+def _estimates(ax, frame, name, z):
+    """Draw the estimates of one parameter."""
+    at, values = np.arange(len(frame)), frame[f"estimate_{name}"].to_numpy(dtype=float)
+    errors = frame[f"standard_error_{name}"].to_numpy(dtype=float)
+    if name == "anisotropy_angle":
+        low, high = values - z * errors, values + z * errors
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low, high = values * np.exp(-z * errors / values), values * np.exp(z * errors / values)
+    exact = int(np.flatnonzero(frame["precision"] == "fp64")[0])
+    ax.axhspan(low[exact], high[exact], color=SKY, alpha=0.3, linewidth=0, zorder=0)
+    ax.axhline(values[exact], color=BLUE, linewidth=1)
+    known = np.isfinite(errors)
+    ends = np.array([values - low, high - values])[:, known]
+    ax.errorbar(at[known], values[known], ends, fmt="o", color="0.15", markersize=5, capsize=3)
+    # on a boundary, where there is no standard error
+    bare = ~known & np.isfinite(values)
+    ax.plot(at[bare], values[bare], "o", color="0.15", markerfacecolor="white", markersize=5)
+    for k in np.flatnonzero(~np.isfinite(values)):
+        ax.text(at[k], 0.5, "no estimate", rotation=90, ha="center", va="center",
+                color=VERMILION, transform=ax.get_xaxis_transform())  # fmt: skip
+    # room for a legend
+    bottom, top = np.nanmin(np.append(low, values)), np.nanmax(np.append(high, values))
+    ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
+    ax.set_xticks(at, ["FP64" if word == "fp64" else word for word in frame["precision"]])
+    ax.set(xlim=(-0.6, len(frame) - 0.4), xlabel="accuracy ε of the tiles")
+
+
+def _legend_of(level):
+    """Return handles and words."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    words = [f"FP64, {100 * level:g} %", f"at ε, {100 * level:g} %"]
+    point = Line2D([], [], marker="o", color="0.15", markersize=5)
+    return [Patch(color=SKY, alpha=0.3), point], words
+
+
+def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | None = None) -> Axes:
+    """Draw the weights of compared models, exp(-Δ/2) as parts of the sum, the best on top.
+
+    By AIC they are Akaike's weights; by BIC near to posterior probabilities, where all models were
+    equally probable before.
+
+    Parameters
+    ----------
+    comparison : ModelComparison
+    most : int
+        Models to draw; what the others weigh together is said.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    checked("comparison", comparison, ModelComparison)
+    if not (isinstance(most, Integral) and not isinstance(most, bool) and most >= 1):
+        raise InvalidInput(f"`most` must be a whole number of at least 1. Got {most!r}.")
+    frame = comparison.to_frame()
+    rest, frame = frame[most:], frame[:most]
+    names = _names(comparison.to_frame(), len(frame))
+    ax = axes_of(ax, 6.4, 1.3 + sum(0.16 + 0.16 * (1 + name.count("\n")) for name in names))
+    weights = frame["weight"].fillna(0.0)
+    ax.barh(np.arange(len(frame)), weights, color=BLUE, alpha=0.75)
+    for k, (weight, delta) in enumerate(zip(frame["weight"], frame["delta"], strict=True)):
+        # where there is no maximum there is no criterion
+        words = f"Δ {delta:.1f}" if delta == delta else "no maximum"
+        ax.text((weight if weight == weight else 0.0) + 0.01, k, words, va="center",
+                fontsize="small", color="0.15" if delta == delta else VERMILION)  # fmt: skip
+    ax.set_yticks(np.arange(len(frame)), names)
+    ax.invert_yaxis()
+    name = comparison.criterion.upper().replace("AICC", "AICc")
+    words = f"weight by {name}"
+    if len(rest):
+        words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
+    ax.set(xlim=(0, min(1.15, 1.25 * weights.max())), xlabel=words)
+    ax.set_title(f"{len(comparison.candidates)} models, {comparison.n:,} places"
+                 + (" (REML)" if comparison.reml else ""))  # fmt: skip
+    finish(ax)
+    return ax
+
+
+def _names(frame, count):
+    """Return what tells the first models apart, in several lines where one would be long."""
+    told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
+    words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
+    names = []
+    for _, row in frame[:count].iterrows():
+        parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
+        if "anisotropic" in told:
+            parts.append("anisotropic" if row["anisotropic"] == "yes" else "isotropic")
+        names.append(fill(", ".join(parts), NAME_WIDTH))
+    return names
