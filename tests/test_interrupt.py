@@ -81,7 +81,7 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
 def test_a_second_interruption_does_not_wait(tmp_path):
     # the first one is heard when the call into C returns: in a minute, say
     code = (
-        "import hashlib; from geomxp import interruption\n"
+        "import hashlib; from geomxp.commands import interruption\n"
         "with interruption.watched(['info'], 0.1):\n"
         "    print('begun', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)\n"
