@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 
 ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
 
@@ -30,7 +31,12 @@ class Run:
             self.screen, streams[terminal] = pty.openpty()
         command = [sys.executable, *([] if words[0] == "-c" else ["-m", "geomxp"])]
         self.process = subprocess.Popen(
-            [*command, *map(str, words)], **streams, env=ALONE | environment, cwd=folder
+            [*command, *map(str, words)],
+            **streams,
+            env=ALONE | environment,
+            cwd=folder,
+            # a shell has jobs in the background ignore it, and their children inherit that
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         if terminal:
             os.close(streams[terminal])
