@@ -17,7 +17,7 @@ from .likelihood import rescale_variance
 STEPS, HALVINGS = 40, 8
 """Limits."""
 
-CLOSE = 3e-4
+CLOSE = 5e-5
 """A step that promises less goes to where less than a tolerance of 1e-6 is left."""
 
 LONGEST, OF_NUGGET = 1.0, 3.0
