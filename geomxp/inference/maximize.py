@@ -144,7 +144,7 @@ class Summit:
     gain: float
 
 
-def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0):
+def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0, renewed=2e-4):
     """Go to the top by Newton's method.
 
     Parameters
@@ -161,6 +161,8 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
         Stop when the next step promises less.
     steps : int
         Limit.
+    renewed : float
+        How far a point may lie, in its coordinates, from that of its information.
     slack : float
         A step may lose as much: how far the function scatters where it is computed coarsely.
 
@@ -186,7 +188,7 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
         else:
             break
         point, moved = candidate, moved + fraction * float(np.abs(step).max())
-        if moved > 2e-4:
+        if moved > renewed:
             curvature, moved = information(point), 0.0
         slope, value = found
         gain = _promised(slope, curvature)

@@ -170,6 +170,8 @@ class Problem:
             natural.point(model),
             tolerance=1e-3 * self.tolerance,
             slack=noise,
+            # by formula it costs more than all of the search, and changes by as little
+            renewed=3e-4 if self._curved else 2e-4,
         )
         if summit.value > value - noise:
             model = natural.model(summit.point)
