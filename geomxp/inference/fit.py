@@ -65,7 +65,8 @@ def fit(
         Start values for some of the parameters.
     bounds : dict of str to (float, float), optional
         In the units of the data.
-    trend : {"zero", "constant", "linear", "covariates"}
+    trend : str
+        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
     reml : bool
         Maximise the restricted likelihood.
     anisotropy : bool

@@ -202,7 +202,8 @@ def log_likelihood(
     model : Matern
     how : likelihood, optional
         `Exact()` if not given.
-    trend : {"zero", "constant", "linear", "covariates"}
+    trend : str
+        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
         The mean; its coefficients are profiled out by generalised least squares.
     reml : bool
         Restricted likelihood.

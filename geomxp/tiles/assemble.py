@@ -82,25 +82,6 @@ def covariance_matrix_on_gpu(model, locations, metric, index):
     return sigma
 
 
-def derivative_blocks(model, locations, metric, names, work):
-    """Return [work(rows, columns, derivatives)] for every block of the lower triangle.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Parameters, the nugget left out.
-    work : callable
-        Receives two slices and a dict of str to ndarray; threads call it.
-    """
-    pairs = Generator(model, metric, locations)
-
-    def one(block):
-        return work(*block, pairs.derivatives(*block, names))
-
-    n = len(locations)
-    return in_threads(one, blocks(n), n * n // 2 * len(names))
-
-
 def derivative_matrix(model, locations, metric, name):
     """Return the lower triangle of ∂Σ/∂θ for one parameter of the correlation.
 
