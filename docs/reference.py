@@ -48,7 +48,7 @@ HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
 
 MODULES = {
     "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
-    "scores": ("geomxp.inference.scores", ()),
+    "scores": ("geomxp.validation.scores", ()),
     "datasets": ("geomxp.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
     "dense.nested": ("geomxp.dense.nested", ("potrf", "trsm", "trmm", "syrk")),

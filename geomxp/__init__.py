@@ -11,7 +11,6 @@ from .errors import (
     NotEnoughMemory,
     NotPositiveDefinite,
 )
-from .inference import scores
 from .inference.bootstrap import Bootstrap, bootstrap
 from .inference.compare_models import ModelComparison, compare_models
 from .inference.divergence import Divergence, compare, kl_between, kl_divergence
@@ -20,18 +19,19 @@ from .inference.exact import Exact
 from .inference.fit import fit
 from .inference.likelihood import Evaluation, log_likelihood
 from .inference.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
-from .inference.misspecification import Misspecification, mloe_mmom
 from .inference.precision_influence import precision_influence
 from .inference.predict import Prediction, predict
 from .inference.raster import Raster, predict_raster
 from .inference.simulate import simulate
 from .inference.uncertainty import Estimate, information
-from .inference.validate import Validation, cross_validate, leave_one_out
 from .inference.vecchia import Vecchia
 from .observations import Observations
 from .outcome import Ending, Outcome
 from .precision.rules import by_band, by_tile_norm, for_divergence, layered, uniform
 from .tables import read_table
+from .validation import scores
+from .validation.misspecification import Misspecification, mloe_mmom
+from .validation.validate import Validation, cross_validate, leave_one_out
 
 __version__ = "0.1.0"
 

@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from .inference.exact import ExactEvaluator as ExactEvaluator
     from .inference.likelihood import Evaluation as Evaluation
     from .inference.likelihood_ratio import LikelihoodRatio as LikelihoodRatio
-    from .inference.misspecification import Misspecification as Misspecification
     from .inference.predict import Prediction as Prediction
     from .inference.raster import Raster as Raster
     from .inference.uncertainty import Estimate as Estimate
-    from .inference.validate import Validation as Validation
     from .inference.vecchia import Vecchia as Vecchia
     from .inference.vecchia import VecchiaEvaluator as VecchiaEvaluator
     from .observations import Observations as Observations
@@ -53,6 +51,8 @@ if TYPE_CHECKING:
     from .precision.map import PrecisionMap as PrecisionMap
     from .tiles.layout import Layout as Layout
     from .tiles.refine import Refinement as Refinement
+    from .validation.misspecification import Misspecification as Misspecification
+    from .validation.validate import Validation as Validation
 
 Floats: TypeAlias = NDArray[np.float64]
 """What geomxp computes: FP64 arrays."""

@@ -18,7 +18,7 @@ import geomxp as gx
 ROOT = Path(__file__).parent.parent
 
 PLACES = (
-    *("geomxp", "geomxp.datasets", "geomxp.inference.scores", "geomxp.plots"),
+    *("geomxp", "geomxp.datasets", "geomxp.validation.scores", "geomxp.plots"),
     *("geomxp.dense.nested", "geomxp.dense.batched", "geomxp.tiles.refine", "geomxp.sklearn"),
     *("geomxp.precision.map", "geomxp.precision.formats"),
 )

@@ -49,8 +49,8 @@ def validate(
     """
     from .. import tables
     from ..inference.estimate import Fit, z_value
-    from ..inference.validate import cross_validate
-    from ..inference.validate import leave_one_out as one_by_one
+    from ..validation.validate import cross_validate
+    from ..validation.validate import leave_one_out as one_by_one
 
     screen = display.Screen(as_json, quiet)
     given = {"--folds": folds, "--blocks": blocks, "--refit": refit or None}

@@ -12,10 +12,10 @@ import scipy
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.table import LARGEST_SMOOTHNESS
 from ..errors import InvalidInput, NotPositiveDefinite
-from .blocks import Points
+from ..support.blocks import Points
+from ..vecchia.graph import Field
 from .factorize import coincidence
 from .progress import Line
-from .vecchia_graph import Field
 
 CHUNK = 1 << 16
 """Targets predicted at one time."""

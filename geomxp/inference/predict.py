@@ -11,8 +11,8 @@ from ..errors import InvalidInput
 from ..exchange import frames
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
-from .block_shapes import blocks_of
-from .blocks import Points
+from ..support.blocks import Points
+from ..support.shapes import blocks_of
 from .estimate import check_fit, z_value
 from .gls import fit_trend
 from .progress import Line

@@ -12,7 +12,7 @@ from .. import tables
 from ..errors import InvalidInput
 from ..exchange import crs as systems
 from ..exchange import geofiles, rasters
-from .cells import grid_of, mask_of
+from ..support.cells import grid_of, mask_of
 from .estimate import check_fit
 from .predict import Prediction, predict
 

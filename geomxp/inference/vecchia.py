@@ -19,12 +19,12 @@ from ..covariance.matern import Matern
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..execution.devices import resolve
 from ..outcome import Ending, Outcome
+from ..vecchia.factor import VecchiaFactor
+from ..vecchia.graph import Field, Graph
+from ..vecchia.sums import Sums, wanted_for
 from .factorize import coincidence
 from .gls import GeneralisedLeastSquares
 from .likelihood import Evaluation, gaussian_log_likelihood
-from .vecchia_factor import VecchiaFactor
-from .vecchia_graph import Field, Graph
-from .vecchia_sums import Sums, wanted_for
 
 if TYPE_CHECKING:
     from ..annotations import ArrayLike, Document, Floats, Observations

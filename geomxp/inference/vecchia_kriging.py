@@ -5,9 +5,9 @@ import numpy as np
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..errors import NotPositiveDefinite
+from ..vecchia.graph import Field
 from .given import different, through_observations
 from .local import count_of
-from .vecchia_graph import Field
 
 
 def draw(fit, places, design, random, draws, neighbours=None):
@@ -26,7 +26,7 @@ def draw(fit, places, design, random, draws, neighbours=None):
     draws : int
     neighbours : int, optional
     """
-    from .vecchia_rows import go_on
+    from ..vecchia.rows import go_on
 
     seen, model = fit.observations, fit.model
     n, count = len(seen), count_of(fit, neighbours)

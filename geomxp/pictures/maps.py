@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..inference.cells import CELLS
 from ..inference.estimate import Fit
 from ..inference.raster import Raster, predict_raster
 from ..inference.variogram import trend_residuals
 from ..observations import Observations
+from ..support.cells import CELLS
 from .axes import (
     BLUE,
     ERRORS,

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..inference.estimate import Fit, z_value
-from ..inference.validate import Validation, leave_one_out
+from ..validation.validate import Validation, leave_one_out
 from .axes import (
     BLUE,
     SKY,

@@ -141,7 +141,7 @@ class Maps:
 
         Parameters
         ----------
-        graph : geomxp.inference.vecchia_graph.Graph
+        graph : geomxp.vecchia.graph.Graph
         """
         n, order = len(self.seen), graph.tree.order
         # a place that comes early has far neighbours, the last ones have near ones

@@ -19,11 +19,11 @@ from ..inference.profile_path import Path
 from ..inference.progress import Line
 from ..inference.raster import Raster, predict_raster
 from ..inference.uncertainty import confidence_intervals, derived
-from ..inference.validate import Validation, leave_one_out
 from ..inference.vecchia import Vecchia
-from ..inference.vecchia_graph import Graph
 from ..precision.map import PrecisionMap
 from ..precision.rules import ByTileNorm, ForDivergence
+from ..validation.validate import Validation, leave_one_out
+from ..vecchia.graph import Graph
 from .ledger import Ledger
 from .pictures import picture
 

@@ -8,7 +8,7 @@ from geomxp.covariance.averages import Region, integrals
 from geomxp.covariance.matern import correlation
 
 STATED = 1e-8
-"""What inference/blocks.py promises, for σ² = 1."""
+"""What support/blocks.py promises, for σ² = 1."""
 
 
 def joined(corners):

@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance.ordering import order_places
-from geomxp.inference import vecchia_graph
+from geomxp.vecchia import graph as vecchia_graph
 
 U = 2.0**-53
 

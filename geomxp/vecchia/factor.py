@@ -48,7 +48,7 @@ class VecchiaFactor:
 
     def whiten(self, columns):
         """Return B y for vectors (n,) or (n, c), in the order of the tree."""
-        from .vecchia_rows import whiten
+        from .rows import whiten
 
         y = self._columns(columns)
         out = np.empty_like(y)
@@ -57,7 +57,7 @@ class VecchiaFactor:
 
     def solve(self, columns):
         """Return Σ⁻¹y = B'By for vectors (n,) or (n, c)."""
-        from .vecchia_rows import transposed
+        from .rows import transposed
 
         white = self.whiten(columns).reshape(len(self.variances), -1)
         out = np.empty_like(white)
@@ -66,7 +66,7 @@ class VecchiaFactor:
 
     def multiply(self, columns):
         """Return B⁻¹w for vectors (n,) or (n, c): with normal w, draws of observations."""
-        from .vecchia_rows import unwhiten
+        from .rows import unwhiten
 
         y = self._columns(columns)
         unwhiten(self.graph.sequence, *self._rows, y)
@@ -74,7 +74,7 @@ class VecchiaFactor:
 
     def whiten_transposed(self, columns):
         """Return B⁻ᵀy for vectors (n,) or (n, c): B⁻ᵀΣ⁻¹ = B."""
-        from .vecchia_rows import unwhiten_transposed
+        from .rows import unwhiten_transposed
 
         y = self._columns(columns)
         unwhiten_transposed(self.graph.sequence, *self._rows, y)

@@ -16,10 +16,10 @@ from ..covariance.matern import Matern
 from ..covariance.neighbours import nearest, tree_of
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..execution.devices import Device, blas_threads
+from ..inference.exact import Exact, check_memory
+from ..inference.factorize import dense_factor
+from ..inference.simulate import _Places
 from ..observations import Observations, checked_places
-from .exact import Exact, check_memory
-from .factorize import dense_factor
-from .simulate import _Places
 
 if TYPE_CHECKING:
     from ..annotations import ArrayLike, Document, Floats, Of

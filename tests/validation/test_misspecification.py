@@ -109,7 +109,7 @@ def test_all_places_for_neighbours_are_all_places_and_few_are_near_it():
 
 
 def test_panels_of_targets_change_nothing(monkeypatch):
-    from geomxp.inference import misspecification as module
+    from geomxp.validation import misspecification as module
 
     places, targets = testing.places(70), testing.places(20, seed=4)
     whole = gx.mloe_mmom(TRUE, WRONG, places, targets)

@@ -5,8 +5,8 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference import blocks as module
-from geomxp.inference.block_shapes import blocks_of
+from geomxp.support import blocks as module
+from geomxp.support.shapes import blocks_of
 
 STATED = 1e-8
 """Of σ²: what exact integrals promise."""

@@ -7,7 +7,7 @@ LLVM keeps in registers.
 
 from numba import njit
 
-from .vecchia_lanes import load, root, spread, store
+from .lanes import load, root, spread, store
 
 TILE = 4
 """Rows and columns of a tile: 16 sums and 5 factors fit into AVX-512's 32 registers."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..execution.devices import blas_threads, resolve
+from ..inference.estimate import Fit, check_fit, z_value
+from ..inference.progress import Line
+from ..inference.vecchia import Vecchia
 from ..observations import Observations
 from . import scores
-from .estimate import Fit, check_fit, z_value
 from .folds import folds_of
 from .held_out import HeldOut
-from .progress import Line
-from .vecchia import Vecchia
 
 if TYPE_CHECKING:
     from ..annotations import ArrayLike, Document, Floats, Frame, Whole
@@ -311,7 +311,7 @@ def _check_leverages(design):
 
 def _predict(fit, rows, seen):
     """Return mean and variance of observations, from a fit of others."""
-    from .predict import predict
+    from ..inference.predict import predict
 
     covariates = None if seen.covariates is None else seen.covariates[rows]
     there = predict(fit, seen.locations[rows], covariates, progress=False)
@@ -344,7 +344,7 @@ def _held_without(fit, rest, design):
 
 def _fitted_without(fit, rest):
     """Return a fit to the rest of the observations, made as the fit was, and starting there."""
-    from .fit import fit as run
+    from ..inference.fit import fit as run
 
     estimated = fit.free + fit.boundary
     values = fit.model.parameters()

@@ -12,7 +12,7 @@ from ..covariance.ordering import order_places
 from ..covariance.table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
 from ..errors import InvalidInput
 from ..execution.devices import in_threads
-from .vecchia_sums import BASES
+from .sums import BASES
 
 SLICE = 1024
 """Places whose blocks one thread handles at a time: their sums are added in one fixed order."""
@@ -98,7 +98,7 @@ class Field:
             self.pairs.octaves = table.low - 20, table.high
 
     def reduce(self, neighbours, columns, wanted):
-        """Return the sums of `vecchia_blocks.likelihood_slice` over all places.
+        """Return the sums of `blocks.likelihood_slice` over all places.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Field:
         failed : int or None
             The first place whose matrix is not positive definite.
         """
-        from .vecchia_blocks import likelihood_slice
+        from .blocks import likelihood_slice
 
         n, count = len(neighbours), len(columns)
         length = 1 + count * count + BASES * (1 + BASES + count * count)
@@ -150,7 +150,7 @@ class Field:
         variances : (k,) ndarray
             NaN where the matrix of the neighbours is not positive definite.
         """
-        from .vecchia_blocks import weights_slice
+        from .blocks import weights_slice
 
         k = len(neighbours)
         weights, variances = np.empty(neighbours.shape), np.empty(k)

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 
 from ..covariance.distance import EARTH_RADIUS
-from .vecchia_lanes import fraction, interval, load, missed, polynomial, spread, store, total
-from .vecchia_solve import backward, factor, forward
-from .vecchia_sums import BASES
+from .lanes import fraction, interval, load, missed, polynomial, spread, store, total
+from .solve import backward, factor, forward
+from .sums import BASES
 
 
 @njit(nogil=True, cache=True)

@@ -3,9 +3,9 @@
 import numpy as np
 from numba import njit
 
-from .vecchia_blocks import _dot, _fetch, _gather, _generate
-from .vecchia_lanes import load, spread, store
-from .vecchia_solve import factor, forward
+from .blocks import _dot, _fetch, _gather, _generate
+from .lanes import load, spread, store
+from .solve import factor, forward
 
 
 @njit(nogil=True, cache=True)

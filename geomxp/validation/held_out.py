@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 
 from ..errors import NotPositiveDefinite
-from .exact import check_memory
-from .gls import fit_trend
-from .vecchia_factor import VecchiaFactor
+from ..inference.exact import check_memory
+from ..inference.gls import fit_trend
+from ..vecchia.factor import VecchiaFactor
 
 CHUNK_ENTRIES = 1 << 22
 """Entries of Σ^(-½) or Σ⁻¹ held at one time while the diagonal is summed."""

@@ -9,9 +9,9 @@ from scipy.stats import binom, kstest
 import geomxp as gx
 from geomxp import testing
 from geomxp.execution.devices import resolve
-from geomxp.inference import held_out
-from geomxp.inference.folds import block_numbers, folds_of
 from geomxp.tiles.factor import CholeskyFactor
+from geomxp.validation import held_out
+from geomxp.validation.folds import block_numbers, folds_of
 
 MEUSE = gx.datasets.load("meuse")
 NUGGETS = {"nugget": 0.06, "no nugget": 0.0}

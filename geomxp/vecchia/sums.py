@@ -32,7 +32,7 @@ class Sums:
     Parameters
     ----------
     out : 1-D ndarray
-        As `vecchia_blocks.likelihood_slice` returns them.
+        As `blocks.likelihood_slice` returns them.
     count : int
         Columns that were whitened, c.
     model : Matern

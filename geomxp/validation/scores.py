@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from ..errors import InvalidInput
-from .estimate import z_value
+from ..inference.estimate import z_value
 
 if TYPE_CHECKING:
     from ..annotations import ArrayLike, Floats

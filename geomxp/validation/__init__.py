@@ -1,0 +1,1 @@
+"""How well a fitted model predicts what it has not seen: folds, scores, misspecification."""

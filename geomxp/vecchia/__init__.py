@@ -1,0 +1,1 @@
+"""Vecchia's approximation from nearest predecessors: neighbour graph, blocks, their factors."""
