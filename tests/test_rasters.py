@@ -314,8 +314,8 @@ def test_a_map_stays_in_little_memory(monkeypatch):
 
     fit = held(testing.observations())
     monkeypatch.setattr(gx.Matern, "__call__", watched)
-    for module in ("predict", "blocks"):
-        monkeypatch.setattr(f"geomxp.inference.{module}.CHUNK_ENTRIES", 60_000)
+    for module in ("inference.predict", "support.blocks"):
+        monkeypatch.setattr(f"geomxp.{module}.CHUNK_ENTRIES", 60_000)
     gx.predict_raster(fit, cells=100)
     gx.predict_raster(fit, cells=30, block=True)
     assert max(largest) <= 60_000
