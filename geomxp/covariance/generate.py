@@ -27,6 +27,12 @@ SHARED_BYTES = 46 * 1024
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
 
+def box_of(*points):
+    """Return the lowest and the highest coordinates of some points, (2, d)."""
+    lows, highs = zip(*((part.min(axis=0), part.max(axis=0)) for part in points), strict=True)
+    return np.array((np.min(lows, axis=0), np.max(highs, axis=0)))
+
+
 class Generator:
     """All that one model says of the pairs of two sets of places.
 
@@ -38,15 +44,17 @@ class Generator:
         Places of the rows.
     b : (m, d) ndarray, optional
         Places of the columns; a if not given.
+    box : (2, d) ndarray, optional
+        Lowest and highest coordinates of all places of which these are a part, as `embed` gives
+        them: parts with one box have the bits of the whole. Of a and b if not given.
     """
 
-    def __init__(self, model, metric, a, b=None):
+    def __init__(self, model, metric, a, b=None, box=None):
         self.model, self.metric = model, metric
         a = embed(np.asarray(a, dtype=np.float64), metric)
         b = a if b is None else embed(np.asarray(b, dtype=np.float64), metric)
         self.symmetric = b is a
-        low = np.minimum(a.min(axis=0), b.min(axis=0))
-        high = np.maximum(a.max(axis=0), b.max(axis=0))
+        low, high = box_of(a, b) if box is None else box
         # differences of coordinates near 1 have squares, and powers of two change no digit
         unit = 1.0
         if metric == "euclidean":

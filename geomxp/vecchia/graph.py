@@ -75,16 +75,18 @@ class Field:
     locations : (n, d) ndarray
     targets : (k, d) ndarray, optional
         Other places; the same if not given.
+    box : (2, d) ndarray, optional
+        See `Generator`.
     """
 
-    def __init__(self, model, metric, locations, targets=None):
+    def __init__(self, model, metric, locations, targets=None, box=None):
         if model.smoothness > LARGEST_SMOOTHNESS:
             raise InvalidInput(
                 f"Vecchia's approximation needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
                 f"Got {model.smoothness:g}: use Exact()."
             )
         self.model = model
-        self.pairs = Generator(model, metric, locations, targets)
+        self.pairs = Generator(model, metric, locations, targets, box)
         self.scaled = self.pairs.inverse, metric == "great-circle"
 
     def _with_table(self, names, work):
@@ -112,27 +114,46 @@ class Field:
         failed : int or None
             The first place whose matrix is not positive definite.
         """
+        parts, failed = self.slices(neighbours, columns, wanted)
+        return parts.sum(axis=0), failed
+
+    def slices(self, neighbours, columns, wanted):
+        """Return the sums over SLICE places each, which all machines cut alike.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Of the first k places.
+        columns : (c, n) ndarray
+        wanted : (BASES,) ndarray of bool
+
+        Returns
+        -------
+        sums : (⌈k / SLICE⌉, …) ndarray
+        failed : int or None
+            As of `reduce`.
+        """
         from .blocks import likelihood_slice
 
-        n, count = len(neighbours), len(columns)
+        k, count = len(neighbours), len(columns)
         length = 1 + count * count + BASES * (1 + BASES + count * count)
-        noise, maps = np.full(n, self.model.nugget), self._maps()
+        noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), self._maps()
 
         def all_slices(tables, base):
             def work(first):
-                out, last = np.zeros(length), min(first + SLICE, n)
+                out, last = np.zeros(length), min(first + SLICE, k)
                 failed, missed = likelihood_slice(
                     *(self.pairs.x, neighbours, first, last, columns, noise, self.scaled),
                     *(self.model.variance, tables, base, maps, wanted, out),
                 )
-                return out, failed if failed < last else n, missed
+                return out, failed if failed < last else k, missed
 
-            return in_threads(work, range(0, n, SLICE), n * (neighbours.shape[1] + 1) ** 2)
+            return in_threads(work, range(0, k, SLICE), k * (neighbours.shape[1] + 1) ** 2)
 
         names = "correlation", wanted[2] and "by_smoothness", wanted[3] and "slope"
         results = self._with_table(names, all_slices)
         failed = min(failed for _, failed, _ in results)
-        return np.sum([out for out, _, _ in results], axis=0), failed if failed < n else None
+        return np.array([out for out, _, _ in results]), failed if failed < k else None
 
     def weights(self, neighbours, noise, at_target):
         """Return the weights and the variances of all targets' conditional means.
