@@ -11,12 +11,23 @@ import numpy as np
 
 from .covariance.distance import check_metric
 from .errors import GeomxpWarning, InvalidInput
-from .places import as_numbers, check_finite, checked_places, default_names, looks_like_degrees
+from .places import (
+    as_numbers,
+    check_finite,
+    checked_places,
+    default_names,
+    few,
+    looks_like_degrees,
+    spread,
+)
 
 if TYPE_CHECKING:
     from .annotations import ArrayLike, DataArray, Document, Floats, Frame, Grid, Mapping, Sequence
 
 LEAST_PLACES = 3
+
+SYMBOLS = {"metre": "m", "kilometre": "km"}
+"""Units of length that are known by their symbols."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,23 @@ class Observations:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __repr__(self) -> str:
+        names = () if self.covariates is None else self.covariate_names
+        covariates = f", covariates {few(names)}" if names else ""
+        return (
+            f"<Observations of {self.value_name} at {len(self):,} places "
+            f"({few(self.location_names)}), {self.metric} distances in {self.unit}{covariates}>"
+        )
+
+    def __str__(self) -> str:
+        columns = dict(zip(self.location_names, self.locations.T, strict=True))
+        columns[self.value_name] = self.values
+        if self.covariates is not None:
+            named = zip(self.covariate_names, self.covariates.T, strict=True)
+            columns |= {name: self.levels.get(name, column) for name, column in named}
+        head = f"{len(self):,} observations, {self.metric} distances in {self.unit}"
+        return f"{head}\n\n{spread(columns)}"
+
     @property
     def dimensions(self) -> int:
         """Number of coordinates, d."""
@@ -176,10 +204,10 @@ class Observations:
 
     @property
     def unit(self) -> str:
-        """Unit of length in which ranges are given."""
+        """Unit of length in which ranges are given, as text: "m"."""
         if self.metric != "euclidean":
             return "km"
-        return self.length_unit or "units of the locations"
+        return SYMBOLS.get(self.length_unit, self.length_unit) or "units of the locations"
 
     @classmethod
     def from_frame(

@@ -93,3 +93,43 @@ def looks_like_degrees(locations, names=()):
         return False
     centre = np.abs(locations.mean(axis=0))
     return bool((centre > np.ptp(locations, axis=0)).any())
+
+
+def few(names, most=6):
+    """Return names as text for one line: the first, and how many there are if some are left out.
+
+    Examples
+    --------
+    >>> few("abc"), few("abcdefgh")
+    ('a, b, c', 'a, b, c, d, e, f, … (8)')
+    """
+    shown = ", ".join(str(name) for name in names[:most])
+    return f"{shown}, … ({len(names)})" if len(names) > most else shown
+
+
+def spread(columns):
+    """Return the least, the median and the greatest number of columns, as a table of text.
+
+    Parameters
+    ----------
+    columns : dict of str to (n,) ndarray or tuple of str
+        NaN are left out; of columns of text the levels.
+
+    Examples
+    --------
+    >>> print(spread({"x": np.array([1.0, 5.0, 2.0]), "rock": ("clay", "sand")}))
+             least      median    greatest
+    x            1           2           5
+    rock    levels: clay, sand
+    """
+    width = max(map(len, columns))
+    lines = [f"{'':<{width}}{'least':>12}{'median':>12}{'greatest':>12}"]
+    for name, column in columns.items():
+        if isinstance(column, tuple):
+            lines.append(f"{name:<{width}}    levels: {few(column)}")
+            continue
+        known = column[np.isfinite(column)]
+        numbers = (known.min(), np.median(known), known.max()) if len(known) else ()
+        cells = "".join(f"{number:>12.6g}" for number in numbers)
+        lines.append(f"{name:<{width}}{cells or '    no numbers'}")
+    return "\n".join(lines)

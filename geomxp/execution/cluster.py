@@ -169,6 +169,7 @@ class Crew:
 
     def submit(self, slot, function, *args):
         """Return the future of function(*args) on the worker in a slot (of any number, mod p)."""
+        self._answer(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # that a task is large: what it carries would travel in any case

@@ -48,6 +48,10 @@ class Bootstrap:
     seed: int
     failures: dict = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.estimate)
+        return f"<Bootstrap of {names:.120}: {self.draws:,} draws, seed {self.seed}>"
+
     @property
     def standard_errors(self) -> dict[str, float]:
         """Standard deviation of each column over the draws, as a dict; of an angle in degrees."""

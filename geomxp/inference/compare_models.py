@@ -145,6 +145,13 @@ class ModelComparison:
     reml: bool
     n: int
 
+    def __repr__(self) -> str:
+        words = " ".join(f"{name} {word}" for name, word in self.candidates[0].choice.words.items())
+        return (
+            f"<ModelComparison of {len(self.candidates)} models at {self.n:,} places by "
+            f"{self.criterion}: the best has {words:.120}>"
+        )
+
     @property
     def best(self) -> Fit:
         """The fit of the first model."""

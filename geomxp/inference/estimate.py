@@ -91,6 +91,13 @@ class Fit:
     boundary: tuple[str, ...] = ()
     bounds: dict[str, Interval] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        seen = self.observations
+        return (
+            f"<Fit of {seen.value_name} at {len(seen):,} places, trend {self.trend.text:.60}: "
+            f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
+        )
+
     @property
     def coefficient_errors(self) -> Floats:
         """Standard errors of the trend's coefficients, (p,)."""

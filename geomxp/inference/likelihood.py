@@ -92,6 +92,13 @@ class Evaluation:
             "seconds": self.seconds,
         }
 
+    def __repr__(self) -> str:
+        kind = ", REML" if self.reml else ""
+        return (
+            f"<Evaluation at {self.n:,} places: {self.outcome.ending}, log-likelihood "
+            f"{self.log_likelihood:.12g}{kind}>"
+        )
+
     def __str__(self) -> str:
         lines = [
             f"log-likelihood   {self.log_likelihood:.12g}{'  (REML)' if self.reml else ''}",

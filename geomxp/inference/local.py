@@ -4,14 +4,17 @@ Neighbours are the nearest where the model is isotropic: along the longest range
 one they reach further.
 """
 
+from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 import scipy
 
-from ..covariance.neighbours import nearest, tree_of
+from ..covariance.matern import Matern
+from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.table import LARGEST_SMOOTHNESS
 from ..errors import InvalidInput, NotPositiveDefinite
+from ..execution.cluster_client import is_cluster
 from ..support.blocks import Points
 from ..vecchia.graph import Field
 from .factorize import coincidence
@@ -56,6 +59,49 @@ def krige(fit, targets, design, neighbours=None, local_trend=False, line=None):
         If the neighbours of a target do not determine their own trend.
     NotPositiveDefinite
     """
+    known, trend, design = _known(fit, design, neighbours, local_trend)
+    mean, variance = np.empty(len(targets)), np.empty(len(targets))
+    line = line or Line("predicting", shown=False)
+    line.expect(len(targets), "places")
+    starts = range(0, len(targets), CHUNK)
+    parts = [slice(first, min(first + CHUNK, len(targets))) for first in starts]
+    for part, found in zip(parts, _over(fit.method.on, known, targets, design, parts), strict=True):
+        mean[part], variance[part] = found
+        line.advance(part.stop - part.start)
+    return mean + trend, variance
+
+
+@dataclass(frozen=True)
+class Known:
+    """What all predictions from neighbours read.
+
+    Parameters
+    ----------
+    model : Matern
+    metric : str
+    tree : geomxp.covariance.neighbours.Tree
+        Of the observations, where the model is isotropic.
+    locations : (n, d) ndarray
+        In the order of the tree, as the columns.
+    columns : (1 + p, n) ndarray
+        z - Xβ̂, and X'.
+    count : int
+        How many neighbours.
+    spread : (p, p) ndarray or None
+        Covariance of β̂; None for coefficients of the neighbours themselves.
+    """
+
+    model: Matern
+    metric: str
+    tree: Tree
+    locations: np.ndarray
+    columns: np.ndarray
+    count: int
+    spread: np.ndarray | None
+
+
+def _known(fit, design, neighbours, local_trend):
+    """Return `Known`, the trend at the targets, (k,), and their design for it."""
     seen, model = fit.observations, fit.model
     count = count_of(fit, neighbours)
     if model.smoothness > LARGEST_SMOOTHNESS:
@@ -65,27 +111,44 @@ def krige(fit, targets, design, neighbours=None, local_trend=False, line=None):
         )
     tree = tree_of(model.isotropic(seen.locations, seen.metric))
     here = fit.trend.design(seen.locations, seen.covariates)
-    known, trend = seen.values - here @ fit.coefficients, design @ fit.coefficients
+    residuals, trend = seen.values - here @ fit.coefficients, design @ fit.coefficients
     if local_trend and here.shape[1]:
         here, design = _orthogonal(here, design)
-    columns = np.vstack((known, here.T))[:, tree.order]
-    noise = np.full(len(seen), model.nugget)
-    mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
-    line = line or Line("predicting", shown=False)
-    line.expect(len(targets), "places")
-    for first in range(0, len(targets), CHUNK):
-        part = slice(first, min(first + CHUNK, len(targets)))
-        places = targets.places[part]
-        near = nearest(tree, model.isotropic(places, seen.metric), count)
-        field = Field(model, seen.metric, seen.locations[tree.order], places)
-        given = _covariances(fit, targets, tree.order[near], part)
-        grams = field.grams(near, noise, columns, given)
-        _check(grams, first)
-        spread = fit.coefficient_covariance if not local_trend else None
-        mean[part], less = _from_grams(grams, design[part], spread, first)
-        variance[part] -= less
-        line.advance(len(less))
-    return mean + trend, variance
+    columns = np.vstack((residuals, here.T))[:, tree.order]
+    spread = fit.coefficient_covariance if not local_trend else None
+    known = Known(model, seen.metric, tree, seen.locations[tree.order], columns, count, spread)
+    return known, trend, design
+
+
+def _over(on, known, targets, design, parts):
+    """Return what `krige_part` finds of the parts, in turn: in this process, or on a cluster."""
+    cut = ((targets.part(part), design[part], part.start) for part in parts)
+    if not is_cluster(on):
+        return (krige_part(known, *about) for about in cut)
+    from ..execution.cluster_tasks import over
+
+    return over(on, krige_part, list(cut), common=known)
+
+
+def krige_part(known, targets, design, first):
+    """Return the means about the trend at β̂ and the variances of some targets, (k,).
+
+    Parameters
+    ----------
+    known : Known
+    targets : Points or Blocks
+    design : (k, p) ndarray
+    first : int
+        Number of the first target, for messages.
+    """
+    model, metric, tree = known.model, known.metric, known.tree
+    near = nearest(tree, model.isotropic(targets.places, metric), known.count)
+    field = Field(model, metric, known.locations, targets.places)
+    noise = np.full(len(known.locations), model.nugget)
+    grams = field.grams(near, noise, known.columns, _covariances(known, targets, near))
+    _check(grams, first)
+    mean, less = _from_grams(grams, design, known.spread, first)
+    return mean, targets.variances(model, metric) - less
 
 
 def _from_grams(grams, design, spread, first):
@@ -135,15 +198,16 @@ def _orthogonal(here, there):
     return q, scipy.linalg.solve_triangular(r, there.T, trans="T").T
 
 
-def _covariances(fit, targets, rows, part):
+def _covariances(known, targets, near):
     """Return covariances of targets that are no points with their neighbours, else None."""
     if isinstance(targets, Points):
         return None
-    seen, model = fit.observations, fit.model
     return np.vstack(
         [
-            targets.covariances(model, seen.locations[near], seen.metric, slice(b, b + 1))[:, 0]
-            for b, near in zip(range(part.start, part.stop), rows, strict=True)
+            targets.covariances(known.model, known.locations[n], known.metric, slice(b, b + 1))[
+                :, 0
+            ]
+            for b, n in enumerate(near)
         ]
     )
 

@@ -11,6 +11,7 @@ from ..errors import InvalidInput
 from ..exchange import frames
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
+from ..places import spread
 from ..support.blocks import Points
 from ..support.shapes import blocks_of
 from .estimate import check_fit, z_value
@@ -48,6 +49,18 @@ class Prediction:
     variance: Floats
     nugget: float | None
     given: frames.Table | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        what = "places" if self.nugget is not None else "blocks"
+        m, d = self.places.shape
+        return f"<Prediction at {m:,} {what} in {d} dimension{'s' if d > 1 else ''}>"
+
+    def __str__(self) -> str:
+        columns = {"mean": self.mean, "standard error": np.sqrt(self.variance)}
+        if self.nugget is None:
+            return f"Averages over {len(self.mean):,} blocks\n\n{spread(columns)}"
+        columns["of an observation"] = np.sqrt(self.variance_of_observation)
+        return f"Predictions at {len(self.mean):,} places\n\n{spread(columns)}"
 
     @property
     def variance_of_observation(self) -> Floats:

@@ -12,6 +12,7 @@ from .. import tables
 from ..errors import InvalidInput
 from ..exchange import crs as systems
 from ..exchange import geofiles, rasters
+from ..places import spread
 from ..support.cells import grid_of, mask_of
 from .estimate import check_fit
 from .predict import Prediction, predict
@@ -52,6 +53,23 @@ class Raster:
     metric: str = "euclidean"
     crs: str | None = None
     length_unit: str = ""
+
+    def __repr__(self) -> str:
+        rows, columns = self.mean.shape
+        left, right, bottom, top = self.extent
+        x, y = self.names
+        return (
+            f"<Raster of {self.value_name}: {columns:,} × {rows:,} cells, {x} from {left:.6g} to "
+            f"{right:.6g}, {y} from {bottom:.6g} to {top:.6g}>"
+        )
+
+    def __str__(self) -> str:
+        known = int(np.isfinite(self.mean).sum())
+        what = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
+        head = f"{self!r}"[1:-1] + f"\n{known:,} {what}"
+        columns = dict(zip(self.names, (self.x, self.y), strict=True))
+        columns |= {"mean": self.mean, "standard error": self.standard_error}
+        return f"{head}\n\n{spread(columns)}"
 
     @property
     def standard_error(self) -> Floats:

@@ -17,10 +17,11 @@ import scipy
 
 from ..covariance.matern import Matern
 from ..errors import InvalidInput, NotPositiveDefinite
+from ..execution.cluster_client import address_of, is_cluster
 from ..execution.devices import resolve
 from ..outcome import Ending, Outcome
 from ..vecchia.factor import VecchiaFactor
-from ..vecchia.graph import Field, Graph
+from ..vecchia.passes import Here
 from ..vecchia.sums import Sums, wanted_for
 from .factorize import coincidence
 from .gls import GeneralisedLeastSquares
@@ -43,8 +44,10 @@ class Vecchia:
     ordering : str or (n,) array_like of int
         "maximin", "morton", "hilbert", "given" (the rows' own order), or a permutation of the
         rows: `ordering[k]` is the k-th.
-    on : str
-        "cpu".
+    on : str or dask.distributed.Client
+        "cpu"; or a Dask cluster: the address of its scheduler, "tcp://host:8786", or a client of
+        it. Its workers then find the neighbours of, and compute with, some places each; no machine
+        holds the neighbours of all.
 
     Notes
     -----
@@ -79,8 +82,13 @@ class Vecchia:
                 raise InvalidInput(f"`ordering` must be one of: {known}. Got {self.ordering!r}.")
         else:
             object.__setattr__(self, "ordering", _permutation(self.ordering))
-        if resolve(self.on).index is not None:
+        object.__setattr__(self, "on", address_of(self.on))
+        if not is_cluster(self.on) and resolve(self.on).index is not None:
             raise InvalidInput(f'Vecchia\'s approximation runs on="cpu" only. Got {self.on!r}.')
+
+    def __repr__(self) -> str:
+        order = self.describe(0)["ordering"]
+        return f"Vecchia(neighbours={self.neighbours}, ordering={order!r}, on={self.on!r})"
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
@@ -161,8 +169,13 @@ class VecchiaEvaluator:
                 raise InvalidInput(
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
-        self.graph = Graph.of(observations.locations, observations.metric, ordering, how.neighbours)
-        self._places = observations.locations[self.graph.tree.order]
+        about = observations.locations, observations.metric, ordering, how.neighbours
+        if is_cluster(how.on):
+            from .vecchia_cluster import There
+
+            self._passes = There(*about, how.on)
+        else:
+            self._passes = Here(*about)
         self._twins = observations.duplicate()
         self._last = None, ()
         if hasattr(observations, "values"):
@@ -187,7 +200,13 @@ class VecchiaEvaluator:
         more = q.T @ rest / n
         self._start = (start + more) * unit
         columns = np.vstack(((rest - q @ more) * unit, q.T))
-        self._columns = np.ascontiguousarray(columns[:, self.graph.tree.order])
+        self._columns = np.ascontiguousarray(columns[:, self._passes.tree.order])
+        self._passes.know(self._columns)
+
+    @property
+    def graph(self):
+        """Who is conditioned on whom: a `geomxp.vecchia.graph.Graph`."""
+        return self._passes.graph
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where a block has no factor."""
@@ -225,15 +244,14 @@ class VecchiaEvaluator:
         model.check_valid_on(seen.metric, seen.dimensions)
         if model.nugget == 0 and self._twins:
             raise NotPositiveDefinite(coincidence(seen))
-        return Field(model, seen.metric, self._places)
 
     def _reduce(self, model, names):
         """Return `Sums` over all blocks; the last ones are kept."""
         last, kept = self._last
         if last == model and kept.names >= set(names):
             return kept
-        field = self._check(model)
-        out, failed = field.reduce(self.graph.neighbours, self._columns, wanted_for(names))
+        self._check(model)
+        out, failed = self._passes.reduce(model, wanted_for(names))
         if failed is not None:
             raise self._explain(failed, model)
         sums = Sums(out, len(self._columns), model, set(names))
@@ -242,7 +260,7 @@ class VecchiaEvaluator:
 
     def _explain(self, failed, model):
         """Return `NotPositiveDefinite` for a place of the tree, naming rows of the observations."""
-        tree, near = self.graph.tree, self.graph.neighbours[failed]
+        tree, near = self._passes.tree, self._passes.neighbours_of(failed)
         rows = tree.order[[failed, *near[near >= 0]]]
         points = model.isotropic(self.observations.locations[rows], self.observations.metric)
         apart = ((points[:, None] - points[None]) ** 2).sum(axis=2)
@@ -338,7 +356,7 @@ class VecchiaEvaluator:
         lower = scipy.linalg.cholesky(sums.gram[1:, 1:], lower=True)
         factor = self.factorize(model)
         q = np.empty((len(self.design), len(lower)))
-        q[self.graph.tree.order] = self._columns[1:].T
+        q[self._passes.tree.order] = self._columns[1:].T
         roots, changes = [], []
         for name in names:
             change = self._change_of_solution(model, name, factor, q)
@@ -374,8 +392,8 @@ class VecchiaEvaluator:
         ------
         NotPositiveDefinite
         """
-        field, noise = self._check(model), np.full(len(self.observations), model.nugget)
-        weights, variances = field.weights(self.graph.neighbours, noise, noise)
+        self._check(model)
+        weights, variances = self._passes.weights(model)
         try:
             return VecchiaFactor(self.graph, weights, variances)
         except NotPositiveDefinite as error:

@@ -51,6 +51,10 @@ class PrecisionMap:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        tiles = ", ".join(f"{count:,} {name}" for name, count in self.counts().items())
+        return f"<PrecisionMap of {len(self):,} block rows: {tiles}>"
+
     def counts(self) -> dict[str, int]:
         """Return the number of tiles in each format, finest first, as a dict by its name."""
         found = Counter(form for row in self.rows for form in row)

@@ -38,6 +38,10 @@ class Points:
     def __len__(self):
         return len(self.places)
 
+    def part(self, part):
+        """Return some of the targets: what a slice says."""
+        return Points(self.places[part])
+
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
         return trend.design(self.places, covariates)
@@ -93,6 +97,16 @@ class Blocks:
 
     def __len__(self):
         return len(self.places)
+
+    def part(self, part):
+        """Return some of the targets: what a slice without a step says."""
+        start, stop, _ = part.indices(len(self))
+        edges = self.edges[part] if isinstance(self.edges, list) else self.edges
+
+        def rule(first, last):
+            return self.rule(start + first, start + last)
+
+        return Blocks(self.places[start:stop], rule, self.counts[start:stop], edges, self.alike)
 
     def design(self, trend, covariates=None):
         """Return the averages of the trend's columns, (m, p); covariates are those of blocks."""

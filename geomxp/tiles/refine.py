@@ -75,6 +75,9 @@ class Refinement:
     formats: dict[str, int]
     shift: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<Refinement by {self.method}: {self.outcome.ending}, residual {self.residual:.3g}>"
+
     def summary(self) -> Document:
         """Return the same as a dict for JSON, without the solution."""
         return {

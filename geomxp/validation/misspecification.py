@@ -52,6 +52,9 @@ class Misspecification:
     def __len__(self) -> int:
         return len(self.error_of_true)
 
+    def __repr__(self) -> str:
+        return f"<Misspecification: {self}>"
+
     @property
     def loss_of_efficiency(self) -> Floats:
         """LOE = E_ta/E_t - 1 of each target, (k,)."""

@@ -53,6 +53,10 @@ class Validation:
     def __len__(self) -> int:
         return len(self.mean)
 
+    def __repr__(self) -> str:
+        folds = len(np.unique(self.folds))
+        return f"<Validation of {len(self):,} observations: {self.kind}, {folds:,} folds>"
+
     @property
     def observed(self) -> Floats:
         """The values, (n,)."""

@@ -49,12 +49,7 @@ class Graph:
         count : int
             m; n - 1 if that is less.
         """
-        order = ordering
-        if isinstance(ordering, str):
-            order = order_places(locations, ordering, metric)
-        ranks = np.empty(len(locations), dtype=np.int64)
-        ranks[order] = np.arange(len(locations))
-        tree = tree_of(embed(locations, metric), ranks)
+        tree = ordered_tree(locations, metric, ordering)
         return cls(tree, nearest_predecessors(tree, min(count, len(locations) - 1)))
 
     @cached_property
@@ -63,6 +58,16 @@ class Graph:
         found = np.empty(len(self.tree.ranks), dtype=np.int64)
         found[self.tree.ranks] = np.arange(len(found))
         return found
+
+
+def ordered_tree(locations, metric, ordering):
+    """Return the tree of places whose ranks are their places in an order; see `Graph.of`."""
+    order = ordering
+    if isinstance(ordering, str):
+        order = order_places(locations, ordering, metric)
+    ranks = np.empty(len(locations), dtype=np.int64)
+    ranks[order] = np.arange(len(locations))
+    return tree_of(embed(locations, metric), ranks)
 
 
 class Field:

@@ -1,0 +1,121 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import geomxp as gx
+from geomxp.covariance.distance import embed
+from geomxp.covariance.generate import box_of
+from geomxp.vecchia import shards
+from geomxp.vecchia.graph import SLICE, Graph
+from geomxp.vecchia.passes import Here
+from geomxp.vecchia.sums import BASES
+
+ALL = np.ones(BASES, dtype=bool)
+N = 3 * SLICE + 137
+PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
+TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
+FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
+
+
+def cut(here, columns, model, ranges, count):
+    """Return the sums of all shards' slices, one below the other."""
+    found = []
+    for first, last in ranges:
+        shard = shards.find(shards.searchable(here.tree), first, last, count)
+        rows = np.concatenate((np.arange(first, last), shards.halo_of(shard)))
+        places = here._places[rows]
+        box = box_of(embed(here._places, here._metric))
+        data = shards.Data(places, columns[:, rows], here._metric, box)
+        found.append((shard, data))
+    return found
+
+
+def places(metric, n=N):
+    random = np.random.default_rng(0)
+    if metric == "euclidean":
+        return random.random((n, 2))
+    return np.column_stack((random.uniform(-5, 25, n), random.uniform(40, 60, n)))
+
+
+@pytest.mark.parametrize(
+    ("model", "metric"),
+    [(PLAIN, "euclidean"), (TURNED, "euclidean"), (FAR, "great-circle"), (FAR, "chordal")],
+)
+@pytest.mark.parametrize("parts", [2, 4])
+def test_shards_have_the_bits_of_the_whole(model, metric, parts):
+    here = Here(places(metric), metric, "maximin", 12)
+    columns = np.random.default_rng(1).standard_normal((2, N))
+    here.know(columns)
+    ranges = shards.ranges(N, parts)
+    assert len(ranges) == parts
+    found = cut(here, columns, model, ranges, 12)
+    sums = np.concatenate([shards.reduce(*about, model, ALL)[0] for about in found])
+    whole, failed = here.reduce(model, ALL)
+    assert failed is None
+    np.testing.assert_array_equal(sums.sum(axis=0), whole)
+    weights, variances = zip(*(shards.weights(*about, model) for about in found), strict=True)
+    for part, all_of_it in zip((weights, variances), here.weights(model), strict=True):
+        np.testing.assert_array_equal(np.concatenate(part), all_of_it)
+    near = np.concatenate([shards.neighbours(*about) for about in found])
+    np.testing.assert_array_equal(near, here.graph.neighbours)
+
+
+def test_a_shard_is_told_of_its_halo_only():
+    here = Here(places("euclidean"), "euclidean", "maximin", 12)
+    for first, last in shards.ranges(N, 4):
+        shard = shards.find(here.tree, first, last, 12)
+        near = here.graph.neighbours[first:last]
+        outside = near[(near >= 0) & ((near < first) | (near >= last))]
+        assert set(shard.halo) == set(outside)
+        # near each other in space: most of what they read is their own
+        assert len(shard.halo) < last - first
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 60), count=st.integers(0, 10), seed=st.integers(0, 99))
+def test_few_places_are_one_shard_without_a_halo(n, count, seed):
+    x = np.random.default_rng(seed).random((n, 2))
+    graph = Graph.of(x, "euclidean", "morton", count)
+    ((first, last),) = shards.ranges(n, 8)
+    shard = shards.find(graph.tree, first, last, min(count, n - 1))
+    assert (first, last) == (0, n)
+    assert not len(shard.halo)
+    np.testing.assert_array_equal(shards.neighbours(shard, None), graph.neighbours)
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 10**6), parts=st.integers(1, 500))
+def test_ranges_cover_all_places_once_and_cut_no_slice(n, parts):
+    ranges = shards.ranges(n, parts)
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == n
+    for (_, last), (first, _) in pairwise(ranges):
+        assert last == first
+        assert first % SLICE == 0
+    assert len(ranges) <= parts or len(ranges) == 1
+
+
+def test_a_shards_failure_is_its_own_first_place():
+    x = places("euclidean", 2 * SLICE)
+    here = Here(x, "euclidean", "maximin", 5)
+    second = here.tree.order[SLICE + 7]
+    # a twin of a place of the second shard
+    x = np.vstack((x, x[second]))
+    here = Here(x, "euclidean", "maximin", 5)
+    columns = np.ones((1, len(x)))
+    model = gx.Matern(1.0, 0.1, 0.8)
+    here.know(columns)
+    _, whole = here.reduce(model, ~ALL)
+    failed = []
+    for (first, _), about in zip(
+        shards.ranges(len(x), 3),
+        cut(here, columns, model, shards.ranges(len(x), 3), 5),
+        strict=True,
+    ):
+        _, k = shards.reduce(*about, model, ~ALL)
+        failed += [] if k is None else [first + k]
+    assert whole is not None
+    assert min(failed) == whole
