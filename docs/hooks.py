@@ -39,9 +39,10 @@ def on_files(files, config):
     for path, text in made.items():
         files.append(File.generated(config, path, content=text))
     for folder in results.experiments():
-        for path in (*folder.glob("results/*.csv"), *folder.glob("figures/*.png")):
-            inside = f"results/{folder.name}/{path.relative_to(folder).as_posix()}"
-            files.append(File.generated(config, inside, abs_src_path=str(path)))
+        for kind in ("results/*.csv", "results/*.json", "figures/*.png"):
+            for path in folder.glob(kind):
+                inside = f"results/{folder.name}/{path.relative_to(folder).as_posix()}"
+                files.append(File.generated(config, inside, abs_src_path=str(path)))
     return files
 
 

@@ -8,7 +8,7 @@ import geomxp
 NOUNS = {
     "Observations": (),
     "Matern": ("Anisotropy",),
-    "Exact": (),
+    "Exact": ("MemoryPlan",),
     "Vecchia": (),
     "Fit": ("Estimate",),
     "Evaluation": (),

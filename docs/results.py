@@ -6,21 +6,40 @@ import html
 import re
 from pathlib import Path
 
+from captions import CAPTIONS, GROUPS, PAPERS
+
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 
 OPEN, SHOWN = 24, 60
 """Rows of a table that is open, and of one that is shown whole."""
 
+INDEX = """# Results
+
+Studies that compare geomxp with theory, with papers and with other packages. Each page holds the
+text, figures and tables of a folder `experiments/…`, whose script made them. Every table says on
+which machine and from which commit: `-dirty` means that something was not committed yet when it was
+measured. Seconds are those of that machine, and of that commit.
+"""
+
 
 def experiments():
     """Return the folders of the experiments that have results."""
-    return sorted(path.parent for path in EXPERIMENTS.glob("*/results"))
+    return sorted({path.parent.parent for path in EXPERIMENTS.glob("*/results/*.csv")})
 
 
 def title(text):
     """Return the heading of a page."""
     return re.search(r"^# (.+)$", text, re.MULTILINE).group(1).replace("`", "")
+
+
+def written(folder):
+    """Return what an experiment says of itself: its README, or the docstring of its run.py."""
+    readme = folder / "README.md"
+    if readme.is_file():
+        return readme.read_text(encoding="utf-8").rstrip()
+    text = ast.get_docstring(ast.parse((folder / "run.py").read_text(encoding="utf-8")))
+    return f"# {folder.name.replace('_', ' ').capitalize()}\n\n{text}"
 
 
 def page(folder):
@@ -29,18 +48,59 @@ def page(folder):
     Parameters
     ----------
     folder : Path
-        With README.md, or run.py whose docstring then stands in, and results/*.csv.
+        With README.md, or run.py whose docstring then stands in, results/*.csv, figures/*.png.
     """
-    readme = folder / "README.md"
-    if readme.is_file():
-        text = readme.read_text(encoding="utf-8")
-    else:
-        text = f"# {folder.name.replace('_', ' ').capitalize()}\n\n" + ast.get_docstring(
-            ast.parse((folder / "run.py").read_text(encoding="utf-8"))
-        )
-    parts = [text.rstrip(), "## Tables", "As the scripts wrote them."]
-    parts += [table(path) for path in sorted((folder / "results").glob("*.csv"))]
+    text = written(folder)
+    parts = [text, *_papers(text), *_figures(folder, text), "## Tables"]
+    for path in sorted((folder / "results").glob("*.csv")):
+        parts.append(table(path, caption(folder, path.name, text)))
+    for path in sorted((folder / "results").glob("*.json")):
+        about = caption(folder, path.name, text)
+        parts.append(f"### {path.name}\n\n{about} [{path.name}](results/{path.name})")
     return "\n\n".join(parts) + "\n"
+
+
+def _papers(text):
+    """Return the full names of the papers that a text calls by their numbers."""
+    named = sorted(set(re.findall(r"[Pp]aper (\d{3})", text)))
+    return [f"Paper {number}: {PAPERS[number]}." for number in named]
+
+
+def _figures(folder, text):
+    """Return the figures that a text does not show, below a heading."""
+    names = [path.name for path in sorted(folder.glob("figures/*.png"))]
+    left = [name for name in names if f"figures/{name}" not in text]
+    shown = [f"![{about}](figures/{name})\n\n{about}" for name, about in _captioned(folder, left)]
+    return ["## Figures", *shown] if shown else []
+
+
+def _captioned(folder, names):
+    return [(name, CAPTIONS.get(f"{folder.name}/{name}", name)) for name in names]
+
+
+def caption(folder, name, text):
+    """Return what a table or figure holds, in a sentence; "" if nothing says it.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        Of the file.
+    text : str
+        The experiment's README, whose row or item on the file is taken if `CAPTIONS` has none.
+    """
+    known = CAPTIONS.get(f"{folder.name}/{name}")
+    if known:
+        return known
+    file = rf"`(?:results/)?{re.escape(name)}`"
+    row = re.search(rf"^\|(?:[^|\n]*\|)?[^|\n]*{file} *\|(.+)\|$", text, re.MULTILINE)
+    item = re.search(rf"^- {file}: (.+?)(?=\n- |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    if not (row or item):
+        return ""
+    # a row may end with the numbers of a paper's figures
+    words = row.group(1).replace(r"\|", "¦").split("|")[0] if row else item.group(1)
+    words = " ".join(words.replace("¦", r"\|").split()).rstrip(".")
+    return words[0].upper() + words[1:] + "."
 
 
 def read(path):
@@ -53,18 +113,46 @@ def read(path):
     return about, rows[0], rows[1:]
 
 
-def table(path):
-    """Return one CSV file as Markdown: where it comes from, and its rows in a folded table."""
+def origin(about):
+    """Return where a table comes from, in a line: machine, commit, versions, remarks.
+
+    Examples
+    --------
+    >>> origin({"commit": "0abb42f", "date": "2026-11-21", "machine": "AMD", "cores": "2"})
+    'Machine: AMD, 2 cores. Commit 0abb42f, 2026-11-21.'
+    """
+    left = dict(about)
+    machine, cores = left.pop("machine", "not noted"), left.pop("cores", "")
+    units = left.pop("matrix_units", "")
+    where = [machine, f"{cores} core{'s' * (cores != '1')}" if cores else ""]
+    if units:
+        where.append("no matrix units" if units == "none" else f"matrix units for {units}")
+    when = f"Commit {left.pop('commit', 'not noted')}, {left.pop('date', 'date not noted')}"
+    versions = [f"{k} {v}" for k, v in left.items() if re.fullmatch(r"none|[\d.]+\w*", v)]
+    remarks = [f"{k}: {v}" for k, v in left.items() if f"{k} {v}" not in versions]
+    sentences = [f"Machine: {', '.join(filter(None, where))}", when, ", ".join(versions), *remarks]
+    return ". ".join(filter(None, sentences)) + "."
+
+
+def table(path, about_it):
+    """Return one CSV file as Markdown: what it holds, its origin, and its rows in a folded table.
+
+    Parameters
+    ----------
+    path : Path
+    about_it : str
+    """
     about, header, rows = read(path)
     shown = rows if len(rows) <= SHOWN else rows[: OPEN // 2]
     count = f"{len(rows)} rows" if shown is rows else f"the first {len(shown)} of {len(rows)} rows"
-    origin = "; ".join(f"{k.replace('_', ' ')} {v}" for k, v in about.items() if v != "none")
     body = "".join(_row(row, "td") for row in shown)
     return "\n".join(
         (
             f"### {path.name}",
             "",
-            f"[{path.name}](results/{path.name}): {origin or 'no origin noted'}.",
+            f"{about_it} [{path.name}](results/{path.name})",
+            "",
+            f"*{origin(about)}*",
             "",
             f"<details{' open' if len(rows) <= OPEN else ''}><summary>{count}</summary>",
             f'<div class="results"><table><thead>{_row(header, "th")}</thead>'
@@ -86,21 +174,21 @@ def short(cell):
 
 
 def index(pages):
-    """Return the page that lists the others, with the first sentence of each.
+    """Return the page that lists the others, by what they ask.
 
     Parameters
     ----------
     pages : dict of str to str
         Name of the folder to Markdown.
     """
-    lines = [
-        "# Results",
-        "",
-        "Studies that compare geomxp with theory, with papers and with other packages. Each page",
-        "holds the text and the tables of a folder `experiments/…`, whose script made them; every",
-        "table says the commit and the machine.",
-        "",
-    ]
-    for name, text in pages.items():
-        lines.append(f"- [{title(text)}]({name}/index.md) (`experiments/{name}`)")
-    return "\n".join(lines) + "\n"
+    groups = {heading: dict(studies) for heading, studies in GROUPS.items()}
+    known = {name for studies in groups.values() for name in studies}
+    groups["More"] = {name: "" for name in pages if name not in known}
+    lines = [INDEX]
+    for heading, studies in groups.items():
+        listed = [(name, about) for name, about in studies.items() if name in pages]
+        if listed:
+            lines += [f"## {heading}", "", "| study | |", "|---|---|"]
+            lines += [f"| [{title(pages[n])}]({n}/index.md) | {about} |" for n, about in listed]
+            lines.append("")
+    return "\n".join(lines)

@@ -11,6 +11,7 @@ from .errors import (
     NotEnoughMemory,
     NotPositiveDefinite,
 )
+from .execution.memory_plan import MemoryPlan
 from .inference.bootstrap import Bootstrap, bootstrap
 from .inference.compare_models import ModelComparison, compare_models
 from .inference.divergence import Divergence, compare, kl_between, kl_divergence
@@ -50,6 +51,7 @@ __all__ = [
     "InvalidInput",
     "LikelihoodRatio",
     "Matern",
+    "MemoryPlan",
     "MissingDevice",
     "Misspecification",
     "ModelComparison",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import geopandas
     import pandas
     import xarray
+    from distributed import Client as Client
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
     from xarray import DataArray as DataArray
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from .dense.batched_text import Variant as Variant
     from .execution.placement import Placement as Placement
     from .execution.trace import Event as Event
+    from .execution.trace import Traffic as Traffic
     from .inference.bootstrap import Bootstrap as Bootstrap
     from .inference.compare_models import Candidate as Candidate
     from .inference.compare_models import ModelComparison as ModelComparison
     from .inference.divergence import Divergence as Divergence
     from .inference.estimate import Fit as Fit
     from .inference.exact import Exact as Exact
-    from .inference.exact import ExactEvaluator as ExactEvaluator
+    from .inference.exact_evaluator import ExactEvaluator as ExactEvaluator
     from .inference.likelihood import Evaluation as Evaluation
     from .inference.likelihood_ratio import LikelihoodRatio as LikelihoodRatio
     from .inference.predict import Prediction as Prediction

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
-from .commands import answers, fitting, interruption, studies, validating
+from .commands import answers, fitting, interruption, simulating, studies, validating
 from .errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
 
 app = typer.Typer(
@@ -31,7 +31,7 @@ COMMANDS = {
         validating.validate,
         studies.compare_models,
     ),
-    "Predict": (answers.predict, answers.simulate),
+    "Predict": (answers.predict, simulating.simulate),
     "Study a method": (studies.compare,),
     "Know the machine": (studies.bench, studies.info),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ class Dataset:
     about : str
         What was measured, in which units.
     source, licence : str
+    length_unit : str
+        Of the locations in a plane; "" where they have none.
     """
 
     file: str
@@ -41,6 +43,7 @@ class Dataset:
     covariates: tuple[str, ...] = ()
     metric: str = "euclidean"
     trend: str = "constant"
+    length_unit: str = ""
 
 
 _SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
@@ -59,6 +62,7 @@ DATASETS = {
         _SP,
         _GPL,
         ("sqrt_dist",),
+        length_unit="metre",
     ),
     "jura": Dataset(
         "jura_pred.csv",
@@ -68,6 +72,7 @@ DATASETS = {
         "topsoil metals in the Swiss Jura, 259 places; x, y in km, cobalt in mg/kg",
         _GSTAT,
         _GPL,
+        length_unit="kilometre",
     ),
     "jura_validation": Dataset(
         "jura_val.csv",
@@ -77,6 +82,7 @@ DATASETS = {
         "the 100 validation places of jura; x, y in km, cobalt in mg/kg",
         _GSTAT,
         _GPL,
+        length_unit="kilometre",
     ),
     "ozone": Dataset(
         "ozone2_day16.csv",
@@ -93,9 +99,10 @@ DATASETS = {
         "c8089ba677b60c8e88e3aeba16dcb923f4d58d7e627567f9249ddd6531bb1e30",
         ("x", "y"),
         "coalash",
-        "coal ash in the Pittsburgh seam, 208 places; x, y in grid units of 2500 ft, ash in %",
+        "coal ash in the Pittsburgh seam, 208 places; x, y in grid units of 2,500 ft, ash in %",
         "R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
         _PD,
+        length_unit="grid units of 2,500 ft",
     ),
     "rainfall": Dataset(
         "north_american_rainfall.csv",
@@ -206,13 +213,14 @@ def load(
     Examples
     --------
     >>> seen = load("meuse")
-    >>> len(seen), seen.value_name, seen.covariate_names
-    (155, 'log_zinc', ('sqrt_dist',))
+    >>> len(seen), seen.value_name, seen.covariate_names, seen.unit
+    (155, 'log_zinc', ('sqrt_dist',), 'm')
     """
     entry = find(name)
+    chosen = tuple(locations or entry.locations)
     seen = tables.read_table(
         path(name),
-        locations=locations or entry.locations,
+        locations=chosen,
         values=values or entry.value,
         covariates=entry.covariates if covariates is None else covariates,
         formula=formula,
@@ -220,4 +228,7 @@ def load(
         drop_missing=drop_missing,
     )
     seen.source["dataset"] = name
+    if entry.length_unit and chosen == entry.locations:
+        # other columns have units of their own
+        return replace(seen, length_unit=entry.length_unit)
     return seen

@@ -56,6 +56,37 @@ def test_blocks_and_neighbours_are_those_of_python(run, saved, fit, places, tmp_
     assert [row["mean"] for row in rows] == there.mean.tolist()
 
 
+def test_blocks_may_be_points_as_in_python(run, saved, fit, places):
+    sides = ("--block", "400,200", "--discretisation", "2", "--json")
+    status, out, _ = run("predict", saved, places, *sides)
+    there = gx.predict(fit, THERE, block=(400, 200), discretisation=2)
+    assert status == 0
+    assert [row["mean"] for row in json.loads(out)["rows"]] == there.mean.tolist()
+    assert (there.mean != gx.predict(fit, THERE, block=(400, 200)).mean).all()
+    cells = ("--grid", "4", "--block", "cell", "--discretisation", "2", "--json")
+    status, out, _ = run("predict", saved, *cells)
+    raster = gx.predict_raster(fit, cells=4, block=True, discretisation=2)
+    assert status == 0
+    assert [row["mean"] for row in json.loads(out)["rows"]] == raster.mean.ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--discretisation", "4"], "--discretisation is for blocks: give --block"),
+        (["--block", "40,20", "--discretisation", "0"], "0 is not in the range x>=1"),
+        (["--block", "40,20,10"], "`block` must be 2 side(s)"),
+        (["--block", "polygons"], "--block polygons needs a file of polygons"),
+        (["--grid", "5"], "give either a table of PLACES, or --grid, --resolution or --like"),
+        (["--bounds", "0,0,1,1"], "give either a table of PLACES"),
+    ],
+)
+def test_wrong_predictions_are_one_line_and_status_2(run, saved, places, options, words):
+    status, out, err = run("predict", saved, places, *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
 def test_intervals_of_observations_have_their_own_columns(run, saved, fit, places):
     status, out, _ = run("predict", saved, places, "--of", "observation", "--json")
     document = json.loads(out)

@@ -35,7 +35,9 @@ ALLOWED = {
         *("observations", "tables", "datasets", "formulas", "covariates"),
         *("exchange", "places"),
     },
-    "validation": {"validation", "inference", "vecchia", "covariance", "observations"},
+    "validation": {
+        *("validation", "inference", "execution", "vecchia", "covariance", "observations"),
+    },
     "observations": {"covariance", "covariates", "exchange", "places"},
     "tables": {"observations", "exchange"},
     "places": set(),

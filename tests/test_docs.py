@@ -89,7 +89,7 @@ def test_times_and_what_rounding_does_may_differ():
     assert not blocks.alike(said, printed.replace("1  1.7", "2  1.7"))
 
 
-@pytest.mark.parametrize("script", [blocks, formulas], ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", [blocks, formulas, results], ids=lambda script: script.__name__)
 def test_examples_of_the_scripts_hold(script):
     found = doctest.testmod(script)
     assert found.attempted
@@ -130,6 +130,43 @@ def test_a_page_of_results_has_every_table_of_its_folder(folder):
         if len(rows) <= results.SHOWN:
             cells = {results.short(cell) for row in rows for cell in row}
             assert {cell for cell in cells if f"<td>{html.escape(cell)}</td>" not in text} == set()
+
+
+@pytest.mark.parametrize("folder", results.experiments(), ids=lambda folder: folder.name)
+def test_every_table_and_figure_of_results_has_a_caption_and_a_machine(folder):
+    text = results.written(folder)
+    for path in (*folder.glob("results/*.csv"), *folder.glob("results/*.json")):
+        said = results.caption(folder, path.name, text)
+        assert said, (
+            f"describe {path.name} in a row of {folder.name}/README.md, or docs/captions.py"
+        )
+    page = results.page(folder)
+    for path in folder.glob("figures/*.png"):
+        about = re.search(rf"!\[([^\]]+)\]\(figures/{path.name}\)", page)
+        assert about, path.name
+        assert about.group(1) != path.name, f"describe {path.name} in docs/captions.py"
+    for path in folder.glob("results/*.csv"):
+        about, _, _ = results.read(path)
+        assert f"*{results.origin(about)}*" in page
+        assert about["machine"] in results.origin(about)
+
+
+def test_every_study_is_in_the_index_and_every_paper_has_its_name():
+    pages = {folder.name: results.page(folder) for folder in results.experiments()}
+    listed = results.index(pages)
+    for name, text in pages.items():
+        assert listed.count(f"({name}/index.md)") == 1
+        for number in re.findall(r"[Pp]aper (\d{3})", results.written(results.EXPERIMENTS / name)):
+            assert f"Paper {number}: {results.PAPERS[number]}" in text
+
+
+def test_a_caption_is_the_row_or_the_item_of_a_readme(tmp_path):
+    text = (
+        "| file | what |\n|---|---|\n| `a.csv` | bytes in |\n\n- `results/b.csv`: two\n  lines.\n"
+    )
+    assert results.caption(tmp_path, "a.csv", text) == "Bytes in."
+    assert results.caption(tmp_path, "b.csv", text) == "Two lines."
+    assert results.caption(tmp_path, "c.csv", text) == ""
 
 
 def test_numbers_of_tables_are_shortened_and_nothing_else():

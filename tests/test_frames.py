@@ -98,7 +98,7 @@ def test_longitude_and_latitude_give_the_same_digest_in_every_kind(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("system", "unit"), [(RD, "metre"), ("EPSG:2263", "US survey foot"), ("EPSG:7415", "metre")]
+    ("system", "unit"), [(RD, "m"), ("EPSG:2263", "US survey foot"), ("EPSG:7415", "m")]
 )
 def test_projected_points_are_euclidean_in_their_unit(system, unit):
     seen = gx.Observations.from_frame(points(table(), system), values="log_zinc")
@@ -162,7 +162,7 @@ def test_heights_count_where_they_are_named():
 
 def test_columns_may_have_a_system_of_their_own():
     seen = gx.Observations.from_frame(table(), locations=("x", "y"), values="log_zinc", crs=RD)
-    assert (seen.crs, seen.unit) == (RD, "metre")
+    assert (seen.crs, seen.unit) == (RD, "m")
     degrees = points(table()).to_crs(4258)
     data = pd.DataFrame({"e": degrees.geometry.x, "n": degrees.geometry.y, "z": table().log_zinc})
     seen = gx.Observations.from_frame(data, locations=("e", "n"), values="z", crs="EPSG:4258")
@@ -251,11 +251,11 @@ def test_the_grid_mapping_is_the_coordinate_reference_system():
     array = grid(grid_mapping="crs").to_dataset()
     array["crs"] = ((), 0, {"crs_wkt": crs.library("pyproj").CRS(RD).to_wkt()})
     seen = gx.Observations.from_xarray(array)
-    assert (seen.crs, seen.unit) == (RD, "metre")
+    assert (seen.crs, seen.unit) == (RD, "m")
     # coordinates in another unit than the system's are no coordinates of it
     array["x"].attrs["units"] = "km"
     seen = gx.Observations.from_xarray(array)
-    assert (seen.crs, seen.unit) == (None, "kilometre")
+    assert (seen.crs, seen.unit) == (None, "km")
 
 
 def test_covariates_and_formulas_take_variables_of_a_grid():
@@ -296,7 +296,7 @@ def test_a_fit_of_a_geopackage_reads_it_again(tmp_path):
     fit.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json").observations
     assert again.digest() == seen.digest()
-    assert (again.crs, again.unit, again.location_names) == (RD, "metre", ("x", "y"))
+    assert (again.crs, again.unit, again.location_names) == (RD, "m", ("x", "y"))
     points(table()[1:]).to_file(path)
     with pytest.raises(gx.InvalidInput, match="the table has changed"):
         gx.Fit.load(tmp_path / "fit.json")
@@ -305,7 +305,7 @@ def test_a_fit_of_a_geopackage_reads_it_again(tmp_path):
 def test_a_saved_fit_keeps_the_system_of_observations_it_embeds(tmp_path, fitted):
     fitted.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json").observations
-    assert (again.crs, again.unit) == (RD, "metre")
+    assert (again.crs, again.unit) == (RD, "m")
     path = tmp_path / "t.csv"
     table().to_csv(path, index=False)
     seen = gx.read_table(path, locations=("x", "y"), values="log_zinc", crs=RD)
@@ -316,7 +316,7 @@ def test_a_saved_fit_keeps_the_system_of_observations_it_embeds(tmp_path, fitted
 def test_a_shapefile_is_read_with_its_system(tmp_path):
     points(table()).to_file(tmp_path / "t.shp")
     seen = gx.read_table(tmp_path / "t.shp", values="log_zinc")
-    assert (seen.metric, seen.unit) == ("euclidean", "metre")
+    assert (seen.metric, seen.unit) == ("euclidean", "m")
     # the format writes 15 decimals
     np.testing.assert_allclose(seen.values, table().log_zinc, atol=1e-15, rtol=1e-15)
 
@@ -632,4 +632,4 @@ def test_columns_of_a_csv_get_a_system_on_the_command_line(folder, capsys):
     command = ["fit", str(folder / "there.csv"), "--locations", "x,y", "--value", "log_zinc"]
     held = ["--fix", "smoothness=0.5", "--fix", "range=200", "--fix", "nugget=0.1"]
     assert cli.main([*command, *held, "--crs", RD]) == 0
-    assert "in metre" in capsys.readouterr().out
+    assert "correlation 5 %, in m\n" in capsys.readouterr().out

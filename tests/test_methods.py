@@ -136,7 +136,45 @@ def test_wrong_numbers_of_neighbours_are_named(run):
     assert "Got 'many'" in err
 
 
-def test_what_only_one_benchmark_knows_is_refused_by_the_others(run):
-    status, out, err = run("bench", "matern", "--tune")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["matern", "--tune"], "--tune is for `bench batched`"),
+        (["matern", "--on", "gpu"], "`bench matern` runs on the CPU: leave out --on. Got --on gpu"),
+        (["nested", "--on", "tpu"], '`on` must be "cpu", "gpu" or "gpu:N". Got \'tpu\''),
+        (["cholesky", "--on", "gpu:0,gpu:1"], "Got 'gpu:0,gpu:1'"),
+    ],
+)
+def test_what_a_benchmark_does_not_know_is_refused(run, options, words):
+    status, out, err = run("bench", *options)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "--tune is for `bench batched`" in err
+    assert words in err
+
+
+ON_A_GPU = ("cholesky", "nested", "batched", "likelihood")
+
+
+@pytest.mark.parametrize("what", ON_A_GPU)
+def test_a_missing_gpu_is_one_line_before_anything_is_timed(run, what, monkeypatch):
+    def missing():
+        raise gx.MissingDevice('on="gpu" needs CuPy')
+
+    monkeypatch.setattr("geomxp.execution.devices.gpu_count", missing)
+    status, out, err = run("bench", what, "--on", "gpu")
+    assert (status, out, err) == (1, "", 'geomxp: on="gpu" needs CuPy\n')
+    monkeypatch.setattr("geomxp.execution.devices.gpu_count", lambda: 1)
+    status, out, err = run("bench", what, "--on", "gpu:1")
+    assert (status, out) == (1, "")
+    assert "needs GPU number 1; this machine has 1" in err
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("what", ON_A_GPU)
+def test_a_gpu_is_timed_beside_its_own_library(run, what):
+    n = 8 if what == "batched" else 512
+    status, out, _ = run("bench", what, "--n", n, "--on", "gpu", "--json")
+    rows = json.loads(out)[what]
+    assert status == 0
+    assert all(row["seconds"] > 0 for row in rows)
+    names = {"cholesky": "times_dpotrf", "nested": "times_library", "batched": "times_cupy"}
+    assert all(names.get(what, "times_dpotrf") in row for row in rows)

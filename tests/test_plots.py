@@ -244,7 +244,9 @@ def drawn(ax):
 def test_axes_say_what_they_show_in_which_unit(fit, known):
     ax = drawn(plots.values_map(fit.observations))
     assert ax.get_xlabel() == "x (units of the locations)"
-    assert ax.get_ylabel() == "y (units of the locations)"
+    ax = drawn(plots.values_map(gx.datasets.load("meuse")))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x (m)", "y (m)")
+    ax = drawn(plots.values_map(fit.observations))
     assert ax.child_axes[0].get_ylabel() == "zinc"
     ax = drawn(plots.residuals_map(known))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("lon (degrees)", "lat (degrees)")

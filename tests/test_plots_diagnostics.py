@@ -278,7 +278,7 @@ def test_contours_are_drawn_with_wald_and_ridge_of_variance_and_range(fit):
     np.testing.assert_allclose(variance / a ** (2 * fit.model.smoothness), known, rtol=1e-12)
     ellipse = wald_ellipse(fit, "range", "variance", 0.9)
     np.testing.assert_array_equal(np.column_stack(lines["90 %, Wald"]), ellipse)
-    assert ax.get_xlabel() == "range (units of the locations)"
+    assert ax.get_xlabel() == "range (m)"
     assert ax.get_ylabel() == "variance (squared units of log_zinc)"
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
@@ -294,7 +294,7 @@ def test_profiles_are_those_of_all_estimated_parameters(fit):
 def test_influence_of_precision_draws_the_wald_intervals_of_fp64(influence, meuse):
     panels = plots.influence_of_precision(influence)
     assert [ax.get_title() for ax in panels] == ["Variance", "Range", "Nugget"]
-    assert panels[1].get_ylabel() == "range (units of the locations)"
+    assert panels[1].get_ylabel() == "range (m)"
     exact = gx.fit(meuse, fixed={"smoothness": 0.5}, how=gx.Exact(tile=32))
     band = panels[1].patches[0]
     low, high = exact.confidence_intervals()["range"]

@@ -57,6 +57,7 @@ SHOWN = {
     "Fit": fitted,
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
+    "MemoryPlan": lambda n: gx.Exact(tile=n // 8, memory="100MB").plan(n),
     "Misspecification": lambda n: gx.Misspecification(*np.ones((4, n))),
     "ModelComparison": comparison,
     "Observations": observations,

@@ -147,6 +147,38 @@ def test_every_data_set_is_what_its_entry_says(name):
         assert word in readme
 
 
+@pytest.mark.parametrize("name", gx.datasets.DATASETS)
+def test_a_data_set_knows_the_unit_of_its_coordinates(name):
+    entry, seen = gx.datasets.DATASETS[name], gx.datasets.load(name)
+    if entry.metric != "euclidean":
+        assert seen.unit == "km"
+    elif entry.source.startswith("simulated"):
+        # a unit square has no unit
+        assert seen.unit == "units of the locations"
+    else:
+        assert seen.unit != "units of the locations"
+        assert f"x, y in {seen.unit}" in entry.about
+    assert gx.datasets.load(name, metric="euclidean" if name == "weak" else None).unit == seen.unit
+
+
+def test_columns_that_are_not_a_data_sets_coordinates_have_no_unit():
+    seen = gx.datasets.load("meuse", locations=("x", "elev"))
+    assert seen.unit == "units of the locations"
+    assert gx.datasets.load("meuse", locations=("x", "y"), values="lead").unit == "m"
+
+
+def test_the_unit_is_said_wherever_lengths_are(tmp_path):
+    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+    assert "correlation 5 %, in m\n" in str(fit)
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.observations.unit == again.observations.subset(slice(9)).unit == "m"
+    # observations that are no longer the table's are kept as they are
+    part = gx.fit(fit.observations.subset(slice(60)), fit.model, fixed=("smoothness",))
+    part.save(tmp_path / "part.json")
+    assert gx.Fit.load(tmp_path / "part.json").observations.unit == "m"
+
+
 def test_unknown_data_set_lists_the_known_ones():
     with pytest.raises(gx.InvalidInput, match="meuse"):
         gx.datasets.load("muse")

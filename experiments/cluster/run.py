@@ -1,11 +1,14 @@
-"""The tile Cholesky on worker processes of one machine: times, traffic, overhead, faults (part 10).
+"""A Dask cluster of worker processes on one machine: times, traffic, overhead, faults (part 10).
 
-    python experiments/cluster/run.py [scaling overhead faults ...] [--tiny] [--output DIR]
+    python experiments/cluster/run.py [NAME ...] [--tiny] [--output DIR]
 
 Writes results/scaling.csv (strong: one n on 1, 2, 4 workers; weak: n³ in step with the workers;
 bytes that travelled beside the formula's), overhead.csv (seconds of the run beside those of its
-tasks, by tile) and faults.csv (runs in which two workers are killed at random times). All of them
-if none is named. Every run's log-determinant is compared with that of one process, to the bit.
+tasks, by tile) and faults.csv (runs in which two workers are killed at random times), all of the
+tile Cholesky; vecchia.csv (Vecchia's likelihood of up to 10⁷ places on two workers of 8 GB); and
+simulation.csv (the tile Cholesky played on 4 to 64 nodes, beside runs here) with calibration.csv.
+All of them if none is named. Every run's log-determinant or log-likelihood is compared with that
+of one process, to the bit.
 """
 
 import argparse
@@ -26,18 +29,26 @@ from geomxp.inference.factorize import tile_factor
 from geomxp.inference.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import simulation
+import vecchia
 from common import write_rows
 
 HERE = Path(__file__).parent
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
+MILLIONS = (100_000, 1_000_000, 10_000_000)
 KILLED = 2
 """Workers that are killed in each run of faults.csv."""
 
 
 @contextmanager
-def workers(count):
+def workers(count, memory="auto"):
     """Start so many worker processes of one thread each; yield their client."""
-    about = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    about = {
+        "memory_limit": memory,
+        "threads_per_worker": 1,
+        "dashboard_address": ":0",
+        "silence_logs": 50,
+    }
     with LocalCluster(n_workers=count, processes=True, **about) as local:
         client = Client(local, set_as_default=False)
         try:
@@ -129,10 +140,11 @@ def faults_rows(n, tile, runs, accuracy):
     """Yield rows of faults.csv: two workers killed, at random moments of the run."""
     rule, rng = gx.by_tile_norm(accuracy), np.random.default_rng(0)
     here, _ = factor(n, tile, rule)
-    with workers(2) as client:
-        usual = factor(n, tile, rule, Placement.of(client))[1]
-        for run in range(runs):
-            client.wait_for_workers(2)
+    usual = None
+    for run in range(runs):
+        # a worker that is killed while it starts is not started again: each run has its own two
+        with workers(2) as client:
+            usual = usual or factor(n, tile, rule, Placement.of(client))[1]
             moments = np.sort(rng.uniform(0.0, usual, KILLED))
             thread = threading.Thread(target=_strike, args=(client, moments, rng))
             thread.start()
@@ -150,6 +162,13 @@ def faults_rows(n, tile, runs, accuracy):
             }
 
 
+def vecchia_rows(sizes, neighbours):
+    """Yield rows of vecchia.csv."""
+    with workers(2, vecchia.LIMIT) as client:
+        for n in sizes:
+            yield vecchia.row(client, n, neighbours)
+
+
 def _strike(client, moments, rng):
     """Kill a worker at each of some moments from now on."""
     began = time.perf_counter()
@@ -162,7 +181,7 @@ def _strike(client, moments, rng):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", help="scaling, overhead, faults")
+    parser.add_argument("names", nargs="*", help="scaling, overhead, faults, vecchia, simulation")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of an hour")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     asked = parser.parse_args()
@@ -171,6 +190,11 @@ def main():
         "scaling": lambda: scaling_rows(n, tile, (1, 2) if asked.tiny else (1, 2, 4), 1e-6),
         "overhead": lambda: overhead_rows(n, (tile // 2, tile, 2 * tile)),
         "faults": lambda: faults_rows(n, tile, 2 if asked.tiny else 20, 1e-6),
+        "vecchia": lambda: vecchia_rows((3_000,) if asked.tiny else MILLIONS, 30),
+        "simulation": lambda: simulation.rows(
+            *(simulation.QUICK if asked.tiny else simulation.Study(), workers, factor, MODEL),
+            asked.output,
+        ),
     }
     unknown = set(asked.names) - set(studies)
     if unknown:

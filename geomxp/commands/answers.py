@@ -1,47 +1,63 @@
-"""Commands that answer from a model: predictions by kriging, simulated fields."""
+"""The command `predict`: kriging at places, on maps and over blocks."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
 from ..errors import InvalidInput
-from . import choices, completion, display, options
+from . import choices, completion, display, groups, options
 from .options import option
 
-PLACES, GRID, KRIGING = "Places", "Grid", "Kriging"
+GRID, KRIGING = "Grid", "Kriging"
 """Panels of the help."""
 
 FEW = 3
 """Columns of the places that a screen has room for beside the predictions."""
 
 
-def predict(
-    fit_file: options.FitFile,
-    places: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PLACES",
-            help="Table of places, or a data set's name.",
-            autocompletion=completion.tables,
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class Map:
+    """A regular grid to predict on."""
+
     grid: Annotated[
         int | None,
         option(GRID, "So many cells along the longer side.", options.WHOLE, min=2),
-    ] = None,
-    resolution: Annotated[float | None, option(GRID, "Cells of this side.", options.NUMBER)] = None,
+    ] = None
+    resolution: Annotated[float | None, option(GRID, "Cells of this side.", options.NUMBER)] = None
     bounds: Annotated[
         str | None,
         option(GRID, "left,bottom,right,top; those of the observations if not given.", "L,B,R,T"),
-    ] = None,
+    ] = None
     like: Annotated[
         str | None, option(GRID, "The cells of this GeoTIFF or NetCDF file.", options.FILE)
-    ] = None,
+    ] = None
     mask: Annotated[
         str | None,
         option(GRID, "Raster file: only where it has a value other than 0.", options.FILE),
-    ] = None,
+    ] = None
+
+    @property
+    def wanted(self):
+        """Whether the options name a grid."""
+        return any(value is not None for value in (self.grid, self.resolution, self.like))
+
+    @property
+    def more(self):
+        """Whether they say more than how many cells."""
+        return any((self.resolution, self.bounds, self.like, self.mask))
+
+    def settings(self):
+        """Return what `geomxp.predict_raster` takes of them, as a dict."""
+        bounds = None if self.bounds is None else choices.numbers("--bounds", self.bounds)
+        about = {"resolution": self.resolution, "like": self.like, "mask": self.mask}
+        return {"cells": self.grid, "bounds": bounds, **about}
+
+
+@dataclass(frozen=True)
+class Kriging:
+    """What is predicted, and from which observations."""
+
     block: Annotated[
         str | None,
         option(
@@ -50,19 +66,41 @@ def predict(
             "SIDES",
             known=("cell", "polygons"),
         ),
-    ] = None,
+    ] = None
+    discretisation: Annotated[
+        int | None,
+        option(
+            KRIGING,
+            "A block as so many points along its (longer) side; an integral if not given.",
+            options.WHOLE,
+            min=1,
+        ),
+    ] = None
     neighbours: Annotated[
         int | None,
         option(KRIGING, "Observations that each place is predicted from: the nearest.", "N"),
-    ] = None,
+    ] = None
     local_trend: Annotated[
         bool, options.flag(KRIGING, "--local-trend", "The trend of the neighbours of each place.")
-    ] = False,
+    ] = False
     on: Annotated[
         str | None,
         option(KRIGING, "cpu, gpu or gpu:N; as the fit if not given.", "DEVICE"),
-    ] = None,
-    level: options.Level = 0.95,
+    ] = None
+
+    def settings(self):
+        """Return what `geomxp.predict` takes of them but the blocks, as a dict."""
+        if self.discretisation is not None and self.block is None:
+            raise InvalidInput("--discretisation is for blocks: give --block.")
+        names = ("discretisation", "neighbours", "local_trend")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of predictions, and where."""
+
+    level: options.Level = 0.95
     of: Annotated[
         str,
         option(
@@ -71,7 +109,7 @@ def predict(
             options.NAME,
             known=("field", "observation"),
         ),
-    ] = "field",
+    ] = "field"
     output: Annotated[
         str | None,
         option(
@@ -79,9 +117,25 @@ def predict(
             "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write.",
             options.FILE,
         ),
+    ] = None
+    as_json: options.Json = False
+    quiet: options.Quiet = False
+
+
+@groups.joined
+def predict(
+    fit_file: options.FitFile,
+    cells: Map,
+    kriging: Kriging,
+    answer: Answer,
+    places: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PLACES",
+            help="Table of places, or a data set's name.",
+            autocompletion=completion.tables,
+        ),
     ] = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
 ):
     """Predict the field at places by kriging.
 
@@ -98,75 +152,92 @@ def predict(
     from .. import tables
     from ..inference.estimate import Fit, z_value
 
-    screen = display.Screen(as_json, quiet)
-    tables.check_writable(output, inputs=(fit_file, places, like, mask))
-    z_value(level)
-    choices.check_of(of)
-    fitted = Fit.load(fit_file)
-    if on is not None:
-        fitted = replace(fitted, method=replace(fitted.method, on=on))
-    grid = {"cells": grid, "resolution": resolution, "bounds": bounds, "like": like, "mask": mask}
-    wanted = any(grid[name] is not None for name in ("cells", "resolution", "like"))
-    if (places is None) != wanted or (places and any(grid.values())):
+    screen = display.Screen(answer.as_json, answer.quiet)
+    tables.check_writable(answer.output, inputs=(fit_file, places, cells.like, cells.mask))
+    z_value(answer.level)
+    choices.check_of(answer.of)
+    if (places is None) != cells.wanted or (places and (cells.wanted or cells.more)):
         raise InvalidInput("give either a table of PLACES, or --grid, --resolution or --like.")
-    near = {"neighbours": neighbours, "local_trend": local_trend, "progress": screen.progress}
+    near = kriging.settings() | {"progress": screen.progress}
+    fitted = Fit.load(fit_file)
+    if kriging.on is not None:
+        fitted = replace(fitted, method=replace(fitted.method, on=kriging.on))
     if places is None and fitted.observations.dimensions == 2:
-        _predict_map(fitted, grid, block, near, level, of, output, screen)
-    else:
-        _predict_at(fitted, places, grid, block, near, level, of, output, screen)
+        _predict_map(fitted, cells, kriging.block, near, answer, screen)
+        return
+    data, name = _places(fitted.observations, places, cells), places or "grid"
+    _predict_at(fitted, data, name, kriging.block, near, answer, screen)
 
 
-def _predict_at(fitted, places, grid, block, near, level, of, output, screen):
-    """Predict at a table of places, or at a grid of one or three dimensions."""
-    import pandas as pd
-
-    from .. import tables
-    from ..exchange import frames, geofiles, rasters
+def _predict_at(fitted, data, name, block, near, answer, screen):
+    """Predict at the rows of a frame, or at the cells of a grid."""
+    from ..exchange import frames, rasters
     from ..exchange import written as frames_written
-    from ..inference.predict import predict as run
 
-    if output and output.lower().endswith(rasters.GEOTIFF):
-        raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
-    data = _places(fitted.observations, places, grid)
-    frames_written.check_output(data, output)
+    if answer.output and answer.output.lower().endswith(rasters.GEOTIFF):
+        raise InvalidInput(f"{answer.output}: holds a map: give --grid, --resolution or --like.")
+    frames_written.check_output(data, answer.output)
     try:
-        if block == "polygons":
-            if not frames.is_geographic_frame(data):
-                raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
-            there = run(fitted, block=data, **near)
-        else:
-            frames_written.check_columns(data)
-            sides = None if block is None else choices.numbers("--block", block)
-            there = run(fitted, data, block=sides, **near)
-        result = there.to_frame(level, of)
+        there = _kriged(fitted, data, block, near)
+        result = there.to_frame(answer.level, answer.of)
     except InvalidInput as error:
-        raise InvalidInput(f"{places or 'grid'}: {error}") from None
-    shown = result
+        raise InvalidInput(f"{name}: {error}") from None
+    if answer.output:
+        _write(there, result, block, fitted, answer)
     if block == "polygons":
-        # in columns without their shapes
-        shown = pd.DataFrame(result.drop(columns=result.active_geometry_name))
-    if output and block == "polygons":
-        vector = output.lower().endswith(geofiles.VECTORS)
-        tables.write_frame(result if vector else shown, output)
-    elif output:
-        written = frames_written.for_file(there, output, fitted.observations, level, of)
-        tables.write_frame(written, output)
+        result = _without_shapes(result)
     _show(
-        frames.tabulate(shown).columns,
-        lambda: frames_written.records(there, fitted, level, of),
-        {"level": level, "of": of},
-        output,
+        frames.tabulate(result).columns,
+        lambda: frames_written.records(there, fitted, answer.level, answer.of),
+        answer,
         screen,
     )
 
 
-def _show(frame, records, about, output, screen):
-    """Print predictions, or where they are."""
-    if output and not screen.as_json:
-        screen.note(f"{len(frame)} predictions written to {output}")
+def _kriged(fitted, data, block, near):
+    """Return the predictions at places, over rectangles about them, or over polygons."""
+    from ..exchange import frames
+    from ..exchange import written as frames_written
+    from ..inference.predict import predict as run
+
+    if block != "polygons":
+        frames_written.check_columns(data)
+        sides = None if block is None else choices.numbers("--block", block)
+        return run(fitted, data, block=sides, **near)
+    if not frames.is_geographic_frame(data):
+        raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
+    return run(fitted, block=data, **near)
+
+
+def _write(there, result, block, fitted, answer):
+    """Write predictions as what the file can hold."""
+    from .. import tables
+    from ..exchange import geofiles
+    from ..exchange import written as frames_written
+
+    if block != "polygons":
+        about = (answer.output, fitted.observations, answer.level, answer.of)
+        tables.write_frame(frames_written.for_file(there, *about), answer.output)
         return
+    vector = answer.output.lower().endswith(geofiles.VECTORS)
+    tables.write_frame(result if vector else _without_shapes(result), answer.output)
+
+
+def _without_shapes(frame):
+    """Return the columns of a frame of polygons, which a table has no room for."""
+    import pandas as pd
+
+    return pd.DataFrame(frame.drop(columns=frame.active_geometry_name))
+
+
+def _show(frame, records, answer, screen):
+    """Print predictions, or where they are."""
+    if answer.output and not screen.as_json:
+        screen.note(f"{len(frame)} predictions written to {answer.output}")
+        return
+    about = {"n": len(frame), "level": answer.level, "of": answer.of}
     screen.result(
-        lambda: {"n": len(frame), **about, "rows": records()},
+        lambda: {**about, "rows": records()},
         lambda: frame.to_string(index=False, max_rows=display.MOST),
         lambda: display.frame(*_shown(frame)),
     )
@@ -183,7 +254,7 @@ def _shown(frame):
     return typed(frame.iloc[:, [*range(FEW), *range(results, frame.shape[1])]]), more
 
 
-def _places(seen, places, grid):
+def _places(seen, places, cells):
     """Read places, or lay out a grid of one or three dimensions."""
     import pandas as pd
 
@@ -191,196 +262,23 @@ def _places(seen, places, grid):
 
     if places is not None:
         return choices.places_data(places)
-    if any(grid[name] is not None for name in grid if name != "cells"):
+    if cells.more:
         raise InvalidInput("maps need places in the plane: of others there is only --grid.")
-    return pd.DataFrame(grid_over(seen, grid["cells"]), columns=list(seen.location_names))
+    return pd.DataFrame(grid_over(seen, cells.grid), columns=list(seen.location_names))
 
 
-def _predict_map(fitted, grid, block, near, level, of, output, screen):
+def _predict_map(fitted, cells, block, near, answer, screen):
     """Predict on a regular grid of the plane."""
     from ..exchange import rasters
     from ..inference.raster import predict_raster
 
-    if output:
-        rasters.check_libraries(output)
+    if answer.output:
+        rasters.check_libraries(answer.output)
     if block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {block!r}.")
-    if grid["bounds"] is not None:
-        grid["bounds"] = choices.numbers("--bounds", grid["bounds"])
-    raster = predict_raster(fitted, **grid, block=block is not None, **near)
+    raster = predict_raster(fitted, **cells.settings(), block=block is not None, **near)
     # said now, not after the file
-    frame = raster.to_frame(level, of)
-    if output:
-        raster.save(output, level, of)
-    about = {"level": level, "of": of}
-    _show(frame, lambda: frame.to_dict("records"), about, output, screen)
-
-
-def simulate(
-    variance: options.Variance = None,
-    range_: options.Range = None,
-    smoothness: options.Smoothness = None,
-    nugget: options.Nugget = None,
-    fit: Annotated[
-        str | None,
-        option(
-            options.MODEL,
-            "What geomxp fit --output wrote: draw given its observations, --at places.",
-            options.FILE,
-            known=completion.fits,
-        ),
-    ] = None,
-    of: Annotated[
-        str | None,
-        option(
-            options.MODEL,
-            "field or observation; observations of a model, the field of a fit.",
-            options.NAME,
-            known=("field", "observation"),
-        ),
-    ] = None,
-    n: Annotated[
-        int | None, option(PLACES, "How many to lay out.", options.WHOLE, "--n", min=1)
-    ] = None,
-    layout: Annotated[
-        str,
-        option(
-            PLACES,
-            "grid, jittered or uniform, in the unit square.",
-            options.NAME,
-            known=("grid", "jittered", "uniform"),
-        ),
-    ] = "uniform",
-    at: Annotated[
-        str | None,
-        option(PLACES, "Table of places, or a data set's name.", "TABLE", known=completion.tables),
-    ] = None,
-    locations: Annotated[
-        str | None,
-        option(PLACES, "Columns of the coordinates.", "X,Y", known=completion.columns),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        option(
-            PLACES,
-            "euclidean, chordal or great-circle; chordal for columns lon,lat.",
-            options.NAME,
-            known=options.METRICS,
-        ),
-    ] = None,
-    draws: Annotated[int, option(options.OUTPUT, "How many fields.", options.WHOLE, min=1)] = 1,
-    seed: Annotated[
-        int, option(options.OUTPUT, "Seed of the random numbers.", options.WHOLE, min=0)
-    ] = 0,
-    output: options.TableOut = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-):
-    r"""Draw Gaussian fields, the nugget included as noise; or a fit's field given its data.
-
-    A field in the unit square:
-      geomxp simulate --n 1600 --variance 1 --range 0.1 --smoothness 0.5 \
-        --output field.csv
-
-    A model at the places of a data set, twice:
-      geomxp simulate --at meuse --variance 0.6 --range 220 --smoothness 0.5 \
-        --nugget 0.06 --draws 2
-
-    The field of a fit, given its observations:
-      geomxp fit jura --output jura.json
-      geomxp simulate --fit jura.json --at jura_validation --draws 100 \
-        --output draws.csv
-    """
-    from .. import tables
-    from ..covariance.matern import Matern
-
-    screen = display.Screen(as_json, quiet)
-    tables.check_writable(output, inputs=(fit, at))
-    choices.check_of(of)
-    about = {"draws": draws, "seed": seed, "of": of, "progress": screen.progress}
-    parameters = {"variance": variance, "range": range_, "smoothness": smoothness}
-    if fit is not None:
-        given = {**parameters, "nugget": nugget, "n": n, "locations": locations, "metric": metric}
-        more = [f"--{name}" for name, value in given.items() if value is not None]
-        if more:
-            raise InvalidInput(f"--fit knows the model and where places are: leave out {more[0]}.")
-        frame, fields = _draw_given(fit, at, about)
-    else:
-        missing = [f"--{name}" for name, value in parameters.items() if value is None]
-        if missing:
-            raise InvalidInput(f"{' and '.join(missing)} must be given, or --fit.")
-        model = Matern(variance, range_, smoothness, nugget or 0.0)
-        if (n is None) == (at is None):
-            raise InvalidInput("give either --n or --at.")
-        places, names = _laid_out(n, layout, locations, seed) if at is None else _at(at, locations)
-        frame, fields = _draw_freely(model, places, names, metric, about)
-    for k, field in enumerate(fields):
-        name = "z" if draws == 1 else f"z{k + 1}"
-        if name in frame.columns:
-            raise InvalidInput(f"column {name!r} of the places has the name of a field: rename it.")
-        frame[name] = field
-    if output:
-        tables.write_frame(frame, output)
-    if output and not as_json:
-        screen.note(f"{draws} field(s) at {len(frame)} places written to {output}")
-        return
-    screen.result(
-        lambda: {"n": len(frame), "draws": draws, "rows": frame.to_dict("records")},
-        lambda: frame.to_string(index=False, max_rows=display.MOST),
-        lambda: display.frame(frame),
-    )
-
-
-def _draw_given(path, at, about):
-    """Return the coordinates of places, and a fit's fields there."""
-    import pandas as pd
-
-    from ..exchange import frames
-    from ..inference.estimate import Fit
-    from ..inference.simulate import simulate as run
-
-    if at is None:
-        raise InvalidInput("--fit needs places: --at.")
-    fitted, data = Fit.load(path), choices.places_data(at)
-    try:
-        places, covariates, _ = frames.targets(fitted, data)
-        fields = run(fitted, places, covariates=covariates, **about)
-    except InvalidInput as error:
-        raise InvalidInput(f"{at}: {error}") from None
-    return pd.DataFrame(places, columns=list(fitted.observations.location_names)), fields
-
-
-def _draw_freely(model, places, names, metric, about):
-    """Return the coordinates of places, and a model's fields there."""
-    import pandas as pd
-
-    from ..inference.simulate import simulate as run
-    from ..places import names_say_degrees
-
-    metric = metric or ("chordal" if names_say_degrees(names) else "euclidean")
-    return pd.DataFrame(places, columns=list(names)), run(model, places, metric=metric, **about)
-
-
-def _laid_out(n, layout, locations, seed):
-    """Return places in the unit square, and what their coordinates are called."""
-    from ..inference.simulate import lay_out
-
-    names = choices.words(locations or "x,y")
-    if len(names) != 2 or names[0] == names[1]:
-        raise InvalidInput(f"--locations needs two different names. Got {locations!r}.")
-    return lay_out(n, layout, seed), names
-
-
-def _at(table, locations):
-    """Return the places of a table, and what their coordinates are called."""
-    from .. import datasets, tables
-
-    known = datasets.DATASETS[table].locations if table in datasets.DATASETS else ("x", "y")
-    names = choices.words(locations) if locations else known
-    if len(set(names)) != len(names):
-        raise InvalidInput(f"--locations needs different names. Got {locations!r}.")
-    frame = choices.places_frame(table)
-    try:
-        return tables.number_columns(frame, names), names
-    except InvalidInput as error:
-        raise InvalidInput(f"{table}: {error}") from None
+    frame = raster.to_frame(answer.level, answer.of)
+    if answer.output:
+        raster.save(answer.output, answer.level, answer.of)
+    _show(frame, lambda: frame.to_dict("records"), answer, screen)

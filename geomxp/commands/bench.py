@@ -1,7 +1,7 @@
 """Benchmarks that `geomxp bench` prints: rates beside named baselines of the same run.
 
 Candidates take turns, round by round, so that a change of the machine's speed meets all of them;
-medians are reported. Everything runs on one thread.
+medians are reported. Everything runs on one thread, or on one GPU (not run on one yet).
 """
 
 import time
@@ -12,16 +12,16 @@ import numpy as np
 from ..covariance.generate import Generator
 from ..covariance.matern import Matern
 from ..covariance.table import CorrelationTable
-from ..execution.devices import blas_threads
 from ..inference.exact import Exact
 from ..inference.progress import Line
 from ..inference.simulate import lay_out
 from ..observations import Observations
+from .bench_place import Place
 
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
 
-def interleaved(candidates, rounds=7, line=None):
+def interleaved(candidates, rounds=7, line=None, wait=None):
     """Return the median seconds of each candidate, run in turn.
 
     Parameters
@@ -31,6 +31,8 @@ def interleaved(candidates, rounds=7, line=None):
         Counted; one more goes before them.
     line : Line, optional
         Says on a terminal how far the runs are.
+    wait : callable, optional
+        Returns when what a candidate has asked for is done; nothing to wait for if not given.
 
     Returns
     -------
@@ -38,10 +40,13 @@ def interleaved(candidates, rounds=7, line=None):
     """
     seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
     line.expect(len(candidates) * (rounds + 1), "runs")
+    wait = wait or (lambda: None)
     for k in range(rounds + 1):
         for name, work in candidates.items():
+            wait()
             start = time.perf_counter()
             work()
+            wait()
             if k:
                 seconds[name].append(time.perf_counter() - start)
             line.advance()
@@ -112,93 +117,99 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
     """
     if find_spec("mpmath") is None:
         return []
-    from mpmath import besselk, gamma, mpf, workdps
-
-    from ..covariance.kernel import fill
-
     r = np.concatenate(
         (np.geomspace(1e-12, 700.0, points // 2), np.linspace(0.02, 40, points // 2))
     )
+    result, line = [], line or Line("timing", shown=False)
+    line.expect(len(smoothness), "orders compared with mpmath")
+    for order in smoothness:
+        correlation, slope, by_smoothness = _by_table(order, r)
+        exact, exact_slope, exact_change = _by_mpmath(order, r)
+        there = exact > 1e-13
+        result.append(
+            {
+                "smoothness": order,
+                "absolute": _largest(correlation - exact),
+                "relative": _largest(correlation[there] / exact[there] - 1),
+                "slope": _largest(slope - exact_slope),
+                "by_smoothness": _largest(by_smoothness - exact_change),
+            }
+        )
+        line.advance()
+    return result
 
-    def table_at(table, rows):
+
+def _largest(errors):
+    """Return the largest magnitude of numbers of whatever precision, as a float."""
+    return max(abs(float(error)) for error in errors)
+
+
+def _by_table(order, r):
+    """Return ρ, its slope and its derivative by the order at distances, from the table."""
+    from ..covariance.kernel import fill
+
+    table, found = CorrelationTable(order, -82, 20), []
+    points, origin = np.ascontiguousarray(r[None, :]), np.zeros((1, 1))
+    for rows in (table.correlation, table.slope, table.by_smoothness):
         out = np.empty(len(r))
-        points_of_rows = np.ascontiguousarray(r[None, :])
-        origin = np.zeros((1, 1))
         fill(
-            *(points_of_rows, 0, len(r), origin, 0, 1, 1.0, False),
+            *(points, 0, len(r), origin, 0, 1, 1.0, False),
             *(rows, table.base, 1.0, -1, out, 0, 0),
         )
-        return out
+        found.append(out)
+    return found
+
+
+def _by_mpmath(order, r):
+    """Return the same with 40 digits, as arrays of mpmath's numbers."""
+    from mpmath import besselk, gamma, mpf, workdps
 
     def rho(x, nu):
         return 2 ** (1 - nu) / gamma(nu) * x**nu * besselk(nu, x)
 
-    result, line = [], line or Line("timing", shown=False)
-    line.expect(len(smoothness), "orders compared with mpmath")
-    for order in smoothness:
-        table = CorrelationTable(order, -82, 20)
-        found = [
-            table_at(table, rows) for rows in (table.correlation, table.slope, table.by_smoothness)
-        ]
-        with workdps(40):
-            nu, step = mpf(order), mpf("1e-12")
-            exact = [rho(mpf(x), nu) for x in r]
-            slope = [
-                -(2 ** (1 - nu)) / gamma(nu) * mpf(x) ** (nu + 1) * besselk(nu - 1, mpf(x))
-                for x in r
-            ]
-            change = [(rho(mpf(x), nu + step) - rho(mpf(x), nu - step)) / (2 * step) for x in r]
-            result.append(
-                {
-                    "smoothness": order,
-                    "absolute": max(
-                        abs(float(f - e)) for f, e in zip(found[0], exact, strict=True)
-                    ),
-                    "relative": max(
-                        abs(float(f / e - 1))
-                        for f, e in zip(found[0], exact, strict=True)
-                        if e > 1e-13
-                    ),
-                    "slope": max(abs(float(f - e)) for f, e in zip(found[1], slope, strict=True)),
-                    "by_smoothness": max(
-                        abs(float(f - e)) for f, e in zip(found[2], change, strict=True)
-                    ),
-                }
-            )
-            line.advance()
-    return result
+    with workdps(40):
+        nu, step, places = mpf(order), mpf("1e-12"), [mpf(x) for x in r]
+        exact = [rho(x, nu) for x in places]
+        slope = [-(2 ** (1 - nu)) / gamma(nu) * x ** (nu + 1) * besselk(nu - 1, x) for x in places]
+        change = [(rho(x, nu + step) - rho(x, nu - step)) / (2 * step) for x in places]
+    return [np.array(values, dtype=object) for values in (exact, slope, change)]
 
 
-def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, line=None):
-    """Time one log-likelihood beside LAPACK's dpotrf on the same matrix, on one thread.
+def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
+    """Time one log-likelihood beside the library's dpotrf on the same matrix.
+
+    Parameters
+    ----------
+    n : int
+    smoothness : float
+    rounds : int
+    on : str
+        "cpu", one thread and LAPACK; or a GPU and cuSOLVER.
+    line : Line, optional
 
     Returns
     -------
     list of dict
         what, n, smoothness, seconds, times_dpotrf.
     """
-    from scipy.linalg import lapack
-
-    from ..tiles.assemble import covariance_matrix
-
-    places = lay_out(n, "uniform", 2)
+    place, places = Place(on), lay_out(n, "uniform", 2)
     seen = Observations(places, np.random.default_rng(3).standard_normal(n))
     model = Matern(1.0, 0.1, smoothness, 0.01)
-    evaluator = Exact().prepare(seen)
-    with blas_threads(1):
-        sigma = covariance_matrix(model, places, "euclidean")
-        work = np.empty_like(sigma, order="F")
+    evaluator = Exact(on=on).prepare(seen)
+    with place.active():
+        sigma = place.covariance(model, places)
+        work = sigma.copy(order="F")
 
         def fresh():
             work[...] = sigma
 
         candidates = {
             "log-likelihood": lambda: evaluator(model),
-            "generation": lambda: covariance_matrix(model, places, "euclidean", work),
+            "generation": lambda: place.covariance(model, places, work),
             "copy": fresh,
-            "dpotrf": lambda: lapack.dpotrf(work, lower=1, overwrite_a=1, clean=0),
+            "dpotrf": lambda: place.factor(work, overwrite=True),
         }
-        seconds = interleaved(candidates, rounds, line)
+        seconds = interleaved(candidates, rounds, line, place.wait)
     return [
         {
             "what": what,
@@ -221,38 +232,47 @@ def as_text(rows):
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
 
 
-def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, line=None):
+def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
     """Time the mixed factorization, generation included, beside dpotrf of one matrix.
+
+    Parameters
+    ----------
+    n : int
+    smoothness : float
+    rounds : int
+    on : str
+        "cpu" and LAPACK, or a GPU and cuSOLVER.
+    line : Line, optional
 
     Returns
     -------
     list of dict
         range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
     """
-    from scipy.linalg import lapack
-
     from ..covariance.ordering import hilbert
+    from ..execution.placement import Placement
     from ..inference.factorize import tile_factor
     from ..precision.rules import by_tile_norm
-    from ..tiles.assemble import covariance_matrix
 
+    place, placement = Place(on), Placement.of(on)
     places = lay_out(n, "uniform", 0)
     seen = Observations(places[hilbert(places)], np.zeros(n))
     rows = []
     for a in (0.02627, 0.078809, 0.210158):
         model, factors = Matern(1.0, a, smoothness), {}
-        sigma = covariance_matrix(model, seen.locations, "euclidean")
+        sigma = place.covariance(model, seen.locations)
 
         def mixed(accuracy, model=model, factors=factors):
-            factors[accuracy] = tile_factor(model, seen, by_tile_norm(accuracy))
+            rule = by_tile_norm(accuracy)
+            factors[accuracy] = tile_factor(model, seen, rule, placement=placement)
 
         candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
-        # the copy is part of what LAPACK needs, as generation is of the other
-        candidates["dpotrf"] = lambda s=sigma: lapack.dpotrf(s, lower=1, clean=0)
+        # the copy is part of what the library needs, as generation is of the other
+        candidates["dpotrf"] = lambda s=sigma: place.factor(s)
         if line is not None:
             line.about = f"range {a}"
-        with blas_threads(n):
-            seconds = interleaved(candidates, rounds, line)
+        with place.active(n):
+            seconds = interleaved(candidates, rounds, line, place.wait)
         for accuracy, factor in factors.items():
             rows.append(
                 {
@@ -270,30 +290,37 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, line=None):
     return rows
 
 
-def nested_rates(n=4096, rounds=3, *, line=None):
-    """Time the recursions of `dense.nested` beside the FP64 libraries, on one core.
+def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
+    """Time the recursions of `dense.nested` beside the FP64 libraries, on one core or GPU.
+
+    Parameters
+    ----------
+    n : int
+    rounds : int
+    on : str
+        "cpu", or a GPU.
+    line : Line, optional
 
     Returns
     -------
     list of dict
         what, layers, seconds, gflops, times_library.
     """
-    from scipy.linalg import lapack
-
     from ..dense import blas, nested
 
+    place = Place(on)
     a = np.random.default_rng(0).random((n, n))
-    a = np.asfortranarray((a + a.T) / 2 + n * np.eye(n))
+    a = place.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))
     layers = (("fp64",), ("fp32",), ("fp16", "fp16", "fp16", "fp32"), ("bf16", "bf16", "fp32"))
     candidates = {
-        "scipy": lambda: lapack.dpotrf(a, lower=1, clean=0),
+        place.library: lambda: place.factor(a),
         **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
     }
-    if blas.mkl():
+    if blas.mkl() and not place.gpu:
         candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
-    with blas_threads(0), blas.one_core():
-        seconds = interleaved(candidates, rounds, line)
-    library = min(seconds[name] for name in ("scipy", "mkl") if name in seconds)
+    with place.one_core():
+        seconds = interleaved(candidates, rounds, line, place.wait)
+    library = min(seconds[name] for name in (place.library, "mkl") if name in seconds)
     return [
         {
             "what": "potrf",

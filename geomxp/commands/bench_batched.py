@@ -1,4 +1,4 @@
-"""The benchmark `geomxp bench batched`: rates of small factorizations beside NumPy's and MKL's."""
+"""The benchmark `geomxp bench batched`: small factorizations beside NumPy's, MKL's and CuPy's."""
 
 import ctypes
 import time
@@ -10,6 +10,8 @@ from ..dense.batched_vectors import REGISTER
 from ..errors import InvalidInput
 from ..execution.devices import blas_threads
 from ..inference.progress import Line
+from .bench import interleaved
+from .bench_place import Place, batches_by_cupy
 
 SIZES = (5, 8, 16, 32, 64)
 COLUMNS, LOWER = 102, 122
@@ -138,8 +140,26 @@ def interleaved_afresh(candidates, fresh, rounds, line=None):
     return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
-def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, line=None):
-    """Time batches of small factorizations beside NumPy and MKL's compact routine.
+def seconds_on_gpu(place, n, dtype, batch=16384, rounds=5, line=None):
+    """Return median seconds on a GPU, in turn; parameters as of `seconds_of`.
+
+    Returns
+    -------
+    dict of str to float
+        cupy (cuSOLVER's batches), `potrf` with each variant's name, and a plain copy.
+    """
+    kind = np.dtype(dtype)
+    variants = {"tuned": tuning.variant_for(n, kind, "gpu"), "untuned": tuning.ON_GPU}
+    with place.active():
+        a = place.put(matrices(n, dtype, batch))
+        candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
+        for name, variant in variants.items():
+            candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
+        return interleaved(candidates, rounds, line, place.wait)
+
+
+def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=None):
+    """Time batches of small factorizations beside NumPy and MKL's compact routine, or CuPy.
 
     Parameters
     ----------
@@ -147,12 +167,18 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, line=None):
         One order; by default some from 5 to 64.
     tune : bool
         Search for the fastest variants first, and remember them.
+    batch, rounds : int
+    on : str
+        "cpu", or a GPU.
+    line : Line, optional
 
     Returns
     -------
     list of dict
-        what, dtype, n, variant, seconds, gflops, times_numpy.
+        what, dtype, n, variant, seconds, gflops, times_numpy (times_cupy on a GPU).
     """
+    place = Place(on)
+    device = place.device.name.partition(":")[0]
     if n is not None and n > batched.MOST:
         raise InvalidInput(f"--n must be {batched.MOST} or less for batched. Got {n}.")
     rows = []
@@ -161,14 +187,18 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, line=None):
             if line is not None:
                 line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
-                tuning.search(order, dtype)
-            chosen = tuning.variant_for(order, dtype)
-            seconds = seconds_of(order, dtype, batch, rounds, line=line)
+                tuning.search(order, dtype, device)
+            chosen = tuning.variant_for(order, dtype, device)
+            if place.gpu:
+                seconds = seconds_on_gpu(place, order, dtype, batch, rounds, line)
+            else:
+                seconds = seconds_of(order, dtype, batch, rounds, line=line)
             rows += _rows(order, dtype, chosen, seconds, batch)
     return rows
 
 
 def _rows(n, dtype, chosen, seconds, batch):
+    baseline = next(iter(seconds))
     title = f"{chosen.looking} {chosen.tile} x{chosen.chunk}" + " unrolled" * chosen.unroll
     return [
         {
@@ -178,7 +208,7 @@ def _rows(n, dtype, chosen, seconds, batch):
             "variant": title if what.endswith(", tuned") else "",
             "seconds": value,
             "gflops": batch * n**3 / 3 / value / 1e9,
-            "times_numpy": seconds["numpy"] / value,
+            f"times_{baseline}": seconds[baseline] / value,
         }
         for what, value in seconds.items()
     ]

@@ -5,6 +5,7 @@ from math import isfinite
 from pathlib import Path
 
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from .options import TRENDS
 
 
 def words(text):
@@ -153,10 +154,27 @@ def trend_of(trend, formula, covariates, default):
     """Return the trend that at most one option names; `default` without any."""
     if trend is not None and formula is not None:
         raise InvalidInput("give only one of --trend and --formula.")
+    if trend is not None:
+        _check_kind("--trend", trend, "A formula goes into --formula.")
     if formula is not None:
         # a column may be called as a kind of trend is
         return f"~ {formula}"
     return trend or ("covariates" if covariates else default)
+
+
+def kinds_of_trend(text):
+    """Parse `constant,linear`; nothing if not given."""
+    kinds = words(text or "")
+    for kind in kinds:
+        _check_kind("--trends", kind, 'Formulas go into --formulas "A; B".')
+    return kinds
+
+
+def _check_kind(option, word, of_formulas):
+    """Raise `InvalidInput` for what is no kind of trend; it may be a formula in a wrong place."""
+    if word not in TRENDS:
+        near = did_you_mean(word, TRENDS) or f" {of_formulas}"
+        raise InvalidInput(f"{option} must be one of: {', '.join(TRENDS)}. Got {word!r}.{near}")
 
 
 def check_intervals(method, level):

@@ -6,43 +6,16 @@ from typing import Annotated
 import typer
 
 from ..errors import GeomxpWarning
-from . import choices, display, interruption, options
+from . import choices, display, groups, interruption, options
 
 
+@groups.joined
 def fit(
     ctx: typer.Context,
-    table: options.Table,
-    locations: options.Locations = None,
-    value: options.Value = None,
-    covariates: options.Covariates = None,
-    metric: options.Metric = None,
-    crs: options.Crs = None,
-    drop_missing: options.DropMissing = False,
-    trend: options.Trend = None,
-    formula: options.Formula = None,
-    fix: options.Fix = None,
-    bounds: options.Bounds = None,
-    anisotropy: options.Anisotropy = False,
-    reml: options.Reml = False,
-    search: options.Search = "scoring",
-    start: options.Start = None,
-    starts: options.Starts = 1,
-    tolerance: options.Tolerance = 1e-6,
-    evaluations: options.Evaluations = 1000,
-    checkpoint: options.Checkpoint = None,
-    seed: options.Seed = 0,
-    method: options.Method = "exact",
-    neighbours: options.Neighbours = None,
-    accuracy: options.Accuracy = None,
-    kl: options.Kl = None,
-    layers: options.Layers = None,
-    tile: options.Tile = None,
-    refine: options.Refine = None,
-    fallback: options.Fallback = False,
-    on: options.On = "cpu",
-    memory: options.Memory = None,
-    device_memory: options.DeviceMemory = None,
-    scratch: options.Scratch = None,
+    data: groups.Data,
+    mean: groups.Mean,
+    search: groups.Search,
+    way: groups.Way,
     intervals: Annotated[
         str | None,
         options.option(
@@ -80,31 +53,11 @@ def fit(
     from .. import tables
 
     screen = display.Screen(as_json, quiet)
-    tables.check_writable(output, report, checkpoint, inputs=(table,))
-    exact = {"tile": tile, "accuracy": accuracy, "kl": kl, "layers": layers, "refine": refine}
-    exact |= {"memory": memory, "device_memory": device_memory, "scratch": scratch}
-    how = choices.method(method, neighbours, on, exact | {"fallback": fallback})
+    tables.check_writable(output, report, search.checkpoint, inputs=(data.table,))
+    about = {"how": way.how(), **search.settings(), "reml": mean.reml, "progress": screen.progress}
+    about["trend"] = mean.of(data, choices.usual_trend(data.table))
     choices.check_intervals(intervals, level)
-    about = {
-        "how": how,
-        "fixed": choices.pairs("--fix", fix),
-        "start": choices.pairs("--start", start),
-        "bounds": choices.boxes(bounds),
-        "trend": choices.trend_of(trend, formula, covariates, choices.usual_trend(table)),
-        "reml": reml,
-        "anisotropy": anisotropy,
-        "search": search,
-        "starts": starts,
-        "tolerance": tolerance,
-        "evaluations": evaluations,
-        "checkpoint": checkpoint,
-        "seed": seed,
-        "progress": screen.progress,
-    }
-    seen = choices.observations(
-        table, locations, value, covariates, metric, drop_missing, formula, crs
-    )
-    found = _run(seen, about, table, output, ctx.obj)
+    found = _run(data.observations(mean.formula), about, data.table, output, ctx.obj)
     # printed first: a full disk loses no estimate
     _print(found, intervals, level, screen)
     _write(found, output, report, ctx.obj, screen)
@@ -149,33 +102,12 @@ def _write(found, output, report, words, screen):
         screen.note(f"  report written to {report}")
 
 
+@groups.joined
 def log_likelihood(
-    table: options.Table,
-    variance: options.Variance,
-    range_: options.Range,
-    smoothness: options.Smoothness,
-    nugget: options.Nugget = 0.0,
-    locations: options.Locations = None,
-    value: options.Value = None,
-    covariates: options.Covariates = None,
-    metric: options.Metric = None,
-    crs: options.Crs = None,
-    drop_missing: options.DropMissing = False,
-    trend: options.Trend = None,
-    formula: options.Formula = None,
-    reml: options.Reml = False,
-    method: options.Method = "exact",
-    neighbours: options.Neighbours = None,
-    accuracy: options.Accuracy = None,
-    kl: options.Kl = None,
-    layers: options.Layers = None,
-    tile: options.Tile = None,
-    refine: options.Refine = None,
-    fallback: options.Fallback = False,
-    on: options.On = "cpu",
-    memory: options.Memory = None,
-    device_memory: options.DeviceMemory = None,
-    scratch: options.Scratch = None,
+    data: groups.Data,
+    parameters: groups.Parameters,
+    mean: groups.Mean,
+    way: groups.Way,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ):
@@ -189,19 +121,12 @@ def log_likelihood(
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..covariance.matern import Matern
     from ..inference.likelihood import log_likelihood as run
     from ..inference.progress import Line
 
     screen = display.Screen(as_json, quiet)
-    model = Matern(variance, range_, smoothness, nugget)
-    exact = {"tile": tile, "accuracy": accuracy, "kl": kl, "layers": layers, "refine": refine}
-    exact |= {"memory": memory, "device_memory": device_memory, "scratch": scratch}
-    how = choices.method(method, neighbours, on, exact | {"fallback": fallback})
-    trend = choices.trend_of(trend, formula, covariates, "zero")
-    seen = choices.observations(
-        table, locations, value, covariates, metric, drop_missing, formula, crs
-    )
+    model, how, trend = parameters.model(), way.how(), mean.of(data, "zero")
+    seen = data.observations(mean.formula)
     with Line("evaluating", shown=screen.progress):
-        found = run(seen, model, how, trend=trend, reml=reml)
+        found = run(seen, model, how, trend=trend, reml=mean.reml)
     screen.result(found.to_dict, lambda: str(found))

@@ -182,6 +182,17 @@ On = Annotated[
         known=("cpu", "gpu", "gpu:0"),
     ),
 ]
+TasksOn = Annotated[
+    str,
+    option(
+        MACHINE,
+        "Where: cpu, this process; or a Dask cluster as tcp://host:8786, with --refit or for "
+        "Vecchia's approximation.",
+        "PLACE",
+        "--on",
+        known=("cpu",),
+    ),
+]
 Memory = Annotated[
     str | None,
     option(MACHINE, "Bound of RAM, as 4GB: what it does not hold lies on a disk.", "SIZE"),

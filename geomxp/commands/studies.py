@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput, did_you_mean
-from . import choices, completion, display, options
+from . import choices, completion, display, groups, options
 from .options import option
 
 FORMS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
@@ -14,11 +14,9 @@ FORMS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
 BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
 
 
+@groups.joined
 def compare(
-    variance: options.Variance,
-    range_: options.Range,
-    smoothness: options.Smoothness,
-    nugget: options.Nugget = 0.0,
+    parameters: groups.Parameters,
     table: Annotated[
         str | None,
         typer.Argument(
@@ -72,43 +70,59 @@ def compare(
         --neighbours 10,30,60
     """
     from .. import tables
-    from ..covariance.matern import Matern
     from ..inference.divergence import compare as run
     from ..inference.simulate import lay_out
 
     screen = display.Screen(as_json, quiet)
     tables.check_writable(output, figure, inputs=(table,))
-    model = Matern(variance, range_, smoothness, nugget)
+    model = parameters.model()
     ways = choices.ways(accuracies, kls, layers, tile, on, neighbours)
-    if (n is None) == (table is None):
-        raise InvalidInput("give either a TABLE or --n.")
-    if table is None and any((locations, value, covariates, trend, drop_missing)):
-        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
-    if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
-        raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
-    if figure and len({frozenset(label) for label, _ in ways}) + bool(layers or neighbours) > 1:
-        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
+    _check_places(n, table, (locations, value, covariates, trend, drop_missing))
+    _check_figure(figure, [label for label, _ in ways], several=bool(layers or neighbours))
     if table is None:
         places, about = lay_out(n, "uniform", seed), {"metric": metric or "euclidean"}
     else:
         places = choices.observations(table, locations, value, covariates, metric, drop_missing)
-        about = {"trend": trend or ("covariates" if covariates else "zero")}
+        about = {"trend": choices.trend_of(trend, None, covariates, "zero")}
     found = run(model, places, [how for _, how in ways], **about, progress=screen.progress)
     rows = [label | row.to_dict() for (label, _), row in zip(ways, found, strict=True)]
     reference = found[0].reference | {"seconds": found[0].reference_seconds}
+    _report_costs(rows, reference, len(places), output, figure, screen)
+
+
+def _check_places(n, table, of_tables):
+    """Raise `InvalidInput` unless places come from a table, or are laid out, with what suits."""
+    if (n is None) == (table is None):
+        raise InvalidInput("give either a TABLE or --n.")
+    if table is None and any(of_tables):
+        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+
+
+def _check_figure(figure, labels, several):
+    """Raise `InvalidInput` for a figure that cannot be drawn."""
+    if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
+        raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
+    if figure and len(set(map(frozenset, labels))) + several > 1:
+        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
+
+
+def _report_costs(rows, reference, n, output, figure, screen):
+    """Print what approximations cost, and write it as a table and as a figure."""
+    from .. import tables
+
     frame = _frame(rows)
     if output:
         tables.write_frame(frame, output)
     if figure:
         from ..pictures import precision as plots_precision
 
-        plots_precision.divergences(frame, len(places)).figure.savefig(figure, dpi=150)
+        plots_precision.divergences(frame, n).figure.savefig(figure, dpi=150)
     head = (
-        f"{len(places):,} places, FP64: log-determinant {reference['log_determinant']:.10g}, "
+        f"{n:,} places, FP64: log-determinant {reference['log_determinant']:.10g}, "
         f"{reference['seconds']:.2f} s"
     )
     screen.result(
-        lambda: {"n": len(places), "reference": reference, "rows": rows},
+        lambda: {"n": n, "reference": reference, "rows": rows},
         lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
         lambda: display.frame(_costs(rows), head, forms=FORMS),
     )
@@ -144,14 +158,9 @@ def _costs(rows):
     return pd.DataFrame(result)
 
 
+@groups.joined
 def compare_models(
-    table: options.Table,
-    locations: options.Locations = None,
-    value: options.Value = None,
-    covariates: options.Covariates = None,
-    metric: options.Metric = None,
-    crs: options.Crs = None,
-    drop_missing: options.DropMissing = False,
+    data: groups.Data,
     smoothness: Annotated[
         str, option(options.MODEL, "Values to hold it at, and free: 0.5,1.5,free.", "A,B,…")
     ] = "0.5,1.5,free",
@@ -195,16 +204,15 @@ def compare_models(
     from ..inference.compare_models import compare_models as run
 
     screen = display.Screen(as_json, quiet)
-    tables.check_writable(output, inputs=(table,))
+    tables.check_writable(output, inputs=(data.table,))
     exact = dict.fromkeys(("tile", "accuracy", "kl", "layers"))
     how = choices.method(method, neighbours, on, exact)
     formulas = tuple(part.strip() for part in (formulas or "").split(";") if part.strip())
-    seen = choices.observations(
-        table, locations, value, covariates, metric, drop_missing, formulas or None, crs
-    )
-    kinds = choices.words(trends or "")
+    kinds = choices.kinds_of_trend(trends)
+    seen = data.observations(formulas or None)
     if not (kinds or formulas):
-        kinds = (choices.trend_of(None, None, covariates, choices.usual_trend(table)),)
+        usual = choices.usual_trend(data.table)
+        kinds = (choices.trend_of(None, None, data.covariates, usual),)
     found = run(
         seen,
         how,
@@ -276,10 +284,19 @@ def bench(
             "batched: search for the fastest variants first, and keep them.",
         ),
     ] = False,
+    on: Annotated[
+        str,
+        option(
+            options.MACHINE,
+            "cpu, or gpu or gpu:N; matern: cpu only.",
+            "DEVICE",
+            known=("cpu", "gpu", "gpu:0"),
+        ),
+    ] = "cpu",
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ):
-    """Time geomxp beside named baselines of the same run, on one thread.
+    """Time geomxp beside named baselines of the same run, on one thread or one GPU.
 
     A log-likelihood beside LAPACK's factorization of the same matrix:
       geomxp bench likelihood --n 1000
@@ -304,8 +321,10 @@ def bench(
         )
     if tune and what != "batched":
         raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
+    if on != "cpu" and what == "matern":
+        raise InvalidInput(f"`bench matern` runs on the CPU: leave out --on. Got --on {on}.")
     with Line("timing", shown=screen.progress) as line:
-        document = _times(what, n, smoothness, tune, line)
+        document = _times(what, n, smoothness, tune, on, line)
     screen.result(
         lambda: document,
         lambda: "\n\n".join(as_text(rows) for rows in document.values()),
@@ -313,7 +332,7 @@ def bench(
     )
 
 
-def _times(what, n, smoothness, tune, line):
+def _times(what, n, smoothness, tune, on, line):
     """Return the rows of a benchmark's tables by name."""
     from . import bench as benchmarks
 
@@ -326,12 +345,12 @@ def _times(what, n, smoothness, tune, line):
     if what == "batched":
         from .bench_batched import batched_rates
 
-        return {what: batched_rates(n, tune, line=line)}
+        return {what: batched_rates(n, tune, on=on, line=line)}
     if what == "nested":
-        return {what: benchmarks.nested_rates(n or 4096, line=line)}
+        return {what: benchmarks.nested_rates(n or 4096, on=on, line=line)}
     if what == "likelihood":
-        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, line=line)}
-    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, line=line)}
+        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, on=on, line=line)}
+    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, on=on, line=line)}
 
 
 def _timed(document):

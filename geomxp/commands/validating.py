@@ -30,6 +30,7 @@ def validate(
         bool, options.flag(FOLDS, "--refit", "Estimate the parameters anew without each fold.")
     ] = False,
     seed: Annotated[int, option(FOLDS, "Seed of random folds.", options.WHOLE, min=0)] = 0,
+    on: options.TasksOn = "cpu",
     level: options.Level = 0.95,
     output: options.TableOut = None,
     as_json: options.Json = False,
@@ -54,6 +55,7 @@ def validate(
 
     screen = display.Screen(as_json, quiet)
     given = {"--folds": folds, "--blocks": blocks, "--refit": refit or None}
+    given["--on"] = None if on == "cpu" else on
     given = [name for name, value in given.items() if value is not None]
     if leave_one_out and given:
         raise InvalidInput(f"--leave-one-out: not with {' and '.join(given)}.")
@@ -64,7 +66,7 @@ def validate(
         found = one_by_one(fitted, progress=screen.progress)
     else:
         count = 10 if folds is None else folds
-        about = {"blocks": blocks, "refit": refit, "seed": seed}
+        about = {"blocks": blocks, "refit": refit, "seed": seed, "on": on}
         found = cross_validate(fitted, count, **about, progress=screen.progress)
     # printed first: a full disk loses no score
     screen.result(lambda: found.to_dict(level), lambda: found.describe(level))

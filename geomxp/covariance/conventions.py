@@ -47,7 +47,9 @@ PACKAGES = {
     "scikit-learn": Convention(("variance", "length_scale", "nu", "noise_level"), _root_of_2nu),
     "gpytorch": Convention(("outputscale", "lengthscale", "nu", "noise"), _root_of_2nu),
     "gpboost": Convention(("variance", "range", "shape", "error_term"), _root_of_2nu),
-    "openturns": Convention(("amplitude_squared", "scale", "nu", "nugget_factor"), _root_of_2nu),
+    "openturns": Convention(
+        ("amplitude_squared", "scale", "nu", "nugget_factor"), _root_of_2nu, relative_nugget=True
+    ),
     "gstools": Convention(("var", "len_scale", "nu", "nugget"), sqrt),
     "geor": Convention(("sigmasq", "phi", "kappa", "tausq")),
     "gstat": Convention(("psill", "range", "kappa", "nugget")),

@@ -33,6 +33,58 @@ def box_of(*points):
     return np.array((np.min(lows, axis=0), np.max(highs, axis=0)))
 
 
+def scale_of(model, metric, box):
+    """Return what makes points of places, A(x - middle)/unit, and 1/a² for their differences.
+
+    Parameters
+    ----------
+    model : Matern
+    metric : str
+    box : (2, d) ndarray
+        Lowest and highest coordinates of the places, as `embed` gives them.
+
+    Returns
+    -------
+    middle : float or (d,) ndarray
+    unit, inverse : float
+    """
+    low, high = box
+    # differences of coordinates near 1 have squares, and powers of two change no digit
+    unit = 1.0
+    if metric == "euclidean":
+        unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
+    # a linear map rounds coordinates, and less so near the origin
+    middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = np.float64(unit) / model.range
+        inverse = float(min(ratio * ratio, 1e300))
+    return middle, unit, inverse
+
+
+def octaves_of(extent, dimensions, few, metric, inverse):
+    """Return the octaves of s that `few` places probably have; a miss extends them.
+
+    Parameters
+    ----------
+    extent : float
+        The largest difference of two points in a coordinate.
+    dimensions : int
+        Of the points.
+    few : int
+    metric : str
+    inverse : float
+        1/a².
+    """
+    extent = max(extent, 1e-300)
+    longest = extent**2 * dimensions * inverse
+    if metric == "great-circle":
+        # an arc is at most π/2 chords
+        longest = min(longest * 2.5, (np.pi * EARTH_RADIUS) ** 2 * inverse)
+    high = frexp(max(longest, 1e-300))[1]
+    # n places of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
+    return high - 6 - int(np.ceil(4 / dimensions * np.log2(few + 1))), high
+
+
 class Generator:
     """All that one model says of the pairs of two sets of places.
 
@@ -54,38 +106,18 @@ class Generator:
         a = embed(np.asarray(a, dtype=np.float64), metric)
         b = a if b is None else embed(np.asarray(b, dtype=np.float64), metric)
         self.symmetric = b is a
-        low, high = box_of(a, b) if box is None else box
-        # differences of coordinates near 1 have squares, and powers of two change no digit
-        unit = 1.0
-        if metric == "euclidean":
-            unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
-        # a linear map rounds coordinates, and less so near the origin
-        middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
+        middle, unit, self.inverse = scale_of(model, metric, box_of(a, b) if box is None else box)
         self.x = self._points(a, middle, unit)
         self.y = self.x if self.symmetric else self._points(b, middle, unit)
-        with np.errstate(over="ignore", under="ignore"):
-            ratio = np.float64(unit) / model.range
-            self.inverse = float(min(ratio * ratio, 1e300))
-        self.octaves = self._octaves()
+        extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
+        few = max(self.x.shape[1], self.y.shape[1])
+        self.octaves = octaves_of(extent, len(self.x), few, metric, self.inverse)
 
     def _points(self, places, middle, unit):
         points = (places - middle) / unit
         if self.model.anisotropy is not None:
             points = points @ self.model.anisotropy.matrix().T
         return np.ascontiguousarray(points.T)
-
-    def _octaves(self):
-        """Return the octaves of s that these places probably have; a miss extends them."""
-        extent = max(np.ptp(np.hstack((self.x, self.y)), axis=1).max(), 1e-300)
-        dimensions = len(self.x)
-        longest = extent**2 * dimensions * self.inverse
-        if self.metric == "great-circle":
-            # an arc is at most π/2 chords
-            longest = min(longest * 2.5, (np.pi * EARTH_RADIUS) ** 2 * self.inverse)
-        high = frexp(max(longest, 1e-300))[1]
-        # n places of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
-        few = max(self.x.shape[1], self.y.shape[1])
-        return high - 6 - int(np.ceil(4 / dimensions * np.log2(few + 1))), high
 
     def write(self, what, rows, columns, out, *, triangle=False, place=None):
         """Write a block of values, in the column-major order of `out`.

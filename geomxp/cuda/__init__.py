@@ -39,11 +39,18 @@ def source(name):
 
 
 @cache
-def module(name):
-    """Return a CUDA source as a `cupy.RawModule`, compiled for each GPU when first used there."""
+def module(name, *options):
+    """Return a CUDA source as a `cupy.RawModule`, compiled for each GPU when first used there.
+
+    Parameters
+    ----------
+    name : str
+    *options : str
+        Of the compiler, besides OPTIONS.
+    """
     import cupy
 
-    return cupy.RawModule(code=source(name), options=OPTIONS)
+    return cupy.RawModule(code=source(name), options=(*OPTIONS, *options))
 
 
 def copy_on_gpu(array):

@@ -48,6 +48,11 @@ def potrf(a):
     else:
         from . import views_gpu
 
+        most = views_gpu.LARGEST_INDEX // pointers._leading(a)
+        if len(a) > most:
+            # cuSOLVER cannot count its entries; smaller leaves leave less to cuBLAS's syrk
+            halves.factor(halves.Triangle(a, (FP64,), min(LARGE // 4, most)), (FP64,))
+            return a
         # cupy.linalg.cholesky ignores failure
         info = views_gpu.factor("L", a)
     if info > 0:
@@ -110,7 +115,8 @@ def potri(lower):
     from cupyx.scipy.linalg import solve_triangular
 
     inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True, overwrite_b=True)
-    return cupy.asfortranarray(inverse.T @ inverse)
+    # the transpose of a product by rows is one by columns, without a copy
+    return cupy.asfortranarray((inverse.T @ inverse).T)
 
 
 def inverse_gram(lower):
@@ -130,7 +136,7 @@ def inverse_gram(lower):
         from cupyx.scipy.linalg import solve_triangular
 
         inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True)
-        return cupy.asfortranarray(inverse @ inverse.T)
+        return cupy.asfortranarray((inverse @ inverse.T).T)
     inverse, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
     if info:
         raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)

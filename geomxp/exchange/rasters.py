@@ -96,7 +96,9 @@ def _axis(name, k, spherical, system, length_unit):
     if system is not None:
         about["standard_name"] = f"projection_{'xy'[k]}_coordinate"
         length_unit = system.unit
-    return about | ({"units": UNITS.get(length_unit, length_unit)} if length_unit else {})
+    units = UNITS.get(length_unit, length_unit)
+    # UDUNITS does not know units of several words
+    return about | ({"units": units} if units.isidentifier() else {})
 
 
 def write_netcdf(path, data):

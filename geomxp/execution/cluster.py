@@ -12,6 +12,7 @@ import warnings
 from ..errors import InvalidInput, LostCluster, NotEnoughMemory
 from .cluster_client import connect, in_one_line
 from .devices import human_bytes
+from .watch import tell
 
 GLANCE = 1.0
 """Seconds without news after which we look whether all workers are there."""
@@ -61,6 +62,15 @@ def _about_worker():
     return about
 
 
+def other_version(name, at, has, wanted):
+    """Return the error of a worker, of this name and address, that has not the wanted geomxp."""
+    has = f"geomxp {has}" if has else "no geomxp"
+    return InvalidInput(
+        f"worker {name} ({at}) has {has}, this process {wanted}: install one version on all "
+        "workers."
+    )
+
+
 class Crew:
     """The workers of one computation, each in a slot: block row i belongs to slot i mod p.
 
@@ -99,17 +109,13 @@ class Crew:
         """Return what each worker is, by its address; refuse those that would compute otherwise."""
         from .. import __version__
 
-        about = self._answer(lambda: self.client.run(_about_worker(), on_error="return"))
+        about = self.answer(lambda: self.client.run(_about_worker(), on_error="return"))
         about = {at: found for at, found in about.items() if not isinstance(found, OSError)}
         for at, found in about.items():
             if isinstance(found, Exception):
                 raise LostCluster(f"worker {at} does not answer: {in_one_line(found)}.")
             if found["geomxp"] != __version__:
-                has = f"geomxp {found['geomxp']}" if found["geomxp"] else "no geomxp"
-                raise InvalidInput(
-                    f"worker {found['name']} ({at}) has {has}, this process {__version__}: "
-                    "install one version on all workers."
-                )
+                raise other_version(found["name"], at, found["geomxp"], __version__)
         kinds = {found["units"]: at for at, found in about.items()}
         if len(kinds) > 1:
             raise InvalidInput(
@@ -119,7 +125,7 @@ class Crew:
             )
         return about
 
-    def _answer(self, ask):
+    def answer(self, ask):
         """Return what the scheduler answers, or raise `LostCluster`."""
         try:
             if self.client.status == "running":
@@ -129,8 +135,8 @@ class Crew:
             # whatever a connection dies of
             reason = in_one_line(error)
         raise LostCluster(
-            f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again; a fit '
-            "with a checkpoint then goes on from there."
+            f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again, and what '
+            "ran there; a fit with a checkpoint then goes on from it."
         )
 
     def check_memory(self, share, beside=0):
@@ -169,7 +175,7 @@ class Crew:
 
     def submit(self, slot, function, *args):
         """Return the future of function(*args) on the worker in a slot (of any number, mod p)."""
-        self._answer(lambda: None)
+        self.answer(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # that a task is large: what it carries would travel in any case
@@ -178,7 +184,7 @@ class Crew:
                 *(function, *args), key=key, workers=[self.slots[slot % len(self)]], pure=False
             )
 
-    def wait(self, futures, most=0, held=tuple):
+    def wait(self, futures, most=0, held=tuple, watch=lambda done: None):
         """Wait until all futures but `most` are finished.
 
         Parameters
@@ -188,6 +194,8 @@ class Crew:
         most : int
         held : callable
             Returns futures that they read, perhaps: without them they would never be finished.
+        watch : callable
+            Is told how many of the futures are finished, each time that some are.
 
         Raises
         ------
@@ -201,6 +209,7 @@ class Crew:
 
         pending = futures
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
+            watch(len(futures) - len(pending))
             self._check(pending)
             try:
                 with self.client.as_current():
@@ -214,6 +223,7 @@ class Crew:
             except Exception:
                 self.look()
                 raise
+        watch(len(futures) - len(pending))
 
     def _check(self, futures):
         for future in futures:
@@ -227,12 +237,12 @@ class Crew:
     def _reason(self, future):
         from distributed import KilledWorker
 
-        error = self._answer(future.exception)
+        error = self.answer(future.exception)
         return WorkerLost() if error is None or isinstance(error, KilledWorker) else error
 
     def look(self):
         """Raise `WorkerLost` or `LostCluster` if not all are there."""
-        info = self._answer(lambda: self.client.scheduler_info(n_workers=-1))
+        info = self.answer(lambda: self.client.scheduler_info(n_workers=-1))
         if not set(self.slots) <= set(info["workers"]):
             raise WorkerLost
 
@@ -273,7 +283,7 @@ class Crew:
     async def _gathered(self, futures):
         return await self.client.gather(futures, asynchronous=True)
 
-    def collect(self, submit, mend=lambda: None, held=tuple):
+    def collect(self, submit, mend=lambda: None, held=tuple, things="tasks"):
         """Return the results of some tasks, submitted anew where workers were lost.
 
         Parameters
@@ -284,11 +294,14 @@ class Crew:
             Computes again what was lost of what the tasks read.
         held : callable
             See `wait`.
+        things : str
+            What the tasks are called on a progress line.
         """
         while True:
             try:
                 futures = submit()
-                self.wait(futures, held=held)
+                total = len(futures)
+                self.wait(futures, 0, held, lambda done, total=total: tell(done, total, things))
                 return self.gather(futures)
             except WorkerLost:
                 self.replace()

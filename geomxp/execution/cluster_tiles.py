@@ -21,7 +21,8 @@ from ..tiles.lanes import readable
 from ..tiles.schedule import left_looking
 from ..tiles.stores import in_format, original
 from .cluster import WorkerLost
-from .devices import blas_threads
+from .devices import SMALL, at_most, blas_threads
+from .watch import tell
 
 AHEAD = 2000
 """Tasks that the scheduler is given before they are done: it pays for each that it knows."""
@@ -31,26 +32,27 @@ BLOCKS = 4
 
 
 class _Pinned:
-    """BLAS on one core a task: limits are the process's, and the last task lifts them."""
+    """Some cores for a task, one if not said: BLAS's limit is the process's, lifted by the last."""
 
     def __init__(self):
         self._lock, self._count, self._limit = Lock(), 0, None
 
     @contextmanager
-    def __call__(self):
-        with self._lock:
-            self._count += 1
-            if self._count == 1:
-                self._limit = blas_threads(0)
-                self._limit.__enter__()
-        try:
-            with blas.one_core():
-                yield
-        finally:
+    def __call__(self, cores=1):
+        with at_most(cores):
             with self._lock:
-                self._count -= 1
-                if not self._count:
-                    self._limit.__exit__(None, None, None)
+                self._count += 1
+                if self._count == 1:
+                    self._limit = blas_threads(SMALL)
+                    self._limit.__enter__()
+            try:
+                with blas.cores(cores):
+                    yield
+            finally:
+                with self._lock:
+                    self._count -= 1
+                    if not self._count:
+                        self._limit.__exit__(None, None, None)
 
 
 pinned = _Pinned()
@@ -117,6 +119,10 @@ def _itself(value):
     return value
 
 
+def _tell(total, done):
+    tell(done, total, "tiles")
+
+
 class Spread:
     """`geomxp.tiles.assemble.Originals` on every worker of a crew.
 
@@ -160,7 +166,7 @@ class Spread:
             return [self.crew.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
 
         squares = np.zeros((tiles, tiles))
-        for i, row in enumerate(self.crew.collect(submit)):
+        for i, row in enumerate(self.crew.collect(submit, things="rows of norms")):
             squares[i, : i + 1] = row
         return np.sqrt(squares)
 
@@ -289,7 +295,8 @@ class OnCluster:
             last = begin + AHEAD >= len(tiles)
             if last:
                 self._upper = None, None
-            self.crew.wait(submitted, 0 if last else AHEAD // 2, self._held)
+            most = 0 if last else AHEAD // 2
+            self.crew.wait(submitted, most, self._held, partial(_tell, len(tiles)))
 
     def _look_for_failures(self, columns):
         """Raise the first failure of these diagonal tiles, without what depends on it."""
@@ -324,9 +331,9 @@ class OnCluster:
     def _held(self):
         return list(self._futures.values())
 
-    def collect(self, submit):
+    def collect(self, submit, things="block rows"):
         """Return the results of tasks that read the tiles; see `Crew.collect`."""
-        return self.crew.collect(submit, lambda: self.finish(()), self._held)
+        return self.crew.collect(submit, lambda: self.finish(()), self._held, things)
 
 
 def run(store, tiles):

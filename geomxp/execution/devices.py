@@ -16,17 +16,31 @@ from pathlib import Path
 
 from ..errors import InvalidInput, MissingDevice
 
+_most = ContextVar("most", default=None)
+
+
+@contextmanager
+def at_most(cores):
+    """Let the calling thread use so many cores at most inside the block; see `usable_cores`."""
+    before = _most.set(cores)
+    try:
+        yield
+    finally:
+        _most.reset(before)
+
 
 def usable_cores():
     """Return how many cores this process may use, at least 1.
 
-    The least of its affinity, its container's CPU quota and OMP_NUM_THREADS.
+    The least of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(_cpu_quota() or cores)]
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if asked.isdigit():
         limits.append(int(asked))
+    if _most.get() is not None:
+        limits.append(_most.get())
     return max(1, min(limits))
 
 

@@ -3,9 +3,12 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
+from tempfile import gettempdir
 
 from ..dense.matrix_units import splits
 from ..errors import InvalidInput, NotEnoughMemory
+from ..tiles import budgets
 from ..tiles.assemble import Originals
 from ..tiles.disk import Disk
 from ..tiles.factor import TileFactor
@@ -20,6 +23,7 @@ from .cluster_factor import ClusterFactor
 from .cluster_tiles import OnCluster, Spread
 from .cluster_tiles import run as run_on_cluster
 from .devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
+from .memory_plan import MemoryPlan
 
 GPU_STREAMS = 4
 """Tiles in work at one time on a GPU."""
@@ -142,7 +146,7 @@ class Placement:
             return InCore(originals[0], formats)
         gpu = self.devices[0].index is not None
         if self.memory is not None:
-            self._check("memory", min(self.memory, _useful(needed)), free_memory())
+            self._check("memory", min(self.memory, budgets.useful(needed)), free_memory())
             problem = None
             if self.scratch is not None:
                 problem = _fingerprint(model, places, metric, layout, formats)
@@ -150,18 +154,15 @@ class Placement:
         else:
             self._check("memory", needed, free_memory())
             slow = Host(pinned=gpu)
-        streams = GPU_STREAMS if gpu else max(1, usable_cores() // len(self.devices))
         memories = [Gpu(slow, device.index) if gpu else Ram(slow) for device in self.devices]
         parts = [
-            OutOfCore(pairs, memory, self._budget(device, needed), streams)
+            OutOfCore(pairs, memory, self._asked(device), self.streams)
             for pairs, memory, device in zip(originals, memories, self.devices, strict=True)
         ]
         store = Shared(formats, parts, self.policy, trace=self.trace)
         try:
             for part in parts:
-                part.check(store)
-                # more than this would only be looked after
-                part.budget = min(part.budget, max(_useful(needed), part.least(store)))
+                part.budget = budgets.bounded(part.budget, layout, store.formats, part.streams)
         except NotEnoughMemory:
             slow.close()
             raise
@@ -179,7 +180,45 @@ class Placement:
         kind = TileFactor if self.scheduler is None else ClusterFactor
         return kind(store, order, promotions)
 
-    def _budget(self, device, needed):
+    @property
+    def streams(self):
+        """Tiles in work at one time on each device."""
+        if self.devices[0].index is not None:
+            return GPU_STREAMS
+        return max(1, usable_cores() // len(self.devices))
+
+    def plan(self, layout, formats):
+        """Return what a factorization will need and move.
+
+        Parameters
+        ----------
+        layout : Layout
+        formats : PrecisionMap
+
+        Returns
+        -------
+        MemoryPlan
+
+        Raises
+        ------
+        NotEnoughMemory
+            If a bound is below what can be worked with.
+        """
+        if self.scheduler is not None:
+            return MemoryPlan(layout, formats, (self.scheduler,), "workers")
+        names = tuple(device.name for device in self.devices)
+        if self.in_core:
+            free = self.devices[0].free_memory()
+            return MemoryPlan(layout, formats, names, streams=self.streams, free=free)
+        behind, free = "memory", free_memory()
+        if self.memory is not None:
+            behind, free = "disk", disk_usage(self.scratch or gettempdir()).free
+        about = (layout, formats, self.streams)
+        bounds = tuple(budgets.bounded(self._asked(device), *about) for device in self.devices)
+        return MemoryPlan(layout, formats, names, behind, bounds, self.streams, free)
+
+    def _asked(self, device):
+        """Return the bound of a device's memory, in bytes."""
         asked = self.memory or self.device_memory
         if asked is None:
             alike = sum(device == other for other in self.devices)
@@ -193,11 +232,6 @@ class Placement:
                 f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
                 'for less accuracy, use fewer places, or let a disk hold them: memory="4GB".'
             )
-
-
-def _useful(needed):
-    """Return how much fast memory can be of use at most for tiles of so many bytes."""
-    return 2 * needed + 2**28
 
 
 def _fingerprint(model, places, metric, layout, formats):

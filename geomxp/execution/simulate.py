@@ -5,6 +5,7 @@ run, to the byte. Times follow from the machine's links and rates.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..dense.mixed import arithmetic
 from ..precision.formats import FP64
 from ..tiles.plan import Plan, Sizes, policy_named
 from ..tiles.schedule import deal, left_looking
-from .trace import Event, Traffic, from_zero
+from .trace import Event, Meter, Traffic, from_zero
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Simulation:
     moved: Traffic
     events: list
 
+    def __repr__(self):
+        return f"<Simulation of {self.flops:.3g} operations: {self.seconds:.3g} s, {self.moved}>"
+
     @property
     def rate(self):
         """Operations a second, n³/3 of them."""
@@ -49,7 +53,7 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
     formats : PrecisionMap
     policy : str
         Of `geomxp.tiles.plan.POLICIES`; "in core" if all tiles shall stay in the fast memory.
-    memory : int, optional
+    memory : int or sequence of int, optional
         Bytes of each device for tiles; the machine's if not given.
     devices : int
         Each with its own links.
@@ -70,27 +74,60 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
     if in_core:
         tiles = layout.tiles * (layout.tiles + 1) // 2
         policy, memory = "v3", (tiles + 10 * machine.streams) * sizes.block
-    arena = memory or machine.memory
-    order = list(left_looking(layout.tiles, width, machine.streams * devices))
+    about = (memory or machine.memory, devices, width, machine.streams)
     players = [
-        _Player(
-            *(machine, sizes, not in_core),
-            Plan(order, mine, layout, formats, arena, policy_named(policy), machine.streams),
-            number,
-        )
-        for number, mine in enumerate(deal(order, devices))
+        _Player(machine, sizes, not in_core, plan, number)
+        for number, plan in enumerate(_plans(layout, formats, policy, *about))
     ]
     final, waiting = {}, list(players)
     while waiting:
         # each as far as the tiles of the others let it
         waiting = [player for player in waiting if not player.play(final)]
     events = from_zero([event for player in players for event in player.events])
-    moved = Traffic()
+    meter = Meter()
     for event in events:
         if event.bytes:
-            moved.copied(event.kind, event.bytes)
+            meter.copied(event.kind, event.bytes)
     seconds = max(player.last for player in players)
-    return Simulation(seconds, layout.n**3 / 3, moved, events)
+    return Simulation(seconds, layout.n**3 / 3, meter.read(), events)
+
+
+def volumes(layout, formats, policy="v3", *, memory, devices=1, width=1, streams=1):
+    """Return the traffic of a factorization, without playing its times.
+
+    Parameters
+    ----------
+    layout, formats, policy, memory, devices, width :
+        As of `simulate`.
+    streams : int
+        Tiles in work at one time on each device.
+
+    Returns
+    -------
+    Traffic
+    """
+    meter, sizes = Meter(), Sizes(layout, formats)
+    for plan in _plans(layout, formats, policy, memory, devices, width, streams):
+        for step in plan:
+            for read in step.reads:
+                if read.load:
+                    meter.copied("in", sizes.tile(*read.tile))
+            if step.travels:
+                for way in ("leave", "return"):
+                    meter.copied(way, sizes.accumulator(*step.tile))
+            if step.kind == "write":
+                meter.copied("out", sizes.tile(*step.tile))
+    return meter.read()
+
+
+def _plans(layout, formats, policy, memory, devices, width, streams):
+    """Return the plan of each device."""
+    arenas = (memory,) * devices if isinstance(memory, Integral) else memory
+    order = list(left_looking(layout.tiles, width, streams * devices))
+    return [
+        Plan(order, mine, layout, formats, arena, policy_named(policy), streams)
+        for mine, arena in zip(deal(order, devices), arenas, strict=True)
+    ]
 
 
 class _Player:

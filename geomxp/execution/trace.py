@@ -6,37 +6,59 @@ generation if it has none.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 
+from .devices import human_bytes
 
-@dataclass
+
+@dataclass(frozen=True)
 class Traffic:
     """Bytes and copies into the fast memories, and out of them.
 
     Examples
     --------
-    >>> moved = Traffic()
-    >>> moved.copied("in", 4096)
-    >>> moved
-    Traffic(bytes_in=4096, bytes_out=0, copies_in=1, copies_out=0)
+    >>> print(Traffic(3_000_000, 1_000_000, copies_in=12, copies_out=4))
+    3.0 MB in 12 copies in, 1.0 MB in 4 copies out
     """
 
     bytes_in: int = 0
     bytes_out: int = 0
     copies_in: int = 0
     copies_out: int = 0
-    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return (
+            f"{human_bytes(self.bytes_in)} in {self.copies_in:,} copies in, "
+            f"{human_bytes(self.bytes_out)} in {self.copies_out:,} copies out"
+        )
+
+
+class Meter:
+    """Counts copies, by several threads at one time.
+
+    Examples
+    --------
+    >>> meter = Meter()
+    >>> meter.copied("in", 4096)
+    >>> meter.read()
+    Traffic(bytes_in=4096, bytes_out=0, copies_in=1, copies_out=0)
+    """
+
+    def __init__(self):
+        self._lock, self._bytes, self._copies = Lock(), [0, 0], [0, 0]
 
     def copied(self, way, count):
         """Count one copy, of a kind of `COPIES`."""
+        which = 0 if way in ("in", "return") else 1
         with self._lock:
-            if way in ("in", "return"):
-                self.bytes_in += count
-                self.copies_in += 1
-            else:
-                self.bytes_out += count
-                self.copies_out += 1
+            self._bytes[which] += count
+            self._copies[which] += 1
+
+    def read(self):
+        """Return the `Traffic` so far."""
+        with self._lock:
+            return Traffic(*self._bytes, *self._copies)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import FitFailed, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..execution.cluster_tasks import Tasks
 from ..execution.devices import blas_threads
 from ..outcome import Ending
 from .estimate import z_value
@@ -19,7 +20,7 @@ from .progress import Line
 from .uncertainty import check_is_fit, derived_value
 
 if TYPE_CHECKING:
-    from ..annotations import Fit, Frame, Intervals
+    from ..annotations import Client, Fit, Frame, Intervals
 
 INTERVALS = ("percentile", "basic")
 
@@ -123,7 +124,14 @@ class Bootstrap:
         return "\n".join(lines)
 
 
-def bootstrap(fit: Fit, draws: int = 200, seed: int = 0, *, progress: bool = True) -> Bootstrap:
+def bootstrap(
+    fit: Fit,
+    draws: int = 200,
+    seed: int = 0,
+    *,
+    on: str | Client = "cpu",
+    progress: bool = True,
+) -> Bootstrap:
     """Simulate data at a fit's estimate, and fit each draw as the fit itself was made.
 
     z* = Xβ̂ + L w with Σ(θ̂) = L L' and w independent standard normal. Each search starts at θ̂ and
@@ -136,6 +144,10 @@ def bootstrap(fit: Fit, draws: int = 200, seed: int = 0, *, progress: bool = Tru
     seed : int
         Draw k comes of NumPy's PCG64 with the seed (seed, k), however many draws there are. Another
         method, whose factor has its rows in another order, makes other draws of it.
+    on : str or dask.distributed.Client
+        "cpu": one draw after the other, in this process. Or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client of it; each draw is then fitted on a worker, by
+        the fit's own method.
     progress : bool
         Show a line where standard error is a terminal, after two seconds.
 
@@ -146,9 +158,17 @@ def bootstrap(fit: Fit, draws: int = 200, seed: int = 0, *, progress: bool = Tru
     Raises
     ------
     InvalidInput
-        If the fit is no estimate, or estimates nothing.
+        If the fit is no estimate, or estimates nothing, or `on` is no place for it.
     FitFailed
         If fewer than 2 draws have an estimate.
+    LostCluster
+        If the scheduler of the cluster is lost, or workers are lost again and again.
+
+    Notes
+    -----
+    Estimates are the same bits wherever they are made, for any number of workers. One exception:
+    FP64 in one piece (`Exact()`) at 600 places or more rounds otherwise on another number of cores;
+    a task has its worker's cores divided by its threads, which is 1 as Dask starts workers.
 
     Examples
     --------
@@ -159,24 +179,15 @@ def bootstrap(fit: Fit, draws: int = 200, seed: int = 0, *, progress: bool = Tru
     >>> few.estimates.equals(more.estimates[:3])
     True
     """
-    check_is_fit(fit)
-    for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not (whole and value >= least):
-            raise InvalidInput(
-                f"`{name}` must be a whole number of at least {least}. Got {value!r}."
-            )
-    if not (fit.free or fit.boundary):
-        raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
-    rows, failures = {}, Counter()
+    _check(fit, draws, seed)
+    tasks, rows, failures = Tasks(on, fit.method), {}, Counter()
     with Line("bootstrapping", draws, "draws", progress) as line:
-        for k, values in enumerate(_simulated(fit, draws, seed)):
-            again, ending = _refitted(fit, values)
-            if again is None:
+        values = _simulated(fit, draws, seed)
+        for k, (row, ending) in enumerate(tasks.over(_estimated, fit, values, line.advance)):
+            if row is None:
                 failures[ending] += 1
             else:
-                rows[k] = _row(again, fit)
-            line.advance()
+                rows[k] = row
     if len(rows) < 2:
         raise FitFailed(
             f"only {len(rows)} of {draws} draws have an estimate "
@@ -188,6 +199,18 @@ def bootstrap(fit: Fit, draws: int = 200, seed: int = 0, *, progress: bool = Tru
     frame = pd.DataFrame.from_dict(rows, orient="index")
     frame.index.name = "draw"
     return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures))
+
+
+def _check(fit, draws, seed):
+    check_is_fit(fit)
+    for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not (whole and value >= least):
+            raise InvalidInput(
+                f"`{name}` must be a whole number of at least {least}. Got {value!r}."
+            )
+    if not (fit.free or fit.boundary):
+        raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
 
 
 def _simulated(fit, draws, seed):
@@ -204,8 +227,8 @@ def _simulated(fit, draws, seed):
     return values
 
 
-def _refitted(fit, values):
-    """Return the fit of other values, as this one was made; (None, ending) where it fails."""
+def _estimated(fit, values):
+    """Return a row of the frame, from a fit of other values made as this one; or None, and why."""
     held = {
         name: value
         for name, value in fit.model.parameters().items()
@@ -230,7 +253,7 @@ def _refitted(fit, values):
             return None, str(Ending.NOT_POSITIVE_DEFINITE)
     if not again.outcome.good:
         return None, str(again.outcome.ending)
-    return again, None
+    return _row(again, fit), None
 
 
 def _row(again, fit):

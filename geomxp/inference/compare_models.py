@@ -146,11 +146,9 @@ class ModelComparison:
     n: int
 
     def __repr__(self) -> str:
-        words = " ".join(f"{name} {word}" for name, word in self.candidates[0].choice.words.items())
-        return (
-            f"<ModelComparison of {len(self.candidates)} models at {self.n:,} places by "
-            f"{self.criterion}: the best has {words:.120}>"
-        )
+        best = " ".join(map(" ".join, self.candidates[0].choice.words.items()))
+        found = f"{len(self.candidates)} models at {self.n:,} places by {self.criterion}"
+        return f"<ModelComparison of {found}: the best has {best:.120}>"
 
     @property
     def best(self) -> Fit:

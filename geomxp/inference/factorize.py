@@ -11,10 +11,13 @@ from ..execution.placement import Placement
 from ..precision.divergence import predicted
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
-from ..precision.rules import Uniform, count_finer, promised_error
+from ..precision.rules import Uniform, count_finer, describe, promised_error
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor
+
+BLIND = ("uniform", "by_band", "layered")
+"""Rules that do not look at the matrix."""
 
 
 def dense_factor(model, seen, device, workspace=None):
@@ -74,20 +77,10 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
     order = hilbert(model.isotropic(seen.locations, seen.metric))
     places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
     originals = placement.originals(model, places, seen.metric, layout)
-    about = {}
-    if getattr(rule, "needs_precisions", False):
-        from ..tiles.precisions import conditional_precisions
-
-        about["precisions"] = conditional_precisions(originals, places, seen.metric)
-        about["sizes"] = np.array([layout.height(i) for i in range(layout.tiles)])
-    norms, first = originals.norms(), None
+    about, first = _asked_by(rule, originals, places, seen.metric), None
+    norms = originals.norms()
     for attempt in (rule, *finer_rules(rule)):
-        formats = attempt(norms, **(about if getattr(attempt, "needs_precisions", False) else {}))
-        if not isinstance(formats, PrecisionMap) or len(formats) != len(norms):
-            raise InvalidInput(
-                f"the precision rule must return a PrecisionMap of {len(norms)} block rows. "
-                f"Got {type(formats).__name__}."
-            )
+        formats = _chosen(attempt, norms, about)
         first = first or formats
         store = placement.store(model, places, seen.metric, layout, formats)
         try:
@@ -106,6 +99,61 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
             store.formats = _as_promoted(store.formats, norms, about)
         return placement.factor(store, order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _asked_by(rule, originals, places, metric):
+    """Return what a rule looks at besides the norms of the tiles."""
+    if not getattr(rule, "needs_precisions", False):
+        return {}
+    from ..tiles.precisions import conditional_precisions
+
+    layout = originals.layout
+    return {
+        "precisions": conditional_precisions(originals, places, metric),
+        "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
+    }
+
+
+def _chosen(rule, norms, about):
+    """Return the formats that a rule chooses, checked."""
+    formats = rule(norms, **(about if getattr(rule, "needs_precisions", False) else {}))
+    if not isinstance(formats, PrecisionMap) or len(formats) != len(norms):
+        raise InvalidInput(
+            f"the precision rule must return a PrecisionMap of {len(norms)} block rows. "
+            f"Got {type(formats).__name__}."
+        )
+    return formats
+
+
+def planned_formats(rule, layout, placement, seen=None, model=None):
+    """Return the formats that `tile_factor` will begin with.
+
+    Parameters
+    ----------
+    rule : callable
+    layout : Layout
+    placement : Placement
+    seen : Observations, optional
+    model : Matern, optional
+        Both may be left out for rules that do not look at the matrix.
+
+    Raises
+    ------
+    InvalidInput
+        For a rule that does, without them.
+    """
+    if seen is None or model is None:
+        named = describe(rule)
+        if named is None or named["rule"] not in BLIND:
+            raise InvalidInput(
+                "`precision` chooses formats by the matrix, which a number of places does not "
+                "tell: give the observations and a model, how.plan(observations, model)."
+            )
+        return _chosen(rule, np.ones((layout.tiles, layout.tiles)), {})
+    places = seen.locations[hilbert(model.isotropic(seen.locations, seen.metric))]
+    originals = placement.originals(model, places, seen.metric, layout)
+    about = _asked_by(rule, originals, places, seen.metric)
+    return _chosen(rule, originals.norms(), about)
 
 
 def _as_promoted(formats, norms, about):

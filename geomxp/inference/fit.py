@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from math import isfinite, log
+from dataclasses import dataclass
+from math import isfinite
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.distance import power_of_two_near
 from ..covariance.matern import Matern
 from ..errors import DuplicateLocations, FitFailed, InvalidInput
+from ..execution.cluster_tasks import Tasks
 from ..observations import Observations
 from ..outcome import Ending
 from . import progress as progress_
@@ -23,9 +24,13 @@ from .maximize import SEARCHES
 from .problem import Problem
 from .space import PARAMETER_NAMES, Extent, Space, check_bounds
 from .trend import Trend
+from .units import Units
 
 if TYPE_CHECKING:
-    from ..annotations import Fixed, How, Interval, Mapping, PathLikeText
+    from ..annotations import Client, Fixed, How, Interval, Mapping, PathLikeText
+
+FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
+"""Endings without an estimate."""
 
 
 def fit(
@@ -41,6 +46,7 @@ def fit(
     anisotropy: bool = False,
     search: str = "scoring",
     starts: int = 1,
+    starts_on: str | Client = "cpu",
     tolerance: float = 1e-6,
     evaluations: int = 1000,
     checkpoint: PathLikeText | None = None,
@@ -76,12 +82,17 @@ def fit(
     starts : int
         From how many points to search; a run that goes on from a checkpoint searches from its
         best model only.
+    starts_on : str or dask.distributed.Client
+        "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client of it; the searches are then its tasks, each by
+        `how` on a worker. Where `how` itself is on a cluster the starts follow one another.
     tolerance : float
         Absolute, on the log-likelihood: converged means that one more Newton step promises less.
     evaluations : int
         Limit on evaluations of the likelihood, for each start and each run.
     checkpoint : path, optional
-        File that keeps the best model after every improvement; the same call goes on from it.
+        File that keeps the best model after every improvement (with `starts_on`: after every
+        start, at first); the same call goes on from it.
     progress : bool
         Show a progress line where standard error is a terminal.
     seed : int
@@ -100,7 +111,7 @@ def fit(
         stopped returns, with the outcome EVALUATION_LIMIT.)
     NotPositiveDefinite
         If no model within the bounds has a covariance matrix with a Cholesky factor.
-    InvalidInput, NotEnoughMemory, MissingDevice
+    InvalidInput, NotEnoughMemory, MissingDevice, LostCluster
     """
     began = time.perf_counter()
     _check_types(observations, model, how, start, bounds)
@@ -109,182 +120,125 @@ def fit(
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
-    units = Units.of(observations, design)
+    tasks = Tasks(starts_on, how, "starts_on")
+    asked = _asked(observations, model, how, mean, design, reml, fixed, start, bounds, anisotropy)
+    limit = evaluations * starts
+    problem, resumed = _problem(asked, tolerance, search, limit, checkpoint, progress)
+    with problem.monitor:
+        first = asked.start if resumed is None else resumed
+        found = problem.solve(asked.units.inward(first), starts, seed, evaluations, tasks)
+    result = _answer(asked, problem, found, time.perf_counter() - began)
+    caution(how, found.evaluation)
+    if raise_on_failure and result.outcome.ending in FAILED:
+        raise FitFailed(str(result.outcome), result)
+    return result
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fit is asked for, checked, in the user's units.
+
+    Parameters
+    ----------
+    observations : Observations
+    how : likelihood
+    trend : Trend
+    design : (n, p) ndarray
+    reml : bool
+    fixed, start : dict of str to float
+    bounds : dict of str to (float, float)
+    anisotropic : bool
+    units : Units
+        Those of the search.
+    """
+
+    observations: Observations
+    how: object
+    trend: Trend
+    design: np.ndarray
+    reml: bool
+    fixed: dict
+    start: dict
+    bounds: dict
+    anisotropic: bool
+    units: Units
+
+    def outward(self, model, log_likelihood):
+        """Return a model of the scaled problem, and its log-likelihood, in the user's units."""
+        shift = self.units.shift(self.design, self.reml)
+        return self.units.outward(model), log_likelihood + shift
+
+
+def _asked(seen, model, how, mean, design, reml, fixed, start, bounds, anisotropy):
+    """Return what is asked for, or raise `InvalidInput` if no model can answer it."""
+    units = Units.of(seen, design)
     anisotropic = anisotropy or (model is not None and model.anisotropy is not None)
     fixed, start = _values(model, fixed, start, anisotropic)
     bounds = check_bounds(bounds, start, fixed)
-    _check_metric(observations, fixed | start, anisotropic)
-    if observations.metric == "great-circle" and bounds.get("smoothness", (0, 0))[1] > 0.5:
+    _check_metric(seen, fixed | start, anisotropic)
+    if seen.metric == "great-circle" and bounds.get("smoothness", (0, 0))[1] > 0.5:
         raise InvalidInput("with great-circle distances the smoothness is bounded by 0.5.")
-    _check_duplicates(observations, fixed)
+    _check_duplicates(seen, fixed)
+    return Asked(seen, how, mean, design, reml, fixed, start, bounds, anisotropic, units)
 
-    scaled = units.scaled(observations)
+
+def _problem(asked, tolerance, search, evaluations, checkpoint, progress):
+    """Return the scaled problem, and the start values that a checkpoint has for it, or None."""
+    seen, units = asked.observations, asked.units
+    scaled = units.scaled(seen)
     space = Space(
-        units.inward(fixed),
-        units.inward_bounds(bounds),
+        units.inward(asked.fixed),
+        units.inward_bounds(asked.bounds),
         Extent.of(scaled),
-        observations.metric,
+        seen.metric,
         units.variance,
-        anisotropic,
+        asked.anisotropic,
     )
-    mark = progress_.fingerprint(
-        observations,
-        design,
-        (reml, anisotropic, sorted(fixed.items()), sorted(bounds.items()), how.describe(0)),
-    )
+    settings = asked.reml, asked.anisotropic, sorted(asked.fixed.items())
+    settings = *settings, sorted(asked.bounds.items()), asked.how.describe(0)
+    mark = progress_.fingerprint(seen, asked.design, settings)
     resumed, count = progress_.resume(checkpoint, mark)
-    monitor = progress_.Monitor(
-        count + evaluations * starts,
-        lambda scaled_model, value: (
-            units.outward(scaled_model),
-            value + units.shift(design, reml),
-        ),
-        checkpoint,
-        mark,
-        progress,
-    )
+    about = checkpoint, mark, progress
+    monitor = progress_.Monitor(count + evaluations, asked.outward, *about)
     monitor.count = count
-    problem = Problem(scaled, design, reml, how, space, monitor, tolerance, search)
-    with monitor:
-        if resumed is not None:
-            start = {name: resumed.parameters()[name] for name in space.free}
-        found = problem.solve(units.inward(start), starts, seed)
+    if resumed is not None:
+        resumed = {name: resumed.parameters()[name] for name in space.free}
+    about = asked.how, space, monitor, tolerance, search
+    return Problem(scaled, asked.design, asked.reml, *about), resumed
 
+
+def _answer(asked, problem, found, seconds):
+    """Return what a search has found, in the user's units."""
+    units, evaluation = asked.units, found.evaluation
     with np.errstate(over="ignore"):
-        covariance = found.evaluation.coefficient_covariance * units.value**2
+        covariance = evaluation.coefficient_covariance * units.value**2
     if not np.isfinite(covariance).all():
         raise InvalidInput(
             "the trend's coefficients have variances beyond FP64: rescale the values or the "
             "coordinates (covariates) by a constant."
         )
-    result = Fit(
-        model=units.outward(found.model),
-        log_likelihood=found.evaluation.log_likelihood + units.shift(design, reml),
+    model, log_likelihood = asked.outward(found.model, evaluation.log_likelihood)
+    return Fit(
+        model=model,
+        log_likelihood=log_likelihood,
         outcome=found.outcome,
-        evaluations=monitor.count,
-        history=tuple(monitor.history),
+        evaluations=problem.monitor.count,
+        history=tuple(problem.monitor.history),
         standard_errors=units.outward_errors(found.standard_errors),
-        seconds=time.perf_counter() - began,
-        observations=observations,
-        method=how,
-        trend=mean,
-        reml=reml,
+        seconds=seconds,
+        observations=asked.observations,
+        method=asked.how,
+        trend=asked.trend,
+        reml=asked.reml,
         free=found.free,
-        coefficients=found.evaluation.coefficients * units.value,
+        coefficients=evaluation.coefficients * units.value,
         coefficient_covariance=covariance,
-        formats=getattr(found.evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
-        promotions=found.evaluation.promotions,
+        formats=getattr(evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
+        promotions=evaluation.promotions,
         information=found.information,
-        boundary=tuple(name for name in space.free if name not in found.free),
-        bounds=bounds,
+        boundary=tuple(name for name in problem.space.free if name not in found.free),
+        bounds=asked.bounds,
     )
-    caution(how, found.evaluation)
-    failed = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
-    if raise_on_failure and result.outcome.ending in failed:
-        raise FitFailed(str(result.outcome), result)
-    return result
-
-
-class Units:
-    """Powers of two that bring lengths and values near 1 for the search, and back.
-
-    Parameters
-    ----------
-    length, value : float
-        The unit of the scaled problem in the user's units.
-    variance : float
-        Variance of the scaled values about the least-squares trend.
-    """
-
-    def __init__(self, length, value, variance):
-        self.length = length
-        self.value = value
-        self.variance = variance
-
-    @classmethod
-    def of(cls, observations, design):
-        """Choose; raise `InvalidInput` if the values cannot have a variance."""
-        z = observations.values
-        largest = float(np.abs(z).max())
-        unit = power_of_two_near(largest)
-        residual = z / unit
-        if design.shape[1]:
-            scaled = design / np.abs(design).max(axis=0)
-            residual = residual - scaled @ np.linalg.lstsq(scaled, residual, rcond=None)[0]
-        spread = float(np.sqrt(np.mean(residual**2)))
-        # what rounding leaves of values that the trend fits exactly
-        if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
-            what = (
-                "the values are all equal"
-                if np.ptp(z) == 0
-                else "the trend fits the values exactly"
-            )
-            raise InvalidInput(f"{what}: there is no variance to estimate.")
-        value = unit * power_of_two_near(spread)
-        if not 1e-145 < value < 1e145:
-            raise InvalidInput(
-                f"the values spread by about {value:.0e}, whose square is no FP64 number: "
-                "divide them by a constant first."
-            )
-        length = 1.0
-        if observations.metric == "euclidean":
-            # quarters: the spread of coordinates near ±1e308 is a number still
-            spreads = np.ptp(observations.locations / 4, axis=0)
-            length = 4 * power_of_two_near(float(spreads.max()))
-            length = min(max(length, 2.0**-1000), 2.0**1000)
-        return cls(length, value, (spread * unit / value) ** 2)
-
-    def scaled(self, observations):
-        """Return the observations in the units of the scaled problem."""
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said already, about the user's own coordinates
-            return Observations(
-                observations.locations / self.length
-                if self.length != 1
-                else observations.locations,
-                observations.values / self.value,
-                observations.covariates,
-                observations.metric,
-                observations.location_names,
-                observations.value_name,
-                observations.covariate_names,
-            )
-
-    def _unit(self, name):
-        return {"variance": self.value**2, "nugget": self.value**2, "range": self.length}.get(
-            name, 1.0
-        )
-
-    def inward(self, parameters):
-        """Return parameters in the units of the scaled problem."""
-        return {name: value / self._unit(name) for name, value in parameters.items()}
-
-    def inward_bounds(self, bounds):
-        """Return bounds in the units of the scaled problem."""
-        return {
-            name: tuple(self.inward({name: value})[name] for value in box)
-            for name, box in bounds.items()
-        }
-
-    def outward(self, model):
-        """Return a model of the scaled problem in the user's units."""
-        return Matern.from_parameters(
-            {name: value * self._unit(name) for name, value in model.parameters().items()}
-        )
-
-    def outward_errors(self, errors):
-        """Return standard errors in the user's units."""
-        return {
-            name: None if value is None else value * self._unit(name)
-            for name, value in errors.items()
-        }
-
-    def shift(self, design, reml):
-        """Return what to add to the scaled problem's log-likelihood."""
-        n, p = design.shape
-        return -(n - (p if reml else 0)) * log(self.value)
 
 
 def check_options(search, starts, tolerance, evaluations, seed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf, log, pi
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ..precision.map import PrecisionMap
 from .trend import Trend
 
 if TYPE_CHECKING:
-    from ..annotations import Document, Floats, How, Observations, Refinement
+    from ..annotations import Document, Event, Floats, How, Observations, Refinement, Traffic
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Evaluation:
         Tiles that needed a finer format than the rule gave them.
     refinement : Refinement or None
         What iterative refinement did, where it was asked for: of all but the log-determinant.
+    traffic : Traffic or None
+        Bytes that went into and out of the fast memory, where one memory does not hold all tiles.
+    events : tuple of Event
+        What was copied and computed when, where `Exact(trace=True)` asked for it.
     seconds : float
         Wall-clock time.
     """
@@ -66,6 +70,8 @@ class Evaluation:
     precision_map: PrecisionMap | None = None
     promotions: int = 0
     refinement: Refinement | None = None
+    traffic: Traffic | None = None
+    events: tuple[Event, ...] = field(default=(), compare=False)
     seconds: float = 0.0
 
     @classmethod
@@ -87,6 +93,7 @@ class Evaluation:
             "promotions": self.promotions,
             "predicted_kl": self.precision_map.divergence if self.precision_map else None,
             "refinement": self.refinement.summary() if self.refinement else None,
+            "traffic": asdict(self.traffic) if self.traffic else None,
             "outcome": str(self.outcome.ending),
             "message": self.outcome.message,
             "seconds": self.seconds,
@@ -113,6 +120,8 @@ class Evaluation:
             lines.append(f"tiles            {tiles}; {self.promotions} promoted")
             if self.precision_map.divergence is not None:
                 lines.append(f"predicted KL     {self.precision_map.divergence:.3g}")
+        if self.traffic is not None:
+            lines.append(f"moved            {self.traffic}")
         if self.refinement is not None:
             found = self.refinement
             lines.append(

@@ -15,6 +15,7 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..covariance.table import LARGEST_SMOOTHNESS
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..execution.cluster_client import is_cluster
+from ..execution.cluster_tasks import Tasks
 from ..support.blocks import Points
 from ..vecchia.graph import Field
 from .factorize import coincidence
@@ -65,7 +66,9 @@ def krige(fit, targets, design, neighbours=None, local_trend=False, line=None):
     line.expect(len(targets), "places")
     starts = range(0, len(targets), CHUNK)
     parts = [slice(first, min(first + CHUNK, len(targets))) for first in starts]
-    for part, found in zip(parts, _over(fit.method.on, known, targets, design, parts), strict=True):
+    cut = [(targets.part(part), design[part], part.start) for part in parts]
+    tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
+    for part, found in zip(parts, tasks.over(krige_part, known, cut), strict=True):
         mean[part], variance[part] = found
         line.advance(part.stop - part.start)
     return mean + trend, variance
@@ -120,27 +123,16 @@ def _known(fit, design, neighbours, local_trend):
     return known, trend, design
 
 
-def _over(on, known, targets, design, parts):
-    """Return what `krige_part` finds of the parts, in turn: in this process, or on a cluster."""
-    cut = ((targets.part(part), design[part], part.start) for part in parts)
-    if not is_cluster(on):
-        return (krige_part(known, *about) for about in cut)
-    from ..execution.cluster_tasks import over
-
-    return over(on, krige_part, list(cut), common=known)
-
-
-def krige_part(known, targets, design, first):
+def krige_part(known, part):
     """Return the means about the trend at β̂ and the variances of some targets, (k,).
 
     Parameters
     ----------
     known : Known
-    targets : Points or Blocks
-    design : (k, p) ndarray
-    first : int
-        Number of the first target, for messages.
+    part : (Points or Blocks, (k, p) ndarray, int)
+        The targets, their design, and the number of the first, for messages.
     """
+    targets, design, first = part
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.places, metric), known.count)
     field = Field(model, metric, known.locations, targets.places)

@@ -12,13 +12,10 @@ from ..outcome import Ending, Outcome
 from . import scoring, verdict
 from .likelihood import Evaluation, profile_variance, rescale_variance
 from .maximize import INITIAL_STEP, climb, information_at, maximize
+from .multistart import NEAR, searched
 from .natural import Natural, keeps
 from .space import PARAMETER_NAMES
-from .starts import approach
 from .starts import starts as starting_models
-
-NEAR = 0.1
-"""First step of a search without derivatives from near a maximum."""
 
 AGAIN = 200
 """Evaluations of a second search, where the first did not come to a maximum."""
@@ -88,7 +85,7 @@ class Problem:
         self.ends = False
         self.noisy = getattr(how, "noisy", False)
 
-    def solve(self, start, starts, seed):
+    def solve(self, start, starts, seed, evaluations, tasks):
         """Search, climb, judge.
 
         Parameters
@@ -97,6 +94,10 @@ class Problem:
             Values for some of the free parameters.
         starts : int
         seed : int
+        evaluations : int
+            Limit for each start.
+        tasks : Tasks
+            Where the searches from the starts take place.
 
         Returns
         -------
@@ -104,13 +105,8 @@ class Problem:
         """
         best = (-inf, None)
         limited = False
-        for candidate in starting_models(self, start, starts, seed):
-            model, near = approach(self, candidate)
-            self.ends = True
-            value, reached, stopped = self.search(
-                self.space, model, step=NEAR if near else INITIAL_STEP
-            )
-            self.ends = False
+        candidates = starting_models(self, start, starts, seed)
+        for value, reached, stopped in searched(self, candidates, evaluations, tasks):
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
@@ -122,20 +118,11 @@ class Problem:
             value, model, space = self._at_zero_nugget(value, model)
         limited |= self.monitor.left == 0
         if limited:
-            outcome = Outcome(
-                Ending.EVALUATION_LIMIT,
-                f"stopped after {self.monitor.count} evaluations, before the search had converged: "
-                "allow more evaluations; the same call with a checkpoint goes on from there",
-            )
-            errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
-            return Found(model, self.evaluation_of(model), outcome, space.free, errors)
+            return self._stopped(space, model)
         noise = 0.0
         if self.noisy:
-            # one choice of formats from here on: another at each model would be another function
-            self.evaluator.freeze(scoring.of_unit_variance(model) if self.space.profiled else model)
-            noise = self._noise(model)
+            noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
-            self.tolerance = max(self.tolerance, noise)
         model, pinned, natural, summit = self._climb(space, model, value, noise)
         if summit.gain > self.tolerance:
             # a curved valley can end a search early, and a bound Newton's method: once more
@@ -154,6 +141,16 @@ class Problem:
             information = summit.information
         names = tuple(natural.names)
         return Found(model, self.evaluation_of(model), outcome, names, errors, information)
+
+    def _stopped(self, space, model):
+        """Return what the limit on evaluations has left."""
+        outcome = Outcome(
+            Ending.EVALUATION_LIMIT,
+            f"stopped after {self.monitor.count} evaluations, before the search had converged: "
+            "allow more evaluations; the same call with a checkpoint goes on from there",
+        )
+        errors = dict.fromkeys(PARAMETER_NAMES[: len(model.parameters())])
+        return Found(model, self.evaluation_of(model), outcome, space.free, errors)
 
     def _climb(self, space, model, value, noise=0.0):
         """Go up from a model of this value by Newton's method; parameters on a bound stay there."""
@@ -196,6 +193,14 @@ class Problem:
         difference = 2e-2 if self.noisy else 2e-4
         score = partial(natural.score, evaluator=self.evaluator, monitor=self.monitor)
         return information_at(score, x, difference)
+
+    def _settle(self, model):
+        """Choose the formats for all that follows, and return the noise that ℓ has in them."""
+        # one choice of formats from here on: another at each model would be another function
+        self.evaluator.freeze(scoring.of_unit_variance(model) if self.space.profiled else model)
+        noise = self._noise(model)
+        self.tolerance = max(self.tolerance, noise)
+        return noise
 
     def _noise(self, model):
         """Return how far ℓ scatters about a parabola between models that differ by a little.

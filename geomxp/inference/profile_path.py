@@ -12,11 +12,11 @@ import numpy as np
 
 from ..covariance.matern import Matern, practical_range
 from ..errors import NotPositiveDefinite
-from .fit import Units
 from .maximize import information_at
 from .problem import Problem
 from .progress import Monitor
 from .space import Extent, Space
+from .units import Units
 
 SETTLED, COARSE = 1e-5, 1e-3
 """What ω may promise to gain where it has arrived: in FP64, and in formats in which ℓ scatters."""

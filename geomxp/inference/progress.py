@@ -11,6 +11,7 @@ import numpy as np
 from .. import tables
 from ..covariance.matern import Matern
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
+from ..execution.watch import listening
 
 QUIET = 2.0
 """Seconds before a line is drawn."""
@@ -20,7 +21,8 @@ class Line:
     """A line about work in progress: what, how far, how fast, how much longer.
 
     It is drawn on standard error, where that is a terminal, by a thread of its own; not in the
-    first two seconds, and gone at the end.
+    first two seconds, and gone at the end. What a cluster does meanwhile is said as well; see
+    `geomxp.execution.watch`.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ class Line:
         self.began = time.perf_counter()
         self.expect(total, things)
         self.shown = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._timer = self._live = None
+        self._timer = self._live = self._part = self._listening = None
 
     def __enter__(self):
         self.began = self.since = time.perf_counter()
@@ -63,9 +65,13 @@ class Line:
             self._timer = Timer(QUIET, self._draw)
             self._timer.daemon = True
             self._timer.start()
+            self._listening = listening(self.hear)
+            self._listening.__enter__()
         return self
 
     def __exit__(self, *_):
+        if self._listening:
+            self._listening.__exit__(None, None, None)
         if self._timer:
             self._timer.cancel()
             self._timer.join()
@@ -80,6 +86,20 @@ class Line:
     def advance(self, count=1):
         """Take note that so many more things are done."""
         self.done += count
+
+    def hear(self, done, total, things):
+        """Take note of how far a part of the work is, such as one matrix of many.
+
+        Parameters
+        ----------
+        done, total : int
+        things : str
+        """
+        last = self._part
+        if last is None or last[1:3] != (total, things) or done < last[0]:
+            last = (0, total, things, time.perf_counter())
+        # in one piece: it is drawn by another thread
+        self._part = None if done >= total else (done, *last[1:])
 
     def _draw(self):
         from rich.console import Console
@@ -100,13 +120,22 @@ class Line:
     def __str__(self):
         now, parts = time.perf_counter(), [self.what]
         if self.total is not None:
-            parts.append(f"{self.done:,} of {self.total:,} {self.things}")
-        if self.total is not None and self.done:
-            rate = self.done / max(now - self.since, 1e-9)
-            parts += [_rate(rate), f"{_clock(max(self.total - self.done, 0) / rate)} left"]
-        else:
+            parts += _counted(self.done, self.total, self.things, now - self.since)
+        if self.total is None or not self.done:
             parts.append(_clock(now - self.began))
+        if self._part is not None:
+            *part, since = self._part
+            parts += _counted(*part, now - since)
         return "  ".join(part for part in (*parts, self.about) if part)
+
+
+def _counted(done, total, things, seconds):
+    """Return in words how many things are done, how fast, and how long the others take."""
+    parts = [f"{done:,} of {total:,} {things}"]
+    if done:
+        rate = done / max(seconds, 1e-9)
+        parts += [_rate(rate), f"{_clock(max(total - done, 0) / rate)} left"]
+    return parts
 
 
 def _rate(rate):
@@ -157,6 +186,15 @@ class Monitor:
         Identifies the problem in the checkpoint.
     shown : bool
         Whether to draw on a terminal.
+
+    Attributes
+    ----------
+    count : int
+        Evaluations so far.
+    best : (float, Matern or None)
+        The largest log-likelihood and its model, of the scaled problem.
+    rises : list of (int, Matern, float)
+        Each that was better than all before it: which evaluation, model, log-likelihood.
     """
 
     def __init__(self, evaluations, rescale, checkpoint, fingerprint, shown):
@@ -166,7 +204,7 @@ class Monitor:
         self.fingerprint = fingerprint
         self.count = 0
         self.best = (-np.inf, None)
-        self.history = []
+        self.rises = []
         self.line = Line("fitting", shown=shown)
 
     def __enter__(self):
@@ -180,6 +218,15 @@ class Monitor:
             raise Interrupted(self.state(), self.checkpoint, self.count, seconds) from error
 
     @property
+    def history(self):
+        """Each model that was better than all before it, in the user's units: a list of dict."""
+        return [self._row(*rise) for rise in self.rises]
+
+    def _row(self, count, model, log_likelihood):
+        ours, value = self.rescale(model, log_likelihood)
+        return {"evaluation": count, **ours.parameters(), "log_likelihood": value}
+
+    @property
     def left(self):
         """Evaluations that may still be made."""
         return max(0, self.limit - self.count)
@@ -187,23 +234,40 @@ class Monitor:
     def record(self, model, log_likelihood, counted=True):
         """Take note of one evaluation of the scaled problem, counted if it took a factorization."""
         self.count += counted
-        if log_likelihood > self.best[0]:
-            self.best = (log_likelihood, model)
-            ours, value = self.rescale(model, log_likelihood)
-            self.history.append(
-                {"evaluation": self.count, **ours.parameters(), "log_likelihood": value}
-            )
-            if self.checkpoint is not None:
-                self._write()
+        self._note([(self.count, model, log_likelihood)])
+
+    def join(self, count, rises):
+        """Take note of evaluations that another monitor has seen.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+        rises : list of (int, Matern, float)
+            Those among them that were better than all before, as in `rises`.
+        """
+        before = self.count
+        self.count += count
+        self._note([(before + number, model, value) for number, model, value in rises])
+
+    def _note(self, evaluations):
+        """Keep those that are better than all before them; tell the line and the checkpoint."""
+        known = len(self.rises)
+        for number, model, value in evaluations:
+            if value > self.best[0]:
+                self.best = (value, model)
+                self.rises.append((number, model, value))
+        if self.checkpoint is not None and len(self.rises) > known:
+            self._write()
         if self.line.shown:
             self.line.about = self._about()
 
     def _about(self):
         rate = _rate(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
         about = f"evaluation {self.count} of at most {self.limit}  {rate}"
-        if not self.history:
+        if not self.rises:
             return about
-        last = dict(self.history[-1])
+        last = self._row(*self.rises[-1])
         value = last.pop("log_likelihood")
         del last["evaluation"]
         parameters = "  ".join(f"{name} {number:.4g}" for name, number in last.items())
@@ -211,9 +275,9 @@ class Monitor:
 
     def state(self):
         """Return what a checkpoint holds of the best model so far; None before there is one."""
-        if not self.history:
+        if not self.rises:
             return None
-        model = dict(self.history[-1])
+        model = self._row(*self.rises[-1])
         value = model.pop("log_likelihood")
         del model["evaluation"]
         return {

@@ -227,6 +227,7 @@ def predict_raster(
     like: PathLikeText | None = None,
     mask: Any = None,
     block: bool = False,
+    discretisation: int | None = None,
     neighbours: int | None = None,
     local_trend: bool = False,
     progress: bool = True,
@@ -253,7 +254,7 @@ def predict_raster(
         other than 0; centres within polygons (a list of arrays of corners, or shapely's).
     block : bool
         Predict averages over cells, not the field at their centres.
-    neighbours, local_trend, progress : optional
+    discretisation, neighbours, local_trend, progress : optional
         As of `geomxp.predict`.
 
     Returns
@@ -296,6 +297,7 @@ def predict_raster(
         fit,
         places,
         block=sides if block else None,
+        discretisation=discretisation,
         neighbours=neighbours,
         local_trend=local_trend,
         progress=progress,

@@ -14,7 +14,8 @@ from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..execution.devices import blas_threads
 from ..observations import Observations, checked_places
 from .estimate import Fit
-from .exact import Exact, check_memory
+from .exact import Exact
+from .exact_evaluator import check_memory
 from .given import different, through_observations
 from .gls import fit_trend
 from .predict import checked_targets

@@ -45,9 +45,10 @@ class Vecchia:
         "maximin", "morton", "hilbert", "given" (the rows' own order), or a permutation of the
         rows: `ordering[k]` is the k-th.
     on : str or dask.distributed.Client
-        "cpu"; or a Dask cluster: the address of its scheduler, "tcp://host:8786", or a client of
-        it. Its workers then find the neighbours of, and compute with, some places each; no machine
-        holds the neighbours of all.
+        "cpu"; "gpu" or "gpu:1", for at most 128 neighbours (not run on a GPU yet: compiled for
+        one, and its arithmetic tested on the host); or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client of it. Its workers then find the neighbours of,
+        and compute with, some places each; no machine holds the neighbours of all.
 
     Notes
     -----
@@ -83,8 +84,8 @@ class Vecchia:
         else:
             object.__setattr__(self, "ordering", _permutation(self.ordering))
         object.__setattr__(self, "on", address_of(self.on))
-        if not is_cluster(self.on) and resolve(self.on).index is not None:
-            raise InvalidInput(f'Vecchia\'s approximation runs on="cpu" only. Got {self.on!r}.')
+        if not is_cluster(self.on):
+            resolve(self.on)
 
     def __repr__(self) -> str:
         order = self.describe(0)["ordering"]
@@ -174,6 +175,10 @@ class VecchiaEvaluator:
             from .vecchia_cluster import There
 
             self._passes = There(*about, how.on)
+        elif (device := resolve(how.on)).index is not None:
+            from ..vecchia.device import OnGpu
+
+            self._passes = OnGpu(*about, device)
         else:
             self._passes = Here(*about)
         self._twins = observations.duplicate()

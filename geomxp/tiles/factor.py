@@ -82,8 +82,8 @@ class CholeskyFactor:
 
 
 def on_host(array):
-    """Return a NumPy array of the values of a NumPy or CuPy one."""
-    return array if isinstance(array, np.ndarray) else array.get()
+    """Return a NumPy array of the values of a NumPy or CuPy one, of its layout."""
+    return array if isinstance(array, np.ndarray) else array.get(order="A")
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class Lane:
         for copy, kind in ((memory.store, "leave"), (memory.load, "return")):
             begin, end = copy(self._away, self._slot, count, [memory.mark()])
             memory.wait([end])
-            store.moved.copied(kind, count)
+            store.meter.copied(kind, count)
             self.device.trace(store, kind, tile, self.stream, begin, end, count)
 
 

@@ -9,14 +9,13 @@ from collections import deque
 from contextlib import ExitStack, contextmanager
 from threading import Condition, Thread
 
-from ..errors import NotEnoughMemory
-from ..execution.devices import human_bytes
-from ..execution.trace import Traffic
+from ..execution.trace import Meter
 from ..precision.formats import named
 from ..precision.quantize import Tile
+from . import budgets
 from .disk import aligned
 from .lanes import Absent, Lane
-from .plan import Plan, Sizes, least_blocks, policy_named
+from .plan import Plan, policy_named
 from .schedule import deal, left_looking
 from .stores import Stopped
 
@@ -40,15 +39,15 @@ class Shared:
 
     Attributes
     ----------
-    moved : Traffic
-        Bytes that went in and out.
+    meter : Meter
+        Counts bytes that go in and out.
     """
 
     def __init__(self, formats, devices, policy="v3", width=None, trace=None):
         self.formats, self.devices, self.policy = formats, devices, policy_named(policy)
         self.originals, self.slow = devices[0].originals, devices[0].memory.slow
         self.layout = self.originals.layout
-        self.width, self.trace, self.moved = width, trace, Traffic()
+        self.width, self.trace, self.meter = width, trace, Meter()
         self.changed, self.error = Condition(), None
         self.about, self.events, self.promoted = {}, {}, set()
         self._recover()
@@ -74,6 +73,11 @@ class Shared:
         return sum(tile.values.nbytes for tile in self.about.values())
 
     @property
+    def moved(self):
+        """The `Traffic` so far: bytes that went in and out."""
+        return self.meter.read()
+
+    @property
     def peak_bytes(self):
         """The same; see `moved` for what went to and fro."""
         return self.bytes
@@ -87,10 +91,9 @@ class Shared:
         """Return how many columns a panel has, for the rows that it reads again to stay."""
         if self.width is not None:
             return self.width
-        row = 2 * self.formats.bytes(self.layout) / self.layout.tiles
         room = min(device.arena(self) for device in self.devices)
-        rows = int(0.9 * room / max(1, row)) - sum(device.streams for device in self.devices)
-        return max(1, min(rows, self.layout.tiles))
+        streams = sum(device.streams for device in self.devices)
+        return budgets.panel_width(self.layout, self.formats, streams, room)
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
@@ -191,26 +194,15 @@ class OutOfCore:
 
     def arena(self, store):
         """Return the bytes for tiles."""
-        return self.budget - self._beside(store)
-
-    def _beside(self, store):
-        """Return the bytes for what a stream needs beside its tiles: operands in other formats."""
-        largest = 8 * store.layout.tile**2
-        return self.streams * (largest if store.formats.all_fp64 else 4 * largest)
+        return self.budget - budgets.beside(store.layout, store.formats, self.streams)
 
     def least(self, store):
         """Return the smallest budget with which this device can work."""
-        sizes = Sizes(store.layout, store.formats)
-        return least_blocks(self.streams) * sizes.block + self._beside(store)
+        return budgets.least(store.layout, store.formats, self.streams)
 
     def check(self, store):
         """Raise `NotEnoughMemory` if the budget is below the least."""
-        if self.budget < self.least(store):
-            raise NotEnoughMemory(
-                f"tiles of {store.layout.tile} rows, {self.streams} in work at one time, need at "
-                f"least {human_bytes(self.least(store))}. Got {human_bytes(self.budget)}: allow "
-                "more, or use smaller tiles."
-            )
+        budgets.check(self.budget, store.layout, store.formats, self.streams)
 
     @contextmanager
     def working(self, store, number, order, mine):
@@ -267,7 +259,7 @@ class OutOfCore:
             waits.append(store.events[read.tile])
         begin, end = self.memory.load(read.tile, read.slot, about.values.nbytes, waits)
         self.ready[read.tile] = about, end
-        store.moved.copied("in", about.values.nbytes)
+        store.meter.copied("in", about.values.nbytes)
         self.trace(store, "in", read.tile, step.stream, begin, end, about.values.nbytes)
 
     def _wait_for(self, store, steps):
@@ -288,7 +280,7 @@ class OutOfCore:
             step, about, moment = entry
             count = about.values.nbytes
             begin, end = self.memory.store(step.tile, step.slot, count, [moment])
-            store.moved.copied("out", count)
+            store.meter.copied("out", count)
             store.written(step.tile, about, end)
             self.trace(store, "out", step.tile, step.stream, begin, end, count)
             self.done[step.number] = end

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from ..errors import NotPositiveDefinite
-from ..inference.exact import check_memory
+from ..inference.exact_evaluator import check_memory
 from ..inference.gls import fit_trend
 from ..vecchia.factor import VecchiaFactor
 

@@ -16,7 +16,8 @@ from ..covariance.matern import Matern
 from ..covariance.neighbours import nearest, tree_of
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..execution.devices import Device, blas_threads
-from ..inference.exact import Exact, check_memory
+from ..inference.exact import Exact
+from ..inference.exact_evaluator import check_memory
 from ..inference.factorize import dense_factor
 from ..inference.simulate import _Places
 from ..observations import Observations, checked_places

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput
+from ..execution.cluster_tasks import Tasks
 from ..execution.devices import blas_threads, resolve
 from ..inference.estimate import Fit, check_fit, z_value
 from ..inference.progress import Line
@@ -18,9 +18,10 @@ from ..observations import Observations
 from . import scores
 from .folds import folds_of
 from .held_out import HeldOut
+from .without import predicted
 
 if TYPE_CHECKING:
-    from ..annotations import ArrayLike, Document, Floats, Frame, Whole
+    from ..annotations import ArrayLike, Client, Document, Floats, Frame, Whole
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ def cross_validate(
     blocks: float | None = None,
     refit: bool = False,
     seed: int = 0,
+    on: str | Client = "cpu",
     progress: bool = True,
 ) -> Validation:
     """Predict each fold of observations from all others.
@@ -227,6 +229,10 @@ def cross_validate(
         estimates for a start.
     seed : int
         Of the random folds.
+    on : str or dask.distributed.Client
+        "cpu": one fold after the other, in this process. Or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client of it; each fold is then predicted on a worker, by
+        the fit's own method. For folds that are computed apart: with `refit`, or of `Vecchia`.
     progress : bool
         Show a line where standard error is a terminal, after two seconds.
 
@@ -237,11 +243,18 @@ def cross_validate(
     Raises
     ------
     InvalidInput
-        For folds that make no sense, or without which the trend cannot be estimated.
+        For folds that make no sense, or without which the trend cannot be estimated; if `on` is no
+        place for them.
     FitFailed
         If there is no estimate without one of the folds; the message names it. Where it is one
         with a caution (a parameter that the data do not tell), a warning does.
     NotPositiveDefinite, NotEnoughMemory
+    LostCluster
+        If the scheduler of the cluster is lost, or workers are lost again and again.
+
+    Notes
+    -----
+    Predictions are the same bits wherever they are made; but see `bootstrap` on cores.
 
     Examples
     --------
@@ -259,35 +272,25 @@ def cross_validate(
     check_fit(fit)
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
+    tasks, apart = Tasks(on, fit.method), bool(refit) or isinstance(fit.method, Vecchia)
+    if tasks.crew is not None and not apart:
+        raise InvalidInput(
+            "`on` shares out folds that are computed apart; with the parameters held, those of an "
+            "exact fit come from one factorization: leave `on` out, or ask for refit=True."
+        )
     design = fit.trend.design(seen.locations, seen.covariates)
     parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-
-    def predicted(rows):
-        rest = np.setdiff1d(np.arange(len(seen)), rows)
-        fit.trend.check_full_rank(design[rest])
-        if refit:
-            again = _fitted_without(fit, rest)
-            if not again.outcome.good:
-                message = f"fold {labels[rows[0]]}: {again.outcome}"
-                warnings.warn(message, GeomxpWarning, stacklevel=3)
-            return _predict(again, rows, seen)
-        if isinstance(fit.method, Vecchia):
-            return _predict(_held_without(fit, rest, design), rows, seen)
-        with blas_threads(len(seen)):
-            return factor.together(rows)
-
     mean, variance = np.empty(len(seen)), np.empty(len(seen))
     with Line("validating", shown=progress) as line:
-        if not refit and not isinstance(fit.method, Vecchia):
+        held = None
+        if not apart:
             with blas_threads(len(seen)):
-                factor = _held_out(fit, design)
+                held = _held_out(fit, design)
         line.expect(len(parts), "folds")
-        for rows in parts:
-            try:
-                mean[rows], variance[rows] = predicted(rows)
-            except GeomxpError as error:
-                raise _named(error, labels[rows[0]]) from error
-            line.advance()
+        common = fit, design, labels, bool(refit), held
+        found = tasks.over(predicted, common, parts, line.advance)
+        for rows, answer in zip(parts, found, strict=True):
+            mean[rows], variance[rows] = answer
     seconds = time.perf_counter() - start
     return Validation(seen, mean, variance, labels, kind, bool(refit), seconds)
 
@@ -311,67 +314,3 @@ def _check_leverages(design):
             f"row {row + 1} cannot be left out: without it the coefficients of the trend are not "
             'determined. Use trend="constant", or leave a covariate out.'
         )
-
-
-def _predict(fit, rows, seen):
-    """Return mean and variance of observations, from a fit of others."""
-    from ..inference.predict import predict
-
-    covariates = None if seen.covariates is None else seen.covariates[rows]
-    there = predict(fit, seen.locations[rows], covariates, progress=False)
-    return there.mean, there.variance_of_observation
-
-
-def _of_rows(how, rest):
-    """Return the way to compute with the rest of the rows."""
-    if isinstance(how, Vecchia):
-        return how.of_rows(rest)
-    if how.tile is not None:
-        return replace(how, tile=min(how.tile, len(rest)))
-    return how
-
-
-def _held_without(fit, rest, design):
-    """Return the fit with the rest of the observations: its model, their coefficients."""
-    part, how = _subset(fit.observations, rest), _of_rows(fit.method, rest)
-    found = how.prepare(part, design[rest], fit.reml)(fit.model)
-    if not np.isfinite(found.log_likelihood):
-        raise NotPositiveDefinite(found.outcome.message)
-    return replace(
-        fit,
-        observations=part,
-        method=how,
-        coefficients=found.coefficients,
-        coefficient_covariance=found.coefficient_covariance,
-    )
-
-
-def _fitted_without(fit, rest):
-    """Return a fit to the rest of the observations, made as the fit was, and starting there."""
-    from ..inference.fit import fit as run
-
-    estimated = fit.free + fit.boundary
-    values = fit.model.parameters()
-    return run(
-        _subset(fit.observations, rest),
-        fit.model,
-        _of_rows(fit.method, rest),
-        fixed={name: value for name, value in values.items() if name not in estimated},
-        bounds=fit.bounds,
-        trend=fit.trend.text,
-        reml=fit.reml,
-        progress=False,
-    )
-
-
-def _subset(seen, rows):
-    with warnings.catch_warnings():
-        # said already, about all of the coordinates
-        warnings.simplefilter("ignore", GeomxpWarning)
-        return seen.subset(rows)
-
-
-def _named(error, label):
-    """Return an error of the same kind that names the fold."""
-    message = f"fold {label}: {error}"
-    return type(error)(message, error.fit) if isinstance(error, FitFailed) else type(error)(message)

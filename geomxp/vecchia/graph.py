@@ -70,6 +70,48 @@ def ordered_tree(locations, metric, ordering):
     return tree_of(embed(locations, metric), ranks)
 
 
+def check_smoothness(model):
+    """Raise `InvalidInput` for a smoothness that has no table."""
+    if model.smoothness > LARGEST_SMOOTHNESS:
+        raise InvalidInput(
+            f"Vecchia's approximation needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
+            f"Got {model.smoothness:g}: use Exact()."
+        )
+
+
+def with_table(model, pairs, names, work):
+    """Call work(tables, base) until the tables reach all pairs; return what it returned.
+
+    Parameters
+    ----------
+    model : Matern
+    pairs : Generator
+        Or what else has `octaves`, which are extended.
+    names : sequence of str
+        Of the `CorrelationTable`'s polynomials; in the place of a false one stands a row of zeros.
+    work : callable
+        Returns tuples, which end with whether a pair was missed.
+    """
+    while True:
+        table = correlation_table(model.smoothness, *pairs.octaves)
+        tables = tuple(getattr(table, name).reshape(-1) if name else NONE for name in names)
+        results = work(tables, table.base)
+        if table.low <= LOWEST or not any(missed for *_, missed in results):
+            return results
+        pairs.octaves = table.low - 20, table.high
+
+
+def turning_forms(model):
+    """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
+    forms = np.zeros((2, 3))
+    if model.anisotropy is not None:
+        back = np.linalg.inv(model.anisotropy.matrix())
+        for row, matrix in zip(forms, model.anisotropy.matrix_derivatives(), strict=True):
+            change = matrix @ back
+            row[:] = change[0, 0], change[0, 1] + change[1, 0], change[1, 1]
+    return forms
+
+
 class Field:
     """What one model says of places in memory: points, noise, and polynomials.
 
@@ -85,24 +127,10 @@ class Field:
     """
 
     def __init__(self, model, metric, locations, targets=None, box=None):
-        if model.smoothness > LARGEST_SMOOTHNESS:
-            raise InvalidInput(
-                f"Vecchia's approximation needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
-                f"Got {model.smoothness:g}: use Exact()."
-            )
+        check_smoothness(model)
         self.model = model
         self.pairs = Generator(model, metric, locations, targets, box)
         self.scaled = self.pairs.inverse, metric == "great-circle"
-
-    def _with_table(self, names, work):
-        """Call work(table, base) until the table reaches all pairs; return what it returned."""
-        while True:
-            table = correlation_table(self.model.smoothness, *self.pairs.octaves)
-            tables = tuple(getattr(table, name).reshape(-1) if name else NONE for name in names)
-            results = work(tables, table.base)
-            if table.low <= LOWEST or not any(missed for *_, missed in results):
-                return results
-            self.pairs.octaves = table.low - 20, table.high
 
     def reduce(self, neighbours, columns, wanted):
         """Return the sums of `blocks.likelihood_slice` over all places.
@@ -142,7 +170,7 @@ class Field:
 
         k, count = len(neighbours), len(columns)
         length = 1 + count * count + BASES * (1 + BASES + count * count)
-        noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), self._maps()
+        noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), turning_forms(self.model)
 
         def all_slices(tables, base):
             def work(first):
@@ -156,7 +184,7 @@ class Field:
             return in_threads(work, range(0, k, SLICE), k * (neighbours.shape[1] + 1) ** 2)
 
         names = "correlation", wanted[2] and "by_smoothness", wanted[3] and "slope"
-        results = self._with_table(names, all_slices)
+        results = with_table(self.model, self.pairs, names, all_slices)
         failed = min(failed for _, failed, _ in results)
         return np.array([out for out, _, _ in results]), failed if failed < k else None
 
@@ -192,7 +220,7 @@ class Field:
 
             return in_threads(work, range(0, k, SLICE), k * (neighbours.shape[1] + 1) ** 2)
 
-        self._with_table(("correlation",), all_slices)
+        with_table(self.model, self.pairs, ("correlation",), all_slices)
         return weights, variances
 
     def grams(self, neighbours, noise, columns, given=None):
@@ -230,15 +258,5 @@ class Field:
 
             return in_threads(work, range(0, k, SLICE), k * (m + 1) ** 2)
 
-        self._with_table(("correlation",), all_slices)
+        with_table(self.model, self.pairs, ("correlation",), all_slices)
         return grams
-
-    def _maps(self):
-        """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
-        maps = np.zeros((2, 3))
-        if self.model.anisotropy is not None:
-            back = np.linalg.inv(self.model.anisotropy.matrix())
-            for row, matrix in zip(maps, self.model.anisotropy.matrix_derivatives(), strict=True):
-                change = matrix @ back
-                row[:] = change[0, 0], change[0, 1] + change[1, 0], change[1, 1]
-        return maps

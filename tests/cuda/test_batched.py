@@ -1,16 +1,13 @@
 """Small factorizations in CUDA: compiled without a GPU; on the host, the bits of the CPU's."""
 
 import ctypes
-import importlib.metadata
 import re
-import shutil
-import subprocess
 from itertools import count, product
 
 import numpy as np
 import pytest
+from compilers import compiled, library
 
-from geomxp import cuda
 from geomxp.dense import batched
 from geomxp.dense.batched_gpu import as_batch, in_chunks, judged, potrf_text, substitution_text
 from geomxp.dense.batched_text import LOOKING, Variant
@@ -36,32 +33,7 @@ HOST_SOLVE = """
 HOST_SOLVE(solve_fp64, double)
 HOST_SOLVE(solve_fp32, float)
 """
-CUPYS_OWN = ("-ftz=true", "--device-as-default-execution-space")
-"""Options that CuPy adds to ours."""
-
 SUFFIX = {np.float64: "fp64", np.float32: "fp32"}
-
-
-def compiled(text, architecture):
-    """NVRTC's return code, its log, and the PTX, with the options that CuPy gives it."""
-    try:
-        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
-    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
-    nvrtc, program = ctypes.CDLL(str(path.locate())), ctypes.c_void_p()
-    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
-    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}"]
-    array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    found = [nvrtc.nvrtcCompileProgram(program, len(options), array)]
-    for what in ("ProgramLog", "PTX"):
-        size = ctypes.c_size_t()
-        assert not getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        assert not getattr(nvrtc, f"nvrtcGet{what}")(program, text)
-        found.append(text.value.decode())
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return found
 
 
 def positive_definite(batch, n, dtype):
@@ -76,24 +48,10 @@ def pointer(array):
 @pytest.fixture(scope="module")
 def on_host(tmp_path_factory):
     """A library made of C++ text."""
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler: neither g++ nor c++ is found")
-    folder = tmp_path_factory.mktemp("batched")
-
-    numbers = count()
+    folder, numbers = tmp_path_factory.mktemp("batched"), count()
 
     def build(text):
-        stem = folder / f"host{next(numbers)}"
-        stem.with_suffix(".cpp").write_text(text)
-        options = ["-std=c++14", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
-        subprocess.run(
-            [compiler, *options, "-o", stem.with_suffix(".so"), stem.with_suffix(".cpp")],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return ctypes.CDLL(str(stem.with_suffix(".so")))
+        return library(folder / f"host{next(numbers)}.cpp", text, "-O1")
 
     return build
 
@@ -120,7 +78,7 @@ def test_substitutions_compile_without_a_word(backward):
 
 def test_unrolled_right_looking_programs_compile_too():
     for variant, n in ((Variant("top", 4, unroll=True), 7), (Variant("right", 2), None)):
-        assert compiled(potrf_text(variant, n), 90)[:2] == [0, ""]
+        assert compiled(potrf_text(variant, n), 90)[:2] == (0, "")
 
 
 @pytest.mark.skipif(not FUSED, reason="this CPU has no fused multiply-add: numba rounds twice")

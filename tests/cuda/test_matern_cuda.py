@@ -1,14 +1,12 @@
 """The CUDA sources: compiled without a GPU; their arithmetic on the host; the kernels on a GPU."""
 
 import ctypes
-import importlib.metadata
-import shutil
-import subprocess
 from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
+from compilers import architectures, compiled, library
 from numba import njit
 
 import geomxp as gx
@@ -59,64 +57,22 @@ void to_fp8(const float *x, long long n, unsigned char *out)
 """
 
 
-class Nvrtc:
-    """CUDA's run-time compiler, as far as it is needed here."""
-
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-
-    def call(self, name, *arguments):
-        return getattr(self.library, f"nvrtc{name}")(*arguments)
-
-    def architectures(self):
-        count = ctypes.c_int()
-        self.call("GetNumSupportedArchs", ctypes.byref(count))
-        found = (ctypes.c_int * count.value)()
-        self.call("GetSupportedArchs", found)
-        return list(found)
-
-    def compile(self, text, architecture):
-        """The return code and the log."""
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        assert not self.call(
-            "CreateProgram", ctypes.byref(program), text.encode(), None, 0, None, None
-        )
-        options = [*cuda.OPTIONS, f"--gpu-architecture=sm_{architecture}"]
-        options = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        code = self.call("CompileProgram", program, len(options), options)
-        assert not self.call("GetProgramLogSize", program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        assert not self.call("GetProgramLog", program, log)
-        self.call("DestroyProgram", ctypes.byref(program))
-        return code, log.value.decode()
-
-
-@pytest.fixture(scope="module")
-def nvrtc():
-    try:
-        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
-    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
-    return Nvrtc(str(path.locate()))
-
-
 @pytest.mark.parametrize("architecture", [80, 90, 100])
-def test_kernels_compile_without_a_word(nvrtc, architecture):
-    if architecture not in nvrtc.architectures():
+def test_kernels_compile_without_a_word(architecture):
+    if architecture not in architectures():
         pytest.skip(f"this NVRTC does not know sm_{architecture}")
-    assert nvrtc.compile(cuda.source("matern.cu"), architecture) == (0, "")
+    assert compiled(cuda.source("matern.cu"), architecture)[:2] == (0, "")
 
 
 @pytest.mark.parametrize(
     ("name", "beginning"),
     [("matern.cu", "KERNEL(covariances_fp8"), ("matern.cuh", "LEAF unsigned char fp8_bits")],
 )
-def test_errors_of_the_compiler_name_file_and_line(nvrtc, name, beginning):
+def test_errors_of_the_compiler_name_file_and_line(name, beginning):
     own = (Path(cuda.__file__).parent / name).read_text(encoding="utf-8").splitlines()
     (line,) = (k for k, text in enumerate(own, start=1) if text.startswith(beginning))
     broken = cuda.source("matern.cu").replace(beginning, "int broken = ; " + beginning)
-    code, log = nvrtc.compile(broken, 90)
+    code, log, _ = compiled(broken, 90)
     assert code
     assert f"{name}({line}): error" in log
 
@@ -136,30 +92,18 @@ def test_python_shares_the_tile_as_the_kernel_does():
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     """The device functions, compiled for the host."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: neither gcc nor cc is found")
     folder = tmp_path_factory.mktemp("matern")
-    (folder / "host.c").write_text(HOST)
     (folder / "matern.cuh").write_text(cuda.source("matern.cuh"))
-    library = folder / "host.so"
-    options = ["-x", "c", "-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(
-        [compiler, *options, "-o", library, folder / "host.c", "-lm"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    library = ctypes.CDLL(str(library))
+    functions = library(folder / "host.c", HOST, "-O2")
     for name, real in (("values_fp64", ctypes.c_double), ("values_fp32", ctypes.c_float)):
-        function = getattr(library, name)
+        function = getattr(functions, name)
         function.restype = ctypes.c_longlong
         function.argtypes = [
             *(ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p, ctypes.c_int),
             *(ctypes.c_double, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
             *(real, ctypes.c_void_p),
         ]
-    return library
+    return functions
 
 
 def on_host(host, x, y, inverse, arc, rows, base, scale=1.0):

@@ -1,15 +1,13 @@
 """Formats in CUDA: compiled without a GPU; the arithmetic on the host; tiles on a GPU."""
 
 import ctypes
-import importlib.metadata
 import re
-import shutil
-import subprocess
 
 import ml_dtypes
 import numpy as np
 import pytest
 import scipy.linalg
+from compilers import compiled, library
 
 import geomxp as gx
 from geomxp import cuda
@@ -27,9 +25,6 @@ from geomxp.tiles.stores import InCore
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
 COARSE = [FP32, TF32, BF16, FP16, FP8]
-CUPYS_OWN = ("-ftz=true", "--device-as-default-execution-space")
-"""Options that CuPy adds to ours."""
-
 HOST = """
 #include "quantize.cuh"
 
@@ -56,28 +51,6 @@ EACH(low_plane, float, unsigned short, fp16_low_bits(x, fp16_bits_saturated(x)))
 """
 
 
-def compiled(text, architecture):
-    """NVRTC's return code, its log, and the PTX, with the options that CuPy gives it."""
-    try:
-        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
-    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
-    nvrtc, program = ctypes.CDLL(str(path.locate())), ctypes.c_void_p()
-    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
-    options = [*cuda.OPTIONS, *CUPYS_OWN, f"--gpu-architecture=sm_{architecture}"]
-    array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    found = [nvrtc.nvrtcCompileProgram(program, len(options), array)]
-    for what in ("ProgramLog", "PTX"):
-        size = ctypes.c_size_t()
-        assert not getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        assert not getattr(nvrtc, f"nvrtcGet{what}")(program, text)
-        found.append(text.value.decode())
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return found
-
-
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_kernels_compile_without_a_word_and_flush_no_subnormal_number(architecture):
     code, log, ptx = compiled(cuda.source("quantize.cu"), architecture)
@@ -102,25 +75,14 @@ def test_python_and_the_kernels_have_blocks_of_one_size():
 @pytest.fixture(scope="module")
 def on_host(tmp_path_factory):
     """The device functions, compiled for the host: on_host(name, numbers, dtype)."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: neither gcc nor cc is found")
     folder = tmp_path_factory.mktemp("quantize")
-    (folder / "host.c").write_text(HOST)
     (folder / "quantize.cuh").write_text(cuda.source("quantize.cuh"))
-    options = ["-x", "c", "-std=c99", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(
-        [compiler, *options, "-o", folder / "host.so", folder / "host.c", "-lm"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    library = ctypes.CDLL(str(folder / "host.so"))
+    functions = library(folder / "host.c", HOST, "-O2")
 
     def call(name, numbers, dtype):
         out = np.empty(len(numbers), dtype)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (numbers, out)]
-        getattr(library, name)(pointers[0], ctypes.c_longlong(len(numbers)), pointers[1])
+        getattr(functions, name)(pointers[0], ctypes.c_longlong(len(numbers)), pointers[1])
         return out
 
     return call

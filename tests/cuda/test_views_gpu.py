@@ -1,12 +1,11 @@
 """Recursions, products and casts on parts of CuPy arrays: as exact as those of NumPy's."""
 
-import ctypes
-import importlib.metadata
 import re
 
 import numpy as np
 import pytest
 import scipy.linalg
+from compilers import compiled
 
 import geomxp as gx
 from geomxp import cuda
@@ -30,31 +29,13 @@ LETTERS = [("L", "L", "N"), ("L", "U", "N"), ("R", "L", "T"), ("R", "U", "T"), (
 
 
 def test_every_kernel_takes_the_leading_dimension_of_every_array():
-    ptx = translated(cuda.source("quantize.cu"))
+    ptx = compiled(cuda.source("quantize.cu"), 90)[2]
     for name, parameters in re.findall(r"\.entry (\w+)\((.*?)\)", ptx, re.DOTALL):
         arrays = 1 if name.startswith("magnitude") else 3 if name.endswith("planes") else 2
         scale = not name.startswith("magnitude") and name != "fp8_to_fp16"
         result = name.startswith("magnitude")
         # each array has its address and its leading dimension; all share m and n
         assert len(parameters.split(",")) == 2 * arrays + 2 + scale + result, name
-
-
-def translated(text):
-    """The PTX of a source."""
-    try:
-        wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("no compiler for CUDA: pip install nvidia-cuda-nvrtc")
-    (path,) = (f for f in wheel.files if f.name.startswith("libnvrtc.so"))
-    nvrtc, program, size = ctypes.CDLL(str(path.locate())), ctypes.c_void_p(), ctypes.c_size_t()
-    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), None, 0, None, None)
-    options = (ctypes.c_char_p * len(cuda.OPTIONS))(*(o.encode() for o in cuda.OPTIONS))
-    assert not nvrtc.nvrtcCompileProgram(program, len(options), options)
-    assert not nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size))
-    ptx = ctypes.create_string_buffer(size.value)
-    assert not nvrtc.nvrtcGetPTX(program, ptx)
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return ptx.value.decode()
 
 
 # from here on with a GPU ----------------------------------------------------------------------

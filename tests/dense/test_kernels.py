@@ -61,6 +61,40 @@ def test_gpu_kernels_are_the_cpu_kernels():
         kernels.potrf(cupy.asfortranarray(-cupy.eye(3)))
 
 
+@pytest.mark.gpu
+def test_a_gpu_factors_matrices_whose_entries_cusolver_cannot_count(monkeypatch):
+    import cupy
+
+    from geomxp.dense import views_gpu
+
+    n = 300
+    a, expected = known(n)
+    monkeypatch.setattr(views_gpu, "LARGEST_INDEX", 100 * n)
+    lower = kernels.potrf(cupy.asfortranarray(cupy.asarray(a))).get(order="A")
+    assert lower.flags.f_contiguous
+    np.testing.assert_allclose(np.tril(lower), expected, atol=10 * n * 2.0**-53)
+    a[200, 200] = -1.0
+    with pytest.raises(gx.NotPositiveDefinite) as found:
+        kernels.potrf(cupy.asfortranarray(cupy.asarray(a)))
+    assert found.value.order == 201
+
+
+@pytest.mark.gpu
+def test_an_inverse_from_a_gpu_is_that_of_the_cpu_and_in_columns():
+    import cupy
+
+    a, _ = known(150)
+    inverse = np.linalg.inv(a)
+    factor = CholeskyFactor(kernels.potrf(cupy.asfortranarray(cupy.asarray(a))))
+    gram = kernels.inverse_gram(factor.lower).get(order="A")
+    found = factor.into_inverse()
+    assert found.flags.f_contiguous
+    tolerance = 10 * 150 * 2.0**-53 * np.linalg.cond(a) * abs(inverse).max()
+    assert abs(np.tril(found - inverse)).max() <= tolerance
+    white = np.linalg.inv(known(150)[1])
+    assert abs(np.tril(gram - white @ white.T)).max() <= tolerance
+
+
 def test_large_matrices_are_factored_by_halves(monkeypatch):
     n = 300
     a = np.random.default_rng(5).standard_normal((n, n + 9))

@@ -7,7 +7,7 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.execution import local
-from geomxp.execution.trace import COPIES, Event, Trace, Traffic, from_zero, row_of, write_chrome
+from geomxp.execution.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
 from geomxp.tiles import assemble
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.memories import Host, Ram
@@ -72,11 +72,11 @@ def test_every_kernel_of_every_tile_is_there_once(traced):
 def test_copies_sum_to_the_traffic(traced):
     store, trace = traced
     events = trace.events()
-    moved = Traffic()
+    meter = Meter()
     for event in events:
         if event.kind in COPIES:
-            moved.copied(event.kind, event.bytes)
-    assert moved == store.moved
+            meter.copied(event.kind, event.bytes)
+    assert meter.read() == store.moved
 
 
 def test_events_begin_at_zero_and_come_in_order(traced):

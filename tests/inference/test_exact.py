@@ -4,7 +4,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.execution import devices
-from geomxp.inference import exact
+from geomxp.inference import exact, exact_evaluator
 from geomxp.tiles import assemble
 
 
@@ -28,6 +28,20 @@ def test_gpu_and_cpu_agree_to_rounding():
     assert abs(here.log_likelihood - there.log_likelihood) <= tolerance * abs(here.log_likelihood)
 
 
+@pytest.mark.gpu
+def test_a_gpu_without_room_for_the_inverse_takes_differences(monkeypatch):
+    seen = testing.observations(300)
+    for how in (gx.Exact(on="gpu"), gx.Exact(tile=100, on="gpu")):
+        evaluator = how.prepare(seen)
+        assert evaluator.scoring
+        given = evaluator.gradient(testing.MODEL)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact_evaluator, "free_memory", lambda: 8 * len(seen) ** 2)
+            assert not evaluator.scoring
+            found = how.prepare(seen).gradient(testing.MODEL)
+        assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
+
+
 @pytest.mark.parametrize("n", [3, 511, 512, 513, 1100])
 def test_blocks_cover_the_lower_triangle_once(n):
     count = np.zeros((n, n), dtype=int)
@@ -46,6 +60,18 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
     for other in (1, 2):
         np.testing.assert_array_equal(matrices[other], matrices[0])
         np.testing.assert_array_equal(derivatives[other], derivatives[0])
+
+
+def test_a_fit_finds_its_start_with_tiles_larger_than_the_subsample():
+    places = testing.places(700)
+    seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
+    fits = [
+        gx.fit(seen, None, gx.Exact(tile=tile), fixed={"smoothness": 0.5}, progress=False)
+        for tile in (None, 350, 700)
+    ]
+    for fit in fits[1:]:
+        assert fit.outcome.good
+        assert abs(fit.log_likelihood - fits[0].log_likelihood) < 1e-5
 
 
 def test_duplicate_places_without_nugget_are_named():

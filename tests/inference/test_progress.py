@@ -1,5 +1,6 @@
 """What stands on a terminal while something runs, and what Ctrl-C leaves of a fit."""
 
+import re
 import time
 
 import numpy as np
@@ -35,6 +36,21 @@ def test_time_stands_where_nothing_is_counted():
         assert str(line) == "drawing  0 of 3 draws  1:15"
 
 
+def test_a_part_of_the_work_stands_beside_the_whole_until_it_is_done():
+    with Line("fitting") as line:
+        line.about = "evaluation 3"
+        line.hear(0, 55, "tiles")
+        assert str(line) == "fitting  0:00  0 of 55 tiles  evaluation 3"
+        line.hear(11, 55, "tiles")
+        told = r"fitting  0:00  11 of 55 tiles  [0-9,.]+/s  0:00 left  evaluation 3"
+        assert re.fullmatch(told, str(line))
+        # another matrix
+        line.hear(5, 55, "tiles")
+        assert "  5 of 55 tiles  " in str(line)
+        line.hear(55, 55, "tiles")
+        assert str(line) == "fitting  0:00  evaluation 3"
+
+
 def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
     with Line("fitting") as line:
         assert not line.shown
@@ -43,11 +59,13 @@ def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
 
 LINES = """
 import sys, time
+from geomxp.execution.watch import tell
 from geomxp.inference import progress
 for seconds, shown in ((0.1, True), (0.8, False), (0.8, True)):
     progress.QUIET = 0.3
     with progress.Line(f"working for {seconds} {shown}", 2, "things", shown) as line:
         line.advance()
+        tell(30, 100, "tiles")
         print("result", flush=True)
         time.sleep(seconds)
 """
@@ -59,6 +77,7 @@ def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
     assert status == 0, shown
     assert run.output == b"result\n" * 3
     assert "working for 0.8 True  1 of 2 things" in shown
+    assert re.search(r"1 of 2 things .* left  30 of 100 tiles  [0-9,.]+/s  0:0\d left", shown)
     assert "working for 0.1" not in shown
     assert "False" not in shown
     # erased

@@ -11,7 +11,7 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.execution import local
 from geomxp.execution.trace import Trace
 from geomxp.precision.rules import count_finer
-from geomxp.tiles import assemble
+from geomxp.tiles import assemble, budgets
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.disk import Disk
 from geomxp.tiles.memories import Host, Ram
@@ -269,7 +269,7 @@ def test_the_arena_and_what_stands_beside_it_are_the_budget(known, policy):
     part = OutOfCore(matrix, Measured(slow), 10**6, 2)
     store = Shared(formats, [part], policy)
     factored(store)
-    assert part.memory.opened + part._beside(store) <= 10**6
+    assert part.memory.opened + budgets.beside(matrix.layout, formats, 2) <= 10**6
 
 
 def planned(store):

@@ -1,0 +1,83 @@
+"""Draw results/*.csv of this folder: figures/scaling.png, measured and simulated.
+
+python experiments/cluster/plot.py [--input results] [--output figures]
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+HERE = Path(__file__).parent
+LINES = {"fp64": "-", "norm 1e-6": "--"}
+NAMES = {"fp64": "FP64", "norm 1e-6": "formats by norm, 1e-6"}
+
+
+def read(folder, name):
+    """Return a results file as a frame, None if it is not there."""
+    path = folder / f"{name}.csv"
+    return pd.read_csv(path, comment="#") if path.is_file() else None
+
+
+def here(ax, played, scaling):
+    """Draw what runs on worker processes here took, and what the simulation says."""
+    runs = played[played.study == "validation"]
+    for rule, mine in runs.groupby("rule"):
+        mine = mine.sort_values("nodes")
+        line = ax.plot(mine.nodes, mine.seconds, LINES[rule], label=f"{NAMES[rule]}, simulated")
+        colour = line[0].get_color()
+        label = f"{NAMES[rule]}, measured"
+        ax.plot(mine.nodes, mine.measured_seconds, "o", color=colour, label=label)
+    if scaling is not None:
+        mine = scaling[scaling.study == "strong"]
+        label = f"scaling.csv, {mine.n.iloc[0]:,} places"
+        ax.plot(mine.workers, mine.seconds, "kx", label=label)
+    about = runs.iloc[0]
+    ax.set(xlabel="worker processes here", ylabel="seconds", ylim=(0, None))
+    ax.set_title(f"{about.n:,} places, tiles of {about.tile:,}", fontsize="medium")
+    ax.set_xticks(range(1, 1 + int(ax.get_xlim()[1])))
+
+
+def elsewhere(ax, played):
+    """Draw the speed that the simulation says of clusters that are not here."""
+    some = played[played.study == "prediction"]
+    # of what was played, in the middle: the figure shows one link, one tile, one kind of node
+    link, tile = some.link.unique()[len(some.link.unique()) // 3], some.tile.median()
+    tile, threads = min(some.tile, key=lambda size: abs(size - tile)), some.threads.max()
+    some = some[(some.link == link) & (some.tile == tile) & (some.threads == threads)]
+    for number, (n, mine) in enumerate(some.groupby("n")):
+        for rule, line in LINES.items():
+            one = mine[mine.rule == rule].sort_values("nodes")
+            label = f"{n:,} places" if rule == "fp64" else None
+            ax.plot(one.nodes, one.gflops, line, marker=".", color=f"C{number}", label=label)
+    ax.set(xscale="log", yscale="log", xlabel="nodes, simulated", ylabel="GFLOP/s (n³/3)")
+    ax.set_xticks(sorted(some.nodes.unique()))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.minorticks_off()
+    title = f"tiles of {tile:,}, {threads} threads, {link}; dashed: formats by norm"
+    ax.set_title(title, fontsize="medium")
+
+
+def main():
+    """Draw."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--input", type=Path, default=HERE / "results")
+    parser.add_argument("--output", type=Path, default=HERE / "figures")
+    asked = parser.parse_args()
+    played = read(asked.input, "simulation")
+    if played is None:
+        parser.error(f"{asked.input} has no simulation.csv: run.py simulation writes it")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    here(left, played, read(asked.input, "scaling"))
+    elsewhere(right, played)
+    for ax in (left, right):
+        ax.legend(frameon=False, fontsize="x-small")
+    asked.output.mkdir(parents=True, exist_ok=True)
+    figure.savefig(asked.output / "scaling.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""Stages d, e, h and i: generation, recursions, refinement, batches; all on one array at a time."""
+
+import time
+from functools import partial
+from itertools import product
+
+import numpy as np
+import vendor
+from ceilings import DTYPES, FLOPS, Operands
+from harness import RANGES, Prediction, load, tried
+
+import geomxp as gx
+from geomxp.covariance import matern
+from geomxp.covariance.generate import Generator
+from geomxp.covariance.ordering import hilbert
+from geomxp.dense import batched, batched_gpu, kernels, nested, tuning
+from geomxp.dense.spectra import spd_matrix
+from geomxp.inference.simulate import lay_out
+from geomxp.precision import quantize
+from geomxp.precision.formats import FP8, FP16, FP32, FP64
+from geomxp.tiles.factor import on_host
+from geomxp.tiles.refine import refined
+
+DEEP = (("fp16",) * 5 + ("fp32",), ("fp8", "fp16", "fp16", "fp32"))
+"""Besides the layers of experiments/nested_cholesky: paper 000's deepest, and FP8 outermost."""
+
+LEAVES = (512, 1024, 2048)
+"""The package's leaves are tuned on a CPU; these are tried besides."""
+
+
+def generation(machine, budget):
+    """Stage d: rates of the Matérn generator into each format, and how far it is from a formula."""
+    for n in machine.sizes(8192, 16_384, 32_768, tiny=(192,)):
+        places = _along_curve(n)
+        for nu, what in product((0.5, 0.8, 1.5), ("correlation", "by_smoothness", "slope")):
+            for form in (FP64, FP32, FP16, FP8) if what == "correlation" else (FP64,):
+                if what != "correlation" and nu != 0.8:
+                    continue
+                yield _generated(machine, places, nu, what, form)
+                machine.give_back()
+
+
+def _along_curve(n):
+    places = lay_out(n, "uniform", 0)
+    return places[hilbert(places)]
+
+
+def _generated(machine, places, nu, what, form):
+    n = len(places)
+    row = {"what": what, "format": form.name, "smoothness": nu, "n": n}
+    pairs = Generator(gx.Matern(1.0, RANGES["medium"], nu), "euclidean", places)
+
+    def measure():
+        write = partial(_write, machine, pairs, what, form)
+        out = vendor.empty(machine, (n, n), np.uint8 if form is FP8 else form.dtype)
+        seconds = machine.seconds(lambda: write(slice(0, n), out))
+        some = slice(0, min(n, 512))
+        few = vendor.empty(machine, (some.stop, some.stop), out.dtype)
+        write(some, few)
+        found = _numbers(on_host(few), form)
+        here = np.empty(found.shape, FP64.dtype if form is FP64 else FP32.dtype, order="F")
+        pairs.write(what, some, some, here)
+        kept = _numbers(quantize.cast(here, form).values, form) if form in (FP16, FP8) else here
+        return {
+            "seconds": seconds,
+            "entries_per_s": n * n / seconds,
+            "gb_per_s": out.nbytes / seconds / 1e9,
+            "entries_unlike_the_cpu": int((found != kept).sum()),
+            "error": _error(pairs, what, found),
+        }
+
+    return tried(row, measure)
+
+
+def _write(machine, pairs, what, form, some, out):
+    """Out <- the values of some places among each other, in a format."""
+    if machine.gpu:
+        pairs.write_on_gpu(what, some, some, out, place=(0, 0))
+        return
+    wide = out if form in (FP64, FP32) else np.empty(out.shape, np.float32, order="F")
+    pairs.write(what, some, some, wide, place=(0, 0))
+    if wide is not out:
+        out[...] = quantize.cast(wide, form).values
+
+
+def _numbers(array, form):
+    """Return numbers of a format as FP64."""
+    if form is FP8:
+        return quantize.Tile(FP8, np.asfortranarray(array)).widen()
+    return array.astype(np.float64)
+
+
+def _error(pairs, what, found):
+    """Return the largest distance from SciPy's K_ν, whose own errors reach 1e-13."""
+    function = {
+        "correlation": matern.correlation,
+        "by_smoothness": matern.correlation_by_smoothness,
+        "slope": matern.correlation_slope,
+    }[what]
+    x = pairs.x[:, : len(found)]
+    apart = np.sqrt(((x[:, :, None] - x[:, None, :]) ** 2).sum(axis=0) * pairs.inverse)
+    return float(abs(found - function(apart, pairs.model.smoothness)).max())
+
+
+def recursions(machine, budget):
+    """Stage e: nested POTRF, SYRK, TRSM and TRMM beside the vendor's FP64 routines."""
+    form = load("nested_cholesky").LAYERS
+    known = {}
+    for n in machine.sizes(8192, 16_384, 32_768, 65_536, tiny=(520,)):
+        # the correlations differ in error, hardly in time
+        kinds = ("uniform + n I", *(RANGES if n <= 8192 else ("medium",)))
+        for what, kind in [("potrf", kind) for kind in kinds] + [
+            (what, "uniform + n I") for what in ("syrk", "trsm", "trmm")
+        ]:
+            prediction = known.setdefault(what, Prediction())
+            if reason := budget.refuses(prediction.of(n)):
+                yield {"what": what, "matrix": kind, "n": n, "note": reason}
+                continue
+            start = time.perf_counter()
+            yield from Recursion(machine, what, kind, n).rows((*form, *DEEP))
+            prediction.learn(n, time.perf_counter() - start)
+            machine.give_back()
+
+
+class Recursion:
+    """One routine on one matrix: the vendor's in FP64, and the recursions' in many layers.
+
+    Parameters
+    ----------
+    machine : Machine
+    what : {"potrf", "syrk", "trsm", "trmm"}
+    kind : str
+        Paper 000's matrix, or the correlation of a Matérn one.
+    n : int
+    """
+
+    def __init__(self, machine, what, kind, n):
+        self.machine, self.what, self.n = machine, what, n
+        self.row = {"what": what, "matrix": kind, "n": n}
+        self.operands, self.reference = Operands(machine, what, n, np.float64), None
+        if kind in RANGES:
+            model, places = gx.Matern(1.0, RANGES[kind], 0.5, 1e-2), _along_curve(n)
+            target = self.operands.target
+            self.operands.fresh = lambda: vendor.fill_matern(machine, target, places, model)
+
+    def rows(self, layers):
+        """Yield the row of the vendor, then those of the recursions."""
+        # the largest once: cuBLAS has slow routines
+        once = self.n > 40_000
+        found = tried(self.row | {"layers": "vendor"}, lambda: self._timed(self._vendor, 1, once))
+        if self.what == "potrf" and "seconds" in found:
+            # what was factored last is what the others are compared with
+            self.reference = self.operands.target.copy(order="F")
+        yield found
+        best = found.get("seconds")
+        for form, leaf in [(form, None) for form in layers] + self._leaves():
+            row = self.row | {"layers": " ".join(form), "leaf": leaf or "default"}
+            row["quantity"] = "error of the factor" if self.what == "potrf" else ""
+            ours = partial(self._ours, form, leaf)
+            measure = partial(self._measured, ours, best, once)
+            yield tried(row, measure)
+
+    def _leaves(self):
+        if self.what == "syrk" or self.machine.tiny:
+            return []
+        return [(("fp16", "fp16", "fp16", "fp32"), leaf) for leaf in LEAVES]
+
+    def _vendor(self):
+        getattr(vendor, self.what)(*self.operands.both)
+
+    def _ours(self, layers, leaf):
+        a, target = self.operands.source, self.operands.target
+        if self.what == "potrf":
+            nested.potrf(target, layers, leaf=leaf)
+        elif self.what == "syrk":
+            nested.syrk(a, target, alpha=-1.0, beta=1.0, layers=layers, leaf=leaf)
+        else:
+            call = getattr(nested, self.what)
+            call(a, target, side="R", trans="T", layers=layers, leaf=leaf)
+
+    def _timed(self, work, runs, once):
+        seconds = self.machine.seconds(work, runs, self.operands.fresh, warm=not once)
+        return {"seconds": seconds, "tflops": FLOPS[self.what] * self.n**3 / seconds / 1e12}
+
+    def _measured(self, ours, best, once):
+        found = self._timed(ours, 1 if self.machine.tiny else 2, once and self.n > 100_000)
+        found["times_vendor"] = best / found["seconds"] if best else None
+        if self.reference is not None:
+            error = vendor.lower_difference(self.machine, self.operands.target, self.reference)
+            logs = [vendor.log_determinant(self.machine, x) for x in self.lowers]
+            found |= {"error": error, "digits": -np.log10(error) if error else None}
+            found["log_determinant_error"] = logs[0] - logs[1]
+        return found
+
+    @property
+    def lowers(self):
+        """Our factor, and the vendor's."""
+        return self.operands.target, self.reference
+
+
+def refinement(machine, budget):
+    """Stage h: FP64 answers from low factors on the device, beside potrf and two solves in FP64."""
+    spectra = [("arithmetic", 1e2, 0.0), ("arithmetic", 1e4, 0.0), ("geometric", 1.7e5, 0.4)]
+    prediction = Prediction()
+    for n in machine.sizes(8192, 16_384, 32_768, 65_536, tiny=(300,)):
+        # a matrix of given spectrum is made on the CPU
+        small = n <= 16_384
+        for kind, condition, shift in spectra if small else []:
+            if kind == "geometric" and n > 8192:
+                continue
+            about = {"matrix": kind, "condition": condition, "n": n, "shift": shift}
+            yield from _refined_rows(machine, budget, prediction, about)
+        for kind in ("weak", "medium"):
+            about = {"matrix": f"Matérn {kind}", "condition": "", "n": n, "shift": 0.0}
+            yield from _refined_rows(machine, budget, prediction, about)
+
+
+def _refined_rows(machine, budget, prediction, about):
+    n = about["n"]
+    if reason := budget.refuses(prediction.of(n)):
+        yield about | {"note": reason}
+        return
+    start = time.perf_counter()
+    try:
+        system = System(machine, about)
+    except Exception as error:
+        yield tried(about, partial(_raise, error))
+        return
+    direct = tried(about | {"solver": "fp64: potrf, two solves"}, system.direct)
+    yield direct
+    for layers, method in product(
+        (("fp16", "fp16", "fp16", "fp32"), ("fp16", "fp32"), ("fp32",)), ("gmres", "ir")
+    ):
+        row = about | {"solver": f"{' '.join(layers)}, {method}"}
+        found = tried(row, partial(system.refined, layers, method))
+        if "seconds" in found and "seconds" in direct:
+            found["times_fp64"] = direct["seconds"] / found["seconds"]
+        yield found
+    del system
+    machine.give_back()
+    prediction.learn(n, time.perf_counter() - start)
+
+
+def _raise(error):
+    raise error
+
+
+class System:
+    """Ax = b on the device, A whole in FP64, and both ways to solve it.
+
+    Parameters
+    ----------
+    machine : Machine
+    about : dict
+        matrix, condition, n, shift.
+    """
+
+    def __init__(self, machine, about):
+        self.machine, self.xp, n = machine, machine.xp, about["n"]
+        self.shift = about["shift"]
+        if about["condition"]:
+            a = spd_matrix(about["matrix"], n, about["condition"])
+            self.a = self.xp.asfortranarray(self.xp.asarray(a))
+        else:
+            kind = about["matrix"].split()[-1]
+            model = gx.Matern(1.0, RANGES[kind], 0.5, 1e-2)
+            pairs, whole = Generator(model, "euclidean", _along_curve(n)), slice(0, n)
+            self.a = vendor.empty(machine, (n, n))
+            _write(machine, pairs, "correlation", FP64, whole, self.a)
+            entries = self.a.reshape(-1, order="F")[:: n + 1]
+            entries += model.nugget
+        self.b = np.random.default_rng(1).standard_normal(n)
+        parts = range(0, n, vendor.PANEL)
+        sums = sum(abs(self.a[:, j : j + vendor.PANEL]).sum(axis=1) for j in parts)
+        self.norm = float(sums.max())
+
+    def direct(self):
+        """Solve in FP64."""
+        solution = {}
+
+        def work():
+            lower = self.a.copy(order="F")
+            vendor.potrf(lower)
+            half = kernels.trsm(lower, self.xp.asarray(self.b))
+            solution["x"] = kernels.trsm(lower, half, transposed=True)
+
+        seconds = self.machine.seconds(work, 1)
+        return {"seconds": seconds, "residual": self._residual(on_host(solution["x"]))}
+
+    def refined(self, layers, method):
+        """Solve by a factor of FP32's copy of A in layers, and an iteration on A."""
+        begin = time.perf_counter()
+        lower = self.a.astype(np.float32, order="F")
+        if self.shift:
+            entries = lower.reshape(-1, order="F")[:: len(lower) + 1]
+            entries += np.float32(self.shift * 2.0**-11)
+        self.machine.finish()
+        start = time.perf_counter()
+        nested.potrf(lower, layers)
+        self.machine.finish()
+        factored = time.perf_counter()
+        x, progress = refined(
+            *(self._multiply, partial(self._precondition, lower), self.b), method=method
+        )
+        end = time.perf_counter()
+        return {
+            "seconds": end - begin,
+            "seconds_copy": start - begin,
+            "seconds_factor": factored - start,
+            "seconds_iterate": end - factored,
+            "iterations": progress.iterations,
+            "residual": self._residual(x),
+            "ending": progress.ending,
+        }
+
+    def _multiply(self, x):
+        return self.norm if x is None else on_host(self.a @ self.xp.asarray(x))
+
+    def _precondition(self, lower, r):
+        # FP32 may not hold what FP64 does
+        unit = np.abs(r).max() or 1.0
+        half = kernels.trsm(lower, self.xp.asarray((r / unit).astype(np.float32)))
+        x = kernels.trsm(lower, half, transposed=True)
+        return on_host(x).astype(np.float64) * unit
+
+    def _residual(self, x):
+        """‖b - Ax‖∞ / (n ‖A‖∞), paper 002's, with max|b| = 1."""
+        r = self.b - self._multiply(x.reshape(-1))
+        return float(abs(r).max() / abs(self.b).max() / (len(x) * self.norm))
+
+
+def batches(machine, budget):
+    """Stage i: small factorizations, tuned, beside potrfBatched (NumPy's and MKL's on a CPU)."""
+    study, batch = load("batched"), 64 if machine.tiny else 16_384
+    prediction = Prediction(1)
+    for n in machine.sizes(5, 8, 12, 16, 24, 32, 48, 64, 96, 128, tiny=(5,)):
+        if reason := budget.refuses(prediction.of(n)):
+            yield {"n": n, "note": reason}
+            continue
+        start = time.perf_counter()
+        rows = study.size_rows((n,), batch, 1 if machine.tiny else 5, machine.on, not machine.tiny)
+        try:
+            yield from rows
+        except Exception as error:
+            yield tried({"n": n}, partial(_raise, error))
+        for form in ("fp64", "fp32"):
+            yield tried(
+                {"what": "kernel alone, interleaved", "n": n, "batch": batch},
+                partial(_kernel_alone, machine, n, DTYPES[form], batch),
+            )
+        prediction.learn(n, time.perf_counter() - start)
+        machine.give_back()
+
+
+def _kernel_alone(machine, n, dtype, batch):
+    """Time the factorization of chunks that lie interleaved, without packing or checks."""
+    a = load("batched").matrices(n, dtype, batch)
+    variant = tuning.variant_for(n, dtype, machine.on)
+    found = {"dtype": np.dtype(dtype).name, "variant": str(variant)}
+    if machine.gpu:
+        lanes = batched_gpu.WARP * variant.chunk
+        kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
+        text = batched_gpu.potrf_text(variant, n if variant.unroll else None)
+        suffix = "fp32" if dtype == np.float32 else "fp64"
+        kernel = batched_gpu._module(text).get_function(f"potrf_{suffix}")
+        chunks = kept.copy()
+        sizes = np.int32(n), np.int64(len(chunks) * lanes)
+        work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
+    else:
+        kept = batched.interleave(a, variant.chunk * batched.lanes_of(dtype))
+        chunks = kept.copy()
+        work = partial(batched.potrf_interleaved, chunks, variant=variant)
+    seconds = machine.seconds(work, 5, lambda: chunks.__setitem__(..., kept))
+    return found | {"seconds": seconds, "gflops": batch * n**3 / 3 / seconds / 1e9}

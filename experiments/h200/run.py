@@ -1,0 +1,119 @@
+"""Every claim about a GPU, measured on one: stages a to l, the smallest sizes first.
+
+    python experiments/h200/run.py [a b c ...] [--on gpu|cpu] [--tiny] [--output DIR]
+                                   [--seconds N] [--data DIR]
+
+Each stage prints its rows as they come and writes them at once to DIR/<stage>_<name>.csv, so that a
+run that is cut keeps what it has; summary.json says how each stage ended. Time is looked at between
+cases: --seconds bounds all stages together. A stage that fails says why in one line, and the next
+one goes on; on a GPU each has a process of its own. --tiny --on cpu rehearses all of them.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ceilings import ceilings, libraries
+from checks import tests
+from dense import batches, generation, recursions, refinement
+from harness import HERE, Budget, Machine, Table, reason, shown, write_json
+from likelihood import exact, vecchia
+from satellite import satellite
+from tiles import by_norm, out_of_core
+
+STAGES = {
+    "a": ceilings,
+    "b": libraries,
+    "c": tests,
+    "d": generation,
+    "e": recursions,
+    "f": by_norm,
+    "g": out_of_core,
+    "h": refinement,
+    "i": batches,
+    "j": exact,
+    "k": vecchia,
+    "l": satellite,
+}
+
+
+def run(letter, machine, budget):
+    """Run one stage in this process; return how it ended."""
+    stage, start = STAGES[letter], time.perf_counter()
+    table = Table(machine.output / f"{letter}_{stage.__name__}.csv", machine.about())
+    print(f"\n{letter}: {stage.__doc__.splitlines()[0]}", flush=True)
+    ended = "done"
+    rows = stage(machine, budget)
+    try:
+        for row in rows:
+            table.add(row)
+            print(letter, shown(row), flush=True)
+            if not budget.left:
+                ended = "cut: the seconds are used"
+                print(f"{letter}: {ended}", flush=True)
+                break
+    except Exception as error:
+        ended = f"failed: {reason(error)}"
+        print(f"{letter}: {ended}", flush=True)
+    finally:
+        rows.close()
+    failed = sum(bool(row.get("note")) for row in table.rows)
+    seconds = round(time.perf_counter() - start, 2)
+    return {"ended": ended, "rows": len(table.rows), "with_notes": failed, "seconds": seconds}
+
+
+def run_apart(letter, options, budget):
+    """Run one stage in a process of its own: an error that breaks the GPU's context ends there."""
+    words = [sys.executable, __file__, letter, "--on", options.on, "--here"]
+    words += ["--output", options.output, *(["--tiny"] if options.tiny else [])]
+    words += ["--data", options.data] if options.data else []
+    words += ["--seconds", max(1, round(budget.left))] if options.seconds else []
+    start = time.perf_counter()
+    status = subprocess.run([str(word) for word in words], check=False).returncode
+    # what it was writes into the summary; a crash does not
+    path = options.output / f"{letter}.json"
+    if status == 0 and path.exists():
+        document = json.loads(path.read_text())
+        path.unlink()
+        return document
+    seconds = round(time.perf_counter() - start, 2)
+    return {"ended": f"failed: exit status {status}", "seconds": seconds}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stages", nargs="*", help=" ".join(STAGES))
+    parser.add_argument("--on", default="cpu", choices=("gpu", "cpu"))
+    parser.add_argument("--tiny", action="store_true", help="a rehearsal, in seconds")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--seconds", type=float, help="for all stages together")
+    parser.add_argument("--data", type=Path, help="folder of heaton_satellite.csv.gz")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    unknown = [name for name in options.stages if name not in STAGES]
+    if unknown:
+        parser.error(f"stages are {' '.join(STAGES)}. Got {' '.join(unknown)}")
+    machine = Machine(options.on, options.tiny, options.output, options.data)
+    budget, summary = Budget(options.seconds), {}
+    for letter in options.stages or STAGES:
+        if not budget.left:
+            summary[letter] = {"ended": "not begun: the seconds are used"}
+        elif options.on == "gpu" and not options.here:
+            summary[letter] = run_apart(letter, options, budget)
+        else:
+            summary[letter] = run(letter, machine, budget)
+        if options.here:
+            write_json(options.output / f"{letter}.json", summary[letter])
+        else:
+            write_json(options.output / "summary.json", summary)
+            print(f"{letter}: {summary[letter]}", flush=True)
+    if any(entry["ended"].startswith("failed") for entry in summary.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Stage l: the exact fit of the satellite temperature data, 105,569 places, on one GPU.
+
+Vecchia's likelihood gives the start, a mixed factor the way to the top, and FP64 the top itself:
+its log-likelihood at the points of a small stencil, the Newton step that they say, standard errors
+from the same numbers, and what one more step promises. σ² and the trend are profiled out at every
+point. Then all held-out places are predicted from all observations. README.md has the arithmetic
+of memory, and why `gx.fit` alone would need a hundred FP64 factorizations or four matrices.
+"""
+
+import time
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from harness import load, reason, tried
+
+import geomxp as gx
+import geomxp.inference.predict as kriging
+from geomxp.inference.likelihood import profile_variance
+from geomxp.inference.maximize import maximize
+from geomxp.inference.trend import Trend
+
+LABELS = (
+    "exponential, linear trend, degrees",
+    "exponential, anisotropic, constant",
+    "nu free, linear trend, degrees",
+)
+"""Of the ways of experiments/vecchia/heaton.py: GpGp's model, the best predictor, the likeliest."""
+
+ACCURACY, TILE = 1e-6, 4096
+SEARCH, NEAR, ENOUGH = 40, 0.05, 0.05
+"""Evaluations of the mixed search at most, its first step, and the gain at which it ends."""
+
+STEPS = {"anisotropy_angle": 0.3}
+"""Of the stencil: 0.01 in logarithms, degrees of the angle."""
+
+COLUMNS = 1 << 27
+"""Covariances between places and observations at one time: a GPU wants long products."""
+
+
+def satellite(machine, budget):
+    """Stage l: exact fits and predictions of the satellite data, beside the published table."""
+    study = load("vecchia/heaton")
+    small = machine.tiny or machine.data is None
+    if small and not machine.tiny:
+        yield {"note": "no --data: a synthetic set of 900 places stands in"}
+    observed, held = study.synthetic() if small else study.load("satellite", machine.data)
+    data = "synthetic stand-in" if small else "satellite"
+    for label in LABELS[:1] if machine.tiny else LABELS:
+        way = dict(study.WAYS["satellite"])[label]
+        try:
+            problem = Problem(machine, observed, way, small)
+        except Exception as error:
+            yield {"data": data, "model": label, "note": reason(error)}
+            continue
+        for row in _rows(machine, budget, problem, held, study.scores):
+            yield {"data": data, "model": label} | row
+    for method, *numbers in study.PUBLISHED["satellite"]:
+        pairs = zip(("mae", "rmse", "crps", "coverage"), numbers, strict=True)
+        yield {"data": "satellite", "phase": method} | dict(pairs)
+
+
+class Problem:
+    """One model of one data set: its likelihood in FP64 and mixed, with σ² profiled out.
+
+    Parameters
+    ----------
+    machine : Machine
+    observed : (places, values)
+    way : dict
+        Of `gx.fit`: fixed, trend, metric, anisotropy.
+    small : bool
+    """
+
+    def __init__(self, machine, observed, way, small):
+        self.machine, self.way = machine, {k: v for k, v in way.items() if k != "metric"}
+        with warnings.catch_warnings():
+            # degrees are what the paper's other methods used
+            warnings.simplefilter("ignore", gx.GeomxpWarning)
+            self.seen = gx.Observations(*observed, metric=way.get("metric", "euclidean"))
+        start = time.perf_counter()
+        about = self.way | {"progress": False, "raise_on_failure": False}
+        self.start = gx.fit(self.seen, None, gx.Vecchia(10 if small else 30), **about)
+        self.seconds_start = time.perf_counter() - start
+        self.names = tuple(name for name in self.start.free if name != "variance")
+        self.point = self._point(self.start.model)
+        trend = Trend.of(self.seen, self.way.get("trend", "constant"))
+        self.design = trend.design(self.seen.locations, self.seen.covariates)
+        tile = min(TILE, 64 if small else TILE)
+        self.fp64 = gx.Exact(tile=tile, on=machine.on)
+        self.mixed = gx.Exact(gx.by_tile_norm(ACCURACY), tile, on=machine.on)
+
+    def _point(self, model):
+        values = model.parameters()
+        return np.array(
+            [
+                values[name] if name in STEPS else np.log(values[name] / self._unit(model, name))
+                for name in self.names
+            ]
+        )
+
+    @staticmethod
+    def _unit(model, name):
+        """Return what a parameter goes with: a nugget with the variance."""
+        return model.variance if name == "nugget" else 1.0
+
+    def model(self, x):
+        """Return the model of a point, of variance 1."""
+        values = replace(self.start.model, variance=1.0, nugget=0.0).parameters()
+        values |= {
+            name: float(value if name in STEPS else np.exp(value))
+            for name, value in zip(self.names, x, strict=True)
+        }
+        return gx.Matern.from_parameters(values)
+
+    def evaluator(self, how):
+        """Return x -> (ℓ at the best variance, that variance, the evaluation)."""
+        prepared = how.prepare(self.seen, self.design)
+
+        def evaluate(x):
+            found = prepared(self.model(x))
+            self.machine.finish()
+            if not np.isfinite(found.log_likelihood):
+                return -np.inf, 1.0, found
+            return *profile_variance(found)[::-1], found
+
+        return evaluate
+
+    @property
+    def steps(self):
+        """Steps of the stencil, by coordinate."""
+        return np.array([STEPS.get(name, 0.01) for name in self.names])
+
+
+def _rows(machine, budget, problem, held, scores):
+    """Yield the phases of one fit."""
+    start = problem.start
+    yield (
+        {"phase": "Vecchia, the start", "n": len(problem.seen)}
+        | start.model.parameters()
+        | {
+            "log_likelihood": start.log_likelihood,
+            "seconds": problem.seconds_start,
+            "evaluations": start.evaluations,
+            "outcome": str(start.outcome.ending),
+        }
+    )
+    begin, point = time.perf_counter(), problem.point
+    row = {"phase": f"mixed, {ACCURACY:g}, the way", "n": len(problem.seen)}
+    found = tried(row, partial(_searched, problem, budget))
+    point = found.pop("point", point)
+    yield found
+    machine.give_back()
+    row = {"phase": "FP64, the top", "n": len(problem.seen)}
+    found = tried(row, partial(_finished, problem, point, budget))
+    model, top = found.pop("model", None), found.pop("value", None)
+    yield found | {"seconds_since_start": time.perf_counter() - begin + problem.seconds_start}
+    machine.give_back()
+    if model is None:
+        return
+    for neighbours in (None, min(200, len(problem.seen) // 2)):
+        row = {"phase": f"predicted from {neighbours or 'all'}", "n": len(held[0])}
+        yield tried(row, partial(_predicted, problem, model, held, scores, neighbours, budget))
+        machine.give_back()
+    row = {"phase": "gx.fit, FP64", "n": len(problem.seen)}
+    yield tried(row, partial(_whole, problem, model, top, found, budget))
+    machine.give_back()
+
+
+def _searched(problem, budget):
+    """Go up by the mixed likelihood; return the point reached."""
+    evaluate, best, seconds = problem.evaluator(problem.mixed), [-np.inf, None, None, None], []
+
+    def function(x):
+        begin = time.perf_counter()
+        value, variance, found = evaluate(x)
+        seconds.append(time.perf_counter() - begin)
+        if value > best[0]:
+            best[:] = [value, np.array(x), variance, found]
+        return value
+
+    # the first tells how many there is time for: as much again is left to FP64
+    function(problem.point)
+    allowed = int(min(SEARCH, 0.3 * budget.left / seconds[0]))
+    if allowed < 5 or best[1] is None:
+        raise RuntimeError(f"left out: {seconds[0]:.1f} s each, {budget.left:.0f} s left")
+    reach = np.array([20.0 if name in STEPS else 1.0 for name in problem.names])
+    upper = problem.point + reach
+    if "anisotropy_ratio" in problem.names:
+        upper[problem.names.index("anisotropy_ratio")] = 0.0
+    scales = np.array([40.0 if name in STEPS else 1.0 for name in problem.names])
+    maximize(
+        *(function, problem.point, problem.point - reach, upper),
+        **{"scales": scales, "tolerance": ENOUGH, "evaluations": allowed, "step": NEAR},
+    )
+    value, point, variance, found = best
+    formats = found.precision_map.counts()
+    return _scaled(problem.model(point), variance).parameters() | {
+        "point": point,
+        "log_likelihood": value,
+        "evaluations": len(seconds),
+        "seconds": sum(seconds),
+        "seconds_of_one": float(np.median(seconds)),
+        "formats": " ".join(f"{name}:{count}" for name, count in formats.items()),
+        "promotions": found.promotions,
+    }
+
+
+def _scaled(unit, variance):
+    """Return a model of unit variance with this one, the nugget a share of it."""
+    return replace(unit, variance=variance, nugget=unit.nugget * variance)
+
+
+def _finished(problem, point, budget):
+    """Return the top of the FP64 likelihood, from the values of a stencil about a point."""
+    evaluate, steps, seconds = problem.evaluator(problem.fp64), problem.steps, []
+
+    def value(x):
+        begin = time.perf_counter()
+        found = evaluate(x)
+        seconds.append(time.perf_counter() - begin)
+        if not np.isfinite(found[0]):
+            raise RuntimeError(found[2].outcome.message)
+        if len(seconds) == 1:
+            needed = 1 + 2 * len(x) + len(x) * (len(x) - 1) // 2
+            if why := budget.refuses(needed * seconds[0]):
+                raise RuntimeError(why)
+        return found[0], np.log(found[1])
+
+    middle, slope, curvature, drift = _parabola(value, point, steps)
+    if not np.linalg.eigvalsh(curvature * np.outer(steps, steps))[0] > 0:
+        raise RuntimeError("the log-likelihood has no maximum near the stencil")
+    step = np.linalg.solve(curvature, slope)
+    # where the stencil's parabola may be believed
+    step /= max(1.0, float(np.max(np.abs(step) / (20 * steps))))
+    best, variance, found = evaluate(point + step)
+    if best < middle[0]:
+        best, variance, found = evaluate(point)
+        step = 0.0 * step
+    left = slope - curvature @ step
+    covariance = np.linalg.inv(curvature)
+    errors = dict(zip(problem.names, np.sqrt(np.diag(covariance)), strict=True))
+    n = len(problem.seen)
+    # what the variance owes to the others, and its own
+    errors["variance"] = np.sqrt(2 / n + drift @ covariance @ drift)
+    model = _scaled(problem.model(point + step), variance)
+    return model.parameters() | {
+        "model": model,
+        "value": best,
+        "log_likelihood": best,
+        **{f"error_{name}": float(error) for name, error in errors.items()},
+        "errors_are": "of logarithms, of the angle in degrees",
+        "gain_of_the_step": best - middle[0],
+        "gain_promised_now": float(0.5 * left @ covariance @ left),
+        "evaluations": len(seconds) + 1,
+        "seconds": sum(seconds) + found.seconds,
+        "seconds_of_one": float(np.median(seconds)),
+        "coefficients": " ".join(f"{value:.6g}" for value in found.coefficients),
+    }
+
+
+def _parabola(value, point, steps):
+    """Return ℓ and log σ² in the middle, ∂ℓ, -∂²ℓ, and ∂ log σ², by differences."""
+    d, middle = len(point), value(point)
+    slope, curvature, drift = np.zeros(d), np.zeros((d, d)), np.zeros(d)
+    moves, ahead = np.diag(steps), []
+    for k in range(d):
+        up, down = value(point + moves[k]), value(point - moves[k])
+        ahead.append(up[0])
+        slope[k] = (up[0] - down[0]) / (2 * steps[k])
+        drift[k] = (up[1] - down[1]) / (2 * steps[k])
+        curvature[k, k] = (2 * middle[0] - up[0] - down[0]) / steps[k] ** 2
+    for j in range(d):
+        for k in range(j):
+            corner = value(point + moves[j] + moves[k])[0]
+            mixed = (corner - ahead[j] - ahead[k] + middle[0]) / (steps[j] * steps[k])
+            curvature[j, k] = curvature[k, j] = -mixed
+    return middle, slope, curvature, drift
+
+
+@contextmanager
+def _long_products(machine):
+    """Let kriging take many places at a time."""
+    before = kriging.CHUNK_ENTRIES
+    kriging.CHUNK_ENTRIES = COLUMNS if machine.gpu else before
+    try:
+        yield
+    finally:
+        kriging.CHUNK_ENTRIES = before
+
+
+def _predicted(problem, model, held, scores, neighbours, budget):
+    """Predict the held-out places, from all observations or the nearest; return their scores."""
+    if not neighbours and (why := budget.refuses(60 if problem.machine.gpu else 0)):
+        raise RuntimeError(why)
+    # nothing is estimated here; of neighbours only the model counts
+    how = gx.Vecchia(1) if neighbours else problem.fp64
+    start = time.perf_counter()
+    given = gx.fit(
+        *(problem.seen, model, how),
+        fixed=tuple(model.parameters()),
+        trend=problem.way.get("trend", "constant"),
+        progress=False,
+    )
+    fitted = time.perf_counter()
+    with _long_products(problem.machine):
+        there = gx.predict(given, held[0], neighbours=neighbours, progress=False)
+    end = time.perf_counter()
+    found = {name: float(value) for name, value in scores(there, held[1]).items()}
+    return found | {"seconds": end - start, "seconds_predict": end - fitted}
+
+
+def _whole(problem, model, top, finished, budget):
+    """Fit by `gx.fit` in FP64 from the top: it should stay there."""
+    free = len(problem.names) + 1
+    evaluations = 35 + 15 * free
+    if why := budget.refuses(evaluations * finished["seconds_of_one"]):
+        raise RuntimeError(why)
+    fixed = {k: v for k, v in model.parameters().items() if k not in problem.start.free}
+    fit = gx.fit(
+        *(problem.seen, model, problem.fp64),
+        **problem.way | {"fixed": fixed},
+        search="bobyqa",
+        progress=False,
+        raise_on_failure=False,
+    )
+    return fit.model.parameters() | {
+        "log_likelihood": fit.log_likelihood,
+        "above_the_top": fit.log_likelihood - top,
+        "evaluations": fit.evaluations,
+        "seconds": fit.seconds,
+        "outcome": str(fit.outcome),
+    }

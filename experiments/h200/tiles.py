@@ -1,0 +1,144 @@
+"""Stages f and g: the tile Cholesky by norms, and matrices larger than the device's memory."""
+
+import time
+from functools import partial
+from itertools import product
+
+from harness import RANGES, Prediction, load, tried, write_json
+
+import geomxp as gx
+from geomxp.execution.devices import free_memory, human_bytes
+from geomxp.execution.placement import Placement
+from geomxp.inference.divergence import compare
+from geomxp.tiles.cholesky import factorize
+from geomxp.tiles.layout import Layout
+
+ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
+POLICIES = ("sync", "async", "v1", "v2", "v3")
+
+
+def by_norm(machine, budget):
+    """Stage f: rate, formats, bytes and divergence by accuracy, correlation and tile size."""
+    places = load("static_schedule_mxp").places
+    prediction = Prediction()
+    for n in machine.sizes(16_384, 32_768, 65_536, tiny=(256,)):
+        x, tiles = places(n), (32,) if machine.tiny else (1024, 2048, 4096)
+        cases = list(product(tiles, RANGES, ACCURACIES))
+        for tile, name, accuracy in [(tile, "", None) for tile in tiles] + cases:
+            if machine.tiny and name not in ("", "weak"):
+                continue
+            row = {"n": n, "correlation": name, "accuracy": accuracy or "fp64", "tile": tile}
+            if reason := budget.refuses(prediction.of(n)):
+                yield row | {"note": reason}
+                continue
+            start = time.perf_counter()
+            yield tried(row, partial(_case, machine, x, name, accuracy, tile, tile == tiles[-1]))
+            machine.give_back()
+            prediction.learn(n, time.perf_counter() - start)
+
+
+def _case(machine, x, name, accuracy, tile, divergence):
+    """Return what one rule makes of one matrix; FP64 throughout where no accuracy is given."""
+    n, model = len(x), gx.Matern(1.0, RANGES[name or "weak"], 0.5)
+    rule = gx.by_tile_norm(accuracy) if accuracy else gx.uniform("fp64")
+    for _ in range(2):
+        # the second time kernels are compiled, and memory is kept
+        found = parts(machine, model, x, rule, tile)
+    if accuracy and divergence:
+        (row,) = compare(model, x, [gx.Exact(rule, tile, on=machine.on)], progress=False)
+        found |= {
+            "kl": row.kl,
+            "kl_log_determinant": row.kl_log_determinant,
+            "seconds_whole": row.seconds,
+            "seconds_fp64_dense": row.reference_seconds,
+        }
+    return found | {"n_over_tile": -(-n // tile)}
+
+
+def parts(machine, model, x, rule, tile):
+    """Return what a tile factorization takes: norms, then tiles generated and factored."""
+    placement = Placement.of(machine.on)
+    layout = placement.layout(len(x), tile)
+    originals = placement.originals(model, x, "euclidean", layout)
+    machine.finish()
+    start = time.perf_counter()
+    norms = originals.norms()
+    machine.finish()
+    middle = time.perf_counter()
+    store = placement.store(model, x, "euclidean", layout, rule(norms))
+    promoted = factorize(store, store.order(), placement.run)
+    machine.finish()
+    end = time.perf_counter()
+    lower = Layout.of(len(x), tile).lower_bytes
+    return {
+        "seconds_norms": middle - start,
+        "seconds": end - middle,
+        "tflops": len(x) ** 3 / 3 / (end - middle) / 1e12,
+        "formats": " ".join(f"{k}:{v}" for k, v in store.formats.counts().items()),
+        "bytes_over_fp64": store.bytes / lower,
+        "peak_bytes": store.peak_bytes,
+        "promotions": promoted,
+    }
+
+
+def out_of_core(machine, budget):
+    """Stage g: FP64 past a budget of the device's memory, by policy, beside all in core."""
+    prediction, in_core = Prediction(), {}
+    for n, tile, bound, policy, trace in _cases(machine):
+        row = {"n": n, "tile": tile, "budget": bound or "in core", "policy": policy}
+        if reason := budget.refuses(prediction.of(n)) or (bound and _too_large(n, tile)):
+            yield row | {"note": reason}
+            continue
+        start = time.perf_counter()
+        found = tried(row, partial(_factored, machine, n, tile, bound, policy, trace))
+        if "seconds" in found:
+            if not bound:
+                in_core[n] = found
+            elif n in in_core:
+                found["of_in_core_rate"] = in_core[n]["seconds"] / found["seconds"]
+                same = found["log_determinant"] == in_core[n]["log_determinant"]
+                found["same_bits_as_in_core"] = same
+        yield found
+        machine.give_back()
+        prediction.learn(n, time.perf_counter() - start)
+
+
+def _cases(machine):
+    """Yield (n, tile, budget or None, policy, trace), smallest first."""
+    if machine.tiny:
+        yield 320, 32, None, "", False
+        for policy in ("v1", "v3"):
+            yield 320, 32, 400_000, policy, policy == "v3"
+        return
+    for n, bounds in ((32_768, (2, 20)), (65_536, (8, 20)), (131_072, (20, 60)), (160_000, (20,))):
+        yield n, 4096, None, "", False
+        for bound in bounds:
+            policies = POLICIES if (n, bound) in ((32_768, 2), (65_536, 8)) else ("v3",)
+            for policy in policies:
+                yield n, 4096, bound * 10**9, policy, n == 32_768
+
+
+def _too_large(n, tile):
+    """Return why the host cannot hold the triangle, with room for what else is there."""
+    needed, free = 1.1 * Layout.of(n, tile).lower_bytes, free_memory()
+    if needed < free:
+        return None
+    return f"needs {human_bytes(needed)} of RAM, {human_bytes(free)} free"
+
+
+def _factored(machine, n, tile, bound, policy, trace):
+    """Factor one matrix as experiments/out_of_core does; return what it took."""
+    case = {"n": n, "tile": tile, "device_memory": bound, "on": machine.on}
+    case |= {"policy": policy or "v3", "trace": trace}
+    found = load("out_of_core").work(case)
+    if events := found.pop("events", None):
+        write_json(machine.output / f"g_timeline_{n}_{policy}.json", events)
+    return {
+        "seconds": found["seconds"],
+        "tflops": n**3 / 3 / found["seconds"] / 1e12,
+        "triangle": found["factor_bytes"],
+        "bytes_in": found["bytes_in"],
+        "bytes_out": found["bytes_out"],
+        "columns_of_a_panel": found["width"],
+        "log_determinant": found["log_determinant"],
+    }

@@ -1,0 +1,567 @@
+/* Vecchia's blocks, each by a team of threads: the arithmetic of geomxp/vecchia/blocks.py.
+
+   A block is a place and its m neighbours, the place last, padded to a multiple of four rows with
+   those of the unit matrix. Further rows stand below it: the columns that are whitened, y', which
+   the factorization turns into (L^-1 y)' on its way; and those of the derivatives, (L^-1 D b)'.
+   Entry (i, k) is a[start_of(k) + i]: four columns of one length, then the next four, which begin
+   four rows lower.
+
+            k 0 1 2 3
+        i 0   * . . .              .  is never read
+          1   * * . .   4 5 6 7
+          ...                      neighbouring lanes have neighbouring rows, so that a column is
+          4   * * * *   * . . .    read from different banks; what all lanes need of it, the rows
+          5   * * * *   * * . .    of the four columns at hand, is one address
+          ...
+       y' →   * * * *   * * * *
+
+   A team is TEAM threads that take the same path, `lane` is a thread's number in it. Where one
+   lane reads what another has written, TOGETHER() stands between: then a team is a half warp, a
+   warp, or two. On a host it is one lane, or all of them by turns (tests/cuda/test_vecchia.py).
+   What is computed of an entry, and in which order, depends on nothing of this: any TEAM has the
+   same bits. */
+
+#ifndef GEOMXP_VECCHIA_CUH
+#define GEOMXP_VECCHIA_CUH
+
+#include "matern.cuh"
+
+#ifdef __CUDACC__
+#if TEAM <= 32
+#define TOGETHER() __syncwarp()
+#else
+#define TOGETHER() __syncthreads()
+#endif
+#elif !defined(TOGETHER)
+#define TOGETHER()
+#endif
+
+#ifndef SHARE
+#define SHARE 3 /* rows of one lane, at most */
+#endif
+
+/* as in geomxp/vecchia/sums.py: S itself, the unit matrix, by the smoothness, by the logarithm of
+   all distances, by the angle and by the ratio of anisotropy */
+#define BASES 6
+
+struct alignas(16) Pair {
+    double first, second;
+};
+
+/* What one model says of the places; the order is that of geomxp/vecchia/device.py. */
+struct Model {
+    double middle[3], scale; /* a point is A(x - middle)·scale */
+    double turn[4];          /* A, row by row */
+    double inverse, variance, nugget; /* 1/a² in the points' unit, σ², τ² */
+    double maps[6]; /* the quadratic forms of the derivatives by angle and ratio */
+};
+
+/* Places, their neighbours (-1 for none) and what is whitened of them. */
+struct Places {
+    const double *__restrict__ x;       /* (n, d) */
+    const int *__restrict__ neighbours; /* (n, m) */
+    const double *__restrict__ columns; /* (count, n) */
+    long long n;
+    int d, m, count, arc, turned;
+};
+
+/* Tables of polynomials after each other, each of `count` rows of four pairs of coefficients. The
+   rows from ≤ row < from + staged of each stand in shared memory too. */
+struct Table {
+    const Pair *__restrict__ rows;
+    const Pair *window;
+    int count, base, from, staged;
+};
+
+/* A team's own memory. */
+struct Room {
+    int order, rows;  /* of the block, and with those below it */
+    double *a;        /* order·rows - order (order - 4)/2 */
+    double *inverse;  /* 1/l_ii, (order,) */
+    double *keep;     /* 1, or 0 where a row stands for no place, (order,) */
+    double *points;   /* (d, order) */
+    double *b;        /* L^-T e, e the last unit vector, (order,) */
+    double *changes;  /* D b, (4, order) */
+};
+
+LEAF Room room_of(double *memory, int order, int rows, int d)
+{
+    Room room;
+    room.order = order, room.rows = rows;
+    room.a = memory;
+    room.inverse = room.a + order * rows - order * (order - 4) / 2;
+    room.keep = room.inverse + order;
+    room.points = room.keep + order;
+    room.b = room.points + d * order;
+    room.changes = room.b + order;
+    return room;
+}
+
+LEAF int start_of(int k, int rows)
+{
+    const int p = k >> 2;
+    return 4 * p * rows - 8 * p * (p - 1) + (k & 3) * (rows - 4 * p) - 4 * p;
+}
+
+LEAF double inverse_root(double a)
+{
+#ifdef __CUDACC__
+    return rsqrt(a);
+#else
+    return 1.0 / sqrt(a);
+#endif
+}
+
+/* c - a b */
+LEAF double less(double c, double a, double b) { return fma(-a, b, c); }
+
+/* Where pair k of a row stands in shared memory: as place_of<double> of matern.cu. */
+LEAF int pair_at(int row, int k) { return (row * 4 + ((row >> 1) & 3)) ^ k; }
+
+LEAF double polynomial_of(const Table &table, int which, int row, double t)
+{
+    double c[8];
+    const int local = row - table.from;
+    if (local >= 0 && local < table.staged) {
+        const Pair *window = table.window + which * table.staged * 4;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const Pair both = window[pair_at(local, k)];
+            c[2 * k] = both.first, c[2 * k + 1] = both.second;
+        }
+    } else {
+        const Pair *found = table.rows + (which * table.count + row) * 4;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const Pair both = found[k];
+            c[2 * k] = both.first, c[2 * k + 1] = both.second;
+        }
+    }
+    return polynomial_fp64(c, t);
+}
+
+/* Fetch points and columns of place i and its neighbours, and write the diagonal. */
+LEAF void gather(const Places &places, const Model &model, long long i, const Room &room, int lane)
+{
+    const int order = room.order, d = places.d, m = places.m;
+    for (int q = lane; q < order; q += TEAM) {
+        const long long j = q == order - 1 ? i : q < m ? places.neighbours[i * m + q] : -1;
+        const bool there = j >= 0;
+        /* a row of no place has the place's own point: its covariances are multiplied by 0 */
+        const double *x = places.x + (there ? j : i) * d;
+        double p0 = (x[0] - model.middle[0]) * model.scale, p1 = 0.0, p2 = 0.0;
+        if (d > 1) p1 = (x[1] - model.middle[1]) * model.scale;
+        if (d > 2) p2 = (x[2] - model.middle[2]) * model.scale;
+        if (places.turned) {
+            const double along = fma(model.turn[1], p1, model.turn[0] * p0);
+            p1 = fma(model.turn[3], p1, model.turn[2] * p0);
+            p0 = along;
+        }
+        room.points[q] = p0;
+        if (d > 1) room.points[order + q] = p1;
+        if (d > 2) room.points[2 * order + q] = p2;
+        room.keep[q] = there ? 1.0 : 0.0;
+        double *column = room.a + start_of(q, room.rows);
+        column[q] = there ? model.variance + model.nugget : 1.0;
+#pragma unroll 1
+        for (int c = 0; c < places.count; ++c) {
+            column[order + c] = there ? places.columns[c * places.n + j] : 0.0;
+        }
+    }
+    TOGETHER();
+}
+
+/* Two rows of a block, seen from the first of them. */
+struct Between {
+    double d0, d1, square; /* their difference's first coordinates, and its square */
+    double s, t;           /* (h/a)², and where it is on its interval */
+    int row;               /* of the table */
+};
+
+LEAF Between between(const Places &places, const Model &model, const Table &table,
+                     const Room &room, int i, int j)
+{
+    Between found;
+    const int order = room.order, d = places.d;
+    const double *p = room.points;
+    const double d2 = d > 2 ? p[2 * order + i] - p[2 * order + j] : 0.0;
+    found.d0 = p[i] - p[j];
+    found.d1 = d > 1 ? p[order + i] - p[order + j] : 0.0;
+    found.square = squared_distance(found.d0, found.d1, d2, 1.0);
+    found.s = (places.arc ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
+    found.row = interval_fp64(found.s, table.base, table.count - 1, &found.t);
+    return found;
+}
+
+LEAF bool missed(const Between &pair) { return pair.row == 0 && pair.s > 0; }
+
+/* Write what stands below the diagonal; return whether the table did not reach a pair.
+
+   Step δ has the pairs (i, i + δ), counted round: each pair once, and all lanes have one. */
+LEAF bool generate(const Places &places, const Model &model, const Table &table, const Room &room,
+                   int lane)
+{
+    const int order = room.order;
+    bool misses = false;
+    for (int i = lane; i < order; i += TEAM) {
+        const int steps = i < order / 2 ? order / 2 : order / 2 - 1;
+        const double weight = model.variance * room.keep[i];
+        for (int step = 1; step <= steps; ++step) {
+            const int j = i + step < order ? i + step : i + step - order;
+            const Between pair = between(places, model, table, room, i, j);
+            misses |= missed(pair);
+            const double value = polynomial_of(table, 0, pair.row, pair.t);
+            const int upper = i < j ? i : j, lower = i < j ? j : i;
+            room.a[start_of(upper, room.rows) + lower] = value * (weight * room.keep[j]);
+        }
+    }
+    TOGETHER();
+    return misses;
+}
+
+/* A <- L, and the rows below, up to `last`, <- y'L^-T; return the last pivot before its root.
+
+   Four columns at a time: what the columns to their left leave of them; the factor of the tile on
+   the diagonal, by each lane for itself; the rows below it. Where a matrix is not positive
+   definite the last pivot is not positive, infinite or NaN. */
+LEAF double factor(const Room &room, int last, int lane)
+{
+    const int rows = room.rows;
+    double pivot = 0.0;
+    for (int j = 0; j < room.order; j += 4) {
+        double c[SHARE][4], *own = room.a + start_of(j, rows);
+        const int height = rows - j;
+        int i[SHARE];
+#pragma unroll
+        for (int r = 0; r < SHARE; ++r) {
+            const int row = j + lane + r * TEAM;
+            i[r] = row < last ? row : last - 1;
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                c[r][q] = own[q * height + i[r]];
+            }
+        }
+        /* A_ij <- A_ij - Σ_k L_ik L_jk' */
+        const double *left = room.a;
+        for (int k = 0; k < j; k += 4) {
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const Pair *tile = (const Pair *)(left + j);
+                const Pair one = tile[0], two = tile[1];
+#pragma unroll
+                for (int r = 0; r < SHARE; ++r) {
+                    if (j + r * TEAM < last) {
+                        const double x = left[i[r]];
+                        c[r][0] = less(c[r][0], x, one.first);
+                        c[r][1] = less(c[r][1], x, one.second);
+                        c[r][2] = less(c[r][2], x, two.first);
+                        c[r][3] = less(c[r][3], x, two.second);
+                    }
+                }
+                left += rows - k;
+            }
+            left -= 4;
+        }
+#pragma unroll
+        for (int r = 0; r < SHARE; ++r) {
+            const int row = j + lane + r * TEAM;
+            if (row < j + 4) {
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    if (q <= row - j) own[q * height + row] = c[r][q];
+                }
+            }
+        }
+        TOGETHER();
+        /* L_jj <- chol(A_jj) */
+        const double *first = own + j, *second = first + height, *third = second + height;
+        double l10 = first[1], l20 = first[2], l30 = first[3], l21 = second[2], l31 = second[3];
+        double l32 = third[3];
+        const double d0 = first[0], i0 = inverse_root(d0);
+        l10 *= i0, l20 *= i0, l30 *= i0;
+        const double d1 = less(second[1], l10, l10), i1 = inverse_root(d1);
+        l21 = less(l21, l20, l10) * i1, l31 = less(l31, l30, l10) * i1;
+        const double d2 = less(less(third[2], l20, l20), l21, l21), i2 = inverse_root(d2);
+        l32 = less(less(l32, l30, l20), l31, l21) * i2;
+        pivot = less(less(less(third[height + 3], l30, l30), l31, l31), l32, l32);
+        const double i3 = inverse_root(pivot);
+        /* L_ij <- A_ij L_jj^-T */
+#pragma unroll
+        for (int r = 0; r < SHARE; ++r) {
+            const int row = j + lane + r * TEAM;
+            if (row >= j + 4 && row < last) {
+                const double c0 = c[r][0] * i0, c1 = less(c[r][1], c0, l10) * i1;
+                const double c2 = less(less(c[r][2], c0, l20), c1, l21) * i2;
+                const double c3 = less(less(less(c[r][3], c0, l30), c1, l31), c2, l32) * i3;
+                own[row] = c0, own[height + row] = c1;
+                own[2 * height + row] = c2, own[3 * height + row] = c3;
+            }
+        }
+        TOGETHER();
+        if (lane == 0) {
+            double *column = own + j;
+            column[0] = d0 * i0, column[1] = l10, column[2] = l20, column[3] = l30;
+            column += height;
+            column[1] = d1 * i1, column[2] = l21, column[3] = l31;
+            column += height;
+            column[2] = d2 * i2, column[3] = l32, column[height + 3] = pivot * i3;
+            double *inverse = room.inverse + j;
+            inverse[0] = i0, inverse[1] = i1, inverse[2] = i2, inverse[3] = i3;
+        }
+    }
+    TOGETHER();
+    return pivot;
+}
+
+/* V <- L^-T v, four entries at a time from the last on. */
+LEAF void backward(const Room &room, double *v, int lane)
+{
+    for (int j = room.order - 4; j >= 0; j -= 4) {
+        const double *first = room.a + start_of(j, room.rows) + j, *inverse = room.inverse + j;
+        const double *second = first + room.rows - j, *third = second + room.rows - j;
+        const double c3 = v[j + 3] * inverse[3];
+        const double c2 = less(v[j + 2], third[3], c3) * inverse[2];
+        const double c1 = less(less(v[j + 1], second[3], c3), second[2], c2) * inverse[1];
+        const double c0 =
+            less(less(less(v[j], first[3], c3), first[2], c2), first[1], c1) * inverse[0];
+        TOGETHER();
+        for (int k = lane; k < j; k += TEAM) {
+            const double *column = room.a + start_of(k, room.rows) + j;
+            const double more = less(less(v[k], column[0], c0), column[1], c1);
+            v[k] = less(less(more, column[2], c2), column[3], c3);
+        }
+        if (lane == 0) {
+            v[j] = c0, v[j + 1] = c1, v[j + 2] = c2, v[j + 3] = c3;
+        }
+        TOGETHER();
+    }
+}
+
+/* Row i, below the block, <- y'L^-T, by one lane. */
+LEAF void forward(const Room &room, int i)
+{
+    const int rows = room.rows;
+    for (int j = 0; j < room.order; j += 4) {
+        const int height = rows - j;
+        double *own = room.a + start_of(j, rows);
+        double c0 = own[i], c1 = own[height + i], c2 = own[2 * height + i];
+        double c3 = own[3 * height + i];
+        const double *left = room.a;
+        for (int k = 0; k < j; k += 4) {
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const Pair *tile = (const Pair *)(left + j);
+                const Pair one = tile[0], two = tile[1];
+                const double x = left[i];
+                c0 = less(c0, x, one.first), c1 = less(c1, x, one.second);
+                c2 = less(c2, x, two.first), c3 = less(c3, x, two.second);
+                left += rows - k;
+            }
+            left -= 4;
+        }
+        const double *first = own + j, *second = first + height, *third = second + height;
+        const double *inverse = room.inverse + j;
+        c0 *= inverse[0], c1 = less(c1, c0, first[1]) * inverse[1];
+        c2 = less(less(c2, c0, first[2]), c1, second[2]) * inverse[2];
+        c3 = less(less(less(c3, c0, first[3]), c1, second[3]), c2, third[3]) * inverse[3];
+        own[i] = c0, own[height + i] = c1, own[2 * height + i] = c2, own[3 * height + i] = c3;
+    }
+}
+
+/* Σ_k of the products of two rows */
+LEAF double inner(const Room &room, int i, int j)
+{
+    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+    const double *column = room.a;
+    for (int k = 0; k < room.order; k += 4) {
+        const int height = room.rows - k;
+        s0 = fma(column[i], column[j], s0);
+        s1 = fma(column[height + i], column[height + j], s1);
+        s2 = fma(column[2 * height + i], column[2 * height + j], s2);
+        s3 = fma(column[3 * height + i], column[3 * height + j], s3);
+        column += 4 * height - 4;
+    }
+    return (s0 + s1) + (s2 + s3);
+}
+
+/* Write g' = (L^-1 D b)' into rows from `g` on, one for each derivative; return as `generate`.
+
+   Which are wanted: bit k of `wanted` stands for base k. */
+LEAF bool differentiate(const Places &places, const Model &model, const Table &table, int wanted,
+                        const Room &room, int g, int lane)
+{
+    const int order = room.order;
+    const bool by_smoothness = wanted >> 2 & 1, by_distance = wanted >> 3 & 1;
+    const bool by_turn = wanted >> 4 & 1;
+    double *b = room.b, *changes = room.changes, own[SHARE][4];
+    bool misses = false;
+    for (int q = lane; q < order; q += TEAM) {
+        b[q] = q == order - 1 ? 1.0 : 0.0;
+        for (int f = 0; f < 4; ++f) {
+            changes[f * order + q] = 0.0;
+        }
+    }
+    TOGETHER();
+    backward(room, b, lane);
+#pragma unroll
+    for (int r = 0; r < SHARE; ++r) {
+        own[r][0] = own[r][1] = own[r][2] = own[r][3] = 0.0;
+    }
+    /* the pairs of `generate`; within a step, no two have the same j */
+    for (int step = 1; step <= order / 2; ++step) {
+#pragma unroll
+        for (int r = 0; r < SHARE; ++r) {
+            const int i = lane + r * TEAM;
+            if (i < (2 * step < order ? order : order / 2)) {
+                const int j = i + step < order ? i + step : i + step - order;
+                const Between pair = between(places, model, table, room, i, j);
+                misses |= missed(pair);
+                const double weight = model.variance * room.keep[i] * room.keep[j];
+                const double here = b[i], there = b[j];
+                if (by_smoothness) {
+                    const double value = polynomial_of(table, 1, pair.row, pair.t) * weight;
+                    own[r][0] = fma(value, there, own[r][0]);
+                    changes[j] = fma(value, here, changes[j]);
+                }
+                if (by_distance) {
+                    const int which = by_smoothness ? 2 : 1;
+                    double value = polynomial_of(table, which, pair.row, pair.t) * weight;
+                    own[r][1] = fma(value, there, own[r][1]);
+                    changes[order + j] = fma(value, here, changes[order + j]);
+                    if (by_turn) {
+                        /* r ρ'(r) u'Mu/u'u, for u = 0 too */
+                        value /= pair.square + 1e-300;
+#pragma unroll
+                        for (int f = 0; f < 2; ++f) {
+                            const double *map = model.maps + 3 * f;
+                            double form = map[0] * pair.d0 * pair.d0;
+                            form = fma(map[1] * pair.d0, pair.d1, form);
+                            form = fma(map[2] * pair.d1, pair.d1, form) * value;
+                            double *change = changes + (2 + f) * order + j;
+                            own[r][2 + f] = fma(form, there, own[r][2 + f]);
+                            *change = fma(form, here, *change);
+                        }
+                    }
+                }
+            }
+        }
+        TOGETHER();
+    }
+#pragma unroll
+    for (int r = 0; r < SHARE; ++r) {
+        const int i = lane + r * TEAM;
+        if (i < order) {
+            double *column = room.a + start_of(i, room.rows) + g;
+            /* L^-1 S b = L'b = e */
+            column[0] = i == order - 1 ? 1.0 : 0.0;
+            column[1] = b[i];
+#pragma unroll
+            for (int f = 0; f < 4; ++f) {
+                column[2 + f] = changes[f * order + i] + own[r][f];
+            }
+        }
+    }
+    TOGETHER();
+    for (int f = 1 + lane; f < BASES; f += TEAM) {
+        if (wanted >> f & 1) {
+            forward(room, g + f);
+        }
+    }
+    TOGETHER();
+    return misses;
+}
+
+/* Add the traces, the information and the changes of whitened products, as laid out in
+   blocks.likelihood_slice, of a block whose rows from `g` on are the derivatives'. */
+LEAF void add_derivatives(const Room &room, int count, int wanted, int g, int lane, double *out)
+{
+    const int order = room.order;
+    const double *end = room.a + start_of(order - 1, room.rows);
+    for (int p = lane; p < BASES * (BASES + count); p += TEAM) {
+        const int j = p / (BASES + count), k = p % (BASES + count), c = k - BASES;
+        const bool pair = c < 0;
+        if (!(wanted >> j & 1) || (pair && (k > j || !(wanted >> k & 1)))) {
+            continue;
+        }
+        const int row = pair ? g + k : order + c;
+        const double change = less(inner(room, g + j, row), 0.5 * end[g + j], end[row]);
+        if (pair) {
+            out[BASES + j * BASES + k] += change;
+            if (k == 0) out[j] += end[g + j];
+        } else {
+            double *sums = out + BASES * (1 + BASES) + (j * count + c) * count;
+            for (int e = 0; e < count; ++e) {
+                sums[e] = less(sums[e], change, end[order + e]);
+            }
+        }
+    }
+}
+
+/* Add the sums of `size` places that follow each other to row `which` of the sums.
+
+   A row has what blocks.likelihood_slice writes, and then n - i for the first place i without a
+   factor, or 0. Beyond the last place or row a team goes along, and adds nothing. */
+template <bool DERIVATIVES>
+LEAF void reduce(const Places &places, const Model &model, const Table &table, int wanted,
+                 const Room &room, int lane, long long which, long long parts, long long size,
+                 double *sums, long long length, int *misses)
+{
+    const int order = room.order, count = places.count, g = order + count;
+    double *out = sums + (which < parts ? which : 0) * length;
+    for (long long k = 0; k < size; ++k) {
+        const long long place = which * size + k;
+        const long long i = place < places.n ? place : places.n - 1;
+        const bool live = which < parts && place < places.n;
+        gather(places, model, i, room, lane);
+        bool missed = generate(places, model, table, room, lane);
+        const double pivot = factor(room, g, lane);
+        const double *end = room.a + start_of(order - 1, room.rows);
+        if (live) {
+            for (int p = lane; p < count * count; p += TEAM) {
+                const int c = p / count, e = p % count;
+                if (e <= c) out[1 + p] = fma(end[order + c], end[order + e], out[1 + p]);
+            }
+            if (lane == 0) {
+                const bool proper = pivot > 0.0 && pivot <= 1.7976931348623157e308;
+                if (proper) out[0] += log(pivot);
+                else out[length - 1] = fmax(out[length - 1], (double)(places.n - i));
+            }
+        }
+        if (DERIVATIVES) {
+            missed |= differentiate(places, model, table, wanted, room, g, lane);
+            if (live) add_derivatives(room, count, wanted, g, lane, out + 1 + count * count);
+        }
+        /* whoever writes writes the same */
+        if (missed && live) *misses = 1;
+        TOGETHER();
+    }
+}
+
+/* Write the weights and the variance of a place's conditional mean: L'λ = L_i with 0 and 1 for the
+   place itself, whose own pivot may be 0. */
+LEAF void weigh(const Places &places, const Model &model, const Table &table, const Room &room,
+                int lane, long long place, double *weights, double *variances, int *misses)
+{
+    const int end = room.order - 1, m = places.m;
+    const long long i = place < places.n ? place : places.n - 1;
+    const bool live = place < places.n;
+    gather(places, model, i, room, lane);
+    const bool missed = generate(places, model, table, room, lane);
+    const double pivot = factor(room, room.order, lane);
+    for (int k = lane; k < room.order; k += TEAM) {
+        room.b[k] = k < end ? room.a[start_of(k, room.rows) + end] : 0.0;
+    }
+    if (lane == 0) room.inverse[end] = 1.0;
+    TOGETHER();
+    backward(room, room.b, lane);
+    if (live) {
+        for (int q = lane; q < m; q += TEAM) {
+            weights[i * m + q] = room.b[q];
+        }
+        if (lane == 0) variances[i] = pivot;
+        if (missed) *misses = 1;
+    }
+    /* the next place's gather writes nothing that is read here */
+}
+
+#endif

@@ -1,0 +1,418 @@
+"""Independent tasks come to the same bits here and on a cluster, whatever happens to workers."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from terminals import Run
+
+import geomxp as gx
+from geomxp import cli, testing
+from geomxp.errors import LostCluster
+from geomxp.execution.cluster_tasks import Tasks
+from geomxp.execution.devices import blas_threads, usable_cores
+from geomxp.execution.placement import Placement
+from geomxp.execution.watch import listening
+from geomxp.inference.factorize import tile_factor
+
+distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
+pytestmark = pytest.mark.cluster
+
+TRUTH = gx.Matern(1.0, 0.1, 0.5, nugget=0.1)
+QUIETLY = {"progress": False}
+
+
+def start(**about):
+    """Start a scheduler and worker processes; return them with a client."""
+    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
+    local = distributed.LocalCluster(processes=True, **about)
+    return local, distributed.Client(local, set_as_default=False)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers of a thread each."""
+    local, client = start()
+    yield client
+    client.close()
+    local.close()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """One worker of two threads, which may use two cores."""
+    about = {"n_workers": 1, "threads_per_worker": 2, "env": {"OMP_NUM_THREADS": "2"}}
+    local, client = start(**about)
+    yield client
+    client.close()
+    local.close()
+
+
+@pytest.fixture(params=["alone", "client"])
+def cluster(request):
+    """One worker, and then two."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def workers(client):
+    client.wait_for_workers(2)
+    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.fixture(scope="module")
+def seen():
+    places = np.random.default_rng(1).random((60, 2))
+    return gx.Observations(places, gx.simulate(TRUTH, places, seed=1)[0] + places[:, 0])
+
+
+@pytest.fixture(scope="module")
+def fit(seen):
+    return gx.fit(seen, fixed={"smoothness": 0.5}, trend="poly(x, 2)", **QUIETLY)
+
+
+def over(on, function, items, common=None):
+    return list(Tasks(on).over(function, common, items))
+
+
+# the same bits
+
+
+def test_a_bootstrap_is_that_of_this_process(cluster, fit):
+    here, there = (gx.bootstrap(fit, draws=6, seed=3, on=on) for on in ("cpu", cluster))
+    assert there.estimates.equals(here.estimates)
+    assert there.failures == here.failures
+
+
+@pytest.mark.parametrize("how", ["exact, parameters anew", "vecchia"])
+def test_folds_are_those_of_this_process(cluster, fit, how):
+    about = {"refit": True}
+    if how == "vecchia":
+        fit, about = replace(fit, method=gx.Vecchia(10)), {}
+    here, there = (gx.cross_validate(fit, 5, on=on, **about) for on in ("cpu", cluster))
+    np.testing.assert_array_equal(there.mean, here.mean)
+    np.testing.assert_array_equal(there.variance, here.variance)
+
+
+@pytest.mark.parametrize("search", ["scoring", "bobyqa"])
+def test_a_fit_from_several_starts_is_that_of_this_process(cluster, seen, search, tmp_path):
+    about = {"starts": 3, "search": search, "fixed": {"smoothness": 0.5}, **QUIETLY}
+    path = tmp_path / "state.json"
+    here = gx.fit(seen, **about)
+    there = gx.fit(seen, **about, starts_on=cluster, checkpoint=path)
+    assert (there.model, there.log_likelihood) == (here.model, here.log_likelihood)
+    assert there.standard_errors == here.standard_errors
+    assert (there.evaluations, there.history) == (here.evaluations, here.history)
+    assert json.loads(path.read_text())["model"] == there.model.parameters()
+
+
+def test_each_start_has_its_own_limit_of_evaluations(client, seen):
+    about = {"starts": 2, "search": "bobyqa", "evaluations": 15, **QUIETLY}
+    here, there = (gx.fit(seen, **about, starts_on=on) for on in ("cpu", client))
+    assert there.model == here.model
+    assert str(there.outcome) == str(here.outcome)
+    assert here.evaluations == there.evaluations == 30
+
+
+def test_the_command_validates_on_a_cluster(client, fit, tmp_path, capsys):
+    fit.save(tmp_path / "fit.json")
+    words = ["validate", str(tmp_path / "fit.json"), "--folds", "3", "--refit", "--json"]
+    scores = []
+    for on in ("cpu", client.scheduler.address):
+        assert cli.main([*words, "--on", on]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["scores"])
+    assert scores[0] == scores[1]
+
+
+def test_what_a_task_reads_is_what_it_would_be_here(cluster):
+    def look(common, item):
+        arrays = [*common, *item]
+        flags = [(a.flags.aligned, a.flags.writeable, a.flags.f_contiguous) for a in arrays]
+        return flags, [a.sum() for a in arrays]
+
+    random = np.random.default_rng(0)
+    common = [np.asfortranarray(random.random((20, 30))), random.random(7)]
+    common[1].flags.writeable = False
+    items = [[random.random(size)] for size in (3, 4, 1000)]
+    assert over(cluster, look, items, common) == over("cpu", look, items, common)
+
+
+def test_a_task_has_its_share_of_the_workers_cores(alone):
+    def look(_, order):
+        from threadpoolctl import threadpool_info
+
+        with blas_threads(order):
+            pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+            threads = {pool["num_threads"] for pool in pools}
+        return usable_cores(), threads
+
+    (cores,) = alone.run(usable_cores).values()
+    share = max(1, cores // 2)
+    assert over(alone, look, [10, 10_000]) == [(share, {1}), (share, {share})]
+
+
+def test_warnings_of_tasks_are_the_callers(client):
+    """Noise has no range, in either fold."""
+    seen = gx.Observations(testing.places(40), np.random.default_rng(3).standard_normal(40))
+    model = gx.Matern(0.5, 0.05, 0.5, 0.5)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    fit = replace(fit, free=("variance", "range", "nugget"))
+    said = []
+    for on in ("cpu", client, client):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gx.cross_validate(fit, 2, refit=True, on=on)
+        said.append([str(one.message) for one in caught])
+        assert {one.filename for one in caught} == {__file__}
+    assert said[0]
+    assert said[0] == said[1] == said[2]
+
+
+# faults
+
+
+def kill(client, at):
+    """Kill the process of a worker."""
+    os.kill(client.run(os.getpid, workers=[at])[at], signal.SIGKILL)
+
+
+def dying(folder, item):
+    """A function that kills its worker at an item, the first time."""
+    mark = Path(folder, "killed")
+
+    def work(common, k):
+        if k == item and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(common @ np.arange(k, k + 5.0))
+
+    return work
+
+
+def test_a_worker_killed_in_the_middle_changes_no_bit(cluster, tmp_path):
+    common, items = np.random.default_rng(0).random(5), list(range(20))
+    there = over(cluster, dying(tmp_path, 9), items, common)
+    assert (tmp_path / "killed").exists()
+    assert there == over("cpu", dying(tmp_path, 9), items, common)
+
+
+def test_a_worker_killed_in_a_bootstrap_changes_no_bit(client, workers, fit):
+    here, found = gx.bootstrap(fit, draws=12), []
+    ask = threading.Thread(target=lambda: found.append(gx.bootstrap(fit, draws=12, on=client)))
+    ask.start()
+    while not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        time.sleep(0.01)
+    kill(client, workers[0])
+    ask.join()
+    assert found[0].estimates.equals(here.estimates)
+
+
+def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers):
+    def allow(count):
+        def change(dask_scheduler):
+            before = dask_scheduler.allowed_failures
+            dask_scheduler.allowed_failures = count
+            return before
+
+        return client.run_on_scheduler(change)
+
+    def deadly(_, k):
+        if k == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return k
+
+    before = allow(1)
+    try:
+        with pytest.raises(LostCluster, match=r"task 3 of 3 has lost 2 workers .*tcp:") as error:
+            over(client, deadly, range(3))
+    finally:
+        allow(before)
+    assert "\n" not in str(error.value)
+
+
+def test_tasks_that_somebody_else_cancels_are_given_again(client, workers, tmp_path):
+    """As after `client.restart`, or where a scheduler comes back."""
+
+    def work(folder, k):
+        Path(folder, str(k)).touch()
+        time.sleep(0.1)
+        return k
+
+    def strike():
+        while not (tmp_path / "3").exists():
+            time.sleep(0.01)
+        client.cancel([distributed.Future(key, client) for key in list(client.futures)])
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    assert over(client, work, range(12), tmp_path) == list(range(12))
+    thread.join()
+
+
+def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(client, workers, tmp_path):
+    def work(folder, k):
+        Path(folder, str(k)).touch()
+        if k == 3:
+            raise gx.InvalidInput("three")
+        if k == 1:
+            time.sleep(0.5)
+            raise gx.NotPositiveDefinite("one", order=7)
+        time.sleep(0.05)
+
+    with pytest.raises(gx.NotPositiveDefinite, match="one") as caught:
+        over(client, work, range(40), tmp_path)
+    assert caught.value.order == 7
+    time.sleep(0.2)
+    assert len(list(tmp_path.iterdir())) < 20
+
+
+def test_a_lost_scheduler_is_one_line(tmp_path):
+    def work(folder, k):
+        Path(folder, str(k)).touch()
+        time.sleep(0.2)
+
+    local, client = start(n_workers=1)
+    address = client.scheduler.address
+
+    def strike():
+        while not (tmp_path / "1").exists():
+            time.sleep(0.01)
+        local.close()
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    with pytest.raises(LostCluster, match=f'scheduler at "{re.escape(address)}" is lost') as caught:
+        over(client, work, range(100), tmp_path)
+    thread.join()
+    client.close()
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_that_do_not_come_back_are_one_line(monkeypatch):
+    for name in ("GLANCE", "GRACE"):
+        monkeypatch.setattr(f"geomxp.execution.cluster_tasks.{name}", 0.3)
+
+    def work(_, k):
+        time.sleep(1)
+
+    local, client = start(n_workers=1)
+    thread = threading.Timer(0.5, local.scale, (0,))
+    thread.start()
+    with pytest.raises(LostCluster, match=r"all workers of the cluster at .* are lost"):
+        over(client, work, range(3))
+    thread.join()
+    client.close()
+    local.close()
+
+
+# who is refused
+
+
+def call_itself(version):
+    import geomxp
+
+    geomxp.__version__, before = version, geomxp.__version__
+    return before
+
+
+def test_a_worker_with_another_version_is_refused_before_the_run(client, workers, fit):
+    at = workers[1]
+    mine = client.run(call_itself, "0.0.1", workers=[at])[at]
+    try:
+        with pytest.raises(gx.InvalidInput, match=rf"\({at}\) has geomxp 0\.0\.1, this process"):
+            gx.bootstrap(fit, draws=2, on=client)
+    finally:
+        client.run(call_itself, mine, workers=[at])
+
+
+def test_a_worker_with_another_version_that_comes_later_is_refused(client, workers):
+    def change(_, k):
+        import geomxp
+
+        geomxp.__version__ = "0.0.1"
+        time.sleep(0.1)
+
+    try:
+        with pytest.raises(gx.InvalidInput, match=r"worker .* has geomxp 0\.0\.1, this process"):
+            over(client, change, range(10))
+    finally:
+        client.run(call_itself, gx.__version__)
+
+
+@pytest.mark.parametrize("on", ["gpu", "", 3, None, ["cpu"]])
+def test_what_is_no_place_for_tasks_is_refused(fit, on):
+    with pytest.raises(gx.InvalidInput, match=r'`on` must be "cpu" \(this process\) or a Dask'):
+        gx.bootstrap(fit, draws=2, on=on)
+    with pytest.raises(gx.InvalidInput, match='`starts_on` must be "cpu"'):
+        gx.fit(fit.observations, starts=2, starts_on=on)
+
+
+def test_a_method_with_a_cluster_or_a_scratch_of_its_own_is_refused(client, seen, fit, tmp_path):
+    with pytest.raises(gx.InvalidInput, match=r"leave `starts_on` out, or use a method with on="):
+        gx.fit(seen, None, gx.Exact(on=client), starts=2, starts_on=client)
+    own = replace(fit, method=gx.Exact(memory="1GB", scratch=tmp_path))
+    with pytest.raises(gx.InvalidInput, match="`scratch` keeps the tiles of one computation"):
+        gx.bootstrap(own, draws=2, on=client)
+
+
+def test_folds_that_come_from_one_factorization_are_refused(client, fit):
+    with pytest.raises(gx.InvalidInput, match="come from one factorization: leave `on` out"):
+        gx.cross_validate(fit, 4, on=client)
+
+
+# how far it is
+
+
+def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
+    heard = []
+    with listening(lambda *about: heard.append(about)):
+        about = testing.observations(300), gx.uniform("fp64"), 30, Placement.of(client)
+        factor = tile_factor(TRUTH, *about)
+        factor.log_determinant()
+    tiles = [done for done, total, things in heard if (total, things) == (55, "tiles")]
+    assert tiles == sorted(tiles)
+    assert tiles[-1] == 55
+    assert len(set(tiles)) > 3
+    assert (10, 10, "rows of norms") in heard
+    assert (10, 10, "block rows") in heard
+
+
+STUDY = """
+import sys, time
+import geomxp as gx
+from geomxp.inference import progress
+if __name__ == "__main__":
+    progress.QUIET = 0.1
+    fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
+    try:
+        gx.bootstrap(fit, draws=5000, on=sys.argv[1])
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr, flush=True)
+        time.sleep(60)
+"""
+
+
+def test_ctrl_c_leaves_nothing_on_the_cluster(client, workers, tmp_path):
+    run = Run(["-c", STUDY, client.scheduler.address], tmp_path, terminal="stderr")
+    try:
+        # a draw is done
+        run.read_until(" left")
+        assert re.search(r"bootstrapping  \d+ of 5,000 draws", run.shown)
+        assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > 2
+        run.process.send_signal(signal.SIGINT)
+        run.read_until("stopped")
+        deadline = time.monotonic() + 5
+        while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        run.process.kill()
+        run.finish()

@@ -1,0 +1,264 @@
+"""The cluster's plan played on described clusters."""
+
+from dataclasses import replace
+from itertools import groupby, pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.execution.cluster_tiles import OnCluster
+from geomxp.execution.machines import MACHINES
+from geomxp.execution.simulate import simulate
+from geomxp.execution.simulate_cluster import Cluster, scheduling, simulate_cluster
+from geomxp.execution.trace import COPIES, Traffic
+from geomxp.tiles.layout import Layout
+
+LAYOUT = Layout(330, 32)
+RATES = dict.fromkeys(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"), 1e9)
+CLUSTER = Cluster(2, 1, RATES, 1e9, 1e9, 1e8, 1e9, 1e-5, 2e-6, 1e-6, 1e-6, 1e-6)
+COSTS = ("latency", "scheduler", "overhead", "scheduler_read", "overhead_read")
+FREE = replace(CLUSTER, **dict.fromkeys(COSTS, 0.0))
+RULES = {
+    "fp64": gx.uniform("fp64"),
+    "fp32": gx.uniform("fp32"),
+    "layered": gx.layered("fp8", "fp16", "fp32", "fp64"),
+    "by band": gx.by_band(("fp64", 2), ("fp32", 2), "fp8"),
+}
+SHAPES = [(1, 1), (2, 1), (3, 2), (4, 4), (13, 2), (64, 1)]
+
+
+def formats_of(rule, layout=LAYOUT):
+    return RULES[rule](np.ones((layout.tiles, layout.tiles)))
+
+
+class Workers:
+    """So many workers, of whom nobody asks anything: there are no 64 here."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def check_memory(self, share, beside):
+        assert len(share) == self.count
+
+
+def traffic(nodes, layout, formats):
+    """Return the bytes that the cluster's store says will travel."""
+    return OnCluster(SimpleNamespace(layout=layout, crew=Workers(nodes)), formats).traffic()
+
+
+def tasks_of(found):
+    return [event for event in found.events if event.kind not in COPIES]
+
+
+# bytes
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("tile", [10, 32, 64, 330])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 11, 12, 13, 64])
+def test_the_bytes_are_those_of_a_run(nodes, tile, rule):
+    layout = Layout(330, tile)
+    formats = formats_of(rule, layout)
+    moved = simulate_cluster(replace(CLUSTER, nodes=nodes), layout, formats).moved
+    assert moved.bytes_in == moved.bytes_out == traffic(nodes, layout, formats)
+
+
+def test_on_one_node_nothing_moves():
+    found = simulate_cluster(replace(CLUSTER, nodes=1), LAYOUT, formats_of("layered"))
+    assert found.moved == Traffic()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_more_nodes_never_move_fewer_bytes(rule):
+    formats = formats_of(rule)
+    counts = range(1, 2 * LAYOUT.tiles)
+    moved = [
+        simulate_cluster(replace(CLUSTER, nodes=p), LAYOUT, formats).moved.bytes_in for p in counts
+    ]
+    assert moved == sorted(moved)
+    assert moved[0] < moved[1] < moved[2]
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 40])
+def test_each_row_comes_once_to_each_node_that_has_one_below_it(nodes):
+    layout = Layout(330, 10)
+    found = simulate_cluster(replace(CLUSTER, nodes=nodes), layout, formats_of("fp64", layout))
+    came = sorted((e.tile[0], e.device) for e in found.events if e.kind == "in")
+    needed = {(k, i % nodes) for k in range(33) for i in range(k + 1, 33) if i % nodes != k % nodes}
+    assert came == sorted(needed)
+
+
+# seconds
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_thread_and_nothing_beside_take_what_one_memory_takes(rule):
+    alone = replace(FREE, nodes=1)
+    found = simulate_cluster(alone, LAYOUT, formats_of(rule))
+    machine = replace(
+        MACHINES["GH200"], rates=RATES, solve=1e9, factor=1e9, generation=1e8, overhead=0, streams=1
+    )
+    kernels = simulate(machine, LAYOUT, formats_of(rule), "in core").seconds
+    heights = [LAYOUT.height(i) for i in range(LAYOUT.tiles)]
+    entries = sum(h * sum(heights[: i + 1]) for i, h in enumerate(heights))
+    # to the precision of a sum: some thousand kernels
+    assert found.seconds == pytest.approx(kernels + entries / alone.generation, rel=1e-12)
+    assert found.flops == LAYOUT.n**3 / 3
+
+
+def test_a_product_of_two_fp32_tiles_takes_fp32_time_and_a_square_of_one_fp64():
+    layout = Layout(128, 32)
+    formats = gx.by_band(("fp64", 1), "fp32")(np.ones((4, 4)))
+    cluster = replace(FREE, rates={"fp64": 1e9, "fp32": 1e8})
+    found = simulate_cluster(cluster, layout, formats)
+    seconds = {e.tile: e.end - e.begin for e in found.events if e.kind in ("update", "factor")}
+    cube, original = 32**3, 32**2 / 1e8
+    # L_30 L_20' of two FP32 tiles, L_31 L_21' of one, the solve
+    assert seconds[3, 2] == pytest.approx(2 * cube / 1e8 + 3 * cube / 1e9 + original, rel=1e-12)
+    # the squares of L_30, L_31 and L_32 by halves, the factor
+    assert seconds[3, 3] == pytest.approx((3 + 1 / 3) * cube / 1e9 + original, rel=1e-12)
+
+
+def longest_path(found, tiles):
+    """Return the seconds of the longest chain of tiles that read each other."""
+    seconds = {e.tile: e.end - e.begin for e in tasks_of(found) if e.kind in ("update", "factor")}
+    path = {}
+    for k in range(tiles):
+        for i in range(k, tiles):
+            reads = [(i, j) for j in range(k)] + [(k, j) for j in range(k + 1) if i > k]
+            path[i, k] = seconds[i, k] + max((path[tile] for tile in reads), default=0.0)
+    return max(path.values())
+
+
+@pytest.mark.parametrize(("nodes", "threads"), SHAPES)
+@pytest.mark.parametrize("rule", ["fp64", "layered"])
+def test_no_run_is_shorter_than_its_work_its_longest_path_or_its_scheduling(nodes, threads, rule):
+    cluster = replace(CLUSTER, nodes=nodes, threads=threads)
+    found = simulate_cluster(cluster, LAYOUT, formats_of(rule))
+    work = sum(event.end - event.begin for event in tasks_of(found))
+    for least in (
+        work / (nodes * threads),
+        longest_path(found, LAYOUT.tiles),
+        scheduling(cluster, LAYOUT),
+    ):
+        # as far as sums of floats go
+        assert found.seconds >= least * (1 - 1e-12)
+    assert found.seconds == max(event.end for event in found.events)
+
+
+@pytest.mark.parametrize(("nodes", "threads"), SHAPES)
+def test_a_tile_begins_when_all_that_it_reads_is_there(nodes, threads):
+    cluster = replace(CLUSTER, nodes=nodes, threads=threads)
+    found = simulate_cluster(cluster, LAYOUT, formats_of("layered"))
+    tiles = {e.tile: e for e in tasks_of(found) if e.kind in ("update", "factor")}
+    assert len(tiles) == LAYOUT.tiles * (LAYOUT.tiles + 1) // 2
+    came = {(e.tile[0], e.device): e.end for e in found.events if e.kind == "in"}
+    for (i, k), event in tiles.items():
+        assert event.device == i % nodes
+        assert all(tiles[i, j].end + cluster.latency <= event.begin for j in range(k))
+        if i > k and i % nodes != k % nodes:
+            assert tiles[k, k].end < came[k, event.device] <= event.begin
+        elif i > k:
+            assert tiles[k, k].end < event.begin
+
+
+@pytest.mark.parametrize(("nodes", "threads"), SHAPES)
+def test_a_thread_does_one_task_at_a_time_and_a_node_begins_them_in_order(nodes, threads):
+    cluster = replace(CLUSTER, nodes=nodes, threads=threads)
+    events = tasks_of(simulate_cluster(cluster, LAYOUT, formats_of("fp64")))
+    assert {event.stream for event in events} == set(range(threads))
+
+    def place(event):
+        return event.device, event.stream
+
+    for _, mine in groupby(sorted(events, key=lambda e: (place(e), e.begin)), key=place):
+        for before, after in pairwise(mine):
+            assert after.begin >= before.end
+    for node in range(nodes):
+        mine = [e for e in events if e.device == node and e.kind in ("update", "factor")]
+        columns = [e.tile[1] for e in mine]
+        assert columns == sorted(columns)
+
+
+@pytest.mark.parametrize("what", ["link", *COSTS])
+@pytest.mark.parametrize(("nodes", "threads"), SHAPES)
+def test_what_is_slower_makes_nothing_faster(nodes, threads, what):
+    seconds = []
+    for factor in (0, 1, 2, 4, 64):
+        about = getattr(CLUSTER, what) * factor
+        if what == "link":
+            about = CLUSTER.link / factor if factor else 1e30
+        cluster = replace(CLUSTER, nodes=nodes, threads=threads, **{what: about})
+        seconds.append(simulate_cluster(cluster, LAYOUT, formats_of("layered")).seconds)
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > seconds[0] or (what == "link" and nodes == 1)
+
+
+def test_a_slow_scheduler_is_what_the_run_takes():
+    cluster = replace(CLUSTER, nodes=4, scheduler=1.0)
+    found = simulate_cluster(cluster, LAYOUT, formats_of("fp64")).seconds
+    least = scheduling(cluster, LAYOUT)
+    # norms, tiles, rows handed out
+    assert least == pytest.approx(11 + 66 + 10, rel=1e-3)
+    assert least < found < 1.01 * least
+
+
+def test_a_slow_link_costs_each_row_once_for_each_node_that_it_is_sent_to():
+    cluster = replace(FREE, nodes=3, link=1.0)
+    found = simulate_cluster(cluster, LAYOUT, formats_of("fp64"))
+    # 3 nodes: a row's node sends it to the two others abreast, and the next row waits for it
+    assert found.seconds == pytest.approx(found.moved.bytes_out, rel=0.01)
+
+
+def test_whoever_has_a_row_sends_it_on():
+    layout = Layout(40, 1)
+    found = simulate_cluster(replace(FREE, nodes=40), layout, formats_of("fp64", layout))
+    first = [e for e in found.events if e.kind == "out" and e.tile == (0, 0)]
+    senders = [e.device for e in sorted(first, key=lambda e: (e.begin, e.device))]
+    assert senders[:10] == [0] * 10
+    # 29 left, and 11 that have it
+    assert sorted(senders[10:]) == sorted([holder for holder in range(10) for _ in range(3)][:29])
+
+
+def test_the_client_waits_before_it_gives_the_scheduler_more(monkeypatch):
+    cluster, formats = replace(CLUSTER, nodes=11), formats_of("fp64")
+    before = simulate_cluster(cluster, LAYOUT, formats).seconds
+    # then three tasks at most are known at one time
+    monkeypatch.setattr("geomxp.execution.simulate_cluster.AHEAD", 2)
+    assert simulate_cluster(cluster, LAYOUT, formats).seconds > 1.2 * before
+
+
+def test_a_run_is_always_the_same():
+    runs = [simulate_cluster(CLUSTER, LAYOUT, formats_of("layered")) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"nodes": 0}, r"`nodes` must be a whole number from 1\. Got 0\."),
+        ({"threads": 1.5}, r"`threads` must be a whole number from 1\. Got 1\.5\."),
+        ({"link": 0.0}, r"`link` must be above 0 a second\. Got 0\.0\."),
+        ({"rates": {"fp64": -1.0}}, r"`rates\['fp64'\]` must be above 0 a second\. Got -1\.0\."),
+        ({"latency": -1e-3}, r"`latency` must be seconds, 0 or more\. Got -0\.001\."),
+        ({"scheduler": float("nan")}, r"`scheduler` must be seconds, 0 or more\. Got nan\."),
+    ],
+)
+def test_what_no_cluster_has_is_refused(about, words):
+    with pytest.raises(gx.InvalidInput, match=words):
+        replace(CLUSTER, **about)
+
+
+def test_an_arithmetic_without_a_rate_is_named():
+    cluster = replace(CLUSTER, rates={"fp64": 1e9, "fp16": 1e9, "fp32": 1e9})
+    with pytest.raises(gx.InvalidInput, match=r"`rates` has no fp8, .* machines\.measured"):
+        simulate_cluster(cluster, LAYOUT, formats_of("layered"))
+    assert simulate_cluster(cluster, LAYOUT, formats_of("fp32")).seconds > 0
