@@ -10,6 +10,14 @@ from mkdocs.structure.files import File
 from geomxp.covariance.conventions import PACKAGES
 from geomxp.datasets import DATASETS
 
+VECCHIA_MODELS = {
+    "rough": "ν = 0.5, a = 0.1, τ² = 0.01",
+    "nu = 0.8": "ν = 0.8, a = 0.08, τ² = 0.01",
+    "smooth": "ν = 1.5, a = 0.05, τ² = 0.01",
+    "no nugget": "ν = 0.8, a = 0.08, no nugget",
+}
+"""The models of experiments/vecchia/results/accuracy.csv, whose variance is 1."""
+
 
 def on_config(config):
     """Add the pages that are made here to the navigation."""
@@ -103,4 +111,46 @@ def divergences():
     return "\n".join(lines)
 
 
-TABLES = {"conventions": conventions, "datasets": datasets, "divergences": divergences}
+def _vecchia(table):
+    """Return the rows of a table of the study of Vecchia's approximation, as dicts."""
+    _, header, rows = results.read(results.EXPERIMENTS / "vecchia" / "results" / table)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def vecchia_divergences():
+    """Return the measured divergences of Vecchia's approximation in maximin order."""
+    found = {}
+    for row in _vecchia("accuracy.csv"):
+        if row["ordering"] == "maximin":
+            found.setdefault(row["model"], {})[int(row["neighbours"])] = float(row["kl"])
+    counts = sorted({count for line in found.values() for count in line})
+    head = " | ".join(f"m = {count}" for count in counts)
+    lines = [f"| model | {head} |", "|---" * (len(counts) + 1) + "|"]
+    for model, line in found.items():
+        cells = " | ".join(f"{float(f'{line[count]:.2g}'):g}" for count in counts)
+        lines.append(f"| {VECCHIA_MODELS[model]} | {cells} |")
+    return "\n".join(lines)
+
+
+def vecchia_seconds():
+    """Return the measured seconds and memory of Vecchia's approximation with 30 neighbours."""
+    lines = [
+        "| places | order and neighbours, once | likelihood | derivatives besides | memory |",
+        "|---|---|---|---|---|",
+    ]
+    for row in _vecchia("time.csv"):
+        if row["neighbours"] == "30":
+            names = "order_and_search", "evaluation", "gradient_and_information"
+            seconds = " | ".join(f"{float(row[f'seconds_{name}']):.2g} s" for name in names)
+            memory = f"{float(row['resident_gb']):.2g} GB"
+            lines.append(f"| {int(row['n']):,} | {seconds} | {memory} |")
+    return "\n".join(lines)
+
+
+TABLES = {
+    "conventions": conventions,
+    "datasets": datasets,
+    "divergences": divergences,
+    "vecchia_divergences": vecchia_divergences,
+    "vecchia_seconds": vecchia_seconds,
+}

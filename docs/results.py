@@ -188,7 +188,7 @@ def index(pages):
     for heading, studies in groups.items():
         listed = [(name, about) for name, about in studies.items() if name in pages]
         if listed:
-            lines += [f"## {heading}", "", "| study | |", "|---|---|"]
+            lines += [f"## {heading}", "", "| study | what it shows |", "|---|---|"]
             lines += [f"| [{title(pages[n])}]({n}/index.md) | {about} |" for n, about in listed]
             lines.append("")
     return "\n".join(lines)

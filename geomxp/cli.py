@@ -79,14 +79,14 @@ def main(arguments=None):
         except Exception as error:
             if debug:
                 raise
-            status = _report(error)
+            status = _report(error, words)
     if status == 0:
         for warning in caught:
             print(f"warning: {warning.message}", file=sys.stderr)
     return status
 
 
-def _report(error):
+def _report(error, words=()):
     """Print the one line of an error; return the exit status."""
     if isinstance(error, BrokenPipeError):
         return 1
@@ -98,7 +98,7 @@ def _report(error):
     if isinstance(error, InvalidInput):
         status = 2
     elif hasattr(error, "format_message"):
-        status, message = 2, _usage(error)
+        status, message = 2, _usage(error, words)
     elif isinstance(error, MemoryError) and not isinstance(error, GeomxpError):
         message = "out of memory: use fewer places, or a machine with more memory."
     elif not isinstance(error, GeomxpError):
@@ -107,11 +107,17 @@ def _report(error):
     return status
 
 
-def _usage(error):
-    """Return what the parser says, with what was meant and where to look."""
+def _usage(error, words):
+    """Return what the parser says, with what was given, what was meant and where to look."""
     context = getattr(error, "ctx", None)
     place = f"{context.command_path if context else 'geomxp'} --help."
-    message = error.format_message()
+    message = error.format_message().rstrip(".")
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = next(filter(None, (interruption.after(name, words) for name in names)), None)
+    if message.startswith("Invalid value") and given is not None:
+        message += f". Got {given!r}"
+    if "unexpected extra argument" in message:
+        message += "; names after one option have commas between them, x,y, and no spaces"
     if hasattr(error, "possibilities"):
         # dashes are alike in all of them
         bare = [option.lstrip("-") for option in error.possibilities or ()]

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LEAST_PLACES = 3
 
+ADVICE = "drop them (--drop-missing)"
+"""What to do with rows that have missing numbers."""
+
 SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Units of length that are known by their symbols."""
 
@@ -94,7 +97,7 @@ class Observations:
 
     def __post_init__(self):
         check_metric(self.metric)
-        locations = checked_places(self.locations, self.metric, self.location_names)
+        locations = checked_places(self.locations, self.metric, self.location_names, ADVICE)
         values = as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -107,7 +110,7 @@ class Observations:
             raise InvalidInput(
                 f"at least {LEAST_PLACES} locations are needed. Got {len(locations)}."
             )
-        check_finite(values[:, None], (self.value_name,), "values")
+        check_finite(values[:, None], (self.value_name,), "values", ADVICE)
         put = object.__setattr__
         put(self, "locations", _frozen(locations))
         put(self, "values", _frozen(values))
@@ -142,7 +145,7 @@ class Observations:
             raise InvalidInput(
                 f"`covariate_names` must hold {covariates.shape[1]} names. Got {len(names)}."
             )
-        check_finite(covariates, names, "covariates")
+        check_finite(covariates, names, "covariates", ADVICE)
         object.__setattr__(self, "covariate_names", tuple(names))
         self._check_levels(covariates)
         return covariates

@@ -5,7 +5,7 @@ import numpy as np
 from .errors import InvalidInput
 
 
-def checked_places(locations, metric, names=()):
+def checked_places(locations, metric, names=(), advice="take these rows out"):
     """Return locations as a contiguous (n, d) array of finite numbers that suit the metric."""
     places = as_numbers(locations, "locations")
     if places.ndim == 1:
@@ -16,7 +16,7 @@ def checked_places(locations, metric, names=()):
         )
     if names and len(names) != places.shape[1]:
         raise InvalidInput(f"`location_names` must hold {places.shape[1]} names. Got {len(names)}.")
-    check_finite(places, names or default_names(metric, places.shape[1]), "locations")
+    check_finite(places, names or default_names(metric, places.shape[1]), "locations", advice)
     if metric != "euclidean":
         if places.shape[1] != 2:
             raise InvalidInput(
@@ -43,7 +43,7 @@ def default_names(metric, dimensions):
     return ("x", "y", "z")[:dimensions] if metric == "euclidean" else ("lon", "lat")
 
 
-def check_finite(columns, names, what):
+def check_finite(columns, names, what, advice="take these rows out"):
     """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number."""
     bad = ~np.isfinite(columns)
     if bad.any():
@@ -52,7 +52,7 @@ def check_finite(columns, names, what):
         column = int(np.argmax(bad[row]))
         raise InvalidInput(
             f"{what} must be finite numbers. Got {columns[row, column]} in row {row + 1}, column "
-            f"{names[column]!r} ({int(rows.sum())} such rows): drop them (--drop-missing)."
+            f"{names[column]!r} ({int(rows.sum())} such rows): {advice}."
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import GeomxpError, InvalidInput, did_you_mean
-from .exchange import geofiles
+from .exchange import delimited, geofiles
 from .observations import Observations
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def read_data(path):
     Parameters
     ----------
     path : path
-        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``), ``.parquet`` or ``.npz``; ``.gpkg``,
-        ``.geojson`` or ``.shp``; ``.nc``.
+        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``; commas, semicolons or tabs between cells),
+        ``.parquet`` or ``.npz``; ``.gpkg``, ``.geojson`` or ``.shp``; ``.nc``.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def read_data(path):
     if suffix in geofiles.ENDINGS:
         return geofiles.read(path)
     readers = {".parquet": _read_parquet, ".npz": _read_npz}
-    return readers.get(suffix, _read_csv)(path)
+    return readers.get(suffix, delimited.read)(path)
 
 
 def read_frame(path):
@@ -69,28 +69,10 @@ def read_frame(path):
 
 def check_there(path):
     """Raise `InvalidInput` if there is no such file."""
+    if Path(path).is_dir():
+        raise InvalidInput(f"{path}: is a folder, not a table.")
     if not Path(path).is_file():
         raise InvalidInput(f"{path}: no such file, and no data set of this name.")
-
-
-def _read_csv(path):
-    import pandas as pd
-
-    separator = "\t" if ".tsv" in path.suffixes else ","
-    try:
-        frame = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig"
-        )
-    except pd.errors.EmptyDataError:
-        raise InvalidInput(f"{path}: the file is empty.") from None
-    except UnicodeError as error:
-        raise InvalidInput(f"{path}: not UTF-8 text ({error.reason}): save it as UTF-8.") from None
-    except (pd.errors.ParserError, ValueError, OSError, EOFError) as error:
-        raise InvalidInput(f"{path}: not a CSV table ({_one_line(error)}).") from None
-    # a data row longer than the header makes pandas take the first column as an index
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise InvalidInput(f"{path}: rows have more cells than the header has names.")
-    return frame
 
 
 def _read_parquet(path):
@@ -215,6 +197,8 @@ def check_columns(frame, names):
             have = ", ".join(map(str, frame.columns[:12]))
             more = ", …" if len(frame.columns) > 12 else ""
             near = did_you_mean(name, frame.columns)
+            if delimited.is_headless(frame.columns):
+                near = " Does the first line hold names? It must."
             raise InvalidInput(f"no column {name!r}. The columns are: {have}{more}.{near}")
         if frame[name].ndim != 1:
             raise InvalidInput(f"two columns are called {name!r}.")
@@ -232,7 +216,8 @@ def _numbers(column, name):
     if len(bad):
         value = str(column.iloc[bad[0]])[:40]
         raise InvalidInput(
-            f"row {bad[0] + 1}, column {name!r}: {value!r} is not a number ({len(bad)} such rows)."
+            f"row {bad[0] + 1}, column {name!r}: {value!r} is not a number ({len(bad)} such rows)"
+            f"{delimited.advice_on(value)}."
         )
     return numbers
 
@@ -268,7 +253,7 @@ def write_frame(frame, path):
             raise InvalidInput(f"{path}: an NPZ file cannot have a column called 'file'.")
         write_atomically(path, lambda file: np.savez(file, **columns))
     else:
-        write_text(path, frame.to_csv(index=False))
+        write_text(path, frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ","))
 
 
 def typed(frame):
@@ -341,6 +326,8 @@ def check_writable(*paths, inputs=()):
             raise InvalidInput(f"{path}: the folder {folder} does not exist.")
         if Path(path).is_dir():
             raise InvalidInput(f"{path}: is a folder, not a file.")
+        if Path(path).suffix.lower() in delimited.SPREADSHEETS:
+            raise InvalidInput(f"{path}: spreadsheets are not written: write a .csv.")
         if not os.access(folder, os.W_OK):
             raise InvalidInput(f"{path}: the folder {folder} is not writable.")
 

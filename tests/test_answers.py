@@ -74,7 +74,7 @@ def test_blocks_may_be_points_as_in_python(run, saved, fit, places):
     ("options", "words"),
     [
         (["--discretisation", "4"], "--discretisation is for blocks: give --block"),
-        (["--block", "40,20", "--discretisation", "0"], "0 is not in the range x>=1"),
+        (["--block", "40,20", "--discretisation", "0"], "Invalid value for '--discretisation'"),
         (["--block", "40,20,10"], "`block` must be 2 side(s)"),
         (["--block", "polygons"], "--block polygons needs a file of polygons"),
         (["--grid", "5"], "give either a table of PLACES, or --grid, --resolution or --like"),

@@ -67,6 +67,25 @@ def test_options_stand_in_panels_and_say_what_they_do(run, name):
         assert word not in out.partition("─ Options ─")[2]
 
 
+def test_commands_that_compute_alike_have_the_same_options():
+    from dataclasses import fields
+
+    from geomxp.commands import groups
+
+    for name, kinds in {
+        "fit": (groups.Data, groups.Mean, groups.Search, groups.Way),
+        "log-likelihood": (groups.Data, groups.Parameters, groups.Mean, groups.Way),
+        "compare-models": (groups.Data,),
+        "compare": (groups.Parameters,),
+    }.items():
+        has = inspect.signature(COMMANDS[name]).parameters
+        for kind in kinds:
+            for field in fields(kind):
+                assert has[field.name].annotation == field.type
+        # what must be given has no default, wherever it stands
+        assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in has.values())
+
+
 def test_commands_stand_in_groups_of_what_one_wants(run):
     status, out, _ = run("--help")
     assert status == 0
@@ -112,6 +131,8 @@ def test_a_shell_completes_commands_data_sets_columns_and_files(tmp_path):
     assert complete("fit", "we", folder=tmp_path) == ["weak", "wells.csv"]
     assert complete("predict", "", folder=tmp_path) == ["fit.json"]
     assert complete("fit", "wells.csv", "--value", "d", folder=tmp_path) == ["depth"]
+    (tmp_path / "brunnen.csv").write_text("Ost; Tiefe\n1,5;2,5\n")
+    assert complete("fit", "brunnen.csv", "--value", "T", folder=tmp_path) == ["Tiefe"]
     columns = complete("fit", "meuse", "--locations", "x,", folder=tmp_path)
     assert set(columns) == {f"x,{name}" for name in header() if name != "x"}
 

@@ -166,7 +166,7 @@ def test_a_comparison_is_printed_before_it_is_written(run, tmp_path, monkeypatch
         (["--anisotropy", "maybe"], "--anisotropy must be no, yes or no,yes. Got 'maybe'"),
         (["--trends", "constant,linear", "--reml"], "restricted likelihoods of different trends"),
         (["--criterion", "dic"], "`criterion` must be one of"),
-        (["--trends", "constant,elev"], 'Got \'elev\'. Formulas go into --formulas "A; B".'),
+        (["--trends", "constant,elev"], "Got 'elev'. Formulas go into --formulas \"A; B\"."),
         (["--trends", "poly(x, 2)"], 'Formulas go into --formulas "A; B".'),
         (["--trends", "constent"], "Got 'constent'. Did you mean 'constant'?"),
         (["--formulas", "height"], "no column 'height'"),

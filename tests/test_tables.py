@@ -7,6 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import tables
+from geomxp.commands import choices
 from geomxp.inference.predict import grid_over
 
 COLUMNS = {"locations": ("x", "y"), "values": "z"}
@@ -61,9 +62,17 @@ def test_columns_called_lon_and_lat_are_chordal(tmp_path):
         ("x,y,z\n1,2,3\n1,3,oops\n4,4,4\n", r"row 2, column 'z': 'oops' is not a number"),
         ("x,y,z\n1,2,3\n1,3,\n4,4,4\n5,5,NA\n", r"Got nan in row 2, column 'z' \(2 such rows\)"),
         ("x,y,z\n1,2,3\n1,3,4\ninf,4,4\n", r"locations must be finite numbers. Got inf in row 3"),
-        ("x,y,z\n1,2,3,9\n1,3,4,9\n", "more cells than the header"),
-        ("x,y,z\n1,2,3\n1,2,3,4,5\n", "not a CSV table"),
-        ("x;y;z\n1;2;3\n", "no column 'x'. The columns are: x;y;z"),
+        ("x,y,z\n1,2,3,9\n1,3,4,9\n", "row 1 has more cells than the header .* Got 'x, y, z'"),
+        ("# mine\nx,y,z\n1,2,3\n", "the first line must name every column. Got '# mine'"),
+        ("x,y,z\n1,2,3\n1,2,3,4,5\n", "line 3 has 5 cells and the first line 3 names"),
+        ("x|y|z\n1|2|3\n", r"no column 'x'. The columns are: x\|y\|z"),
+        ("x,y,z,x\n1,2,3,4\n", "two columns are called 'x': rename one of them"),
+        ("1,2,3\n4,5,6\n", r"The columns are: 1, 2, 3\. Does the first line hold names\?"),
+        ("x,y,z\n1,2,2020-01-31\n", "'2020-01-31' is not a number .* write dates as numbers"),
+        ("x,y,z\n1,2,31.01.2020\n", "write dates as numbers"),
+        ("x,y,z\n1,2,<0.5\n", "'<0.5' is not a number .* a bound is no number"),
+        ('x,y,z\n1,2,"12,345.6"\n', "'12,345.6' is not a number .* without separators"),
+        ('x,y,z\n1,2,"3,4"\n', "'3,4' is not a number .* write decimals with a point"),
         ("x,y,z\n1,2,3\n4,5,1+2j\n7,8,9\n", "'1\\+2j' is not a number"),
         ("x,y,z\n1,2,3\n4,5,1e999\n7,8,9\n", "Got inf in row 2, column 'z'"),
     ],
@@ -74,6 +83,94 @@ def test_bad_tables_are_named_in_one_line(tmp_path, text, message):
         gx.read_table(path, **COLUMNS)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+VALUES = [[0.5, -1.25, 1e-3], [2.0, 3.0, 4.5], [5.0, 7.5, 6.0]]
+
+
+def rows(separator, decimal="."):
+    text = [[format(number).replace(".", decimal) for number in row] for row in VALUES]
+    return [separator.join(row) for row in text]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["x,y,z", *rows(",")],
+        ["x;y;z", *rows(";")],
+        ["x;y;z", *rows(";", ",")],
+        ["x\ty\tz", *rows("\t")],
+        ["x\ty\tz", *rows("\t", ",")],
+        [" x , y ,  z ", *rows(" , ")],
+        ['"x", "y", "z"', *rows(",")],
+        ["", "x;y;z", *rows(";", ","), ""],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_table_may_be_written_as_people_do(tmp_path, lines, newline):
+    seen = gx.read_table(written(tmp_path, newline.join(lines)), **COLUMNS)
+    np.testing.assert_array_equal(np.column_stack((seen.locations, seen.values)), VALUES)
+
+
+def test_a_comma_is_a_decimal_point_only_where_nothing_else_can_be_meant(tmp_path):
+    text = "x;y;z;code\n1;2;3,5;a,b\n4;5;6;1,5\n7;8.5;9;2.5\n"
+    found = tables.read_frame(written(tmp_path, text))
+    assert found["z"].tolist() == ["3.5", "6", "9"]
+    # one cell has a point, so the comma of another is something else
+    assert found["code"].tolist() == ["a,b", "1,5", "2.5"]
+    # between commas nothing is changed
+    found = tables.read_frame(written(tmp_path, 'x,z\n1,"3,5"\n'))
+    assert found["z"].tolist() == ["3,5"]
+
+
+@pytest.mark.parametrize("names", [("East (m)", "North, m"), ("x", "y"), ("größe", "широта, °")])
+def test_columns_of_any_name_can_be_named(tmp_path, names):
+    path, data = tmp_path / "t.csv", frame()
+    data.columns = [*names, "soil pH", "c"]
+    data.to_csv(path, index=False)
+    seen = gx.read_table(path, locations=names, values="soil pH")
+    np.testing.assert_array_equal(seen.locations, data[list(names)])
+    text = ",".join(f'"{name}"' for name in names)
+    assert choices.words(text) == names
+
+
+def test_what_is_written_as_tsv_is_read_as_tsv(tmp_path):
+    data = frame()
+    tables.write_frame(data, tmp_path / "t.tsv")
+    assert "\t" in (tmp_path / "t.tsv").read_text()
+    found = tables.number_columns(tables.read_frame(tmp_path / "t.tsv"), data.columns)
+    np.testing.assert_array_equal(found, data)
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "ods", "json", "html"])
+def test_a_file_never_holds_another_kind_than_its_ending_says(tmp_path, ending):
+    path = tmp_path / f"t.{ending}"
+    with pytest.raises(gx.InvalidInput, match="write a .csv"):
+        tables.write_frame(frame(), path)
+    assert not path.exists()
+    if ending in ("xlsx", "ods"):
+        with pytest.raises(gx.InvalidInput, match="spreadsheets are not written"):
+            tables.check_writable(path)
+        with pytest.raises(gx.InvalidInput, match="spreadsheets are not read: save the sheet as"):
+            gx.read_table(written(tmp_path, "PK", path.name), **COLUMNS)
+
+
+def test_the_values_are_no_coordinate(tmp_path):
+    path = written(tmp_path, "x,y,z\n1,2,3\n4,5,6\n7,8,9\n")
+    with pytest.raises(gx.InvalidInput, match="a column beside the coordinates. Got 'y'"):
+        gx.read_table(path, locations=("x", "y"), values="y")
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(gx.InvalidInput, match="is a folder, not a table"):
+        gx.read_table(tmp_path, **COLUMNS)
+
+
+def test_a_table_is_no_fit(tmp_path):
+    path = written(tmp_path, "x,y,z\n1,2,3\n")
+    with pytest.raises(gx.InvalidInput, match="is a table, not a fit: give what `geomxp fit"):
+        gx.Fit.load(path)
 
 
 def test_missing_rows_can_be_dropped(tmp_path):

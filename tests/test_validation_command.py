@@ -76,7 +76,7 @@ def test_folds_are_fitted_anew_where_asked(run, fitted):
         (["--blocks", "-3"], "`blocks` must be the side of a square"),
         (["--blocks", "1e6"], "divide the places into 1, fewer than 10 folds"),
         (["--leave-one-out", "--on", "tcp://host:8786"], "--leave-one-out: not with --on"),
-        (["--refit", "--on", "gpu"], "`on` must be \"cpu\" (this process) or a Dask cluster"),
+        (["--refit", "--on", "gpu"], '`on` must be "cpu" (this process) or a Dask cluster'),
         (["--level", "95"], "`level` must lie between 0 and 1"),
         (["--output", "/nowhere/errors.csv"], "the folder /nowhere does not exist"),
         (["--folds", "many"], "valid integer"),

@@ -59,7 +59,7 @@ class Study:
     tile: int = 1_024
     tiny: tuple = (20, 40, 60)
     large: tuple = (50_000, 100_000, 200_000, 400_000)
-    tiles: tuple = (512, 1_024, 2_048)
+    tiles: tuple = (256, 512, 1_024, 2_048)
     nodes: tuple = (4, 8, 16, 32, 64)
     threads: tuple = (2, 16)
     links: tuple = (10, 25, 100)

@@ -25,6 +25,9 @@ from likelihood import exact, vecchia
 from satellite import satellite
 from tiles import by_norm, out_of_core
 
+from geomxp.errors import GeomxpError
+from geomxp.execution.devices import resolve
+
 STAGES = {
     "a": ceilings,
     "b": libraries,
@@ -97,6 +100,10 @@ def main():
     unknown = [name for name in options.stages if name not in STAGES]
     if unknown:
         parser.error(f"stages are {' '.join(STAGES)}. Got {' '.join(unknown)}")
+    try:
+        resolve(options.on)
+    except GeomxpError as error:
+        parser.error(str(error))
     machine = Machine(options.on, options.tiny, options.output, options.data)
     budget, summary = Budget(options.seconds), {}
     for letter in options.stages or STAGES:

@@ -295,15 +295,15 @@ def _predicted(problem, model, held, scores, neighbours, budget):
     """Predict the held-out places, from all observations or the nearest; return their scores."""
     if not neighbours and (why := budget.refuses(60 if problem.machine.gpu else 0)):
         raise RuntimeError(why)
-    # nothing is estimated here; of neighbours only the model counts
-    how = gx.Vecchia(1) if neighbours else problem.fp64
     start = time.perf_counter()
+    # nothing is estimated here, so that the neighbours of this likelihood do not matter
     given = gx.fit(
-        *(problem.seen, model, how),
+        *(problem.seen, model, gx.Vecchia(1)),
         fixed=tuple(model.parameters()),
         trend=problem.way.get("trend", "constant"),
         progress=False,
     )
+    given = given if neighbours else replace(given, method=problem.fp64)
     fitted = time.perf_counter()
     with _long_products(problem.machine):
         there = gx.predict(given, held[0], neighbours=neighbours, progress=False)

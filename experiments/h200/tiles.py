@@ -15,6 +15,8 @@ from geomxp.tiles.layout import Layout
 
 ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
 POLICIES = ("sync", "async", "v1", "v2", "v3")
+TILES = {16_384: (1024, 2048), 32_768: (1024, 2048, 4096), 65_536: (2048, 4096)}
+"""By n: small tiles leave a choice of formats, large ones keep the units busy."""
 
 
 def by_norm(machine, budget):
@@ -22,7 +24,7 @@ def by_norm(machine, budget):
     places = load("static_schedule_mxp").places
     prediction = Prediction()
     for n in machine.sizes(16_384, 32_768, 65_536, tiny=(256,)):
-        x, tiles = places(n), (32,) if machine.tiny else (1024, 2048, 4096)
+        x, tiles = places(n), (32,) if machine.tiny else TILES[n]
         cases = list(product(tiles, RANGES, ACCURACIES))
         for tile, name, accuracy in [(tile, "", None) for tile in tiles] + cases:
             if machine.tiny and name not in ("", "weak"):

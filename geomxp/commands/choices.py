@@ -1,5 +1,6 @@
 """What people write after the command line's options, checked, and as what the library takes."""
 
+import csv
 import warnings
 from math import isfinite
 from pathlib import Path
@@ -9,8 +10,16 @@ from .options import TRENDS
 
 
 def words(text):
-    """Split `a,b` into names."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    """Split `a,b` into names; one with a comma in it stands in quotation marks.
+
+    Examples
+    --------
+    >>> words('East,"North, m"')
+    ('East', 'North, m')
+    """
+    line = " ".join(text.split())
+    parts = next(csv.reader([line], skipinitialspace=True), [])
+    return tuple(word.strip() for word in parts if word.strip())
 
 
 def _number(option, name, text):
@@ -109,13 +118,19 @@ def _check_there(table):
 
 def _check_named(table, locations, value):
     """Raise `InvalidInput` where a file does not know its columns and they are not named."""
+    from .. import tables
     from ..exchange import geofiles
+    from ..places import few
 
     ending = Path(table).suffix.lower()
+    needed = ""
     if ending not in geofiles.ENDINGS and not (locations and value):
-        raise InvalidInput(f"{table}: name the columns with --locations x,y --value z.")
-    if ending in geofiles.VECTORS and not value:
-        raise InvalidInput(f"{table}: name the column of the values with --value z.")
+        needed = "name the columns with --locations x,y --value z"
+    elif ending in geofiles.VECTORS and not value:
+        needed = "name the column of the values with --value z"
+    if needed:
+        names = few(tables.read_frame(table).columns, 12)
+        raise InvalidInput(f"{table}: {needed}. The columns are: {names}.")
 
 
 def file_of(table):

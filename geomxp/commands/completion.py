@@ -68,6 +68,7 @@ def _files(incomplete, endings):
 def _columns_of(table):
     """Return the columns of a data set or a file; none where that would take long."""
     from ..datasets import DATASETS, path
+    from ..exchange.delimited import separator_of
 
     if table is None:
         return []
@@ -78,9 +79,11 @@ def _columns_of(table):
 
             return read_schema(file).names
         if file.suffix.lower() in (".csv", ".txt", ".tsv"):
-            separator = "\t" if file.suffix.lower() == ".tsv" else ","
             with open(file, encoding="utf-8-sig", newline="") as lines:
-                return next(csv.reader(lines, delimiter=separator), [])
+                line = next(lines, "")
+            separator = "\t" if file.suffix.lower() == ".tsv" else separator_of(line)
+            names = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+            return [name.strip() for name in names]
     except (OSError, UnicodeError, ValueError, csv.Error):
         # a shell that completes has nowhere to say what is wrong
         return []

@@ -64,7 +64,7 @@ def of_fit(found, table, output, words):
 def of_other(words):
     """Return what to say where nothing but the command is known."""
     kept = _tiles(words)
-    path = _after("--checkpoint", words)
+    path = after("--checkpoint", words)
     if path and Path(path).exists():
         kept = f" {path} holds the best model so far.{kept}"
     return f"interrupted.{kept}" + (f" Go on with: {command_of(words)}" if kept else "")
@@ -77,12 +77,12 @@ def command_of(words):
 
 def _tiles(words):
     """Say where the tiles of a bounded memory are."""
-    directory = _after("--scratch", words)
+    directory = after("--scratch", words)
     kept = directory and any(Path(directory).glob("geomxp-*.tiles"))
     return f" Tiles are kept in {directory}." if kept else ""
 
 
-def _after(option, words):
+def after(option, words):
     """Return what is written after an option, or after its =; None where it is not given."""
     for word, following in zip(words, [*words[1:], None], strict=True):
         name, equals, rest = word.partition("=")

@@ -16,7 +16,7 @@
        y' →   * * * *   * * * *
 
    A team is TEAM threads that take the same path, `lane` is a thread's number in it. Where one
-   lane reads what another has written, TOGETHER() stands between: then a team is a half warp, a
+   lane reads what another has written, TOGETHER() stands between: then a team is part of a warp, a
    warp, or two. On a host it is one lane, or all of them by turns (tests/cuda/test_vecchia.py).
    What is computed of an entry, and in which order, depends on nothing of this: any TEAM has the
    same bits. */

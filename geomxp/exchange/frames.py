@@ -157,7 +157,7 @@ def _check_points(shapes):
         raise InvalidInput(
             f"geometries must be points. Got a {shapes[row].geom_type} in row {row + 1} "
             f"({int(other.sum())} such rows): take frame.centroid, or frame.explode() for "
-            "multi-points."
+            "multi-points; averages over polygons are predicted with block= (--block polygons)."
         )
 
 

@@ -15,6 +15,9 @@ ENDINGS = VECTORS + GRIDS
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON"}
 """What can be written; a shapefile cuts names to ten letters, and is several files."""
 
+OTHERS = (".xlsx", ".xls", ".xlsm", ".ods", ".json", ".html", ".pdf")
+"""Endings that say another kind of file than a table."""
+
 PARTS = (".shp", ".dbf", ".prj")
 """The files of a shapefile that hold numbers."""
 
@@ -93,6 +96,8 @@ def check_kind(path, points, grid):
         Whether it has points; whether it is a grid.
     """
     suffix = Path(path).suffix.lower()
+    if suffix in OTHERS:
+        raise InvalidInput(f"{path}: such files are not written: write a .csv or .parquet.")
     if suffix in VECTORS and suffix not in DRIVERS:
         raise InvalidInput(
             f"{path}: shapefiles are read only, they cut names short: write a .gpkg."

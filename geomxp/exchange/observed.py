@@ -58,6 +58,8 @@ def observations(
     names = (values, *covariates_.needed((), covariates, formula)[0])
     table = tabulate(data, names, locations or ())
     table = _with_system(table, tuple(locations or ()), crs)
+    if values in table.locations:
+        raise InvalidInput(f"`values` must be a column beside the coordinates. Got {values!r}.")
     system = None if table.crs is None else systems.describe(table.crs)
     if system is not None and not system.geographic and metric not in (None, "euclidean"):
         raise InvalidInput(

@@ -9,7 +9,7 @@ import time
 import uuid
 import warnings
 
-from ..errors import InvalidInput, LostCluster, NotEnoughMemory
+from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
 from .cluster_client import connect, in_one_line
 from .devices import human_bytes
 from .watch import tell
@@ -51,13 +51,21 @@ def _about_worker():
             room = most - psutil.Process().memory_info().rss
         found = {"name": str(dask_worker.name), "host": dask_worker.ip, "room": room}
         found["threads"] = dask_worker.state.nthreads
+        found["gpu"] = bool(dask_worker.state.total_resources.get("GPU"))
         try:
             import geomxp
             from geomxp.dense.matrix_units import splits
-            from geomxp.execution.devices import free_memory
+            from geomxp.execution.devices import free_memory, resolve
         except ImportError as error:
             return found | {"geomxp": None, "error": str(error)}
-        return found | {"geomxp": geomxp.__version__, "units": splits(), "free": free_memory()}
+        found |= {"geomxp": geomxp.__version__, "units": splits()}
+        if not found["gpu"]:
+            return found | {"free": free_memory()}
+        try:
+            # its first one: what starts workers for GPUs shows each another one first
+            return found | {"free": resolve("gpu").free_memory(), "room": None}
+        except geomxp.GeomxpError as error:
+            return found | {"refused": str(error)}
 
     return about
 
@@ -85,13 +93,18 @@ class Crew:
         The workers' addresses.
     losses : int
         How many times workers were lost.
+    gpu : bool
+        Whether tiles live on the workers' GPUs: whoever started the workers gave each the
+        resource GPU, as `dask cuda worker --resources GPU=1` does. Not run on a GPU yet.
 
     Raises
     ------
     LostCluster
         If the cluster cannot be reached, or has no workers.
     InvalidInput
-        If a worker has no geomxp or another version of it, or not all have matrix units.
+        If a worker has no geomxp or another version of it, or not all have matrix units, or GPUs.
+    MissingDevice
+        If a worker with the resource GPU can use none.
     """
 
     def __init__(self, address):
@@ -100,6 +113,7 @@ class Crew:
         if not self.about:
             raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
         self.slots = sorted(self.about)
+        self.gpu = self.about[self.slots[0]]["gpu"]
         self.losses = 0
 
     def __len__(self):
@@ -116,8 +130,19 @@ class Crew:
                 raise LostCluster(f"worker {at} does not answer: {in_one_line(found)}.")
             if found["geomxp"] != __version__:
                 raise other_version(found["name"], at, found["geomxp"], __version__)
+            if "refused" in found:
+                raise MissingDevice(
+                    f"worker {found['name']} ({at}) was started with a resource GPU: "
+                    f"{found['refused']}"
+                )
+        gpus = {found["gpu"]: at for at, found in about.items()}
+        if len(gpus) > 1:
+            raise InvalidInput(
+                f"worker {gpus[True]} has a resource GPU and worker {gpus[False]} has none: they "
+                "compute differently. Use workers of one kind."
+            )
         kinds = {found["units"]: at for at, found in about.items()}
-        if len(kinds) > 1:
+        if len(kinds) > 1 and not gpus.get(True):
             raise InvalidInput(
                 f"worker {kinds[True]} has matrix units for FP16 and worker {kinds[False]} has "
                 "none (or no MKL): tiles of one cannot be read by the other. Use workers of one "
@@ -161,7 +186,7 @@ class Crew:
         hosts = [found["host"] for found in self.about.values()]
         for at in sorted(set(self.slots) & set(self.about)):
             found = self.about[at]
-            room = found["free"] / hosts.count(found["host"])
+            room = found["free"] / (1 if self.gpu else hosts.count(found["host"]))
             room = room if found["room"] is None else min(room, found["room"])
             needed = sum(b for slot, b in zip(self.slots, share, strict=True) if slot == at)
             needed += beside * found["threads"]

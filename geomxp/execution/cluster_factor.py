@@ -5,7 +5,7 @@ import numpy as np
 from ..dense import kernels
 from ..errors import NotEnoughMemory
 from ..precision.quantize import aligned
-from ..tiles.factor import TileFactor
+from ..tiles.factor import TileFactor, on_host
 from .cluster_tiles import pinned
 from .devices import free_memory, human_bytes
 
@@ -13,10 +13,29 @@ PANEL = 64
 """Right-hand sides of one backward substitution: its sums travel, a vector for each tile."""
 
 
+def _beside(matrix, y):
+    """Return vectors where a matrix is: they travel between machines as NumPy arrays."""
+    if isinstance(matrix, np.ndarray):
+        return aligned(y)
+    import cupy
+
+    return cupy.asfortranarray(cupy.asarray(y))
+
+
+def _solved(diagonal, y, **about):
+    """Return L_kk⁻¹y, or L_kk⁻'y."""
+    lower = diagonal.widen()
+    return on_host(kernels.trsm(lower, _beside(lower, y), **about))
+
+
+def _product(matrix, y):
+    return on_host(matrix @ _beside(matrix, y))
+
+
 def _log_diagonal(tile):
     """Return Σ log L_ii of a diagonal tile."""
     with pinned():
-        return float(np.log(tile.widen().diagonal()).sum())
+        return float(np.log(on_host(tile.widen().diagonal())).sum())
 
 
 def _keep(value):
@@ -26,7 +45,7 @@ def _keep(value):
 def _forward(diagonal, rest, j):
     """Return y_j = L_jj⁻¹ (b_j - Σ_{k<j} L_jk y_k), of which the bracket is known."""
     with pinned():
-        return kernels.trsm(diagonal.widen(), rest[j])
+        return _solved(diagonal, rest[j])
 
 
 def _subtract(rest, y, below):
@@ -40,8 +59,7 @@ def _subtract(rest, y, below):
         L_ij for the rows i that are left.
     """
     with pinned():
-        y = aligned(y)
-        return {i: rest[i] - tile.widen() @ y for i, tile in below.items()}
+        return {i: rest[i] - _product(tile.widen(), y) for i, tile in below.items()}
 
 
 def _backward(diagonal, y, unit, i, sums):
@@ -50,14 +68,13 @@ def _backward(diagonal, y, unit, i, sums):
         y = y / unit
         for terms in sums:
             y = y - terms[i]
-        return kernels.trsm(diagonal.widen(), y, transposed=True)
+        return _solved(diagonal, y, transposed=True)
 
 
 def _terms(x, row):
     """Return {j: L_ij' x_i} of some tiles of block row i."""
     with pinned():
-        x = aligned(x)
-        return {j: tile.widen().T @ x for j, tile in row.items()}
+        return {j: _product(tile.widen().T, x) for j, tile in row.items()}
 
 
 def _times(row, x):
@@ -65,7 +82,7 @@ def _times(row, x):
     with pinned():
         y = np.zeros((row[0].shape[0], x[0].shape[1]), order="F")
         for j, tile in enumerate(row):
-            y += tile.widen() @ aligned(x[j])
+            y += _product(tile.widen(), x[j])
         return y
 
 
@@ -148,7 +165,7 @@ class ClusterFactor(TileFactor):
         for i in range(layout.tiles):
             row = self.store.collect(lambda i=i: [self._tile(i, j) for j in range(i + 1)])
             for j, tile in enumerate(row):
-                lower[layout.rows(i), layout.rows(j)] = tile.widen()
+                lower[layout.rows(i), layout.rows(j)] = on_host(tile.widen())
         lower *= self._unit
         return lower
 

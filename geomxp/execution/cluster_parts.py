@@ -8,11 +8,10 @@ that is lost with its worker is made again in the same way: the same bits.
 from ..errors import LostCluster
 from .cluster import WorkerLost
 from .cluster_tiles import pinned
-from .devices import one_thread
 
 
 def _alone(function, *args):
-    with pinned(), one_thread():
+    with pinned():
         return function(*args)
 
 

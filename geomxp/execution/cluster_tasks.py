@@ -10,6 +10,7 @@ import pickle
 import time
 import uuid
 import warnings
+from collections import deque
 from concurrent import futures
 from contextvars import ContextVar
 from functools import cache
@@ -121,7 +122,8 @@ class _Run:
 
     def __init__(self, crew, function, common, items, took):
         self.crew, self.client, self.took = crew, crew.client, took
-        self._about, self._items, self._end = _packed((function, common)), items, len(items)
+        self._about, self._items = _packed((function, common)), items
+        self._waiting = deque(range(len(items)))
         threads = sum(found["threads"] for found in crew.about.values())
         self._ahead = max(AHEAD, 2 * threads)
         self._common, self._tasks, self._arrived = None, {}, {}
@@ -130,7 +132,7 @@ class _Run:
     def result(self, k):
         """Return the result of item k, when it is there, or raise what it ended in."""
         while k not in self._arrived:
-            self._send(range(k, min(k + self._ahead, self._end)))
+            self._send()
             self._wait()
         found = self._arrived.pop(k)
         if isinstance(found, Exception):
@@ -148,20 +150,21 @@ class _Run:
             self._forget([self._common])
             self._common = None
 
-    def _send(self, items):
-        """Give some items to the scheduler, those that it has not been given yet."""
+    def _send(self):
+        """Give the scheduler as many items as it is to have, the next in their order."""
         from .. import __version__
 
         if self._common is None:
             # a task, not scattered data: where its worker is lost Dask computes it again
             self._common = self._submit(_itself, self._about)
-        for k in items:
-            if k not in self._tasks and k not in self._arrived:
-                about = __version__, _process, self._common, _packed(self._items[k])
-                task = self._submit(_call, *about)
-                loop = self.client.loop.asyncio_loop
-                coming = asyncio.run_coroutine_threadsafe(self._gathered(task), loop)
-                self._tasks[k] = task, coming
+        loop = self.client.loop.asyncio_loop
+        while self._waiting and len(self._tasks) < self._ahead:
+            k = self._waiting[0]
+            about = __version__, _process, self._common, _packed(self._items[k])
+            task = self._submit(_call, *about)
+            coming = asyncio.run_coroutine_threadsafe(self._gathered(task), loop)
+            self._tasks[k] = task, coming
+            self._waiting.popleft()
 
     async def _gathered(self, task):
         # where a worker is lost before its result is here, this waits for that of the next
@@ -181,35 +184,39 @@ class _Run:
         done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:
             self._look()
-        forgotten = False
+            return
+        self._seen, cancelled = time.monotonic(), False
         for k in sorted(numbers[coming] for coming in done):
-            # one before it may have failed
-            if k < self._end:
-                forgotten |= not self._take(k, *self._tasks.pop(k))
-        if forgotten:
+            # one that has failed drops those after it
+            if k in self._tasks:
+                cancelled |= not self._take(k)
+        if cancelled:
             self._begin_anew()
 
-    def _take(self, k, task, coming):
-        """Take in what item k has come to; return whether it has come to anything."""
+    def _take(self, k):
+        """Take in what item k has come to; return False where it was cancelled."""
         from distributed import KilledWorker
 
+        task, coming = self._tasks[k]
         try:
-            self._arrived[k] = coming.result()
+            found = coming.result()
         except Exception as error:
             if task.status != "error":
-                # cancelled by others, or with the connection
+                # by others, or with the connection
                 return False
+            found = error
             if isinstance(error, KilledWorker):
-                error = LostCluster(
-                    f"task {k + 1} of {len(self._items)} has lost {error.allowed_failures + 1} "
-                    f"workers that it ran on, the last at {error.last_worker.address}: see their "
-                    "logs; mostly they have too little memory."
+                found = LostCluster(
+                    f"{error.allowed_failures + 1} workers that had task {k + 1} of "
+                    f"{len(self._items)} were lost, the last at {error.last_worker.address}: see "
+                    "their logs; mostly they have too little memory."
                 )
-            self._arrived[k] = error
-        if isinstance(self._arrived[k], Exception):
+        del self._tasks[k]
+        self._arrived[k] = found
+        if isinstance(found, Exception):
             # those before it may fail as well, and would then be the first
-            self._end = k + 1
-            self._drop([later for later in self._tasks if later > k])
+            self._waiting = deque(other for other in self._waiting if other < k)
+            self._drop([other for other in self._tasks if other > k])
         else:
             self.took()
         return True
@@ -232,7 +239,9 @@ class _Run:
                 f"the tasks were cancelled {self._losses} times on the cluster at "
                 f'"{self.crew.address}": somebody else stops them.'
             )
+        again = sorted(self._tasks)
         self.cancel()
+        self._waiting.extendleft(reversed(again))
 
     def _look(self):
         """Raise `LostCluster` if the scheduler is gone, or has had no workers for some time."""

@@ -146,7 +146,9 @@ class Spread:
     def __init__(self, crew, model, locations, metric, layout):
         here = Originals(model, locations, metric, layout)
         self.model, self.exponent, self.layout = here.model, here.exponent, layout
-        self.crew, self._about = crew, (model, locations, metric, layout)
+        self.crew = crew
+        # of a worker's GPUs its first
+        self._about = model, locations, metric, layout, 0 if crew.gpu else None
         self._there = {}
         # no format has less than a byte
         crew.check_memory([layout.n**2 // (2 * len(crew))] * len(crew))

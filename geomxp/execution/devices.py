@@ -83,19 +83,6 @@ def _read(path):
         return None
 
 
-_alone = ContextVar("alone", default=False)
-
-
-@contextmanager
-def one_thread():
-    """Let `in_threads` use the calling thread only inside the block: others have their own work."""
-    before = _alone.set(True)
-    try:
-        yield
-    finally:
-        _alone.reset(before)
-
-
 def in_threads(work, items, entries):
     """Return [work(item) for item in items], by a thread a core where that is worth it.
 
@@ -108,7 +95,7 @@ def in_threads(work, items, entries):
         How many matrix entries all of them are: below some 100,000 one thread does it.
     """
     items = list(items)
-    threads = 1 if _alone.get() else min(len(items), 1 + entries // 100_000)
+    threads = min(len(items), 1 + entries // 100_000)
     if threads < 2 or (threads := min(threads, usable_cores())) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:

@@ -319,7 +319,8 @@ def _check_can_be_mapped(fit):
     if fit.trend.needs:
         raise InvalidInput(
             f"a map of predictions needs the covariates {', '.join(fit.trend.needs)} "
-            "everywhere, and they are known at the observations only: use geomxp.predict."
+            "everywhere, and they are known at the observations only: give places that have them, "
+            "a table or a grid (geomxp.predict)."
         )
 
 

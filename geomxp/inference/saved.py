@@ -93,6 +93,8 @@ def load(path):
     InvalidInput
         If the file is no fit, or the table has changed since.
     """
+    if Path(path).is_file() and Path(path).suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
+        raise InvalidInput(f"{path}: is a table, not a fit: give what `geomxp fit --output` wrote.")
     document = tables.read_json(path)
     _check(document, SCHEMA, str(path), "")
     try:

@@ -21,7 +21,7 @@ from ..execution.cluster_client import address_of, is_cluster
 from ..execution.devices import resolve
 from ..outcome import Ending, Outcome
 from ..vecchia.factor import VecchiaFactor
-from ..vecchia.passes import Here
+from ..vecchia.passes import passes_on
 from ..vecchia.sums import Sums, wanted_for
 from .factorize import coincidence
 from .gls import GeneralisedLeastSquares
@@ -45,10 +45,9 @@ class Vecchia:
         "maximin", "morton", "hilbert", "given" (the rows' own order), or a permutation of the
         rows: `ordering[k]` is the k-th.
     on : str or dask.distributed.Client
-        "cpu"; "gpu" or "gpu:1", for at most 128 neighbours (not run on a GPU yet: compiled for
-        one, and its arithmetic tested on the host); or a Dask cluster: the address of its
-        scheduler, "tcp://host:8786", or a client of it. Its workers then find the neighbours of,
-        and compute with, some places each; no machine holds the neighbours of all.
+        "cpu"; "gpu" or "gpu:1" for up to 128 neighbours (not run on one yet); or a Dask cluster:
+        the address of its scheduler, "tcp://host:8786", or a client of it. Its workers then find
+        and use the neighbours of some places each; no machine holds the neighbours of all.
 
     Notes
     -----
@@ -175,12 +174,8 @@ class VecchiaEvaluator:
             from .vecchia_cluster import There
 
             self._passes = There(*about, how.on)
-        elif (device := resolve(how.on)).index is not None:
-            from ..vecchia.device import OnGpu
-
-            self._passes = OnGpu(*about, device)
         else:
-            self._passes = Here(*about)
+            self._passes = passes_on(resolve(how.on), *about)
         self._twins = observations.duplicate()
         self._last = None, ()
         if hasattr(observations, "values"):

@@ -106,7 +106,8 @@ class Pairs:
     metric : str
     box : (2, d) ndarray
         Lowest and highest coordinates of the places, as `embed` gives them.
-    n : int
+    n, m : int
+        Places, and neighbours of each.
 
     Attributes
     ----------
@@ -115,11 +116,11 @@ class Pairs:
         Whether points are mapped by A.
     octaves : (int, int)
         Of s; see `Generator`.
-    near : int
-        The octave of a pair that is much closer than most neighbours are.
+    common : float
+        log₂ s of pairs within a block, in the middle of what most have.
     """
 
-    def __init__(self, model, metric, box, n):
+    def __init__(self, model, metric, box, n, m):
         d = box.shape[1]
         middle, unit, inverse = scale_of(model, metric, box)
         turn, extents = np.eye(2), box[1] / unit - box[0] / unit
@@ -129,8 +130,8 @@ class Pairs:
             # of the box's corners: no points are that far apart
             extents = np.abs(turn) @ extents
         self.octaves = octaves_of(float(extents.max()), d, n, metric, inverse)
-        # n places of d dimensions are extent/n^(1/d) apart, and some of them an eighth of that
-        self.near = self.octaves[1] - 6 - int(np.ceil(2 / d * np.log2(n + 1)))
+        # most blocks are (m/n)^(1/d) of the extent wide, and most of their pairs half of that apart
+        self.common = self.octaves[1] - 2 - 2 / d * np.log2((n + 1) / (m + 1))
         start = np.zeros(3)
         start[:d] = middle
         about = 1 / unit, *turn.ravel(), inverse, model.variance, model.nugget
@@ -148,7 +149,7 @@ class Pairs:
             Rows that have room.
         """
         staged = max(0, min(most, intervals))
-        first = ((self.near + 1023) << SPLIT) - base + 1
+        first = int((self.common + 1023) * 2**SPLIT) - base + 1 - staged // 2
         return min(max(first, 0), intervals - staged), staged
 
 
@@ -290,7 +291,7 @@ class OnGpu:
         import cupy
 
         check_smoothness(model)
-        pairs = Pairs(model, self._metric, self._box, len(self._points))
+        pairs = Pairs(model, self._metric, self._box, *self._neighbours.shape)
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 

@@ -1,8 +1,17 @@
-"""Passes over all of Vecchia's blocks in this process."""
+"""Passes over all of Vecchia's blocks in this process, on the CPU or a GPU."""
 
 import numpy as np
 
 from .graph import Field, Graph
+
+
+def passes_on(device, *about):
+    """Return the passes on a device, given the arguments of `Here`."""
+    if device.index is None:
+        return Here(*about)
+    from .device import OnGpu
+
+    return OnGpu(*about, device)
 
 
 class Here:

@@ -153,7 +153,7 @@ class Blocks:
         return weights, variances
 
     def _with_table(self, names, work):
-        pairs = device.Pairs(self.model, self.metric, self.box, len(self.points))
+        pairs = device.Pairs(self.model, self.metric, self.box, *self.neighbours.shape)
         return with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
 
     def _call(self, function, entries, pairs, tables, base, rooms, count, most, downwards):
@@ -253,18 +253,23 @@ def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(host
         np.testing.assert_array_equal(other, first)
 
 
-def test_the_window_holds_the_rows_that_most_pairs_need():
-    model = gx.Matern(1.0, 0.1, 0.5)
-    places = testing.places(100_000, seed=2)
-    graph = Graph.of(places, "euclidean", "morton", 4)
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_window_holds_the_rows_that_most_pairs_need(d):
+    n, m, model = 20_000, 30, gx.Matern(1.0, 0.1, 0.5)
+    places = testing.places(n, d, seed=2)
+    graph = Graph.of(places, "euclidean", "maximin", m)
     points = places[graph.tree.order]
-    pairs = device.Pairs(model, "euclidean", box_of(points), len(points))
+    own = np.random.default_rng(0).permutation(np.flatnonzero(graph.neighbours[:, -1] >= 0))[:500]
+    blocks = points[np.column_stack((graph.neighbours[own], own))]
+    apart = ((blocks[:, :, None] - blocks[:, None]) ** 2).sum(axis=-1)
+    s = apart[:, *np.triu_indices(m + 1, 1)] / model.range**2
+    pairs = device.Pairs(model, "euclidean", box_of(points), n, m)
     table = correlation_table(model.smoothness, *pairs.octaves)
-    near = graph.neighbours[np.arange(1000, len(points))]
-    s = ((points[near] - points[1000:, None]) ** 2).sum(axis=2) / model.range**2
+    # intervals part an octave evenly, not its logarithm: a difference of three rows at most
     row = np.floor((np.log2(s) - table.low) * 32) + 1
-    first, staged = pairs.window(len(table.correlation), table.base, 768)
-    assert ((row >= first) & (row < first + staged))[near >= 0].mean() > 0.99
+    for most, share in ((768, 0.95), (256, 0.7 if d == 1 else 0.85)):
+        first, staged = pairs.window(len(table.correlation), table.base, most)
+        assert ((row >= first) & (row < first + staged)).mean() > share
 
 
 def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
@@ -294,7 +299,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
     blocks = Blocks(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
     names = ("smoothness", "range")
     assert_close(blocks.on_host(hosts[1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
-    given = device.Pairs(blocks.model, "euclidean", blocks.box, 38)
+    given = device.Pairs(blocks.model, "euclidean", blocks.box, 38, 5)
     before = given.octaves
     work = []
 
@@ -312,12 +317,23 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
     assert given.octaves[0] < before[0]
 
 
-def test_numbers_at_the_ends_of_fp64_have_sums():
-    model = gx.Matern(1.0, 1e-200, 0.5)
+@pytest.mark.parametrize("c", [2.0**500, 2.0**-500])
+def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
+    plain = blocks_of("plane", 40, 9)
+    model = gx.Matern(1.7 * c**2, 0.2, 0.8, 0.1 * c**2)
+    blocks = Blocks(model, "euclidean", testing.places(40, 2, seed=9), 9)
+    blocks.columns *= c
+    (found, _), (expected, _) = (one.on_host(hosts[1]) for one in (blocks, plain))
+    expected[0] += 2 * 40 * np.log(c)
+    assert_close(found, expected, plain, 9)
+
+
+def test_places_at_the_ends_of_fp64_have_finite_numbers():
     box = np.array(((-8e307, -8e307), (8e307, 8e307)))
-    assert np.isfinite(device.Pairs(model, "euclidean", box, 100).numbers).all()
-    small = device.Pairs(gx.Matern(1.0, 1e-300, 0.5), "euclidean", box * 1e-600, 100)
-    assert np.isfinite(small.numbers).all()
+    for size in (1.0, 1e-300, 0.0):
+        pairs = device.Pairs(gx.Matern(1.0, 1e-200, 0.5), "euclidean", box * size, 100, 9)
+        assert np.isfinite(pairs.numbers).all()
+        assert np.isfinite(pairs.common)
 
 
 def test_a_million_places_fill_an_h200():

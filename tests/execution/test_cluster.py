@@ -275,6 +275,40 @@ def test_a_worker_with_another_version_is_refused_by_name(client, workers):
         client.run(call_itself, mine, workers=[at])
 
 
+def test_workers_of_two_kinds_are_refused():
+    local, client = start(n_workers=1)
+    local.new_spec["options"] = {**local.new_spec["options"], "resources": {"GPU": 1}}
+    local.scale(2)
+    client.wait_for_workers(2)
+    try:
+        with pytest.raises(gx.GeomxpError, match="GPU") as caught:
+            Crew(client.scheduler.address)
+    finally:
+        client.close()
+        local.close()
+    assert re.search("was started with a resource GPU: |Use workers of one kind", str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.gpu
+def test_workers_with_a_gpu_keep_their_tiles_there(seen):
+    local, client = start(n_workers=1, resources={"GPU": 1})
+    try:
+        there = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of(client))
+        assert there.store.crew.gpu
+        known = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of("gpu"))
+        np.testing.assert_array_equal(there.dense(), known.dense())
+        close = 100 * len(seen) * np.finfo(float).eps * abs(known.log_determinant())
+        assert abs(there.log_determinant() - known.log_determinant()) <= close
+        solved, expected = there.solve(seen.values), known.solve(seen.values)
+        np.testing.assert_allclose(solved, expected, rtol=0, atol=1e-9 * abs(expected).max())
+        moved = there.store.future(1, 0).result().values
+        assert hasattr(moved, "__cuda_array_interface__")
+    finally:
+        client.close()
+        local.close()
+
+
 def test_workers_with_too_little_memory_are_refused_before_the_run(client, workers):
     places = np.random.default_rng(0).random((1_000_000, 2))
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d \({workers[0]}\) needs 250\.0 GB"):

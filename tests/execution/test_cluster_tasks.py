@@ -76,7 +76,7 @@ def seen():
 
 @pytest.fixture(scope="module")
 def fit(seen):
-    return gx.fit(seen, fixed={"smoothness": 0.5}, trend="poly(x, 2)", **QUIETLY)
+    return gx.fit(seen, fixed={"smoothness": 0.5}, **QUIETLY)
 
 
 def over(on, function, items, common=None):
@@ -100,6 +100,13 @@ def test_folds_are_those_of_this_process(cluster, fit, how):
     here, there = (gx.cross_validate(fit, 5, on=on, **about) for on in ("cpu", cluster))
     np.testing.assert_array_equal(there.mean, here.mean)
     np.testing.assert_array_equal(there.variance, here.variance)
+
+
+def test_the_transforms_of_a_formula_travel_with_a_fit(alone, seen):
+    fit = gx.fit(seen, fixed={"smoothness": 0.5}, trend="poly(x, 2)", **QUIETLY)
+    about = {"folds": 2, "refit": True}
+    here, there = (gx.cross_validate(fit, **about, on=on) for on in ("cpu", alone))
+    np.testing.assert_array_equal(there.mean, here.mean)
 
 
 @pytest.mark.parametrize("search", ["scoring", "bobyqa"])
@@ -197,9 +204,9 @@ def dying(folder, item):
     return work
 
 
-def test_a_worker_killed_in_the_middle_changes_no_bit(cluster, tmp_path):
+def test_the_only_worker_killed_in_the_middle_changes_no_bit(alone, tmp_path):
     common, items = np.random.default_rng(0).random(5), list(range(20))
-    there = over(cluster, dying(tmp_path, 9), items, common)
+    there = over(alone, dying(tmp_path, 9), items, common)
     assert (tmp_path / "killed").exists()
     assert there == over("cpu", dying(tmp_path, 9), items, common)
 
@@ -231,11 +238,27 @@ def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers)
 
     before = allow(1)
     try:
-        with pytest.raises(LostCluster, match=r"task 3 of 3 has lost 2 workers .*tcp:") as error:
+        with pytest.raises(
+            LostCluster, match=r"2 workers that had task \d of 3 were lost"
+        ) as error:
             over(client, deadly, range(3))
     finally:
         allow(before)
     assert "\n" not in str(error.value)
+
+
+def test_a_slow_task_keeps_none_behind_it_waiting(client, workers, monkeypatch, tmp_path):
+    monkeypatch.setattr("geomxp.execution.cluster_tasks.AHEAD", 4)
+
+    def work(folder, k):
+        deadline = time.monotonic() + 20
+        while k == 0 and not Path(folder, "19").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        Path(folder, str(k)).touch()
+        return k
+
+    assert over(client, work, range(20), tmp_path) == list(range(20))
 
 
 def test_tasks_that_somebody_else_cancels_are_given_again(client, workers, tmp_path):

@@ -151,6 +151,23 @@ def test_no_run_is_shorter_than_its_work_its_longest_path_or_its_scheduling(node
     assert found.seconds == max(event.end for event in found.events)
 
 
+@pytest.mark.parametrize("rule", ["fp64", "layered"])
+def test_a_node_for_each_row_takes_the_longest_path(rule):
+    cluster = replace(FREE, nodes=LAYOUT.tiles, link=1e30)
+    found = simulate_cluster(cluster, LAYOUT, formats_of(rule))
+    norms = max(e.end - e.begin for e in found.events if e.kind == "original")
+    path = longest_path(found, LAYOUT.tiles)
+    assert found.seconds == pytest.approx(norms + path, rel=1e-12)
+
+
+def test_no_more_threads_are_of_use_than_two_ninths_of_the_block_rows():
+    layout = Layout(320, 4)
+    cluster = replace(FREE, nodes=layout.tiles, link=1e30, generation=1e30)
+    found = simulate_cluster(cluster, layout, formats_of("fp64", layout))
+    # column after column k products and k squares of t³: 3/2 tn² operations of n³/3
+    assert found.rate / RATES["fp64"] == pytest.approx(layout.tiles / 4.5, rel=2 / layout.tiles)
+
+
 @pytest.mark.parametrize(("nodes", "threads"), SHAPES)
 def test_a_tile_begins_when_all_that_it_reads_is_there(nodes, threads):
     cluster = replace(CLUSTER, nodes=nodes, threads=threads)
