@@ -44,10 +44,14 @@ CAPTIONS = {
     "batched/size.png": "Rate against the order of the matrices, beside NumPy and MKL.",
     "batched/solve.png": "What the parts of a solution take of its time.",
     "batched/variants.png": "Rates of all variants, by order of looking and by tile.",
+    "cluster/calibration.csv": "Rates of one machine, and what tasks, tiles and its link cost.",
     "cluster/faults.csv": "Runs in which two workers were killed at random moments.",
     "cluster/overhead.csv": "What scheduling takes of a run on one worker, by tile.",
     "cluster/scaling.csv": "The tile Cholesky on 1, 2, 4 workers: one n (strong), n³ in step with "
     "the workers (weak); bytes that travelled beside the formula's.",
+    "cluster/scaling.png": "Scaling on the processes of one machine, measured, and simulated.",
+    "cluster/simulation.csv": "The tile Cholesky played on described clusters: beside runs on one "
+    "machine (validation), and on 4 to 64 nodes, of which nothing was run (prediction).",
     "cluster/vecchia.csv": "Vecchia's likelihood of up to 10⁷ places on two workers of 8 GB.",
     "intervals/coverage.csv": "How often intervals by maximum likelihood hold the truth: Wald's "
     "and the profile likelihood's.",

@@ -118,8 +118,8 @@ def spread(columns):
     Examples
     --------
     >>> print(spread({"x": np.array([1.0, 5.0, 2.0]), "rock": ("clay", "sand")}))
-             least      median    greatest
-    x            1           2           5
+               least      median    greatest
+    x              1           2           5
     rock    levels: clay, sand
     """
     width = max(map(len, columns))

@@ -225,6 +225,8 @@ PLACES = "x,y\n1,2\n"
         (["fit", "meuse", "--metric", "taxi"], "`metric` must be one of"),
         (["fit", "meuse", "--metric", "chordal"], "latitudes must lie between"),
         (["fit", "meuse", "--starts", "many"], "Invalid value for '--starts'"),
+        (["fit", "meuse", "--starts=many"], "Got 'many': see geomxp fit --help."),
+        (["fit", "meuse", "--locations", "x", "y"], "have commas between them, x,y, and no spaces"),
         (["fit", "meuse", "--on", "moon"], '`on` must be "cpu"'),
         (["fit", "meuse", "--output", "no/where/fit.json"], "does not exist"),
         (["log-likelihood", "meuse", "--variance", "1"], "Missing option '--range'"),

@@ -30,7 +30,20 @@ reference, results = module("reference"), module("results")
 PAGES = blocks.pages()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
+def to_run():
+    """Return the pages; one that starts worker processes has their mark."""
+    mark = pytest.mark.cluster
+    return [
+        pytest.param(
+            path,
+            id=str(path.relative_to(blocks.PAGES)),
+            marks=[mark] if "= LocalCluster(" in path.read_text(encoding="utf-8") else [],
+        )
+        for path in PAGES
+    ]
+
+
+@pytest.mark.parametrize("path", to_run())
 def test_a_page_runs_and_prints_what_it_says(path, tmp_path):
     for block, namespace in blocks.run(path, tmp_path):
         for said, printed in blocks.differences(block):

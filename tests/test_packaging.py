@@ -110,14 +110,40 @@ def test_a_wheel_says_what_it_is(wheel):
     (about,) = (data.decode() for name, data in wheel.items() if name.endswith("/METADATA"))
     assert f"\nVersion: {geomxp.__version__}\n" in about
     assert "\nRequires-Python: >=3.11\n" in about
-    assert "\nLicense-Expression: BSD-3-Clause\n" in about
+    assert "\nLicense-Expression: BSD-3-Clause AND GPL-2.0-or-later AND CC0-1.0\n" in about
     (commands,) = (data for name, data in wheel.items() if name.endswith("/entry_points.txt"))
     assert commands.decode().strip() == "[console_scripts]\ngeomxp = geomxp.cli:main"
 
 
+def test_the_licence_covers_the_code_and_every_data_set():
+    covered = {
+        "GPL (>= 2) of the R package": "GPL-2.0-or-later",
+        "CC0": "CC0-1.0",
+        # no licence is needed
+        "public domain (US government)": None,
+    }
+    needed = {"BSD-3-Clause"}
+    needed |= {covered[entry.licence] for entry in geomxp.datasets.DATASETS.values()} - {None}
+    assert set(PROJECT["license"].split(" AND ")) == needed
+
+
+def test_a_package_index_shows_the_readme_without_links_into_the_repository(wheel):
+    (about,) = (data.decode() for name, data in wheel.items() if name.endswith("/METADATA"))
+    head, _, shown = about.partition("\n\n")
+    assert "\nDescription-Content-Type: text/markdown" in head
+    links = re.findall(r"\]\(([^)]*)\)", shown)
+    assert links
+    assert all(link.startswith(("https://", "#")) for link in links)
+    # all else is README, word by word
+    words = (ROOT / "README.md").read_text()
+    words = re.sub(r"!\[[^\]]*\]\(data/[^)]*\)", "", words)
+    words = re.sub(r"\[([^\]]*)\]\((?!https:|#)[^)]*\)", r"\1", words)
+    assert shown.split() == words.split()
+
+
 def test_a_wheel_carries_the_licence_and_those_of_the_data(wheel):
     licences = {name.split("/licenses/")[1]: name for name in wheel if "/licenses/" in name}
-    assert set(licences) == {"LICENSE", "data/README.md"}
+    assert set(licences) == {"LICENSE", "data/README.md", "data/GPL-2.txt"}
     assert wheel[licences["LICENSE"]] == (ROOT / "LICENSE").read_bytes()
     data = wheel[licences["data/README.md"]].decode()
     for entry in geomxp.datasets.DATASETS.values():

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
-from harness import HERE
+from harness import FAILED, HERE
 
 ROOT = HERE.parents[1]
 FEW = ("tests/tiles/test_schedule.py",)
@@ -56,7 +56,7 @@ def _run(machine, budget, path, row, report):
     row = row | {"seconds": time.perf_counter() - start}
     if not report.exists():
         said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
-        yield row | {"note": said[-1][:300]}
+        yield row | {"note": FAILED + said[-1][:300]}
         return
     suite = next(ElementTree.parse(report).iter("testsuite"))
     counts = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
@@ -69,4 +69,5 @@ def _run(machine, budget, path, row, report):
     for case in suite.iter("testcase"):
         for failure in [*case.iter("failure"), *case.iter("error")]:
             message = " ".join((failure.get("message") or "").split())[:300]
-            yield row | {"test": case.get("name"), "seconds": case.get("time"), "note": message}
+            about = {"test": case.get("name"), "seconds": case.get("time")}
+            yield row | about | {"note": FAILED + message}

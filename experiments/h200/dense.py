@@ -1,4 +1,4 @@
-"""Stages d, e, h and i: generation, recursions, refinement, batches; all on one array at a time."""
+"""Stages d, e and h: generation, recursions and refinement, on one array at a time."""
 
 import time
 from functools import partial
@@ -6,14 +6,14 @@ from itertools import product
 
 import numpy as np
 import vendor
-from ceilings import DTYPES, FLOPS, LEGACY, Operands
-from harness import RANGES, Prediction, load, tried
+from ceilings import FLOPS, LEGACY, Operands
+from harness import FAILED, RANGES, Prediction, load, reason, tried
 
 import geomxp as gx
 from geomxp.covariance import matern
 from geomxp.covariance.generate import Generator
 from geomxp.covariance.ordering import hilbert
-from geomxp.dense import batched, batched_gpu, kernels, nested, tuning
+from geomxp.dense import kernels, nested
 from geomxp.dense.spectra import spd_matrix
 from geomxp.inference.simulate import lay_out
 from geomxp.precision import quantize
@@ -113,8 +113,8 @@ def recursions(machine, budget):
             (what, "uniform + n I") for what in ("syrk", "trsm", "trmm")
         ]:
             prediction = known.setdefault(what, Prediction())
-            if reason := budget.refuses(prediction.of(n)):
-                yield {"what": what, "matrix": kind, "n": n, "note": reason}
+            if why := budget.refuses(prediction.of(n)):
+                yield {"what": what, "matrix": kind, "n": n, "note": why}
                 continue
             start = time.perf_counter()
             yield from Recursion(machine, what, kind, n).rows((*form, *DEEP))
@@ -223,14 +223,14 @@ def refinement(machine, budget):
 
 def _refined_rows(machine, budget, prediction, about):
     n = about["n"]
-    if reason := budget.refuses(prediction.of(n)):
-        yield about | {"note": reason}
+    if why := budget.refuses(prediction.of(n)):
+        yield about | {"note": why}
         return
     start = time.perf_counter()
     try:
         system = System(machine, about)
     except Exception as error:
-        yield tried(about, partial(_raise, error))
+        yield about | {"note": FAILED + reason(error)}
         return
     direct = tried(about | {"solver": "fp64: potrf, two solves"}, system.direct)
     if "seconds" not in direct and n <= LEGACY:
@@ -249,10 +249,6 @@ def _refined_rows(machine, budget, prediction, about):
     del system
     machine.give_back()
     prediction.learn(n, time.perf_counter() - start)
-
-
-def _raise(error):
-    raise error
 
 
 class System:
@@ -337,48 +333,3 @@ class System:
         """‖b - Ax‖∞ / (n ‖A‖∞), paper 002's, with max|b| = 1."""
         r = self.b - self._multiply(x.reshape(-1))
         return float(abs(r).max() / abs(self.b).max() / (len(x) * self.norm))
-
-
-def batches(machine, budget):
-    """Stage i: small factorizations, tuned, beside potrfBatched (NumPy's and MKL's on a CPU)."""
-    study, batch = load("batched"), 64 if machine.tiny else 16_384
-    prediction = Prediction(1)
-    for n in machine.sizes(5, 8, 12, 16, 24, 32, 48, 64, 96, 128, tiny=(5,)):
-        if reason := budget.refuses(prediction.of(n)):
-            yield {"n": n, "note": reason}
-            continue
-        start = time.perf_counter()
-        rows = study.size_rows((n,), batch, 1 if machine.tiny else 5, machine.on, not machine.tiny)
-        try:
-            yield from rows
-        except Exception as error:
-            yield tried({"n": n}, partial(_raise, error))
-        for form in ("fp64", "fp32"):
-            yield tried(
-                {"what": "kernel alone, interleaved", "n": n, "batch": batch},
-                partial(_kernel_alone, machine, n, DTYPES[form], batch),
-            )
-        prediction.learn(n, time.perf_counter() - start)
-        machine.give_back()
-
-
-def _kernel_alone(machine, n, dtype, batch):
-    """Time the factorization of chunks that lie interleaved, without packing or checks."""
-    a = load("batched").matrices(n, dtype, batch)
-    variant = tuning.variant_for(n, dtype, machine.on)
-    found = {"dtype": np.dtype(dtype).name, "variant": str(variant)}
-    if machine.gpu:
-        lanes = batched_gpu.WARP * variant.chunk
-        kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
-        text = batched_gpu.potrf_text(variant, n if variant.unroll else None)
-        suffix = "fp32" if dtype == np.float32 else "fp64"
-        kernel = batched_gpu._module(text).get_function(f"potrf_{suffix}")
-        chunks = kept.copy()
-        sizes = np.int32(n), np.int64(len(chunks) * lanes)
-        work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
-    else:
-        kept = batched.interleave(a, variant.chunk * batched.lanes_of(dtype))
-        chunks = kept.copy()
-        work = partial(batched.potrf_interleaved, chunks, variant=variant)
-    seconds = machine.seconds(work, 5, lambda: chunks.__setitem__(..., kept))
-    return found | {"seconds": seconds, "gflops": batch * n**3 / 3 / seconds / 1e9}

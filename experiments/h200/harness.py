@@ -23,6 +23,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from common import provenance  # noqa: E402
 
+FAILED = "failed: "
+"""With this begins the note of a case that should have worked."""
+
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 """Of paper 001, on the unit square."""
 
@@ -256,12 +259,18 @@ def reason(error):
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 
+class LeftOut(Exception):
+    """Why a case was not begun, or what it needs is not there: no failure."""
+
+
 def tried(row, work):
     """Return a row with what work() returns, or with the reason why there is nothing."""
     try:
         return row | work()
+    except LeftOut as why:
+        return row | {"note": str(why)}
     except Exception as error:
-        return row | {"note": reason(error)}
+        return row | {"note": FAILED + reason(error)}
 
 
 def shown(row):

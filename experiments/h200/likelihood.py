@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from harness import HERE, RANGES, Prediction, load, reason, tried
+from harness import FAILED, HERE, RANGES, Prediction, load, reason, tried
 
 import geomxp as gx
 from geomxp.execution.devices import usable_cores
@@ -35,7 +35,7 @@ def exact(machine, budget):
         try:
             seen = gx.Observations(places, _field(machine, truth, places))
         except Exception as error:
-            yield {"what": "log-likelihood", "n": n, "note": reason(error)}
+            yield {"what": "log-likelihood", "n": n, "note": FAILED + reason(error)}
             continue
         machine.give_back()
         fp64 = None
@@ -184,7 +184,7 @@ def vecchia(machine, budget):
             gx.Vecchia(30, on="gpu")
             places.append(("gpu", 1))
         except gx.GeomxpError as error:
-            yield {"on": "gpu", "note": reason(error)}
+            yield {"on": "gpu", "note": f"refused: {reason(error)}"}
     prediction = {on: Prediction(1) for on, _ in places}
     for n in machine.sizes(100_000, 1_000_000, 10_000_000, tiny=(1500,)):
         for on, cores in places:

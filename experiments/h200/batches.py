@@ -1,0 +1,86 @@
+"""Stage i: thousands of small factorizations at once."""
+
+import time
+from functools import partial
+
+import numpy as np
+from ceilings import DTYPES
+from harness import FAILED, Prediction, load, reason, tried
+
+from geomxp.dense import batched, batched_gpu, tuning
+
+
+def batches(machine, budget):
+    """Stage i: small factorizations, tuned, beside potrfBatched (NumPy's and MKL's on a CPU)."""
+    study, batch = load("batched"), 64 if machine.tiny else 16_384
+    prediction = Prediction(1)
+    for n in machine.sizes(5, 8, 12, 16, 24, 32, 48, 64, 96, 128, tiny=(5,)):
+        if why := budget.refuses(prediction.of(n)):
+            yield {"n": n, "note": why}
+            continue
+        start, tune = time.perf_counter(), not machine.tiny
+        try:
+            yield from study.size_rows((n,), batch, 1 if machine.tiny else 5, machine.on, tune)
+        except Exception as error:
+            yield {"n": n, "note": FAILED + reason(error)}
+        for form in ("fp64", "fp32"):
+            yield from _alone(machine, study.matrices(n, DTYPES[form], batch))
+        prediction.learn(n, time.perf_counter() - start)
+        machine.give_back()
+
+
+def _alone(machine, a):
+    """Rows without copies, packing or checks: our kernel on chunks, the vendor's in place."""
+    batch, n, _ = a.shape
+    row = {"dtype": a.dtype.name, "n": n, "batch": batch}
+    ways = {"kernel alone, interleaved": _ours}
+    if machine.gpu:
+        ways["potrfBatched alone, in place"] = _vendors
+    for what, way in ways.items():
+        yield tried(row | {"what": what}, partial(_timed, machine, a, way))
+
+
+def _timed(machine, a, way):
+    work, fresh, about = way(machine, a)
+    seconds, (batch, n, _) = machine.seconds(work, 5, fresh), a.shape
+    return about | {"seconds": seconds, "gflops": batch * n**3 / 3 / seconds / 1e9}
+
+
+def _ours(machine, a):
+    """Return the factorization of chunks in place, what makes them anew, and the variant."""
+    n, variant = a.shape[1], tuning.variant_for(a.shape[1], a.dtype, machine.on)
+    if machine.gpu:
+        lanes = batched_gpu.WARP * variant.chunk
+        kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
+        text = batched_gpu.potrf_text(variant, n if variant.unroll else None)
+        suffix = "fp32" if a.dtype == np.float32 else "fp64"
+        kernel = batched_gpu._module(text).get_function(f"potrf_{suffix}")
+        chunks = kept.copy()
+        sizes = np.int32(n), np.int64(len(chunks) * lanes)
+        work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
+    else:
+        kept = batched.interleave(a, variant.chunk * batched.lanes_of(a.dtype))
+        chunks = kept.copy()
+        work = partial(batched.potrf_interleaved, chunks, variant=variant)
+    return work, lambda: chunks.__setitem__(..., kept), {"variant": str(variant)}
+
+
+def _vendors(machine, a):
+    """As `_ours`, of cuSOLVER, which takes an array of addresses."""
+    from cupy.cuda.device import get_cusolver_handle
+    from cupy_backends.cuda.libs import cublas, cusolver
+
+    xp, (batch, n, _) = machine.xp, a.shape
+    kept = xp.asarray(a)
+    room, info = kept.copy(), xp.zeros(batch, np.int32)
+    first, step = room.data.ptr, n * n * a.itemsize
+    places = xp.asarray(first + step * np.arange(batch, dtype=np.uint64))
+    routine = cusolver.spotrfBatched if a.dtype == np.float32 else cusolver.dpotrfBatched
+    handle = get_cusolver_handle()
+
+    def work():
+        # by rows a lower triangle is an upper one
+        upper = cublas.CUBLAS_FILL_MODE_UPPER
+        routine(handle, upper, n, places.data.ptr, n, info.data.ptr, batch)
+
+    return work, lambda: room.__setitem__(..., kept), {}
