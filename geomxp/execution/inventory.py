@@ -15,7 +15,7 @@ LIBRARIES = (
 EXTRAS = {
     "gpu": ("cupy-cuda13x",),
     "mkl": ("mkl",),
-    "cluster": ("dask", "distributed"),
+    "cluster": ("dask", "distributed", "cloudpickle"),
     "geo": ("geopandas", "xarray", "netcdf4", "rasterio"),
     "sklearn": ("scikit-learn",),
     "notebooks": ("jupyterlab", "nbclient", "ipykernel"),

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dense.mixed import arithmetic
 from ..precision.formats import FP64
+from ..precision.quantize import Tile
 from ..tiles.plan import Plan, Sizes, policy_named
 from ..tiles.schedule import deal, left_looking
 from .trace import Event, Meter, Traffic, from_zero
@@ -219,9 +220,11 @@ class _Player:
         if step.kind == "write":
             return machine.overhead
         inner = layout.height(step.reads[0].tile[1])
-        left, right = step.reads[0].tile, step.reads[-1].tile
-        formats = self.sizes.formats
-        form = arithmetic(_DOUBLE if fine else _SINGLE, formats[left], formats[right])
+        left = right = Tile(self.sizes.formats[step.reads[0].tile], None)
+        if i > k:
+            # another tile, perhaps of the same format: no square
+            right = Tile(self.sizes.formats[step.reads[-1].tile], None)
+        form = arithmetic(_DOUBLE if fine else _SINGLE, left, right)
         # a diagonal tile's updates in FP64 are half as long
         flops = m * n * inner * (1 if i == k and form is FP64 else 2)
         return machine.overhead + flops / machine.rates[form.name]

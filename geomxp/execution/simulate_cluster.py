@@ -1,9 +1,11 @@
 """The tile Cholesky of a Dask cluster, played on a described one: how long, and how many bytes.
 
-The plan is that of `cluster_tiles`: one task a tile, columns from left to right, block row i on
-node i mod p; row k travels when L_kk is final, once to each node that has a row below it, so that
-the bytes are those of a run. A node takes its tasks in order, each on one thread. Each task costs
-the scheduler's one thread time. A worker sends to ten others at once; who has a row sends it on.
+The plan is that of `cluster_plan`, carried out by `cluster_tiles`: block row i on node i mod p; of
+row k what a piece reads travels when it is final, once to each node that has a row below it, so
+that the bytes are those of a run. A node's threads take its tasks in order, each waiting until
+what its task reads is there (a Dask worker would go on with another one, if there is one). Each
+task costs the scheduler's one thread time. A worker sends to ten others at once; who has a row
+sends it on.
 
 Every moment is a maximum of earlier ones, or such a moment and a duration: whatever is made slower
 makes nothing earlier.
@@ -20,7 +22,7 @@ from ..errors import InvalidInput
 from ..precision.formats import FP64
 from ..precision.quantize import Tile
 from ..tiles.plan import Sizes
-from ..tiles.schedule import left_looking
+from .cluster_plan import depths_for, pieces
 from .cluster_tiles import AHEAD
 from .simulate import Simulation
 from .trace import Event, Meter
@@ -85,7 +87,7 @@ class Cluster:
                 raise InvalidInput(f"`{name}` must be {needed}. Got {given!r}.")
 
 
-def simulate_cluster(cluster, layout, formats):
+def simulate_cluster(cluster, layout, formats, depths=None):
     """Play a factorization, and the norms before it, on a cluster that is there.
 
     Left out are the places that workers are sent, and what the client does beside giving tasks.
@@ -95,88 +97,127 @@ def simulate_cluster(cluster, layout, formats):
     cluster : Cluster
     layout : Layout
     formats : PrecisionMap
+    depths : tuple of int, optional
+        See `cluster_plan.pieces`; those of a run whose workers have the memory if not given.
 
     Returns
     -------
     Simulation
-        Events are tasks on a node (`device`) and its thread (`stream`), and copies of block rows:
-        "original" a row's norms, "update" and "factor" a tile, "write" a row that is handed out.
+        Events are tasks on a node (`device`) and its thread (`stream`), and copies of parts of
+        block rows: "original" a row's norms, "update" a piece of a tile, "solve" and "factor" its
+        last one, "write" a part of a row that is handed out.
 
     Raises
     ------
     InvalidInput
         If `rates` lacks the arithmetic of a product.
     """
-    play = _Play(cluster, layout, formats)
-    # when others hear of each row's newest tile, and where row k is from when on
-    row, there = [play.norms()] * layout.tiles, {}
-    for i, k in left_looking(layout.tiles):
-        if i == k:
-            seconds = play.times.column(k)
-            row[k] = play.task("factor", (k, k), row[k], seconds[0], k)
-        else:
-            if i == k + 1:
-                there = play.travel(k, play.task("write", (k, k), row[k], 0.0, k + 1))
-            ready = max(row[i], there[i % cluster.nodes])
-            row[i] = play.task("update", (i, k), ready, seconds[i - k], k + 1)
+    depths = _depths(cluster, layout, depths)
+    play = _Play(cluster, layout, formats, 1 + len(depths))
+    play.norms()
+    for number, piece in enumerate(pieces(layout.tiles, depths)):
+        play.piece(number, piece)
     events = sorted(play.events, key=lambda event: event.begin)
     last = max(event.end for event in events)
     return Simulation(last, layout.n**3 / 3, play.meter.read(), events)
 
 
-def scheduling(cluster, layout):
+def scheduling(cluster, layout, depths=None):
     """Return the seconds for which the scheduler's thread is at work in a factorization.
 
     No run takes less, on however many nodes; arguments as of `simulate_cluster`.
     """
-    tiles = layout.tiles
-    # norms, tiles, and rows that are handed out if anybody is below
-    tasks = tiles + tiles * (tiles + 1) // 2 + tiles - 1
-    reads = sum(k + (tiles - 1 - k + (k < tiles - 1)) * (k + 1) for k in range(tiles))
+    tasks, reads, handed = layout.tiles, 0, set()
+    for i, k, begin, end, last in pieces(layout.tiles, _depths(cluster, layout, depths)):
+        tasks += 1
+        reads += end - begin + (begin > 0) + (i > k)
+        if i > k and (k, begin) not in handed:
+            handed.add((k, begin))
+            tasks, reads = tasks + 1, reads + end - begin + last
     return tasks * cluster.scheduler + reads * cluster.scheduler_read
+
+
+def _depths(cluster, layout, depths):
+    given = depths is not None
+    return depths if given else depths_for(cluster.nodes * cluster.threads, layout.tiles)
 
 
 class _Play:
     """What has happened so far."""
 
-    def __init__(self, cluster, layout, formats):
+    def __init__(self, cluster, layout, formats, tasks):
         self.cluster, self.layout, self.formats = cluster, layout, formats
+        # of a tile
+        self._tasks = tasks
         self.times, self._sizes = _Times(cluster, layout, formats), Sizes(layout, formats)
         self.events, self.meter = [], Meter()
         self._threads = [[(0.0, t) for t in range(cluster.threads)] for _ in range(cluster.nodes)]
-        self._begun = [0.0] * cluster.nodes
-        self._out, self._in = list(self._begun), list(self._begun)
-        self._told, self._ends = 0.0, []
+        self._out, self._in = [0.0] * cluster.nodes, [0.0] * cluster.nodes
+        # when others hear of each row's newest tile, of what a tile is so far, and where the parts
+        # of row k are from when on
+        self._row, self._begun, self._parts = [], {}, {}
+        self._seconds, self._told, self._ends = {}, 0.0, []
 
     def norms(self):
-        """Play the norms of all rows; return when the first tile can be asked for."""
+        """Play the norms of all rows."""
         rows = enumerate(self.times.norms())
-        heard = [self.task("original", (i, i), 0.0, seconds, 0) for i, seconds in rows]
-        self._told, self._ends = max(self._told, *heard), []
-        return self._told
+        heard = [self._task("original", (i, i), 0.0, seconds, 0) for i, seconds in rows]
+        self._told = max(self._told, *heard)
+        self._row = [self._told] * self.layout.tiles
 
-    def task(self, kind, tile, ready, seconds, reads):
+    def piece(self, number, piece):
+        """Play a piece, the first of its column with what it reads of row k."""
+        i, k, begin, end, last = piece
+        if number and not number % AHEAD:
+            self._told = max(self._told, self._asked())
+        # a piece before this one stands for its original, and for the tiles that it has read
+        ready, reads = max(self._row[i], self._begun.pop((i, k), 0.0)), end - begin + (begin > 0)
+        if i > k:
+            ready, reads = max(ready, self._part(piece)[i % self.cluster.nodes]), reads + 1
+        kind = "update" if not last else "factor" if i == k else "solve"
+        heard = self._task(kind, (i, k), ready, self._time(piece), reads)
+        if last:
+            self._row[i] = heard
+            self._ends.append(heard)
+        else:
+            self._begun[i, k] = heard
+
+    def _time(self, piece):
+        """Return the seconds of a piece; those of a column are computed together."""
+        _, k, begin, _, last = piece
+        if (k, begin) not in self._seconds:
+            self._seconds[k, begin] = self.times.column(k, begin, piece.end, last)
+        return self._seconds[k, begin][piece.i - k]
+
+    def _part(self, piece):
+        """Return when what a piece reads of row k is on each node that reads it, by node."""
+        _, k, begin, end, last = piece
+        if (k, begin) not in self._parts:
+            tiles = range(begin, end + last)
+            final = self._task("write", (k, k), self._row[k], 0.0, len(tiles))
+            self._parts[k, begin] = self._travel(k, tiles, final)
+        return self._parts[k, begin]
+
+    def _task(self, kind, tile, ready, seconds, reads):
         """Play a task of a node; return when others hear that it is done."""
         cluster, node = self.cluster, tile[0] % self.cluster.nodes
-        self._told = max(self._told, self._asked()) + cluster.scheduler
-        self._told += reads * cluster.scheduler_read
+        self._told += cluster.scheduler + reads * cluster.scheduler_read
         free, thread = self._threads[node][0]
-        begin = self._begun[node] = max(free, ready, self._told, self._begun[node])
+        begin = max(free, ready, self._told)
         end = begin + seconds + cluster.overhead + reads * cluster.overhead_read
         heapreplace(self._threads[node], (end, thread))
-        self._ends.append(end)
         self._note(kind, tile, node, thread, begin, end)
         return end + cluster.latency
 
     def _asked(self):
-        """Return when the client gives the scheduler the next task: it waits for earlier ones."""
-        done = len(self._ends) - AHEAD // 2
-        return 0.0 if done < 1 or len(self._ends) % AHEAD else sorted(self._ends)[done - 1]
+        """Return when the client gives the scheduler more: most of the tiles before are there."""
+        done = len(self._ends) - AHEAD // 2 // self._tasks
+        return sorted(self._ends)[done - 1] if done > 0 else 0.0
 
-    def travel(self, k, final):
-        """Play the copies of row k; return when it is on each node that reads it, by node."""
+    def _travel(self, k, tiles, final):
+        """Play the copies of some tiles of row k; return when they are on each node, by node."""
         nodes, link = self.cluster.nodes, self.cluster.link
-        there, count = {k % nodes: final}, sum(self._sizes.tile(k, j) for j in range(k + 1))
+        there, count = {k % nodes: final}, sum(self._sizes.tile(k, j) for j in tiles)
         below = range(k + 1, min(self.layout.tiles, k + 1 + nodes))
         waiting = [i % nodes for i in below if i % nodes != k % nodes]
         while waiting:
@@ -231,18 +272,24 @@ class _Times:
         """Return the seconds of each row's norms."""
         return (self.heights * np.cumsum(self.heights) / self.cluster.generation).tolist()
 
-    def column(self, k):
-        """Return the seconds of the tiles of column k, the diagonal one first."""
-        h, own, above = self.heights, self._codes[k:], self._codes[k, :k]
+    def column(self, k, begin, end, last):
+        """Return the seconds of a piece of each tile of column k, the diagonal one first."""
+        h, own = self.heights, self._codes[k:]
+        above, inner = self._codes[k, begin:end], self.heights[begin:end]
         fine = self._fine[own[:, k]].astype(np.intp)
-        products = self._product[fine[:, None], own[:, :k], above] @ h[:k]
-        products[0] = self._square[fine[0], above] @ h[:k]
+        products = self._product[fine[:, None], own[:, begin:end], above] @ inner
+        products[0] = self._square[fine[0], above] @ inner
         if np.isnan(products).any():
             raise InvalidInput(
                 f"`rates` has no {', '.join(sorted(self._missing))}, in which tiles are "
                 "multiplied: measure it with machines.measured(tile, forms=...)."
             )
-        # FP32 takes half as long as FP64
-        last = np.where(fine, 1.0, 0.5) * h[k:] * h[k] ** 2 / self.cluster.solve
-        last[0] *= self.cluster.solve / 3 / self.cluster.factor
-        return (h[k:] * h[k] * (1 / self.cluster.generation + products) + last).tolist()
+        seconds = h[k:] * h[k] * products
+        if not begin:
+            seconds += h[k:] * h[k] / self.cluster.generation
+        if last:
+            # FP32 takes half as long as FP64
+            final = np.where(fine, 1.0, 0.5) * h[k:] * h[k] ** 2 / self.cluster.solve
+            final[0] *= self.cluster.solve / 3 / self.cluster.factor
+            seconds += final
+        return seconds.tolist()

@@ -239,26 +239,25 @@ class ExactEvaluator:
         """Whether the evaluation and the derivatives at a model are those kept."""
         return self._last[0] == model
 
-    @property
-    def curved(self):
-        """Whether the observed information has a formula that memory allows."""
-        return self.scoring
+    def curved(self, names):
+        """Whether the observed information of some parameters has a formula that memory allows."""
+        return self.scoring and self._room_for((4 if self.how.tiled else 1) + len(names))
 
     @property
     def scoring(self):
-        """Whether scores and information can be had: Σ⁻¹ is dense, and bounded memory is short."""
-        short = not self.placement.in_core or self.device.index is not None
-        return not short or self._inverse_fits()
+        """Whether scores and information can be had: Σ⁻¹ is dense, and memory may be short."""
+        alone = self.placement.in_core and self.device.index is None and not self.how.tiled
+        return alone or self._room_for(4)
 
-    def _inverse_fits(self):
-        """Whether the dense Σ⁻¹ may be held, where memory is bounded or a GPU's."""
+    def _room_for(self, matrices):
+        """Whether so many n×n FP64 matrices may be held."""
         bound = free_memory()
         if self.placement.memory is not None:
             bound = min(bound, self.placement.memory)
         if self.device.index is not None and not self.how.tiled:
             # L, L⁻¹, their product, and what a congruence holds beside them
             bound = min(bound, 0.7 * self.device.free_memory())
-        return 4 * 8 * len(self.observations) ** 2 < bound
+        return _bytes_for(len(self.observations), matrices) < bound
 
 
 def movements(factor):
@@ -268,12 +267,16 @@ def movements(factor):
     return getattr(store, "moved", None), () if trace is None else tuple(trace.events())
 
 
+def _bytes_for(n, matrices):
+    # blocks in work, whitened columns, and the interpreter's own
+    return int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+
+
 def check_memory(n, matrices, device):
     """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free."""
     on_gpu = device.index is not None
     what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
-    # blocks in work, whitened columns, and the interpreter's own
-    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+    needed = _bytes_for(n, matrices)
     if needed > free:
         raise NotEnoughMemory(
             f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "

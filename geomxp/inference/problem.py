@@ -168,7 +168,7 @@ class Problem:
             tolerance=1e-3 * self.tolerance,
             slack=noise,
             # by formula it costs more than all of the search, and changes by as little
-            renewed=3e-4 if self._curved else 2e-4,
+            renewed=3e-4 if self._curved(natural.names) else 2e-4,
         )
         if summit.value > value - noise:
             model = natural.model(summit.point)
@@ -180,14 +180,14 @@ class Problem:
             return np.full(len(x), np.nan)
         return natural.score(x, self.evaluator, self.monitor)
 
-    @property
-    def _curved(self):
-        """Whether the observed information has a formula."""
-        return not self.noisy and getattr(self.evaluator, "curved", False)
+    def _curved(self, names):
+        """Whether the observed information of some parameters has a formula."""
+        formula = getattr(self.evaluator, "curved", None)
+        return not self.noisy and formula is not None and formula(names)
 
     def _information(self, natural, x):
         """Return the observed information at a point, by formula or by differences."""
-        if self._curved:
+        if self._curved(natural.names):
             return natural.information(x, self.evaluator, self.monitor)
         # a coarse factor's gradient scatters: wider differences see past that
         difference = 2e-2 if self.noisy else 2e-4
@@ -291,7 +291,7 @@ class Problem:
             evaluations=evaluations,
             enough=COARSE if self.noisy else 0.0,
             vanishing=self.vanishing if unbounded else None,
-            curved=self.ends and self._curved,
+            curved=self.ends and self._curved(natural.names),
         )
         return best.value, best.model, converged
 

@@ -10,6 +10,27 @@ from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
 
 
+def update_tile(tile, updates):
+    """Subtract products from a tile of the factor, in the order given.
+
+    Parameters
+    ----------
+    tile : array
+        A_ik, written over.
+    updates : iterable of (Tile, Tile)
+        (L_ij, L_kj).
+
+    Returns
+    -------
+    array
+    """
+    by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair))
+    for form, pairs in by_format:
+        # A_ik <- A_ik - Σ_j L_ij L_kj', neighbours of one format in one accumulation
+        tile = gemm(tile, pairs, form)
+    return tile
+
+
 def finish_tile(tile, updates, diagonal=None):
     """Bring one tile of the factor to its final value; all that it reads is already final.
 
@@ -18,7 +39,7 @@ def finish_tile(tile, updates, diagonal=None):
     tile : array
         A_ik, written over.
     updates : iterable of (Tile, Tile)
-        (L_ij, L_kj) for j < k.
+        (L_ij, L_kj) for j < k; those that `update_tile` has not made yet.
     diagonal : callable, optional
         Reads L_kk, once all updates are made; the tile itself is on the diagonal if not given.
 
@@ -30,10 +51,7 @@ def finish_tile(tile, updates, diagonal=None):
     ------
     NotPositiveDefinite
     """
-    by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair))
-    for form, pairs in by_format:
-        # A_ik <- A_ik - Σ_j L_ij L_kj', neighbours of one format in one accumulation
-        tile = gemm(tile, pairs, form)
+    tile = update_tile(tile, updates)
     if diagonal is None:
         # L_kk <- chol(A_kk)
         return potrf(tile)

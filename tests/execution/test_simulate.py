@@ -60,6 +60,21 @@ def test_one_stream_takes_as_long_as_its_kernels():
     assert found.moved.bytes_in == found.moved.bytes_out == 0
 
 
+def test_a_product_of_two_fp32_tiles_takes_fp32_time_and_a_square_of_one_fp64():
+    layout, cube = Layout(128, 32), 32**3
+    formats = gx.by_band(("fp64", 1), "fp32")(np.ones((4, 4)))
+    machine = replace(SIMPLE, rates={"fp64": 1e9, "fp32": 1e8}, streams=1)
+    found = simulate(machine, layout, formats, "in core")
+    seconds = {}
+    for event in found.events:
+        if event.kind == "update":
+            seconds.setdefault(event.tile, []).append(event.end - event.begin)
+    # L_30 L_20' of two FP32 tiles, L_31 L_21' of one, into an FP64 tile
+    assert seconds[3, 2] == pytest.approx([2 * cube / 1e8, 2 * cube / 1e9], rel=1e-9)
+    # the squares of L_20 and L_21 by halves
+    assert seconds[2, 2] == pytest.approx([cube / 1e9, cube / 1e9], rel=1e-9)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_faster_links_are_never_slower(policy):
     seconds = []

@@ -42,6 +42,20 @@ def test_a_gpu_without_room_for_the_inverse_takes_differences(monkeypatch):
         assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
 
 
+@pytest.mark.parametrize("matrices", [3, 6, 20])
+@pytest.mark.parametrize("tile", [None, 100])
+def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, tile, matrices):
+    seen = testing.observations(300)
+    how = gx.Exact(tile=tile)
+    known = gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
+    left = exact_evaluator._bytes_for(len(seen), matrices) + 1
+    monkeypatch.setattr(exact_evaluator, "free_memory", lambda: left)
+    fit = gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
+    assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-3)
+    for name, error in known.standard_errors.items():
+        assert fit.standard_errors[name] == (error and pytest.approx(error, rel=0.02))
+
+
 @pytest.mark.parametrize("n", [3, 511, 512, 513, 1100])
 def test_blocks_cover_the_lower_triangle_once(n):
     count = np.zeros((n, n), dtype=int)
