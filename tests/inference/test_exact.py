@@ -45,7 +45,8 @@ def test_a_gpu_without_room_for_the_inverse_takes_differences(monkeypatch):
 @pytest.mark.parametrize("matrices", [3, 6, 20])
 @pytest.mark.parametrize("tile", [None, 100])
 def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, tile, matrices):
-    seen = testing.observations(300)
+    places = testing.places(300)
+    seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     how = gx.Exact(tile=tile)
     known = gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
     left = exact_evaluator._bytes_for(len(seen), matrices) + 1
