@@ -63,6 +63,7 @@ def test_options_that_readme_names_exist(capsys):
         "kaust",
         "intervals",
         "kaust_likelihood",
+        "cluster",
         "h200",
     ],
 )
