@@ -181,6 +181,15 @@ class Crew:
             if problem := self._too_small(share, beside):
                 raise NotEnoughMemory(problem)
 
+    def has_room(self, share, beside):
+        """Return whether `check_memory` would let this pass."""
+        return self._too_small(share, beside) is None
+
+    @property
+    def threads(self):
+        """Tasks that all workers together work on at one time."""
+        return sum(self.about[at]["threads"] for at in set(self.slots) & set(self.about))
+
     def _too_small(self, share, beside):
         """Say which worker has too little memory; None if none has."""
         hosts = [found["host"] for found in self.about.values()]
@@ -198,15 +207,19 @@ class Crew:
                 )
         return None
 
-    def submit(self, slot, function, *args):
-        """Return the future of function(*args) on the worker in a slot (of any number, mod p)."""
+    def submit(self, slot, function, *args, priority=0):
+        """Return the future of function(*args) on the worker in a slot (of any number, mod p).
+
+        Of the tasks that can begin a worker takes the one of the highest priority.
+        """
         self.answer(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # that a task is large: what it carries would travel in any case
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            at = [self.slots[slot % len(self)]]
             return self.client.submit(
-                *(function, *args), key=key, workers=[self.slots[slot % len(self)]], pure=False
+                *(function, *args), key=key, workers=at, pure=False, priority=priority
             )
 
     def wait(self, futures, most=0, held=tuple, watch=lambda done: None):

@@ -13,6 +13,9 @@ the solve or the factor. Each number sees the same operations in the same order.
 
 from typing import NamedTuple
 
+LADDER = ((1.0, (16, 2)), (0.25, (3,)), (0.05, (1,)))
+"""(share, depths): what more threads than this share of the block rows need."""
+
 
 class Piece(NamedTuple):
     """Some of the work on tile (i, k): products with the columns from begin to end.
@@ -70,11 +73,55 @@ def _last(i, k, depths):
     return Piece(i, k, max(0, k - depths[-1]) if depths else 0, k, True)
 
 
-def columns_ahead(depths):
-    """Return for how many columns at most a block row has pieces that are not yet a tile."""
-    return depths[0] + 1 if depths else 0
-
-
 def depths_for(threads, tiles):
-    """Return the depths"""
+    """Return the depths that keep so many threads at work, with no more tasks than that needs.
+
+    From simulations of 4 to 64 nodes (experiments/cluster): below a twentieth of T threads one task
+    a tile is as fast; two tasks serve as many threads as there are block rows, and three more.
+
+    Parameters
+    ----------
+    threads : int
+        Of all workers together.
+    tiles : int
+        Tiles per dimension.
+
+    Examples
+    --------
+    >>> depths_for(1, 12), depths_for(4, 12), depths_for(1024, 200)
+    ((), (3,), (16, 2))
+    """
+    if threads > 1:
+        for share, depths in LADDER:
+            if threads > share * tiles:
+                return depths
     return ()
+
+
+def shallower(depths):
+    """Return the depths that need less memory, from the next to none at all."""
+    known = [step for _, step in LADDER] + [()]
+    return known[known.index(depths) + 1 :]
+
+
+def share(rows, slots, depths, block):
+    """Return what each slot holds at most: its rows, rows of others, and tiles that are begun.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Bytes of each block row.
+    slots : int
+    depths : tuple of int
+    block : int
+        Bytes of a tile that is worked on.
+
+    Returns
+    -------
+    list of int
+    """
+    # a block row has pieces of so many columns at most: the next one reads that far
+    ahead = depths[0] + 1 if depths else 0
+    foreign = sum(sorted(rows)[-(1 + ahead) :])
+    begun = [ahead * block * len(rows[slot::slots]) for slot in range(slots)]
+    return [sum(rows[slot::slots]) + foreign + begun[slot] for slot in range(slots)]

@@ -1,9 +1,10 @@
 """Tiles on the workers of a cluster: generated there, finished there, and kept there.
 
-Block row i belongs to the worker in slot i mod p. A task finishes one tile; of what it reads, the
-row's own tiles are there already, and those of block row k travel, in their own formats, when L_kk
-is final: once to each worker that has a row below. They travel under a name of their own, given up
-with column k: of copies under one name Dask would keep any, not the owner's.
+Block row i belongs to the worker in slot i mod p. A task makes a piece of a tile (`cluster_plan`);
+of what it reads, the row's own tiles are there already, and those of block row k travel, in their
+own formats, when they are final: once to each worker that has a row below. They travel under names
+of their own, given up with column k: of copies under one name Dask would keep any, not the
+owner's. A tile that is begun is one array, which never travels.
 """
 
 from contextlib import contextmanager
@@ -16,11 +17,12 @@ from ..dense import blas
 from ..errors import NotPositiveDefinite
 from ..precision.formats import FP64
 from ..tiles.assemble import Originals
-from ..tiles.cholesky import finish_tile
+from ..tiles.cholesky import finish_tile, update_tile
 from ..tiles.lanes import readable
 from ..tiles.schedule import left_looking
 from ..tiles.stores import in_format, original
 from .cluster import WorkerLost
+from .cluster_plan import depths_for, pieces, shallower, share
 from .devices import SMALL, at_most, blas_threads
 from .watch import tell
 
@@ -69,36 +71,44 @@ def _row_squares(originals, i):
         return [originals.square(i, k) for k in range(i + 1)]
 
 
-def _finish(originals, formats, i, k, row, upper=None):
-    """Return L_ik: `finish_tile` on what a worker has.
+def _work(originals, formats, piece, row, upper=None, begun=None):
+    """Return what a piece makes of a tile: `update_tile` or `finish_tile` on what a worker has.
 
     Parameters
     ----------
     originals : Originals
     formats : PrecisionMap
-    i, k : int
+    piece : Piece
     row : list of Tile
-        L_ij for j < k.
+        L_ij for begin <= j < end.
     upper : list of Tile, optional
-        L_kj for j <= k, below the diagonal.
+        L_kj, below the diagonal; L_kk after them for the last piece.
+    begun : array, optional
+        What the piece before has returned.
 
     Returns
     -------
-    Tile
-        Or the `NotPositiveDefinite` of a diagonal tile, for all that depends on it.
+    array or Tile
+        L_ik if the piece is the last one; or the `NotPositiveDefinite` of a diagonal tile, for
+        all that depends on it.
     """
-    for tile in (*row, *(upper or ())):
+    for tile in (*row, *(upper or ()), begun):
         if isinstance(tile, NotPositiveDefinite):
             return tile
+    i, k, begin, _, last = piece
     with pinned():
-        lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row)]
-        rights, last = lefts, None
+        lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row, begin)]
+        rights, diagonal = lefts, None
         if i > k:
-            *rights, diagonal = (readable(formats, k, j, tile) for j, tile in enumerate(upper))
-            last = partial(_itself, diagonal)
+            rights = [readable(formats, k, j, tile) for j, tile in enumerate(upper, begin)]
+            diagonal = partial(_itself, rights.pop()) if last else None
         pairs = zip(lefts, rights, strict=True)
+        # a copy: Dask may ask for what it has once more
+        array = original(originals, formats, i, k) if begun is None else begun.copy(order="F")
+        if not last:
+            return update_tile(array, pairs)
         try:
-            array = finish_tile(original(originals, formats, i, k), pairs, last)
+            array = finish_tile(array, pairs, diagonal)
         except NotPositiveDefinite as error:
             # raised here it would stand in the worker's log, with a traceback
             return error.with_traceback(None)
@@ -191,13 +201,20 @@ class OnCluster:
         self.originals, self.formats, self.layout = originals, formats, originals.layout
         self.crew = originals.crew
         self.promoted = set()
-        self._futures, self._maps, self._upper = {}, {}, (None, None)
-        self.crew.check_memory(self._share(), BLOCKS * FP64.bytes * self.layout.tile**2)
+        self._futures, self._maps = {}, {}
+        # of tiles that are begun, and of what travels of the rows above: futures until they are read
+        self._begun, self._upper = {}, {}
+        self.depths = self._affordable()
 
-    def _share(self):
-        """Return what each slot holds at most: its rows, and one that is not its own."""
-        rows, p = self._row_bytes(), len(self.crew)
-        return [sum(rows[s::p]) + max(rows) for s in range(p)]
+    def _affordable(self):
+        """Return the depths of the plan: those for this crew, or what its memory lets it have."""
+        rows, p, block = self._row_bytes(), len(self.crew), FP64.bytes * self.layout.tile**2
+        self.crew.check_memory(share(rows, p, (), block), BLOCKS * block)
+        wanted = depths_for(self.crew.threads, self.layout.tiles)
+        for depths in (wanted, *shallower(wanted)) if wanted else ():
+            if self.crew.has_room(share(rows, p, depths, block), BLOCKS * block):
+                return depths
+        return ()
 
     def _row_bytes(self):
         """Return the bytes of each block row."""
@@ -249,9 +266,8 @@ class OnCluster:
 
     def close(self):
         """Give all tiles up."""
-        self._futures.clear()
-        self._maps.clear()
-        self._upper = None, None
+        for futures in (self._futures, self._maps, self._begun, self._upper):
+            futures.clear()
 
     leave = close
 
@@ -284,21 +300,27 @@ class OnCluster:
             # what waits for what will never be
             done = {tile: future for tile, future in self._futures.items() if self.has(*tile)}
             self._futures = done
+            self._begun.clear()
+            self._upper.clear()
             raise
 
     def _finish_once(self, tiles):
         for tile in tiles:
             self._futures.pop(tile, None)
-        self._upper = None, None
-        for begin in range(0, len(tiles), AHEAD):
-            for tile in tiles[begin : begin + AHEAD]:
-                self._submit(*tile)
-            submitted = [self._futures[tile] for tile in tiles[: begin + AHEAD]]
-            last = begin + AHEAD >= len(tiles)
+        self._begun.clear()
+        self._upper.clear()
+        missing, final = set(tiles), []
+        plan = [p for p in pieces(self.layout.tiles, self.depths) if (p.i, p.k) in missing]
+        for begin in range(0, len(plan), AHEAD):
+            for number, piece in enumerate(plan[begin : begin + AHEAD], begin):
+                future = self._submit(piece, number)
+                if piece.last:
+                    final.append(future)
+            last = begin + AHEAD >= len(plan)
             if last:
-                self._upper = None, None
-            most = 0 if last else AHEAD // 2
-            self.crew.wait(submitted, most, self._held, partial(_tell, len(tiles)))
+                self._upper.clear()
+            most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
+            self.crew.wait(final, most, self._held, partial(_tell, len(tiles)))
 
     def _look_for_failures(self, columns):
         """Raise the first failure of these diagonal tiles, without what depends on it."""
@@ -313,22 +335,30 @@ class OnCluster:
             self._futures = {tile: f for tile, f in self._futures.items() if tile[1] < first}
             raise failures[first]
 
-    def _submit(self, i, k):
+    def _submit(self, piece, number):
+        """Return the future of a piece, the one of this number in the plan."""
+        i, k, begin, end, last = piece
         at, final = self.crew.slots[i % len(self.crew)], self._futures
         if at not in self._maps or self._maps[at].status in ("lost", "cancelled"):
             self._maps[at] = self.crew.submit(i, _itself, self.formats)
-        row = [final[i, j] for j in range(k)]
-        about = self.originals.on(i), self._maps[at], i, k, row
-        if i > k:
-            about = *about, self._row_above(k)
-        final[i, k] = self.crew.submit(i, _finish, *about)
+        row = [final[i, j] for j in range(begin, end)]
+        upper = self._row_above(piece, number) if i > k else None
+        about = self.originals.on(i), self._maps[at], piece, row, upper
+        begun = self._begun.pop((i, k), None)
+        future = self.crew.submit(i, _work, *about, begun, priority=-number)
+        (final if last else self._begun)[i, k] = future
+        return future
 
-    def _row_above(self, k):
-        """Return the future of [L_k0 … L_kk], the same one as long as column k is submitted."""
-        if self._upper[0] != k:
-            row = [self._futures[k, j] for j in range(k + 1)]
-            self._upper = k, self.crew.submit(k, list, row)
-        return self._upper[1]
+    def _row_above(self, piece, number):
+        """Return the future of what a piece reads of row k, one for all rows below it."""
+        _, k, begin, end, last = piece
+        # those of one depth are submitted column after column
+        column, future = self._upper.get(k - end, (None, None))
+        if column != k:
+            row = [self._futures[k, j] for j in range(begin, end + last)]
+            future = self.crew.submit(k, list, row, priority=-number)
+            self._upper[k - end] = k, future
+        return future
 
     def _held(self):
         return list(self._futures.values())

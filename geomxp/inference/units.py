@@ -41,7 +41,7 @@ class Units:
         # what rounding leaves of values that the trend fits exactly
         if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
             what = (
-                "the values are all equal"
+                f"the values are all equal ({z[0]:g})"
                 if np.ptp(z) == 0
                 else "the trend fits the values exactly"
             )
