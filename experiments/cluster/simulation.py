@@ -6,7 +6,7 @@ processes here. Maps of large n come from norms at few places: as many tiles, of
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
+from geomxp.execution.cluster_plan import depths_for, pieces, share
 from geomxp.execution.machines import measured
 from geomxp.execution.placement import Placement
 from geomxp.execution.simulate_cluster import Cluster, scheduling, simulate_cluster
@@ -247,10 +248,11 @@ def row(cluster, layout, formats, seconds=None):
     """Return what is played on a cluster, beside the seconds of a run if there was one.
 
     Efficiency is the share of all threads' time that they work in tasks. No run is shorter than
-    its scheduling, than its busiest link works, or than its longest path of tiles that read each
+    its scheduling, than its busiest link works, or than its longest path of pieces that read each
     other; their shares of the seconds stand beside it, and what is largest is the bound.
     """
-    played = simulate_cluster(cluster, layout, formats)
+    depths = depths_for(cluster.nodes * cluster.threads, layout.tiles)
+    played = simulate_cluster(cluster, layout, formats, depths)
     tasks = [event for event in played.events if event.kind not in COPIES]
     work = sum(event.end - event.begin for event in tasks)
     sent = Counter()
@@ -258,9 +260,9 @@ def row(cluster, layout, formats, seconds=None):
         sent[event.kind, event.device] += event.bytes
     least = {
         "efficiency": work / cluster.nodes / cluster.threads,
-        "scheduler": scheduling(cluster, layout),
+        "scheduler": scheduling(cluster, layout, depths),
         "link": max(sent.values()) / cluster.link,
-        "path": longest_path(tasks, layout.tiles),
+        "path": longest_path(tasks, layout.tiles, depths),
     }
     shares = {name: round(value / played.seconds, 4) for name, value in least.items()}
     counts = formats.counts()
@@ -269,6 +271,7 @@ def row(cluster, layout, formats, seconds=None):
         "tile": layout.tile,
         "nodes": cluster.nodes,
         "threads": cluster.threads,
+        "depths": " ".join(map(str, depths)),
         "fp64_tiles": round(counts.get("fp64", 0) / sum(counts.values()), 4),
         "seconds": float(f"{played.seconds:.4g}"),
         "measured_seconds": "" if seconds is None else round(seconds, 3),
@@ -278,31 +281,35 @@ def row(cluster, layout, formats, seconds=None):
         **{f"{name}_share": shares[name] for name in ("scheduler", "link", "path")},
         "bound": max(shares, key=shares.get).replace("efficiency", "computing"),
         "bytes_moved": played.moved.bytes_out,
-        "gb_a_node": round(_largest(layout, formats, cluster.nodes) / 1e9, 2),
+        "gb_a_node": round(_largest(layout, formats, cluster.nodes, depths) / 1e9, 2),
     }
 
 
-def longest_path(tasks, tiles):
-    """Return the seconds of the longest chain of tiles that read each other.
+def longest_path(tasks, tiles, depths):
+    """Return the seconds of the longest chain of pieces of tiles that read each other.
 
-    L_ik waits for L_i,k-1 and for L_kk, which waited for all else that it reads.
+    A piece waits for the one before it, for the newest tile of its row and for that of row k, which
+    waited for all else that it reads.
     """
-    seconds = np.zeros((tiles, tiles))
+    seconds = defaultdict(deque)
     for event in tasks:
-        if event.kind in ("update", "factor"):
-            seconds[event.tile] = event.end - event.begin
-    path = np.zeros(tiles)
-    for k in range(tiles):
-        path[k] += seconds[k, k]
-        path[k + 1 :] = np.maximum(path[k + 1 :], path[k]) + seconds[k + 1 :, k]
-    return float(path[-1])
+        if event.kind in ("update", "solve", "factor"):
+            seconds[event.tile].append(event.end - event.begin)
+    row, begun = np.zeros(tiles), {}
+    for i, k, _, _, last in pieces(tiles, depths):
+        mine = max(row[i], row[k], begun.pop((i, k), 0.0)) + seconds[i, k].popleft()
+        if last:
+            row[i] = mine
+        else:
+            begun[i, k] = mine
+    return float(row[-1])
 
 
-def _largest(layout, formats, nodes):
-    """Return the bytes of the tiles on the node that has most: its rows, and one that came."""
+def _largest(layout, formats, nodes, depths):
+    """Return the bytes on the node that has most: its tiles, those that came, those begun."""
     heights = [layout.height(i) for i in range(layout.tiles)]
     held = [
         heights[i] * sum(form.bytes * h for form, h in zip(line, heights, strict=False))
         for i, line in enumerate(formats.rows)
     ]
-    return max(sum(held[node::nodes]) for node in range(nodes)) + max(held)
+    return max(share(held, nodes, depths, FP64.bytes * layout.tile**2))

@@ -97,9 +97,12 @@ def _evaluated(machine, seen, model, how):
 
 
 def _fit_rows(machine, budget, seen, truth, seconds):
-    """Rows of whole fits: variance and range, as BOBYQA finds them."""
-    n = len(seen)
-    for label, evaluations in (("FP64, tiles", 70), ("by_tile_norm(1e-06)", 330)):
+    """Rows of whole fits, variance and range: by scores, three likelihoods each, and by BOBYQA."""
+    n, ways = (
+        len(seen),
+        (("FP64, one array", 42), ("FP64, tiles", 70), ("by_tile_norm(1e-06)", 330)),
+    )
+    for label, evaluations in ways:
         how, row = _ways(machine, n)[label], {"what": "fit", "method": label, "n": n}
         one = seconds.get((label, n))
         if one is None:
@@ -108,16 +111,17 @@ def _fit_rows(machine, budget, seen, truth, seconds):
         if why := budget.refuses(evaluations * one):
             yield row | {"note": why}
             continue
-        yield tried(row, partial(_fitted, seen, truth, how))
+        search = "scoring" if how.tile is None else "bobyqa"
+        yield tried(row | {"search": search}, partial(_fitted, seen, truth, how, search))
         machine.give_back()
 
 
-def _fitted(seen, truth, how):
+def _fitted(seen, truth, how, search):
     fit = gx.fit(
         *(seen, truth, how),
         fixed=("smoothness", "nugget"),
         trend="zero",
-        search="bobyqa",
+        search=search,
         progress=False,
         raise_on_failure=False,
     )

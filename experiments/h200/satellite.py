@@ -1,15 +1,15 @@
 """Stage l: the exact fit of the satellite temperature data, 105,569 places, on one GPU.
 
-Vecchia's likelihood gives the start, a mixed factor the way to the top, and FP64 the top itself:
-its log-likelihood at the points of a small stencil, the Newton step that they say, standard errors
-from the same numbers, and what one more step promises. σ² and the trend are profiled out at every
-point. Then all held-out places are predicted from all observations. README.md has the arithmetic
-of memory, and why `gx.fit` alone would need a hundred FP64 factorizations or four matrices.
+Vecchia's likelihood gives the start, and `gx.fit` the rest, by Fisher scoring in FP64: one matrix
+on the device, which is L and then Σ⁻¹. Where the device or the time is too small for that, a mixed
+factor is the way to the top, and FP64 the top itself: its log-likelihood at the points of a small
+stencil, the Newton step that they say, standard errors from the same numbers, and what one more
+step promises; σ² and the trend are profiled out at every point. Then all held-out places are
+predicted from all observations. README.md has the arithmetic of memory and time.
 """
 
 import time
 import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ import numpy as np
 from harness import FAILED, LeftOut, load, reason, tried
 
 import geomxp as gx
-import geomxp.inference.predict as kriging
+from geomxp.errors import NotEnoughMemory
 from geomxp.inference.likelihood import profile_variance
 from geomxp.inference.maximize import maximize
 from geomxp.inference.trend import Trend
@@ -37,8 +37,9 @@ SEARCH, NEAR, ENOUGH = 40, 0.05, 0.05
 STEPS = {"anisotropy_angle": 0.3}
 """Of the stencil: 0.01 in logarithms, degrees of the angle."""
 
-COLUMNS = 1 << 27
-"""Covariances between places and observations at one time: a GPU wants long products."""
+SCORE, ENOUGH_STEPS = 3.5, 8
+"""Likelihoods that a score with its information costs: a factorization, the inverse of its factor
+and what that makes of Σ⁻¹ are n³/3 operations each. Scores that a fit takes before its errors."""
 
 
 def satellite(machine, budget):
@@ -90,6 +91,7 @@ class Problem:
         trend = Trend.of(self.seen, self.way.get("trend", "constant"))
         self.design = trend.design(self.seen.locations, self.seen.covariates)
         tile = min(TILE, 64 if small else TILE)
+        self.whole = gx.Exact(on=machine.on)
         self.fp64 = gx.Exact(tile=tile, on=machine.on)
         self.mixed = gx.Exact(gx.by_tile_norm(ACCURACY), tile, on=machine.on)
 
@@ -129,6 +131,10 @@ class Problem:
 
         return evaluate
 
+    def fixed(self, model):
+        """Return the parameters of a model that are not estimated."""
+        return {k: v for k, v in model.parameters().items() if k not in self.start.free}
+
     @property
     def steps(self):
         """Steps of the stencil, by coordinate."""
@@ -148,26 +154,81 @@ def _rows(machine, budget, problem, held, scores):
             "outcome": str(start.outcome.ending),
         }
     )
-    begin, point = time.perf_counter(), problem.point
-    row = {"phase": f"mixed, {ACCURACY:g}, the way", "n": len(problem.seen)}
-    found = tried(row, partial(_searched, problem, budget))
-    point = found.pop("point", point)
-    yield found
-    machine.give_back()
-    row = {"phase": "FP64, the top", "n": len(problem.seen)}
-    found = tried(row, partial(_finished, problem, point, budget))
-    model, top = found.pop("model", None), found.pop("value", None)
+    begin = time.perf_counter()
+    row = {"phase": "FP64, gx.fit by scoring", "n": len(problem.seen)}
+    found = tried(row, partial(_scored, problem, budget))
+    scored = found.pop("model", None)
     yield found | {"seconds_since_start": time.perf_counter() - begin + problem.seconds_start}
     machine.give_back()
+    model, top = scored, None
+    if scored is None or machine.tiny:
+        # a rehearsal has both ways
+        for found in _by_stencil(machine, budget, problem):
+            stencil, top = found.pop("model", None), found.pop("value", None)
+            yield found
+        model = scored or stencil
     if model is None:
         return
     for neighbours in (None, min(200, len(problem.seen) // 2)):
         row = {"phase": f"predicted from {neighbours or 'all'}", "n": len(held[0])}
         yield tried(row, partial(_predicted, problem, model, held, scores, neighbours, budget))
         machine.give_back()
-    row = {"phase": "gx.fit, FP64", "n": len(problem.seen)}
-    yield tried(row, partial(_whole, problem, model, top, found, budget))
+    if top is not None:
+        row = {"phase": "gx.fit, FP64, without scores", "n": len(problem.seen)}
+        yield tried(row, partial(_whole, problem, stencil, top, found, budget))
+    else:
+        row = {"phase": f"mixed, {ACCURACY:g}", "n": len(problem.seen)}
+        found = tried(row, partial(_searched, problem, budget))
+        found.pop("point", None)
+        yield found
     machine.give_back()
+
+
+def _by_stencil(machine, budget, problem):
+    """Yield the mixed way, and the top by FP64's stencil; the last row has its model and ℓ."""
+    begin = time.perf_counter()
+    row = {"phase": f"mixed, {ACCURACY:g}, the way", "n": len(problem.seen)}
+    found = tried(row, partial(_searched, problem, budget))
+    point = found.pop("point", problem.point)
+    yield found
+    machine.give_back()
+    row = {"phase": "FP64, the top", "n": len(problem.seen)}
+    found = tried(row, partial(_finished, problem, point, budget))
+    yield found | {"seconds_since_start": time.perf_counter() - begin + problem.seconds_start}
+    machine.give_back()
+
+
+def _scored(problem, budget):
+    """Fit by `gx.fit` in FP64 from Vecchia's estimate, where memory and time allow."""
+    free, start = len(problem.names) + 1, time.perf_counter()
+    try:
+        evaluator = problem.whole.prepare(problem.seen, problem.design)
+    except NotEnoughMemory as error:
+        raise LeftOut(f"left out: {error}") from None
+    if not evaluator.scoring:
+        raise LeftOut("left out: no room for scores")
+    evaluator(problem.start.model)
+    problem.machine.finish()
+    one = time.perf_counter() - start
+    # errors by differences of scores cost two for each parameter
+    if why := budget.refuses(SCORE * one * (ENOUGH_STEPS + 2 * free)):
+        raise LeftOut(why)
+    fit = gx.fit(
+        *(problem.seen, problem.start.model, problem.whole),
+        **problem.way | {"fixed": problem.fixed(problem.start.model)},
+        evaluations=max(ENOUGH_STEPS, int(min(1e3, 0.9 * budget.left / (SCORE * one))) - 2 * free),
+        progress=False,
+        raise_on_failure=False,
+    )
+    values = fit.model.parameters()
+    known = {k: error for k, error in fit.standard_errors.items() if error and values[k]}
+    return values | {
+        **{"model": fit.model, "log_likelihood": fit.log_likelihood},
+        **{f"error_{k}": e if k in STEPS else e / values[k] for k, e in known.items()},
+        "errors_are": "of logarithms, of the angle in degrees",
+        **{"evaluations": fit.evaluations, "seconds": fit.seconds, "seconds_of_one": one},
+        "outcome": str(fit.outcome),
+    }
 
 
 def _searched(problem, budget):
@@ -297,17 +358,6 @@ def _parabola(value, point, steps):
     return middle, slope, curvature, drift
 
 
-@contextmanager
-def _long_products(machine):
-    """Let kriging take many places at a time."""
-    before = kriging.CHUNK_ENTRIES
-    kriging.CHUNK_ENTRIES = COLUMNS if machine.gpu else before
-    try:
-        yield
-    finally:
-        kriging.CHUNK_ENTRIES = before
-
-
 def _predicted(problem, model, held, scores, neighbours, budget):
     """Predict the held-out places, from all observations or the nearest; return their scores."""
     if not neighbours and (why := budget.refuses(60 if problem.machine.gpu else 0)):
@@ -322,8 +372,7 @@ def _predicted(problem, model, held, scores, neighbours, budget):
     )
     given = given if neighbours else replace(given, method=problem.fp64)
     fitted = time.perf_counter()
-    with _long_products(problem.machine):
-        there = gx.predict(given, held[0], neighbours=neighbours, progress=False)
+    there = gx.predict(given, held[0], neighbours=neighbours, progress=False)
     end = time.perf_counter()
     found = {name: float(value) for name, value in scores(there, held[1]).items()}
     return found | {"seconds": end - start, "seconds_predict": end - fitted}
@@ -335,10 +384,9 @@ def _whole(problem, model, top, finished, budget):
     evaluations = 35 + 15 * free
     if why := budget.refuses(evaluations * finished["seconds_of_one"]):
         raise LeftOut(why)
-    fixed = {k: v for k, v in model.parameters().items() if k not in problem.start.free}
     fit = gx.fit(
         *(problem.seen, model, problem.fp64),
-        **problem.way | {"fixed": fixed},
+        **problem.way | {"fixed": problem.fixed(model)},
         search="bobyqa",
         progress=False,
         raise_on_failure=False,

@@ -234,10 +234,18 @@ class Generator:
         }[what]
         return variance * function(r, nu)
 
-    def block(self, what, rows, columns):
-        """Return a block of values, Fortran order; see `write`."""
-        out = np.empty((rows.stop - rows.start, columns.stop - columns.start), order="F")
-        self.write(what, rows, columns, out, place=(0, 0))
+    def block(self, what, rows, columns, index=None):
+        """Return a block of values, Fortran order, on the CPU or a GPU; see `write`."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        if index is None:
+            out = np.empty(shape, order="F")
+            self.write(what, rows, columns, out, place=(0, 0))
+            return out
+        import cupy
+
+        with cupy.cuda.Device(index):
+            out = cupy.empty(shape, order="F")
+            self.write_on_gpu(what, rows, columns, out, place=(0, 0))
         return out
 
     def covariance(self):
@@ -248,7 +256,7 @@ class Generator:
         in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)
         return out
 
-    def derivatives(self, rows, columns, names):
+    def derivatives(self, rows, columns, names, index=None):
         """Return the derivatives of the field's covariance for a block of pairs.
 
         Parameters
@@ -256,39 +264,44 @@ class Generator:
         rows, columns : slice
         names : sequence of str
             Parameters, the nugget left out.
+        index : int, optional
+            Number of the GPU where they are wanted, which must be the current one.
 
         Returns
         -------
-        dict of str to ndarray
+        dict of str to array
         """
-        model, result = self.model, {}
+        model, result, where = self.model, {}, (rows, columns, index)
         if "variance" in names:
-            result["variance"] = self.block("correlation", rows, columns) / model.variance
+            result["variance"] = self.block("correlation", *where) / model.variance
         if "smoothness" in names:
-            result["smoothness"] = self.block("by_smoothness", rows, columns)
+            result["smoothness"] = self.block("by_smoothness", *where)
         if any(name == "range" or name.startswith("anisotropy") for name in names):
-            slope = self.block("slope", rows, columns)
+            slope = self.block("slope", *where)
             if "range" in names:
                 # ∂C/∂a = -(σ²/a) r ρ'(r)
                 result["range"] = -slope / model.range
             if model.anisotropy is not None:
-                result |= self._by_anisotropy(rows, columns, slope, names)
+                result |= self._by_anisotropy(rows, columns, slope, names, index)
         return result
 
-    def _by_anisotropy(self, rows, columns, slope, names):
+    def _by_anisotropy(self, rows, columns, slope, names, index):
         """∂C/∂φ = (σ²r ρ'(r)/h²) · u'(∂A/∂φ)d with u = Ad, and d = A⁻¹u."""
-        result = {}
-        apart = [
-            np.subtract.outer(p[rows], q[columns]) for p, q in zip(self.x, self.y, strict=True)
-        ]
+        result, xp, x, y = {}, np, self.x, self.y
+        if index is not None:
+            import cupy as xp
+
+            x, y = copy_on_gpu(x), copy_on_gpu(y)
+        # transposed: columns are contiguous then, as the slope's are
+        apart = [(x[axis, rows] - y[axis, columns][:, None]).T for axis in (0, 1)]
         squared = apart[0] ** 2 + apart[1] ** 2
-        share = np.divide(slope, squared, out=np.zeros_like(slope), where=squared > 0)
+        share = xp.where(squared > 0, slope / xp.where(squared > 0, squared, 1.0), 0.0)
         back = np.linalg.inv(self.model.anisotropy.matrix())
         pairs = zip(("angle", "ratio"), self.model.anisotropy.matrix_derivatives(), strict=True)
         for name, matrix in pairs:
             if f"anisotropy_{name}" in names:
-                change = matrix @ back
-                inner = sum(change[i, j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
+                change = (matrix @ back).tolist()
+                inner = sum(change[i][j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
                 result[f"anisotropy_{name}"] = share * inner
         return result
 

@@ -12,11 +12,14 @@ from ..errors import NotPositiveDefinite
 from ..execution.devices import usable_cores
 from ..precision.formats import FP64
 from . import blas as pointers
-from . import halves
+from . import halves, inverse
 
 LARGE = 8192
 """Above this order a factorization is by halves: OpenBLAS 0.3.30's dpotrf on two threads crashes
 the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
+
+GPU_LEAF = 2048
+"""Below this order cuBLAS and cuSOLVER do a triangle on a GPU; above, halves. Not measured yet."""
 
 
 def potrf(a):
@@ -51,7 +54,7 @@ def potrf(a):
         most = views_gpu.LARGEST_INDEX // pointers._leading(a)
         if len(a) > most:
             # cuSOLVER cannot count its entries; smaller leaves leave less to cuBLAS's syrk
-            halves.factor(halves.Triangle(a, (FP64,), min(LARGE // 4, most)), (FP64,))
+            halves.factor(halves.Triangle(a, (FP64,), min(GPU_LEAF, most)), (FP64,))
             return a
         # cupy.linalg.cholesky ignores failure
         info = views_gpu.factor("L", a)
@@ -72,24 +75,34 @@ def trsm(lower, b, transposed=False):
     -------
     ndarray, as b
     """
-    trans = "T" if transposed else "N"
     if isinstance(lower, np.ndarray):
         x, info = scipy.linalg.lapack.dtrtrs(lower, b, lower=1, trans=transposed)
         if info:
             raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
         return x
-    from cupyx.scipy.linalg import solve_triangular
-
-    return solve_triangular(lower, b, trans=trans, lower=True)
+    # op(L) X = B is X' op(L)' = B'
+    return _from_the_right(halves.solve, lower, b, not transposed)
 
 
 def trmm(lower, x):
     """Multiply L x for a lower triangular L and an (n, m) array."""
     if isinstance(lower, np.ndarray):
         return scipy.linalg.blas.dtrmm(1.0, lower, x, lower=1)
-    import cupy
+    return _from_the_right(halves.multiply, lower, x, True)
 
-    return cupy.tril(lower) @ x
+
+def _from_the_right(work, lower, b, transposed):
+    """Return a copy of an array on which a triangle has acted, on their GPU, current or not."""
+    with lower.device:
+        x = b.astype(lower.dtype, order="F")
+    rows = halves.Rows(x.reshape(len(x), -1, order="F").T, ())
+    work(_by_halves(lower), rows, slice(0, len(lower)), transposed)
+    return x
+
+
+def _by_halves(lower):
+    """Return a triangle on a GPU as the recursions want it."""
+    return halves.Triangle(lower, (FP64,), GPU_LEAF)
 
 
 def potri(lower):
@@ -103,20 +116,18 @@ def potri(lower):
 
     Returns
     -------
-    (n, n) ndarray
-        In place on the CPU.
+    lower
+        On a GPU, too, nothing of its size stands beside it.
     """
     if isinstance(lower, np.ndarray):
-        inverse, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
+        inverted, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
         if info:
             raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
-        return inverse
-    import cupy
-    from cupyx.scipy.linalg import solve_triangular
-
-    inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True, overwrite_b=True)
-    # the transpose of a product by rows is one by columns, without a copy
-    return cupy.asfortranarray((inverse.T @ inverse).T)
+        return inverted
+    triangle = _by_halves(lower)
+    inverse.invert(triangle)
+    inverse.gram(triangle)
+    return lower
 
 
 def inverse_gram(lower):
@@ -132,23 +143,18 @@ def inverse_gram(lower):
     (n, n) ndarray, Fortran order
     """
     if not isinstance(lower, np.ndarray):
-        import cupy
-        from cupyx.scipy.linalg import solve_triangular
-
-        inverse = solve_triangular(lower, cupy.eye(len(lower), order="F"), lower=True)
-        return cupy.asfortranarray((inverse @ inverse.T).T)
-    inverse, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
+        with lower.device:
+            triangle = _by_halves(lower.copy(order="F"))
+        inverse.invert(triangle)
+        inverse.outer(triangle)
+        return triangle.a
+    inverted, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
     if info:
         raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
     # LAPACK multiplies U U': with rows and columns reversed a lower triangle is an upper one
-    turned = np.asfortranarray(inverse[::-1, ::-1])
+    turned = np.asfortranarray(inverted[::-1, ::-1])
     product, _ = scipy.linalg.lapack.dlauum(turned, lower=0, overwrite_c=1)
     return np.asfortranarray(product[::-1, ::-1])
-
-
-def _turned(a):
-    """Return a copy with rows and columns reversed: in memory that is one row of numbers."""
-    return a.reshape(-1, order="F")[::-1].copy().reshape(a.shape, order="F")
 
 
 def congruence(lower, a):
@@ -156,25 +162,31 @@ def congruence(lower, a):
 
     Parameters
     ----------
-    lower : (n, n) ndarray, Fortran order
-    a : (n, n) ndarray, Fortran order
-        NumPy, also where L is on a GPU.
+    lower : (n, n) NumPy or CuPy array, Fortran order
+    a : (n, n) array of its kind, Fortran order
+        On a GPU its upper triangle is written over as well.
 
     Returns
     -------
-    (n, n) ndarray, Fortran order
-        Where L is; in place on the CPU.
+    a
     """
     if not isinstance(lower, np.ndarray):
-        import cupy
-        from cupyx.scipy.linalg import solve_triangular
-
-        with lower.device:
-            a = cupy.asarray(a)
-            whole = cupy.asfortranarray(cupy.tril(a) + cupy.tril(a, -1).T)
-        half = solve_triangular(lower, whole, lower=True, overwrite_b=True)
-        return solve_triangular(lower, half.T, lower=True)
+        _mirror(a)
+        inverse.congruence(_by_halves(lower), a)
+        return a
     result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
         raise ValueError(f"argument {-info} of dsygst")
     return result
+
+
+def _mirror(a):
+    """Write the upper triangle of a matrix on a GPU from the lower one."""
+    import cupy
+
+    with a.device:
+        for first in range(0, len(a), GPU_LEAF):
+            last = min(first + GPU_LEAF, len(a))
+            corner = a[first:last, first:last]
+            cupy.copyto(corner, corner.T.copy(), where=cupy.tri(len(corner), dtype=bool).T)
+            a[first:last, last:] = a[last:, first:last].T

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..errors import MissingDevice
-from ..precision.formats import BF16, FP8, FP16, FP32, TF32
+from ..precision.formats import BF16, FP8, FP16, FP32, TF32, coarser
+from ..precision.quantize import Tile
 from ..precision.quantize_on_gpu import fp8_as_fp16
 from . import blas, matrix_units
 
@@ -41,6 +42,9 @@ MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
 
 ALIGNMENTS = (5, 6, 7, 8)
 """CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{A, B, C, D}_BYTES; 256 where they are not set."""
+
+FP8_SINCE = 89
+"""Compute capability of the first GPUs with units for FP8, without its point."""
 
 NOT_SUPPORTED = 15
 """CUBLAS_STATUS_NOT_SUPPORTED."""
@@ -82,6 +86,37 @@ def subtract_product(c, left, right, form):
                 return _by_plan(plan, c, left, right)
         form = FP16 if form is FP8 else form
         return _gemm(c, operand(left, form), operand(right, form))
+
+
+def operands(tile, partners):
+    """Return what each product with a coarser partner would make of a tile, to be made once.
+
+    To find a power of two the CPU waits for the GPU, and units for FP8 want rows: beside a product
+    that is long.
+
+    Parameters
+    ----------
+    tile : Tile
+        Final, of CuPy arrays.
+    partners : set of Format
+        Of the tiles that it is multiplied with.
+
+    Returns
+    -------
+    dict of Format to Tile
+        The same numbers in coarser formats; of FP8 those stored by rows, where units want them.
+    """
+    device = tile.values.device
+    with device:
+        if tile.form is FP8:
+            wanted = FP8 in partners and int(device.compute_capability) >= FP8_SINCE
+            if not wanted or any(size % 16 for size in tile.shape):
+                return {}
+            return {FP8: Tile(FP8, tile.values.copy(order="C"), tile.exponent)}
+        coarse = {form for form in partners if coarser(form, tile.form) is not tile.form}
+        # beside a finer tile FP8 is multiplied as FP16
+        wanted = {FP16 if form is FP8 else form for form in coarse} - {tile.form}
+        return {form: operand(tile, form) for form in wanted}
 
 
 def operand(tile, form):
@@ -190,10 +225,15 @@ def _plan(index, m, n, k, leading=None):
 
 def _by_plan(plan, c, left, right):
     """C <- C - A B' for FP8 tiles."""
-    # by rows, as the plan wants them
-    a = left.values.copy(order="C")
-    b = a if right is left else right.values.copy(order="C")
+    a = _by_rows(left)
+    b = a if right is left else _by_rows(right)
     return _execute(plan, c, a, b, _factor(left, right))
+
+
+def _by_rows(tile):
+    """Return the bits of an FP8 tile as the plan wants them, made here where nobody kept them."""
+    kept = tile.casts.get(FP8)
+    return tile.values.copy(order="C") if kept is None else kept.values
 
 
 def _execute(plan, c, a, b, alpha):

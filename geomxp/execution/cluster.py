@@ -11,6 +11,7 @@ import warnings
 
 from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
 from .cluster_client import connect, in_one_line
+from .cluster_paused import paused, refuse_paused
 from .devices import human_bytes
 from .watch import tell
 
@@ -114,7 +115,7 @@ class Crew:
             raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
         self.slots = sorted(self.about)
         self.gpu = self.about[self.slots[0]]["gpu"]
-        self.losses = 0
+        self.losses, self._paused = 0, {}
 
     def __len__(self):
         return len(self.slots)
@@ -245,7 +246,7 @@ class Crew:
         """
         from distributed import CancelledError, wait
 
-        pending = futures
+        pending, self._paused = futures, {}
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
             watch(len(futures) - len(pending))
             self._check(pending)
@@ -279,10 +280,12 @@ class Crew:
         return WorkerLost() if error is None or isinstance(error, KilledWorker) else error
 
     def look(self):
-        """Raise `WorkerLost` or `LostCluster` if not all are there."""
+        """Raise `WorkerLost` or `LostCluster` if not all are there, or one is paused for good."""
         info = self.answer(lambda: self.client.scheduler_info(n_workers=-1))
         if not set(self.slots) <= set(info["workers"]):
             raise WorkerLost
+        self._paused = paused(info, self._paused)
+        refuse_paused(self._paused, self.slots)
 
     def gather(self, futures):
         """Return the results of finished futures.

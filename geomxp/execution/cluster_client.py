@@ -25,8 +25,9 @@ def is_cluster(on):
 
 def _is_client(on):
     # who has a client has imported its library
-    library = sys.modules.get("distributed")
-    return library is not None and isinstance(on, library.Client)
+    kind = getattr(sys.modules.get("distributed"), "Client", None)
+    # none while another thread is importing the library
+    return kind is not None and isinstance(on, kind)
 
 
 def address_of(on):
@@ -77,14 +78,29 @@ def connect(address):
         client = _clients.get(address)
         if client is None or client.status != "running":
             try:
+                _check(address)
                 client = Client(address, timeout=TIMEOUT, set_as_default=False)
-            except (OSError, ValueError, RuntimeError) as error:
+            except (OSError, ValueError, RuntimeError, ImportError) as error:
                 raise LostCluster(
                     f'no Dask scheduler answers at "{address}" ({in_one_line(error)}): check the '
                     "address, and that the scheduler runs."
                 ) from None
             _clients[address] = client
         return client
+
+
+def _check(address):
+    """Raise `ValueError` where a client would raise, and would then keep this process from ending.
+
+    Dask closes one that cannot connect, but not one that is refused its address.
+    """
+    from distributed.comm import resolve_address
+    from distributed.security import Security
+
+    resolve_address(address)
+    encrypted = address.startswith(("tls://", "wss://"))
+    if encrypted and Security().get_connection_args("client").get("ssl_context") is None:
+        raise ValueError("Dask's configuration names no certificates for TLS")
 
 
 def in_one_line(error):

@@ -98,6 +98,11 @@ def depths_for(threads, tiles):
     return ()
 
 
+def columns_ahead(depths):
+    """Return of how many columns a block row has tiles at most that are begun and not final."""
+    return depths[0] + 1 if depths else 0
+
+
 def shallower(depths):
     """Return the depths that need less memory, from the next to none at all."""
     known = [step for _, step in LADDER] + [()]
@@ -120,8 +125,8 @@ def share(rows, slots, depths, block):
     -------
     list of int
     """
-    # a block row has pieces of so many columns at most: the next one reads that far
-    ahead = depths[0] + 1 if depths else 0
+    # a piece of each of these columns may be at work, and each reads another row
+    ahead = columns_ahead(depths)
     foreign = sum(sorted(rows)[-(1 + ahead) :])
     begun = [ahead * block * len(rows[slot::slots]) for slot in range(slots)]
     return [sum(rows[slot::slots]) + foreign + begun[slot] for slot in range(slots)]

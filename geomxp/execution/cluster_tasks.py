@@ -18,6 +18,7 @@ from functools import cache
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, LostCluster
 from .cluster import GLANCE, GRACE, LOSSES, Crew, other_version
 from .cluster_client import address_of, is_cluster
+from .cluster_paused import paused, refuse_paused
 from .cluster_tiles import pinned
 from .devices import usable_cores
 
@@ -127,7 +128,7 @@ class _Run:
         threads = sum(found["threads"] for found in crew.about.values())
         self._ahead = max(AHEAD, 2 * threads)
         self._common, self._tasks, self._arrived = None, {}, {}
-        self._losses, self._seen = 0, time.monotonic()
+        self._losses, self._seen, self._paused = 0, time.monotonic(), {}
 
     def result(self, k):
         """Return the result of item k, when it is there, or raise what it ended in."""
@@ -185,7 +186,7 @@ class _Run:
         if not done:
             self._look()
             return
-        self._seen, cancelled = time.monotonic(), False
+        self._seen, self._paused, cancelled = time.monotonic(), {}, False
         for k in sorted(numbers[coming] for coming in done):
             # one that has failed drops those after it
             if k in self._tasks:
@@ -219,6 +220,8 @@ class _Run:
             self._drop([other for other in self._tasks if other > k])
         else:
             self.took()
+        # not left to its end, in which Python would swallow a Ctrl-C
+        task.release()
         return True
 
     def _drop(self, items):
@@ -244,12 +247,16 @@ class _Run:
         self._waiting.extendleft(reversed(again))
 
     def _look(self):
-        """Raise `LostCluster` if the scheduler is gone, or has had no workers for some time."""
+        """Raise if the scheduler is gone, or has had no workers that work for some time."""
         info = self.crew.answer(lambda: self.client.scheduler_info(n_workers=-1))
         if info["workers"]:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > GRACE:
             raise LostCluster(f'all workers of the cluster at "{self.crew.address}" are lost.')
+        self._paused = paused(info, self._paused)
+        if set(self._paused) == set(info["workers"]):
+            # others would take the tasks of one
+            refuse_paused(self._paused, sorted(self._paused, key=self._paused.get)[-1:])
 
 
 def _packed(thing):

@@ -202,7 +202,7 @@ class OnCluster:
         self.crew = originals.crew
         self.promoted = set()
         self._futures, self._maps = {}, {}
-        # of tiles that are begun, and of what travels of the rows above: futures until they are read
+        # tiles that are begun, and what travels of the rows above: until their readers are known
         self._begun, self._upper = {}, {}
         self.depths = self._affordable()
 

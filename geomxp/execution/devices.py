@@ -152,6 +152,10 @@ class Device:
             return cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
 
 
+STREAM_OF_ITS_OWN = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
+"""With this CuPy gives each thread a stream, and a tile could be read before it is written."""
+
+
 def resolve(on):
     """Return the device that the caller names.
 
@@ -165,7 +169,7 @@ def resolve(on):
     MissingDevice
         If there is no such GPU or no CuPy to reach it with.
     InvalidInput
-        If it is none of these names.
+        If it is none of these names, or CuPy was told to give each thread a stream of its own.
     """
     if on == "cpu":
         return Device("cpu")
@@ -176,6 +180,11 @@ def resolve(on):
     count = gpu_count()
     if index >= count:
         raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
+    if os.environ.get(STREAM_OF_ITS_OWN, "0") not in ("", "0"):
+        raise InvalidInput(
+            f'on="{on}" lets threads share one stream, in whose order tiles are finished. '
+            f"Got {STREAM_OF_ITS_OWN}={os.environ[STREAM_OF_ITS_OWN]}: unset it."
+        )
     return Device(f"gpu:{index}", index)
 
 

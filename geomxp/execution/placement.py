@@ -110,7 +110,7 @@ class Placement:
         """Return the layout for n places, of a size that suits the devices if `tile` is None."""
         if tile is None and self.scheduler is not None:
             tile = next((size for size, least in CLUSTER_TILES if n >= least), None)
-        if tile is None and not self.in_core and self.devices[0].index is not None:
+        if tile is None and self.devices[0].index is not None:
             tile = next((size for size, least in GPU_TILES if n >= least), None)
         return Layout.of(n, tile)
 

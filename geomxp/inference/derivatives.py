@@ -10,6 +10,9 @@ With P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹, α = Pz, and Q = Σ⁻¹ 
 The score costs Σ⁻¹, twice a factorization, and sums over pairs of places; the average information
 of Johnson and Thompson (1995, J. Dairy Sci. 78:449) a few products more; the expected one a
 congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the correlation.
+
+On a GPU score and average information need one n×n matrix: P∂Σα by solves while L stands there,
+then Σ⁻¹ in its place, then the sums by blocks.
 """
 
 from dataclasses import dataclass
@@ -19,10 +22,11 @@ import scipy
 
 from ..covariance.matern import Matern
 from ..covariance.sums import derivative_sums
+from ..covariance.sums_by_blocks import derivative_products, weighted_sums
 from ..dense import kernels
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..tiles.assemble import derivative_matrix
-from ..tiles.factor import on_host
+from ..tiles.factor import CholeskyFactor, on_host
 
 LINEAR = ("variance", "nugget")
 """Parameters in which Σ is linear."""
@@ -100,19 +104,48 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     lower, expected = factor.into_dense(), None
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
-    inverse = on_host(kernels.potri(lower))
     beside = projection if reml else projection[:, :0]
-    about = (places, seen.metric, names, inverse, alpha, beside)
-    sums = derivative_sums(model, *about)
-    q = sums.products
-    solved = scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1) - projection @ (projection.T @ q)
-    average = 0.5 * (q.T @ solved)
+    way = _in_ram if isinstance(lower, np.ndarray) else _in_place
+    q, half, weigh = way(lower, model, (places, seen.metric, names), alpha, beside)
+    weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
+    average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2
     observed = None
     if curvature:
-        observed = 2 * average - expected - 0.5 * _bending(model, about)
-    trace = sums.quadratic - sums.weighted
-    return Derivatives(names, sums.quadratic, trace, average, expected, observed)
+        observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
+    return Derivatives(names, quadratic, quadratic - weighted, average, expected, observed)
+
+
+def _gpu_of(array):
+    """Return the number of an array's GPU, None of NumPy's."""
+    return None if isinstance(array, np.ndarray) else array.device.id
+
+
+def _in_ram(lower, model, about, alpha, beside):
+    """Return (∂Σ)α, their products by Σ⁻¹, and what sums W∂Σ of a model; L becomes Σ⁻¹.
+
+    One sweep over the pairs of places has both the products and the sums.
+    """
+    inverse = kernels.potri(lower)
+    given = (*about, inverse, alpha, beside)
+    sums = derivative_sums(model, *given)
+    q = sums.products
+
+    def weigh(other):
+        if other is model:
+            return sums.weighted
+        return derivative_sums(other, *given, products=False).weighted
+
+    return q, q.T @ scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1), weigh
+
+
+def _in_place(lower, model, about, alpha, beside):
+    """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
+    q = derivative_products(model, *about, alpha, _gpu_of(lower))
+    # q'Σ⁻¹q, while L is there
+    white = CholeskyFactor(lower).whiten(q)
+    inverse, vectors = kernels.potri(lower), np.column_stack((alpha, beside))
+    return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
 
 
 def _expected(lower, model, places, metric, names, white):
@@ -126,12 +159,7 @@ def _expected(lower, model, places, metric, names, white):
         held = ["nugget", *held]
     matrices = {}
     for name in held:
-        if name == "nugget":
-            matrix = kernels.inverse_gram(lower)
-        else:
-            matrix = derivative_matrix(model, places, metric, name)
-            matrix = kernels.congruence(lower, matrix)
-        matrices[name] = _projected(on_host(matrix), white)
+        matrices[name] = _projected(_whitened(lower, model, places, metric, name), white)
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
     traces = {name: float(np.trace(matrices[name])) for name in held}
     gram |= {(b, a): value for (a, b), value in gram.items()}
@@ -143,6 +171,14 @@ def _expected(lower, model, places, metric, names, white):
         own = noise * (traces["nugget"] + size * gram["variance", "nugget"]) if noise else 0.0
         gram["variance", "variance"] = (rank - own) / size**2
     return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
+
+
+def _whitened(lower, model, places, metric, name):
+    """Return L⁻¹∂Σ L⁻ᵀ in RAM, its lower triangle; a GPU holds it beside L, and nothing else."""
+    if name == "nugget":
+        return on_host(kernels.inverse_gram(lower))
+    change = derivative_matrix(model, places, metric, name, _gpu_of(lower))
+    return on_host(kernels.congruence(lower, change))
 
 
 def _projected(matrix, white):
@@ -170,9 +206,8 @@ def _inner(a, b, width=256):
     return float(total + a.diagonal() @ b.diagonal())
 
 
-def _bending(model, about):
+def _bending(model, names, weigh):
     """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), by differences of second order with W held."""
-    names = about[2]
     values, result = model.parameters(), np.zeros((len(names), len(names)))
     for k, name in enumerate(names):
         if name in LINEAR:
@@ -181,8 +216,7 @@ def _bending(model, about):
         edge = name == "anisotropy_ratio" and values[name] + step > 1
         for move, weight in (BACKWARD if edge else CENTRAL).items():
             moved = Matern.from_parameters(values | {name: values[name] + move * step})
-            found = derivative_sums(moved, *about, products=False).weighted
-            result[:, k] += weight / step * found
+            result[:, k] += weight / step * weigh(moved)
     linear = np.array([name in LINEAR for name in names], dtype=bool)
     # what a linear parameter's column would hold stands in its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from ..covariance import sums_by_blocks
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
 from ..execution.cluster_client import is_cluster
 from ..execution.devices import Device, blas_threads, free_memory, human_bytes
@@ -18,6 +19,9 @@ from .derivatives import by_differences, differentiate
 from .factorize import dense_factor, explain, finer_rules, tile_factor
 from .gls import fit_trend
 from .likelihood import Evaluation, gaussian_log_likelihood
+
+BLOCKS = 16
+"""Of derivatives, in work on a GPU at one time."""
 
 
 class ExactEvaluator:
@@ -215,12 +219,8 @@ class ExactEvaluator:
         fits = kept is not None and (kept.expected is not None or not curvature)
         if known == model and fits and wanted <= set(kept.names):
             return kept
-        # Σ⁻¹ is dense and FP64; the information wants a matrix for each curved parameter
-        matrices = (4 if self.how.tiled else 1) + (len(wanted) if curvature else 0)
-        if matrices > 1:
-            # tiles are put together in RAM, wherever they were factored
-            there = self.placement.in_core and not self.how.tiled
-            check_memory(len(self.observations), matrices, self.device if there else Device("cpu"))
+        for matrices, device in self._matrices(len(wanted) if curvature else 0):
+            check_memory(len(self.observations), matrices, device)
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
@@ -241,23 +241,43 @@ class ExactEvaluator:
 
     def curved(self, names):
         """Whether the observed information of some parameters has a formula that memory allows."""
-        return self.scoring and self._room_for((4 if self.how.tiled else 1) + len(names))
+        return self.scoring and self._room_for(len(names))
 
     @property
     def scoring(self):
-        """Whether scores and information can be had: Σ⁻¹ is dense, and memory may be short."""
-        alone = self.placement.in_core and self.device.index is None and not self.how.tiled
-        return alone or self._room_for(4)
+        """Whether scores and information can be had: Σ⁻¹ is dense, and memory may be short.
 
-    def _room_for(self, matrices):
-        """Whether so many n×n FP64 matrices may be held."""
+        In the place of L they need nothing more; tiles have to be put together first.
+        """
+        return (self.placement.in_core and not self.how.tiled) or self._room_for(0)
+
+    def _matrices(self, curvatures):
+        """Return how many n×n FP64 matrices derivatives need, and where, besides what L has.
+
+        The information wants one for each of so many parameters.
+        """
+        if self.how.tiled:
+            # put together in RAM, wherever the tiles were factored
+            return ((4 + curvatures, Device("cpu")),)
+        if self.device.index is None:
+            return ((1 + curvatures, self.device),) if curvatures else ()
+        # L and one whitened derivative beside it; all of these in RAM
+        return ((2, self.device), (curvatures, Device("cpu"))) if curvatures else ()
+
+    def _room_for(self, curvatures):
+        """Whether there is memory for the matrices of so many parameters' curvatures."""
+        return all(
+            _bytes_for(len(self.observations), matrices, device) < self._bound(device)
+            for matrices, device in self._matrices(curvatures)
+        )
+
+    def _bound(self, device):
+        """Return the bytes that matrices may have in a memory."""
+        if device.index is not None:
+            # what the pool gives back is in pieces
+            return 0.9 * device.free_memory()
         bound = free_memory()
-        if self.placement.memory is not None:
-            bound = min(bound, self.placement.memory)
-        if self.device.index is not None and not self.how.tiled:
-            # L, L⁻¹, their product, and what a congruence holds beside them
-            bound = min(bound, 0.7 * self.device.free_memory())
-        return _bytes_for(len(self.observations), matrices) < bound
+        return bound if self.placement.memory is None else min(bound, self.placement.memory)
 
 
 def movements(factor):
@@ -267,16 +287,19 @@ def movements(factor):
     return getattr(store, "moved", None), () if trace is None else tuple(trace.events())
 
 
-def _bytes_for(n, matrices):
+def _bytes_for(n, matrices, device=None):
     # blocks in work, whitened columns, and the interpreter's own
-    return int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+    if device is None or device.index is None:
+        return needed
+    return needed + BLOCKS * 8 * min(n, sums_by_blocks.BLOCK) ** 2
 
 
 def check_memory(n, matrices, device):
     """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free."""
     on_gpu = device.index is not None
     what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
-    needed = _bytes_for(n, matrices)
+    needed = _bytes_for(n, matrices, device)
     if needed > free:
         raise NotEnoughMemory(
             f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "

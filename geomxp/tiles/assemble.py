@@ -9,6 +9,7 @@ from math import frexp
 
 import numpy as np
 
+from ..covariance import sums_by_blocks
 from ..covariance.generate import Generator
 from ..execution.devices import in_threads
 from ..precision.formats import FP32, FP64
@@ -19,14 +20,8 @@ WIDTH = 512
 
 
 def blocks(n):
-    """Yield the lower triangle as slices of rows and columns.
-
-    Diagonal blocks are square; the others are rectangles below them.
-    """
-    for left in range(0, n, WIDTH):
-        columns = slice(left, min(left + WIDTH, n))
-        for top in range(left, n, WIDTH):
-            yield slice(top, min(top + WIDTH, n)), columns
+    """Yield the lower triangle as slices of rows and columns; see `sums_by_blocks.blocks`."""
+    return sums_by_blocks.blocks(n, WIDTH)
 
 
 def covariance_matrix(model, locations, metric, out=None):
@@ -82,21 +77,25 @@ def covariance_matrix_on_gpu(model, locations, metric, index):
     return sigma
 
 
-def derivative_matrix(model, locations, metric, name):
+def derivative_matrix(model, locations, metric, name, index=None):
     """Return the lower triangle of ∂Σ/∂θ for one parameter of the correlation.
 
     Parameters
     ----------
     name : str
         Not "variance" or "nugget", in which Σ is linear.
+    index : int, optional
+        Number of the GPU where it is wanted; the CPU if not given.
 
     Returns
     -------
-    (n, n) ndarray, Fortran order
+    (n, n) array, Fortran order
         What stands above the diagonal is not set.
     """
-    n = len(locations)
-    result, pairs = np.empty((n, n), order="F"), Generator(model, metric, locations)
+    n, pairs = len(locations), Generator(model, metric, locations)
+    if index is not None:
+        return _derivative_matrix_on_gpu(pairs, n, name, index)
+    result = np.empty((n, n), order="F")
 
     def write(block):
         rows, columns = block
@@ -106,6 +105,16 @@ def derivative_matrix(model, locations, metric, name):
             result[rows, columns] = pairs.derivatives(rows, columns, (name,))[name]
 
     in_threads(write, blocks(n), n * n // 2)
+    return result
+
+
+def _derivative_matrix_on_gpu(pairs, n, name, index):
+    import cupy
+
+    with cupy.cuda.Device(index):
+        result = cupy.empty((n, n), order="F")
+        for rows, columns in sums_by_blocks.blocks(n):
+            result[rows, columns] = pairs.derivatives(rows, columns, (name,), index)[name]
     return result
 
 

@@ -1,5 +1,6 @@
 """The Cholesky factor of a covariance matrix, and all that statistics asks of it."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,11 @@ def on_host(array):
     return array if isinstance(array, np.ndarray) else array.get(order="A")
 
 
+def _current(array):
+    """Return what makes an array's GPU the current one; nothing for NumPy's."""
+    return nullcontext() if isinstance(array, np.ndarray) else array.device
+
+
 @dataclass(frozen=True)
 class TileFactor:
     """Σ = 4^e L L' with L in tiles, each in its own format; the interface of `CholeskyFactor`.
@@ -132,40 +138,44 @@ class TileFactor:
         y = self._sorted(b)
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
-        # zeros at the top stay zeros
-        start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
-        for i in blocks[start:]:
-            rows = layout.rows(i)
-            for j in range(start, i):
-                y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
-            y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
-        return on_host(y).reshape(b.shape, order="A")
+        with _current(y):
+            # zeros at the top stay zeros
+            start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
+            for i in blocks[start:]:
+                rows = layout.rows(i)
+                for j in range(start, i):
+                    y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
+                y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
+            return on_host(y).reshape(b.shape, order="A")
 
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        x = self._transposed_solve(self._beside(self.whiten(b).reshape(len(b), -1)) / self._unit)
+        x = self._transposed_solve(self._beside(self.whiten(b).reshape(len(b), -1) / self._unit))
         return self._unsorted(x).reshape(b.shape, order="A")
 
     def _transposed_solve(self, y):
         """Y <- L⁻'y."""
         layout, final = self.store.layout, self.store.final
-        for i in reversed(range(layout.tiles)):
-            rows = layout.rows(i)
-            y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
-            for j in range(i):
-                y[layout.rows(j)] -= final(i, j).widen().T @ y[rows]
+        with _current(y):
+            for i in reversed(range(layout.tiles)):
+                rows = layout.rows(i)
+                y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
+                for j in range(i):
+                    y[layout.rows(j)] -= final(i, j).widen().T @ y[rows]
         return y
 
     def multiply(self, x):
         """Return L x for (n, m), its rows in the order of the places."""
         layout, final = self.store.layout, self.store.final
         x = self._beside(np.asfortranarray(x))
-        y = 0.0 * x
-        for i in range(layout.tiles):
-            rows = layout.rows(i)
-            for j in range(i + 1):
-                y[rows] += final(i, j).widen() @ x[layout.rows(j)]
-        return self._unsorted(self._unit * y)
+        with _current(x):
+            y = 0.0 * x
+            for i in range(layout.tiles):
+                rows = layout.rows(i)
+                for j in range(i + 1):
+                    y[rows] += final(i, j).widen() @ x[layout.rows(j)]
+            y *= self._unit
+        return self._unsorted(y)
 
     def dense(self):
         """Return L in FP64, rows and columns in the factor's order, zeros above the diagonal.

@@ -7,6 +7,9 @@ reads wait until the tile is final. Here all tiles are in one memory; `out_of_co
 from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
 
+import numpy as np
+
+from ..dense import matrix_units_gpu
 from ..dense.matrix_units import cast_formats, splits
 from ..precision.formats import FP32, FP64
 from ..precision.quantize import Tile, quantize
@@ -88,6 +91,8 @@ class InCore:
         if tile.form is FP64:
             wanted = casts_of(self.formats, i, k, array)
             tile.casts.update({f: quantize(array, f, split=split) for f, split in wanted.items()})
+        elif i > k and not isinstance(tile.values, np.ndarray):
+            tile.casts.update(matrix_units_gpu.operands(tile, self.formats.partners(i, k)))
         with self._lock:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)

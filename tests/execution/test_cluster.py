@@ -16,6 +16,7 @@ from geomxp.execution import cluster_client
 from geomxp.execution.cluster import Crew
 from geomxp.execution.cluster_tiles import Spread
 from geomxp.execution.placement import Placement
+from geomxp.execution.watch import listening
 from geomxp.inference.factorize import tile_factor
 from geomxp.precision.formats import FORMATS, FP64
 from geomxp.precision.quantize import Tile, quantize
@@ -38,6 +39,17 @@ CASES = [
 ]
 
 
+PLANS = [(), (1,), (3,), (4, 2)]
+"""Depths of pieces; the tests that do not say which have those of two threads."""
+
+
+@pytest.fixture
+def plan(monkeypatch, request):
+    """Have this many threads ask for the depths that a test gives."""
+    monkeypatch.setattr("geomxp.execution.cluster_plan.LADDER", ((0.0, request.param),))
+    return request.param
+
+
 def start(**about):
     """Start a scheduler and worker processes; return them with a client."""
     about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
@@ -55,7 +67,7 @@ def client():
 
 @pytest.fixture
 def workers(client):
-    client.wait_for_workers(2)
+    client.wait_for_workers(2, timeout=60)
     return sorted(client.scheduler_info(n_workers=-1)["workers"])
 
 
@@ -87,6 +99,17 @@ def test_a_cluster_gives_the_bits_of_one_memory(client, workers, seen, model, ru
         np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
     for ask in ("whiten", "solve"):
         np.testing.assert_array_equal(getattr(there, ask)(b[:, 0]), getattr(here, ask)(b[:, 0]))
+
+
+@pytest.mark.parametrize("plan", PLANS, indirect=True)
+@pytest.mark.parametrize(("model", "rule"), CASES[2:5])
+def test_pieces_of_tiles_give_the_bits_of_one_memory(client, workers, seen, plan, model, rule):
+    here, there = both(client, seen, model, rule)
+    assert there.store.depths == plan
+    assert there.promotions == here.promotions
+    np.testing.assert_array_equal(there.dense(), here.dense())
+    # nothing that was begun is left
+    assert not there.store._begun
 
 
 def test_promotions_happen_in_these_tests(seen):
@@ -135,7 +158,8 @@ def test_a_cluster_fits_and_predicts(client, workers):
     np.testing.assert_array_equal(answers[1].variance, answers[0].variance)
 
 
-def test_what_is_not_positive_definite_is_told_as_on_one_machine(client, workers):
+@pytest.mark.parametrize("plan", [(), (1,)], indirect=True)
+def test_what_is_not_positive_definite_is_told_as_on_one_machine(client, workers, plan):
     seen, model = observations(120), gx.Matern(1.0, 5.0, 5.0)
     messages = []
     for on in ("cpu", client):
@@ -179,7 +203,8 @@ def sent(client):
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers):
+@pytest.mark.parametrize("plan", PLANS, indirect=True)
+def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, plan):
     seen, before = observations(600), sent(client)
     factor = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 100, Placement.of(client))
     traffic = factor.store.traffic()
@@ -207,21 +232,23 @@ def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, see
     assert there.store.crew.losses >= 1
 
 
-def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers):
-    seen = observations(600)
-    here = tile_factor(MODEL, seen, gx.uniform("fp64"), 30)
-    placement, done = Placement.of(client), threading.Event()
+@pytest.mark.parametrize("plan", [(), (1,), (6, 2)], indirect=True)
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan, share):
+    seen, struck = observations(600), []
+    here = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 30)
 
-    def strike():
-        time.sleep(0.4)
-        kill(client, workers[0])
-        done.set()
+    def strike(done, total, things):
+        # in the middle: with pieces some tiles are begun
+        if things == "tiles" and share * total < done < total and not struck:
+            struck.append(done)
+            kill(client, workers[len(plan) % 2])
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    there = tile_factor(MODEL, seen, gx.uniform("fp64"), 30, placement)
-    thread.join()
-    assert done.is_set()
+    with listening(strike):
+        there = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), 30, Placement.of(client))
+    assert struck
+    assert there.store.depths == plan
+    assert there.store.crew.losses >= 1
     np.testing.assert_array_equal(there.dense(), here.dense())
     assert there.log_determinant() == here.log_determinant()
 
@@ -279,7 +306,7 @@ def test_workers_of_two_kinds_are_refused():
     local, client = start(n_workers=1)
     local.new_spec["options"] = {**local.new_spec["options"], "resources": {"GPU": 1}}
     local.scale(2)
-    client.wait_for_workers(2)
+    client.wait_for_workers(2, timeout=60)
     try:
         with pytest.raises(gx.GeomxpError, match="GPU") as caught:
             Crew(client.scheduler.address)

@@ -4,8 +4,11 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+import types
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ from terminals import Run
 import geomxp as gx
 from geomxp import cli, testing
 from geomxp.errors import LostCluster
+from geomxp.execution import cluster_client, cluster_paused
 from geomxp.execution.cluster_tasks import Tasks
 from geomxp.execution.devices import blas_threads, usable_cores
 from geomxp.execution.placement import Placement
@@ -370,6 +374,26 @@ def test_a_worker_with_another_version_that_comes_later_is_refused(client, worke
         client.run(call_itself, gx.__version__)
 
 
+def test_tasks_whose_only_worker_is_paused_for_good_end_in_one_line(alone, monkeypatch):
+    def pause_above(share):
+        def settle(dask_worker):
+            memory = dask_worker.memory_manager
+            memory.memory_pause_fraction, before = share, memory.memory_pause_fraction
+            return before
+
+        return next(iter(alone.run(settle).values()))
+
+    monkeypatch.setattr(cluster_paused, "PATIENCE", 1.0)
+    before = pause_above(1e-6)
+    try:
+        with pytest.raises(gx.NotEnoughMemory, match="has been paused by Dask for 1 s: its"):
+            # the first ones, perhaps, before the worker looks at its memory
+            over(alone, lambda _, k: time.sleep(0.1), range(200))
+    finally:
+        pause_above(before)
+    assert over(alone, pow, [2, 3], 2) == [4, 8]
+
+
 @pytest.mark.parametrize("on", ["gpu", "", 3, None, ["cpu"]])
 def test_what_is_no_place_for_tasks_is_refused(fit, on):
     with pytest.raises(gx.InvalidInput, match=r'`on` must be "cpu" \(this process\) or a Dask'):
@@ -389,6 +413,29 @@ def test_a_method_with_a_cluster_or_a_scratch_of_its_own_is_refused(client, seen
 def test_folds_that_come_from_one_factorization_are_refused(client, fit):
     with pytest.raises(gx.InvalidInput, match="come from one factorization: leave `on` out"):
         gx.cross_validate(fit, 4, on=client)
+
+
+BAD_ADDRESS = """
+import sys
+import geomxp as gx
+try:
+    gx.fit(gx.datasets.load("meuse"), how=gx.Exact(on=sys.argv[1]))
+except gx.GeomxpError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("on", ["tcp://127.0.0.1", "tls://127.0.0.1:1", "://"])
+def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
+    command = [sys.executable, "-c", BAD_ADDRESS, on]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(rf'no Dask scheduler answers at "{re.escape(on)}" \(.*\n', ended.stdout)
+    assert ended.returncode == 0
+
+
+def test_a_place_is_known_while_another_thread_imports_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
+    assert cluster_client.address_of("cpu") == "cpu"
 
 
 # how far it is

@@ -53,5 +53,7 @@ def test_blas_runs_on_one_thread_for_small_matrices():
     from threadpoolctl import threadpool_info
 
     with devices.blas_threads(10):
-        counts = {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+        # MKL, which may have been loaded since, is told by `dense.blas`
+        open_blas = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
+        counts = {lib["num_threads"] for lib in open_blas}
     assert counts == {1}

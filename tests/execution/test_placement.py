@@ -263,7 +263,7 @@ def test_where_the_inverse_does_not_fit_the_gradient_comes_from_differences():
     seen = testing.observations(300)
     expected = gx.Exact(tile=32).prepare(seen).gradient(MODEL)
     evaluator = way({"memory": "least"}, 32).prepare(seen)
-    assert not evaluator._inverse_fits()
+    assert not evaluator.scoring
     found = evaluator.gradient(MODEL)
     assert found.keys() == expected.keys()
     size = sum(abs(slope * MODEL.parameters()[name]) for name, slope in expected.items())
@@ -291,7 +291,7 @@ def estimate(field):
 def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
     how = way(options, tile, n=144)
     if options == WAYS[0]:
-        assert not how.prepare(field)._inverse_fits()
+        assert not how.prepare(field).scoring
     found = gx.fit(field, how=how, fixed={"smoothness": 0.5}, trend="zero")
     assert found.outcome.ending == estimate.outcome.ending == "CONVERGED"
     # a loss of δ in ℓ is a distance of √(2δ) standard errors: 1e-2 of one

@@ -1,9 +1,14 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.covariance import sums_by_blocks
 from geomxp.covariance.generate import Generator
+from geomxp.dense import kernels
+from geomxp.inference import derivatives
 
 MODELS = {
     "plane": (gx.Matern(1.7, 0.2, 0.8, 0.1), "euclidean"),
@@ -132,3 +137,84 @@ def test_the_observed_information_of_isotropy_is_the_limit_of_anisotropy():
     scale[4] = scale[5] / 100  # the angle means nothing at 1, where its information is 0
     sizes = np.outer(scale, scale)
     np.testing.assert_allclose(there / sizes, (2 * near - far) / sizes, atol=1e-5)
+
+
+def assert_same_derivatives(ours, theirs, condition, n):
+    """Up to c·n·u·κ, in units of the expected information."""
+    scale = np.sqrt(np.diag(theirs.expected))
+    sizes = np.outer(scale, scale)
+    for field, size in {
+        **{"quadratic": scale, "trace": scale},
+        **{"average": sizes, "expected": sizes, "observed": sizes},
+    }.items():
+        a, b = getattr(ours, field) / size, getattr(theirs, field) / size
+        # second derivatives of Σ are differences, which divide rounding by their step
+        unit = 2.0**-53 / (derivatives.STEP if field == "observed" else 1.0)
+        np.testing.assert_allclose(a, b, rtol=0, atol=20 * n * unit * condition * abs(b).max())
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch, kind, reml):
+    model, evaluator = evaluator_of(kind, reml, n=100)
+    names = tuple(model.parameters())
+    theirs = evaluator.derivatives(model, names, curvature=True)
+    monkeypatch.setattr(sums_by_blocks, "BLOCK", 32)
+    monkeypatch.setattr(derivatives, "_in_ram", derivatives._in_place)
+    ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
+    assert ours.trace[0] != theirs.trace[0]  # another order of summation
+    assert_same_derivatives(
+        ours, theirs, testing.condition_number(model, evaluator.observations), 100
+    )
+
+
+def test_score_and_average_information_need_no_second_matrix(monkeypatch):
+    n = 1000
+    model, evaluator = evaluator_of("anisotropic", True, n=n)
+    monkeypatch.setattr(sums_by_blocks, "BLOCK", 64)
+    names = tuple(model.parameters())
+    lower = evaluator.factorize(model).lower
+    about = (evaluator.observations.locations, "euclidean", names)
+    alpha, beside = np.ones(n), np.ones((n, 2))
+    tracemalloc.start()
+    q, _, weigh = derivatives._in_place(lower, model, about, alpha, beside)
+    weigh(model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # L has 8 MB; the table of the correlation less than one
+    assert q.shape == (n, len(names))
+    assert peak < lower.nbytes / 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if "any table" not in kind])
+def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
+    model, evaluator = evaluator_of(kind, reml, n=300)
+    names = tuple(model.parameters())
+    theirs = evaluator.derivatives(model, names, curvature=True)
+    # by halves, and by blocks
+    monkeypatch.setattr(kernels, "GPU_LEAF", 64)
+    monkeypatch.setattr(sums_by_blocks, "BLOCK", 128)
+    on_gpu = evaluator_of(kind, reml, gx.Exact(on="gpu"), n=300)[1]
+    ours = on_gpu.derivatives(model, names, curvature=True)
+    assert_same_derivatives(
+        ours, theirs, testing.condition_number(model, evaluator.observations), 300
+    )
+
+
+@pytest.mark.gpu
+def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
+    import cupy
+
+    n, pool = 3000, cupy.get_default_memory_pool()
+    monkeypatch.setattr(sums_by_blocks, "BLOCK", 256)
+    model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
+    pool.free_all_blocks()
+    # L, cuSOLVER's workspace and the blocks; not a second matrix
+    pool.set_limit(size=pool.used_bytes() + int(1.9 * 8 * n * n))
+    try:
+        found = evaluator.derivatives(model, tuple(model.parameters()))
+    finally:
+        pool.set_limit(size=0)
+    assert np.isfinite(found.average).all()

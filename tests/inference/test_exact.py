@@ -29,17 +29,34 @@ def test_gpu_and_cpu_agree_to_rounding():
 
 
 @pytest.mark.gpu
-def test_a_gpu_without_room_for_the_inverse_takes_differences(monkeypatch):
+def test_tiles_of_a_gpu_without_room_for_the_inverse_take_differences(monkeypatch):
     seen = testing.observations(300)
-    for how in (gx.Exact(on="gpu"), gx.Exact(tile=100, on="gpu")):
-        evaluator = how.prepare(seen)
-        assert evaluator.scoring
-        given = evaluator.gradient(testing.MODEL)
-        with monkeypatch.context() as patch:
-            patch.setattr(exact_evaluator, "free_memory", lambda: 8 * len(seen) ** 2)
-            assert not evaluator.scoring
-            found = how.prepare(seen).gradient(testing.MODEL)
-        assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
+    how = gx.Exact(tile=100, on="gpu")
+    evaluator = how.prepare(seen)
+    assert evaluator.scoring
+    given = evaluator.gradient(testing.MODEL)
+    monkeypatch.setattr(exact_evaluator, "free_memory", lambda: 8 * len(seen) ** 2)
+    assert not evaluator.scoring
+    found = how.prepare(seen).gradient(testing.MODEL)
+    assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("matrices", [1, 2, 6])
+def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypatch, matrices):
+    places = testing.places(300)
+    seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
+    about = {"fixed": ("smoothness",), "progress": False}
+    known = gx.fit(seen, testing.MODEL, **about)
+    room = exact_evaluator._bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
+    monkeypatch.setattr(devices.Device, "free_memory", lambda device: room)
+    evaluator = gx.Exact(on="gpu").prepare(seen)
+    assert evaluator.scoring
+    assert evaluator.curved(("range",)) == (matrices > 2)
+    fit = gx.fit(seen, testing.MODEL, gx.Exact(on="gpu"), **about)
+    assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-5)
+    for name, error in known.standard_errors.items():
+        assert fit.standard_errors[name] == (error and pytest.approx(error, rel=1e-3))
 
 
 @pytest.mark.parametrize("matrices", [3, 6, 20])

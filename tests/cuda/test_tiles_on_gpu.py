@@ -1,0 +1,78 @@
+"""Tiles that stay on one GPU: what is kept beside them, what is chosen there, what is refused."""
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.dense import matrix_units_gpu
+from geomxp.execution import devices
+from geomxp.execution.devices import Device
+from geomxp.execution.placement import Placement
+from geomxp.inference import predict
+from geomxp.inference.factorize import tile_factor
+
+RULES = {
+    "fp32 beside fp16": gx.by_band(("fp32", 1), "fp16"),
+    "bf16 beside fp8": gx.by_band(("bf16", 1), "fp8"),
+    "fp8 beside all": gx.by_band(("fp32", 1), ("fp16", 1), "fp8"),
+}
+
+
+def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
+    there, here = Placement((Device("gpu:0", 0),)), Placement()
+    for n, tile in ((60_000, 4096), (16_000, 2048), (4_000, 1024)):
+        assert there.in_core
+        assert there.layout(n).tile == tile > here.layout(n).tile
+    assert there.layout(300).tile == here.layout(300).tile
+    assert there.layout(60_000, 512).tile == 512
+
+
+def test_a_stream_for_each_thread_is_refused(monkeypatch):
+    monkeypatch.setattr(devices, "gpu_count", lambda: 1)
+    for value in ("", "0"):
+        monkeypatch.setenv(devices.STREAM_OF_ITS_OWN, value)
+        assert devices.resolve("gpu").index == 0
+    monkeypatch.setenv(devices.STREAM_OF_ITS_OWN, "1")
+    with pytest.raises(gx.InvalidInput, match="PER_THREAD_DEFAULT_STREAM=1: unset it"):
+        devices.resolve("gpu")
+    assert devices.resolve("cpu").index is None
+
+
+# from here on with a GPU ----------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [64, 50])
+@pytest.mark.parametrize("rule", RULES)
+def test_casts_that_are_kept_change_no_bit_and_are_dropped_at_the_end(monkeypatch, rule, tile):
+    seen, placement = testing.observations(400), Placement((Device("gpu:0", 0),))
+    operands, made = matrix_units_gpu.operands, []
+
+    def watched(tile, partners):
+        made.append(operands(tile, partners))
+        return made[-1]
+
+    monkeypatch.setattr(matrix_units_gpu, "operands", watched)
+    kept = tile_factor(testing.MODEL, seen, RULES[rule], tile, placement)
+    assert any(made)
+    assert not any(kept.store.final(i, k).casts for i in range(4) for k in range(i))
+    monkeypatch.setattr(matrix_units_gpu, "operands", lambda tile, partners: {})
+    anew = tile_factor(testing.MODEL, seen, RULES[rule], tile, placement)
+    assert anew.store.bytes == kept.store.bytes
+    np.testing.assert_array_equal(kept.dense(), anew.dense())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [None, 64])
+def test_predictions_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch, tile):
+    seen, targets = testing.observations(200), testing.places(50)
+    how = gx.Exact(tile=tile, on="gpu")
+    fit = gx.fit(seen, testing.MODEL, how, fixed=tuple(testing.MODEL.parameters()), progress=False)
+    at_once = gx.predict(fit, targets, progress=False)
+    monkeypatch.setattr(predict, "GPU_CHUNK_ENTRIES", 7 * len(seen))
+    in_parts = gx.predict(fit, targets, progress=False)
+    condition = testing.condition_number(testing.MODEL, seen)
+    tolerance = 10 * len(seen) * 2.0**-53 * condition
+    np.testing.assert_allclose(in_parts.mean, at_once.mean, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(in_parts.variance, at_once.variance, rtol=0, atol=tolerance)

@@ -1,0 +1,145 @@
+"""Triangles inverted and multiplied in place by halves, against LAPACK and their definitions."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geomxp.dense import inverse, kernels
+from geomxp.dense.halves import Triangle
+from geomxp.precision.formats import FP32, FP64
+
+U = 2.0**-53
+
+
+def triangle(n, dtype=np.float64):
+    """A well conditioned L with entries of many sizes; nothing stands above its diagonal."""
+    random = np.random.default_rng(n)
+    lower = np.tril(random.standard_normal((n, n)) / (2 * n**0.5), -1)
+    return (lower + np.diag(random.uniform(1.0, 1.5, n))).astype(dtype)
+
+
+def stored(lower, layout):
+    """L as it is stored: in a layout, in the middle of more, with NaN wherever nothing is read."""
+    n = len(lower)
+    around = np.full((n + 5, n + 3), np.nan, lower.dtype, order=layout[0])
+    view = around[2 : 2 + n, 1 : 1 + n] if "part" in layout else around[:n, :n]
+    view[np.tril_indices(n)] = lower[np.tril_indices(n)]
+    return around, view
+
+
+def assert_only_the_triangle_was_written(around, view):
+    kept = np.isnan(around).sum()
+    assert kept == around.size - len(view) * (len(view) + 1) // 2
+
+
+SIZES = st.integers(1, 90) | st.sampled_from([128, 129, 255, 256, 257, 300])
+
+
+@settings(deadline=None, max_examples=40)
+@given(SIZES, st.sampled_from([8, 16, 100, 128]), st.sampled_from(["F", "C", "F part", "C part"]))
+def test_the_inverse_by_halves_is_that_of_lapack(n, leaf, layout):
+    lower = triangle(n)
+    around, view = stored(lower, layout)
+    t = Triangle(view, (FP64,), leaf)
+    inverse.invert(t)
+    known, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(lower), lower=1)
+    tolerance = 4 * n * U * np.linalg.cond(lower) * np.linalg.norm(known)
+    assert np.linalg.norm(np.tril(np.nan_to_num(view)) - known) <= tolerance
+    inverse.gram(t)
+    known, _ = scipy.linalg.lapack.dpotri(np.asfortranarray(lower), lower=1)
+    known = np.tril(known)
+    tolerance = 4 * n * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(known)
+    assert np.linalg.norm(np.tril(np.nan_to_num(view)) - known) <= tolerance
+    assert_only_the_triangle_was_written(around, view)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SIZES, st.sampled_from([8, 16, 100, 128]), st.sampled_from(["F", "C", "F part", "C part"]))
+def test_products_of_a_triangle_with_itself_are_their_definitions(n, leaf, layout):
+    lower = triangle(n)
+    for work, known in ((inverse.gram, lower.T @ lower), (inverse.outer, lower @ lower.T)):
+        around, view = stored(lower, layout)
+        work(Triangle(view, (FP64,), leaf))
+        size = np.linalg.norm(lower) ** 2
+        assert np.linalg.norm(np.tril(np.nan_to_num(view) - known)) <= 4 * n * U * size
+        assert_only_the_triangle_was_written(around, view)
+
+
+@pytest.mark.parametrize("n", [1, 7, 129, 200])
+def test_a_congruence_by_halves_is_its_definition(n):
+    lower, a = triangle(n), np.random.default_rng(1).standard_normal((n, n))
+    a = np.asfortranarray(a + a.T)
+    back = np.linalg.inv(lower)
+    known = back @ a @ back.T
+    inverse.congruence(Triangle(stored(lower, "F")[1], (FP64,), 32), a)
+    tolerance = 8 * n * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(known)
+    assert np.linalg.norm(a - known) <= tolerance
+
+
+def test_the_inverse_of_fp32_numbers_is_fp32():
+    lower = triangle(150, np.float32)
+    view = stored(lower, "F")[1]
+    inverse.invert(Triangle(view, (FP32,), 32))
+    known = np.linalg.inv(lower.astype(np.float64))
+    assert view.dtype == np.float32
+    size = np.linalg.norm(known) * np.linalg.cond(lower)
+    assert np.linalg.norm(np.tril(np.nan_to_num(view)) - known) <= 4 * 150 * 2.0**-24 * size
+
+
+def test_no_second_matrix_stands_beside_the_first():
+    n, leaf = 1024, 64
+    a = np.asfortranarray(triangle(n))
+    t = Triangle(a, (FP64,), leaf)
+    tracemalloc.start()
+    inverse.invert(t)
+    inverse.gram(t)
+    inverse.outer(t)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # a few leaves, of 64 to a matrix of this size 256
+    assert peak < a.nbytes / 16
+
+
+# from here on with a GPU ----------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 97, 300, 2100])
+def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(kernels, "GPU_LEAF", 64 if n < 1000 else 1024)
+    lower = triangle(n)
+    condition, above = np.linalg.cond(lower), np.triu_indices(n, 1)
+    a = np.random.default_rng(1).standard_normal((n, n))
+    a = np.asfortranarray(a + a.T)
+
+    def there(array):
+        array = np.array(array, order="F")
+        array[above] = np.nan
+        return cupy.asarray(array, order="F")
+
+    def assert_close(found, known):
+        found, known = found.get(), np.asarray(known)
+        # of a symmetric matrix what stands above the diagonal may be anything
+        found, known = (np.tril(x) if x.shape == (n, n) else x for x in (found, known))
+        error = np.linalg.norm(found - known)
+        assert error <= 8 * n * U * condition**2 * np.linalg.norm(known)
+
+    back, on_gpu = np.linalg.inv(lower), there(lower)
+    assert_close(kernels.inverse_gram(on_gpu), back @ back.T)
+    assert_close(kernels.congruence(on_gpu, there(a)), back @ a @ back.T)
+    b = np.random.default_rng(2).standard_normal((n, 3))
+    for transposed in (False, True):
+        solved = np.linalg.solve(lower.T if transposed else lower, b)
+        assert_close(kernels.trsm(on_gpu, cupy.asarray(b), transposed), solved)
+        assert_close(
+            kernels.trsm(on_gpu, cupy.asarray(b[:, 0]), transposed)[:, None], solved[:, :1]
+        )
+    assert_close(kernels.trmm(on_gpu, cupy.asarray(b)), lower @ b)
+    assert kernels.potri(on_gpu) is on_gpu
+    assert_close(on_gpu, back.T @ back)
