@@ -100,6 +100,7 @@ class Search:
     search: options.Search = "scoring"
     start: options.Start = None
     starts: options.Starts = 1
+    starts_on: options.StartsOn = "cpu"
     tolerance: options.Tolerance = 1e-6
     evaluations: options.Evaluations = 1000
     checkpoint: options.Checkpoint = None
@@ -114,6 +115,7 @@ class Search:
             "anisotropy": self.anisotropy,
             "search": self.search,
             "starts": self.starts,
+            "starts_on": self.starts_on,
             "tolerance": self.tolerance,
             "evaluations": self.evaluations,
             "checkpoint": self.checkpoint,

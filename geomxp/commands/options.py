@@ -128,6 +128,16 @@ Search = Annotated[
     ),
 ]
 Starts = Annotated[int, option(SEARCH, "From how many points to search.", WHOLE)]
+StartsOn = Annotated[
+    str,
+    option(
+        MACHINE,
+        "Where --starts are searched: cpu, this process; or a Dask cluster as tcp://host:8786, "
+        "each on a worker.",
+        "PLACE",
+        known=("cpu",),
+    ),
+]
 Start = Annotated[
     list[str] | None,
     option(SEARCH, "Where to start; repeatable.", "NAME=VALUE", known=PARAMETERS),

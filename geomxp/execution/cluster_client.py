@@ -80,7 +80,8 @@ def connect(address):
             try:
                 _check(address)
                 client = Client(address, timeout=TIMEOUT, set_as_default=False)
-            except (OSError, ValueError, RuntimeError, ImportError) as error:
+            except Exception as error:
+                # whatever a connection, or what is configured for it, dies of
                 raise LostCluster(
                     f'no Dask scheduler answers at "{address}" ({in_one_line(error)}): check the '
                     "address, and that the scheduler runs."

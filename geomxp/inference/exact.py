@@ -21,7 +21,7 @@ from .exact_evaluator import ExactEvaluator
 from .factorize import planned_formats
 
 if TYPE_CHECKING:
-    from ..annotations import Document, Floats, Matern, Rule, Sequence
+    from ..annotations import Client, Document, Floats, Matern, Rule, Sequence
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Exact:
         `for_divergence`.
     tile : int or None
         Rows of a tile; of a size that suits the number of places if None.
-    on : str or sequence of str
+    on : str, sequence of str, or dask.distributed.Client
         "cpu", "gpu" or "gpu:N"; several of a kind, which then share the work. Or a Dask cluster:
-        the address of its scheduler, as "tcp://host:8786", or a `dask.distributed.Client`.
+        the address of its scheduler, as "tcp://host:8786", or a client of it.
     memory : str or int, optional
         Bound of RAM, as "4GB": tiles that it does not hold lie on a disk.
     device_memory : str or int, optional
@@ -69,7 +69,7 @@ class Exact:
 
     precision: Rule = field(default_factory=lambda: uniform("fp64"))
     tile: int | None = None
-    on: str | Sequence[str] = "cpu"
+    on: str | Sequence[str] | Client = "cpu"
     memory: str | int | None = None
     device_memory: str | int | None = None
     scratch: str | Path | None = None

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Endings without an estimate."""
 
+WHERE = ("on", "memory", "device_memory", "tiled")
+"""What another run may have otherwise, and yet go on from a checkpoint: where it computes."""
+
 
 def fit(
     observations: Observations,
@@ -195,7 +198,8 @@ def _problem(asked, tolerance, search, evaluations, checkpoint, progress):
         asked.anisotropic,
     )
     settings = asked.reml, asked.anisotropic, sorted(asked.fixed.items())
-    settings = *settings, sorted(asked.bounds.items()), asked.how.describe(0)
+    how = {name: what for name, what in asked.how.describe(0).items() if name not in WHERE}
+    settings = *settings, sorted(asked.bounds.items()), how
     mark = progress_.fingerprint(seen, asked.design, settings)
     resumed, count = progress_.resume(checkpoint, mark)
     about = checkpoint, mark, progress

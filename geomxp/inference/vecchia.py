@@ -28,7 +28,7 @@ from .gls import GeneralisedLeastSquares
 from .likelihood import Evaluation, gaussian_log_likelihood
 
 if TYPE_CHECKING:
-    from ..annotations import ArrayLike, Document, Floats, Observations
+    from ..annotations import ArrayLike, Client, Document, Floats, Observations
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
@@ -66,7 +66,7 @@ class Vecchia:
 
     neighbours: int = 30
     ordering: str | ArrayLike = "maximin"
-    on: str = "cpu"
+    on: str | Client = "cpu"
 
     tiled = False
     noisy = False

@@ -143,6 +143,15 @@ def test_the_command_validates_on_a_cluster(client, fit, tmp_path, capsys):
     assert scores[0] == scores[1]
 
 
+def test_the_command_searches_from_its_starts_on_a_cluster(client, capsys):
+    words = ["fit", "meuse", "--fix", "smoothness=0.5", "--starts", "2", "--json"]
+    found = []
+    for on in ("cpu", client.scheduler.address):
+        assert cli.main([*words, "--starts-on", on]) == 0
+        found.append(json.loads(capsys.readouterr().out) | {"seconds": None})
+    assert found[0] == found[1]
+
+
 def test_what_a_task_reads_is_what_it_would_be_here(cluster):
     def look(common, item):
         arrays = [*common, *item]

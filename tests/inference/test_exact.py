@@ -42,7 +42,7 @@ def test_tiles_of_a_gpu_without_room_for_the_inverse_take_differences(monkeypatc
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("matrices", [1, 2, 6])
+@pytest.mark.parametrize("matrices", [1, 2, 12])
 def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypatch, matrices):
     places = testing.places(300)
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])

@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,20 @@ def test_places_without_a_factor_are_named_by_their_rows_as_in_one_process(clien
     assert here.log_likelihood == -np.inf
     assert "rows 8 and 1501" in here.outcome.message
     assert there.outcome == here.outcome
+
+
+def test_a_checkpoint_of_one_place_goes_on_at_another(client, workers, tmp_path):
+    seen, about = observations(200), {"fixed": ("smoothness",), "progress": False}
+    for name, here in (("vecchia", gx.Vecchia(5)), ("exact", gx.Exact())):
+        about["checkpoint"] = tmp_path / f"{name}.json"
+        there = replace(here, on=client)
+        first = gx.fit(seen, MODEL, there, **about)
+        again = gx.fit(seen, MODEL, here, **about)
+        assert again.evaluations > first.evaluations
+        assert again.log_likelihood == pytest.approx(first.log_likelihood, abs=1e-6)
+        gx.fit(seen, MODEL, replace(here, on=client.scheduler.address), **about)
+    with pytest.raises(gx.InvalidInput, match="a checkpoint of another problem"):
+        gx.fit(seen, MODEL, gx.Exact(gx.uniform("fp32")), **about)
 
 
 # faults
