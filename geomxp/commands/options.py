@@ -193,11 +193,11 @@ On = Annotated[
     ),
 ]
 TasksOn = Annotated[
-    str,
+    str | None,
     option(
         MACHINE,
         "Where: cpu, this process; or a Dask cluster as tcp://host:8786, with --refit or for "
-        "Vecchia's approximation.",
+        "Vecchia's approximation. As the fit if not given.",
         "PLACE",
         "--on",
         known=("cpu",),

@@ -1,5 +1,6 @@
 """The command `validate`: how well a fit predicts what it is not shown."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from ..errors import InvalidInput
@@ -30,7 +31,7 @@ def validate(
         bool, options.flag(FOLDS, "--refit", "Estimate the parameters anew without each fold.")
     ] = False,
     seed: Annotated[int, option(FOLDS, "Seed of random folds.", options.WHOLE, min=0)] = 0,
-    on: options.TasksOn = "cpu",
+    on: options.TasksOn = None,
     level: options.Level = 0.95,
     output: options.TableOut = None,
     as_json: options.Json = False,
@@ -49,24 +50,28 @@ def validate(
       geomxp validate meuse.json --folds 4 --refit
     """
     from .. import tables
+    from ..execution.cluster_client import is_cluster
     from ..inference.estimate import Fit, z_value
     from ..validation.validate import cross_validate
     from ..validation.validate import leave_one_out as one_by_one
 
     screen = display.Screen(as_json, quiet)
     given = {"--folds": folds, "--blocks": blocks, "--refit": refit or None}
-    given["--on"] = None if on == "cpu" else on
+    given["--on"] = on
     given = [name for name, value in given.items() if value is not None]
     if leave_one_out and given:
         raise InvalidInput(f"--leave-one-out: not with {' and '.join(given)}.")
     tables.check_writable(output, inputs=(fit_file,))
     z_value(level)
     fitted = Fit.load(fit_file)
+    if on is not None and is_cluster(fitted.method.on):
+        # the fit's own cluster may be gone, and folds share one out better than tiles
+        fitted = replace(fitted, method=replace(fitted.method, on="cpu"))
     if leave_one_out:
         found = one_by_one(fitted, progress=screen.progress)
     else:
         count = 10 if folds is None else folds
-        about = {"blocks": blocks, "refit": refit, "seed": seed, "on": on}
+        about = {"blocks": blocks, "refit": refit, "seed": seed, "on": on or "cpu"}
         found = cross_validate(fitted, count, **about, progress=screen.progress)
     # printed first: a full disk loses no score
     screen.result(lambda: found.to_dict(level), lambda: found.describe(level))

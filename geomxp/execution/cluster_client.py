@@ -65,6 +65,8 @@ def connect(address):
     ------
     MissingDevice
         If Dask is not installed.
+    InvalidInput
+        If it is no address.
     LostCluster
         If nobody answers.
     """
@@ -77,8 +79,8 @@ def connect(address):
     with _lock:
         client = _clients.get(address)
         if client is None or client.status != "running":
+            _check(address)
             try:
-                _check(address)
                 client = Client(address, timeout=TIMEOUT, set_as_default=False)
             except Exception as error:
                 # whatever a connection, or what is configured for it, dies of
@@ -91,17 +93,24 @@ def connect(address):
 
 
 def _check(address):
-    """Raise `ValueError` where a client would raise, and would then keep this process from ending.
+    """Raise `InvalidInput` where a client would raise, and then keep this process from ending.
 
     Dask closes one that cannot connect, but not one that is refused its address.
     """
     from distributed.comm import resolve_address
     from distributed.security import Security
 
-    resolve_address(address)
-    encrypted = address.startswith(("tls://", "wss://"))
-    if encrypted and Security().get_connection_args("client").get("ssl_context") is None:
-        raise ValueError("Dask's configuration names no certificates for TLS")
+    try:
+        resolve_address(address)
+        encrypted = address.startswith(("tls://", "wss://"))
+        if encrypted and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ValueError("Dask's configuration names no certificates for TLS")
+    except Exception as error:
+        # whatever the parts of an address, or what is configured for it, die of
+        raise InvalidInput(
+            f'"{address}" is no address of a Dask scheduler ({in_one_line(error)}): write it as '
+            '"tcp://host:8786".'
+        ) from None
 
 
 def in_one_line(error):

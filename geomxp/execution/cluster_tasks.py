@@ -83,6 +83,11 @@ class Tasks:
             )
         self.crew = Crew(address_of(on))
 
+    @property
+    def threads(self):
+        """Tasks that are computed at one time."""
+        return self.crew.threads if self.crew else 1
+
     def over(self, function, common, items, took=lambda: None):
         """Yield function(common, item) of all items, in their order.
 

@@ -24,6 +24,9 @@ from .progress import Line
 CHUNK = 1 << 16
 """Targets predicted at one time."""
 
+LEAST_CHUNK = 1 << 12
+"""Targets of a task on a cluster: fewer would take less time than what a task costs."""
+
 LEAST = 1e-12
 """Smallest eigenvalue of X_N'Σ⁻¹X_N, scaled to a unit diagonal, that still is an inverse's."""
 
@@ -64,10 +67,11 @@ def krige(fit, targets, design, neighbours=None, local_trend=False, line=None):
     mean, variance = np.empty(len(targets)), np.empty(len(targets))
     line = line or Line("predicting", shown=False)
     line.expect(len(targets), "places")
-    starts = range(0, len(targets), CHUNK)
-    parts = [slice(first, min(first + CHUNK, len(targets))) for first in starts]
-    cut = [(targets.part(part), design[part], part.start) for part in parts]
     tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
+    step = min(CHUNK, max(LEAST_CHUNK, -(-len(targets) // (4 * tasks.threads))))
+    starts = range(0, len(targets), step)
+    parts = [slice(first, min(first + step, len(targets))) for first in starts]
+    cut = [(targets.part(part), design[part], part.start) for part in parts]
     for part, found in zip(parts, tasks.over(krige_part, known, cut), strict=True):
         mean[part], variance[part] = found
         line.advance(part.stop - part.start)

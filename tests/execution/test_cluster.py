@@ -1,14 +1,13 @@
 import json
-import os
 import pickle
 import re
-import signal
 import threading
 import time
 from functools import partial
 
 import numpy as np
 import pytest
+from clusters import kill, present, start
 
 import geomxp as gx
 from geomxp.errors import LostCluster
@@ -23,7 +22,6 @@ from geomxp.precision.quantize import Tile, quantize
 from geomxp.testing import observations
 from geomxp.tiles.layout import Layout
 
-distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
 pytestmark = pytest.mark.cluster
 
 N, TILE = 450, 64
@@ -50,13 +48,6 @@ def plan(monkeypatch, request):
     return request.param
 
 
-def start(**about):
-    """Start a scheduler and worker processes; return them with a client."""
-    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
-    local = distributed.LocalCluster(processes=True, **about)
-    return local, distributed.Client(local, set_as_default=False)
-
-
 @pytest.fixture(scope="module")
 def client():
     local, client = start()
@@ -67,8 +58,7 @@ def client():
 
 @pytest.fixture
 def workers(client):
-    client.wait_for_workers(2, timeout=60)
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return present(client)
 
 
 @pytest.fixture(scope="module")
@@ -216,11 +206,6 @@ def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, pl
 
 
 # faults
-
-
-def kill(client, at):
-    """Kill the process of a worker."""
-    os.kill(client.run(os.getpid, workers=[at])[at], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("victim", [0, 1])

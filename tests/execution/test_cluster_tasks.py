@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clusters import distributed, kill, present, start
 from terminals import Run
 
 import geomxp as gx
@@ -27,18 +28,10 @@ from geomxp.execution.placement import Placement
 from geomxp.execution.watch import listening
 from geomxp.inference.factorize import tile_factor
 
-distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
 pytestmark = pytest.mark.cluster
 
 TRUTH = gx.Matern(1.0, 0.1, 0.5, nugget=0.1)
 QUIETLY = {"progress": False}
-
-
-def start(**about):
-    """Start a scheduler and worker processes; return them with a client."""
-    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
-    local = distributed.LocalCluster(processes=True, **about)
-    return local, distributed.Client(local, set_as_default=False)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +61,7 @@ def cluster(request):
 
 @pytest.fixture
 def workers(client):
-    client.wait_for_workers(2)
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return present(client)
 
 
 @pytest.fixture(scope="module")
@@ -197,11 +189,6 @@ def test_warnings_of_tasks_are_the_callers(client):
 
 
 # faults
-
-
-def kill(client, at):
-    """Kill the process of a worker."""
-    os.kill(client.run(os.getpid, workers=[at])[at], signal.SIGKILL)
 
 
 def dying(folder, item):
@@ -438,7 +425,7 @@ except gx.GeomxpError as error:
 def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
     command = [sys.executable, "-c", BAD_ADDRESS, on]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert re.fullmatch(rf'no Dask scheduler answers at "{re.escape(on)}" \(.*\n', ended.stdout)
+    assert re.fullmatch(rf'"{re.escape(on)}" is no address of a Dask .* \(.*\n', ended.stdout)
     assert ended.returncode == 0
 
 

@@ -1,12 +1,11 @@
 import json
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from clusters import kill, present, start
 
 import geomxp as gx
 from geomxp.errors import LostCluster
@@ -15,18 +14,11 @@ from geomxp.inference import vecchia_cluster
 from geomxp.testing import observations
 from geomxp.vecchia.graph import SLICE
 
-distributed = pytest.importorskip("distributed", reason='needs pip install "geomxp[cluster]"')
 pytestmark = pytest.mark.cluster
 
 N = 5 * SLICE + 200
 MODEL = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 0.5, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
-
-
-def start(**about):
-    about = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"} | about
-    local = distributed.LocalCluster(processes=True, **about)
-    return local, distributed.Client(local, set_as_default=False)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +31,7 @@ def client():
 
 @pytest.fixture
 def workers(client):
-    client.wait_for_workers(2)
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return present(client)
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +112,6 @@ def test_a_checkpoint_of_one_place_goes_on_at_another(client, workers, tmp_path)
 
 
 # faults
-
-
-def kill(client, at):
-    os.kill(client.run(os.getpid, workers=[at])[at], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
