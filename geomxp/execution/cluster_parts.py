@@ -5,9 +5,15 @@ part needs to know of the others, this process sends that and no more, and both 
 that is lost with its worker is made again in the same way: the same bits.
 """
 
+import time
+
 from ..errors import LostCluster
-from .cluster import WorkerLost
+from .cluster import GLANCE, WorkerLost
+from .cluster_client import in_one_line
 from .cluster_tiles import pinned
+
+NOTICED = 5
+"""Looks after which the scheduler knows of a worker that is gone."""
 
 
 def _alone(function, *args):
@@ -116,8 +122,13 @@ class Parts:
             return crew.client.scatter([data], workers=[at], hash=False)[0]
         except Exception as error:
             # whatever a connection dies of: the scheduler may not know yet that the worker is gone
-            crew.look()
-            raise LostCluster(f"worker {at} cannot be sent its part ({error}).") from error
+            for _ in range(NOTICED):
+                crew.look()
+                time.sleep(GLANCE)
+            raise LostCluster(
+                f"worker {at} cannot be sent its part ({in_one_line(error)}): see its log; mostly "
+                "it has too little memory."
+            ) from error
 
 
 def _there(future):
