@@ -59,12 +59,12 @@ class Study:
     n: int = 12_000
     tile: int = 1_024
     tiny: tuple = (20, 40, 60)
-    large: tuple = (50_000, 100_000, 200_000, 400_000)
-    tiles: tuple = (256, 512, 1_024, 2_048)
+    large: tuple = (50_000, 100_000, 200_000)
+    tiles: tuple = (512, 1_024, 2_048)
     nodes: tuple = (4, 8, 16, 32, 64)
-    threads: tuple = (2, 16)
+    threads: tuple = (16,)
     links: tuple = (10, 25, 100)
-    most: int = 400
+    most: int = 200
 
 
 QUICK = Study(600, 100, (6, 12), (3_000,), (100, 200), (4, 8), (2,), (10,))
