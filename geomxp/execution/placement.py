@@ -32,7 +32,7 @@ GPU_TILES = ((4096, 60_000), (2048, 16_000), (1024, 4_000))
 """(tile, least n): a GPU's products need larger tiles than a CPU's. Not measured yet."""
 
 CLUSTER_TILES = ((1024, 4_000),)
-"""The same for a cluster: each task costs its scheduler about a millisecond."""
+"""The same for a cluster: each task costs some milliseconds."""
 
 
 @dataclass(frozen=True)
