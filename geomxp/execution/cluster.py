@@ -202,9 +202,9 @@ class Crew:
             needed += beside * found["threads"]
             if needed > room:
                 return (
-                    f"worker {found['name']} ({at}) needs {human_bytes(needed)} for its part of "
-                    f"the tiles, {human_bytes(max(room, 0))} free: use more workers, workers with "
-                    "more memory, or ask for less accuracy."
+                    f"worker {found['name']} ({at}) needs {human_bytes(needed)} for its part, "
+                    f"{human_bytes(max(room, 0))} free: use more workers, workers with more "
+                    "memory, or for tiles ask for less accuracy."
                 )
         return None
 

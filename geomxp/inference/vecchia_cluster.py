@@ -58,8 +58,7 @@ class There:
         """The shards on their workers, made when they are first wanted."""
         if self._made is None:
             n, tree = len(self._locations), shards.searchable(self.tree)
-            threads = sum(found["threads"] for found in self.crew.about.values())
-            cut = shards.ranges(n, max(PARTS * threads, n // MOST))
+            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
             self._check_memory(tree, cut)
             about = [(first, last, self._count) for first, last in cut]
             self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
