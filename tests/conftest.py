@@ -15,3 +15,22 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+@pytest.fixture(scope="module")
+def client():
+    """The client of a Dask cluster with two worker processes of a thread each."""
+    from clusters import start
+
+    local, client = start()
+    yield client
+    client.close()
+    local.close()
+
+
+@pytest.fixture
+def workers(client):
+    """Their addresses; those that a test has killed were started anew."""
+    from clusters import present
+
+    return present(client)

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from clusters import kill, present, start
+from clusters import kill, start
 
 import geomxp as gx
 from geomxp.errors import LostCluster
@@ -46,19 +46,6 @@ def plan(monkeypatch, request):
     """Have this many threads ask for the depths that a test gives."""
     monkeypatch.setattr("geomxp.execution.cluster_plan.LADDER", ((0.0, request.param),))
     return request.param
-
-
-@pytest.fixture(scope="module")
-def client():
-    local, client = start()
-    yield client
-    client.close()
-    local.close()
-
-
-@pytest.fixture
-def workers(client):
-    return present(client)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import distributed, kill, present, start
+from clusters import distributed, kill, start
 from terminals import Run
 
 import geomxp as gx
@@ -35,15 +35,6 @@ QUIETLY = {"progress": False}
 
 
 @pytest.fixture(scope="module")
-def client():
-    """Two workers of a thread each."""
-    local, client = start()
-    yield client
-    client.close()
-    local.close()
-
-
-@pytest.fixture(scope="module")
 def alone():
     """One worker of two threads, which may use two cores."""
     about = {"n_workers": 1, "threads_per_worker": 2, "env": {"OMP_NUM_THREADS": "2"}}
@@ -57,11 +48,6 @@ def alone():
 def cluster(request):
     """One worker, and then two."""
     return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def workers(client):
-    return present(client)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clusters import kill, present, start
+from clusters import kill, start
 
 import geomxp as gx
 from geomxp.errors import LostCluster
@@ -19,19 +19,6 @@ pytestmark = pytest.mark.cluster
 N = 5 * SLICE + 200
 MODEL = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 0.5, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
-
-
-@pytest.fixture(scope="module")
-def client():
-    local, client = start()
-    yield client
-    client.close()
-    local.close()
-
-
-@pytest.fixture
-def workers(client):
-    return present(client)
 
 
 @pytest.fixture(scope="module")
