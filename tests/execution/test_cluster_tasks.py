@@ -272,15 +272,24 @@ def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(client, w
         if k == 3:
             raise gx.InvalidInput("three")
         if k == 1:
+            deadline = time.monotonic() + 20
+            while not Path(folder, "3").exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
             time.sleep(0.5)
             raise gx.NotPositiveDefinite("one", order=7)
-        time.sleep(0.05)
+        if k > 3:
+            # all of them would take the two workers half a minute
+            time.sleep(1.5)
 
     with pytest.raises(gx.NotPositiveDefinite, match="one") as caught:
         over(client, work, range(40), tmp_path)
     assert caught.value.order == 7
-    time.sleep(0.2)
-    assert len(list(tmp_path.iterdir())) < 20
+    # those that had begun end, and no other begins
+    time.sleep(2)
+    begun = len(list(tmp_path.iterdir()))
+    assert begun < 20
+    time.sleep(2)
+    assert len(list(tmp_path.iterdir())) == begun
 
 
 def test_a_lost_scheduler_is_one_line(tmp_path):
