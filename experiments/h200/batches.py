@@ -59,7 +59,7 @@ def _ours(machine, a):
         sizes = np.int32(n), np.int64(len(chunks) * lanes)
         work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
     else:
-        kept = batched.interleave(a, variant.chunk * batched.lanes_of(a.dtype))
+        kept = batched.interleave(a)
         chunks = kept.copy()
         work = partial(batched.potrf_interleaved, chunks, variant=variant)
     return work, lambda: chunks.__setitem__(..., kept), {"variant": str(variant)}

@@ -109,7 +109,7 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
         candidates[f"in place, {name}"] = lambda v=variant: batched.potrf(
             work, overwrite=True, variant=v
         )
-        chunks = batched.interleave(a, variant.chunk * batched.lanes_of(a.dtype))
+        chunks = batched.interleave(a)
         room = chunks.copy()
         candidates[f"interleaved, {name}"] = lambda v=variant, room=room: batched.potrf_interleaved(
             room, variant=v

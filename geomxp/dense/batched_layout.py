@@ -8,18 +8,23 @@ by blocks of as many entries, transposed in registers. Arrays are flat and conti
 import numpy as np
 from numba import njit
 
-from .batched_vectors import clear, load, proper, store, transpose, width_of
+from .batched_vectors import clear, load, proper, store, touch, transpose, width_of
+
+WHOLE = 16
+"""The largest order for which more is lost than won by leaving the upper triangle out."""
 
 
 @njit(nogil=True, cache=True)
 def pack(a, size, member, members, chunk, lanes):
     """Chunk <- all entries of members, `size` each; lanes without one are left alone."""
-    width = width_of(a)
+    width, ahead = width_of(a), lanes * size
     for first in range(0, members, width):
         at = (member + first) * size
         if first + width <= members and size >= width:
             for t in range(0, size, width):
                 t = min(t, size - width)
+                if t // width % 2 == 0:
+                    call(a, at + ahead + t, size)
                 transpose(a, at + t, size, chunk, t * lanes + first, lanes, 0)
         else:
             for m in range(first, min(first + width, members)):
@@ -30,12 +35,14 @@ def pack(a, size, member, members, chunk, lanes):
 @njit(nogil=True, cache=True)
 def unpack(chunk, lanes, a, size, member, members):
     """All entries of members, `size` each <- chunk."""
-    width = width_of(a)
+    width, ahead = width_of(a), lanes * size
     for first in range(0, members, width):
         at = (member + first) * size
         if first + width <= members and size >= width:
             for t in range(0, size, width):
                 t = min(t, size - width)
+                if t // width % 2:
+                    call(a, at + ahead + t, size)
                 transpose(chunk, t * lanes + first, lanes, a, at + t, size, 0)
         else:
             for m in range(first, min(first + width, members)):
@@ -44,27 +51,39 @@ def unpack(chunk, lanes, a, size, member, members):
 
 
 @njit(nogil=True, cache=True)
+def call(a, at, apart):
+    """Have the CPU read ahead what `transpose` will read.
+
+    It follows one stream of addresses by itself, not as many as a register has numbers; and it
+    can wait for few cache lines at one time, so that they are called for between other work.
+    """
+    for m in range(width_of(a)):
+        touch(a, at + m * apart)
+
+
+@njit(nogil=True, cache=True)
 def pack_lower(a, n, member, members, chunk, lanes):
     """Lower triangles of a chunk <- those of members; lanes without one become the identity.
 
-    Above the diagonal nothing is written, where n is at least a register's width.
+    Above the diagonal nothing is written, or zeros.
     """
     width = width_of(a)
     if members < lanes:
         chunk[:] = 0
         for i in range(n):
             chunk[(i * n + i) * lanes : (i * n + i + 1) * lanes] = 1
-    if n < width or members < lanes:
+    if n <= WHOLE or members < lanes:
         pack(a, n * n, member, members, chunk, lanes)
         clear_upper(chunk, n, lanes)
         return
-    block = np.empty(width * width, a.dtype)
+    block, ahead = np.empty(width * width, a.dtype), lanes * n * n
     for first in range(0, lanes, width):
         for i in range(n):
             at = (member + first) * n * n + i * n
             for j in range(0, i + 1, width):
                 j = min(j, n - width)
                 to = (i * n + j) * lanes + first
+                call(a, at + ahead + j, n * n)
                 if j + width <= i + 1:
                     transpose(a, at + j, n * n, chunk, to, lanes, 0)
                     continue
@@ -80,11 +99,11 @@ def unpack_lower(chunk, n, lanes, a, member, members, past_cache):
     Where `past_cache`, rows of `a` must be aligned and of whole registers.
     """
     width = width_of(a)
-    if n < width or members < lanes:
-        unpack(chunk, lanes, a, n * n, member, members)
-        return
-    if past_cache:
+    if past_cache and members == lanes:
         _unpack_past_cache(chunk, n, lanes, a, member)
+        return
+    if n <= WHOLE or members < lanes:
+        unpack(chunk, lanes, a, n * n, member, members)
         return
     for first in range(0, lanes, width):
         for i in range(n):
@@ -121,34 +140,34 @@ def clear_upper(chunk, n, lanes):
 
 
 @njit(nogil=True, cache=True)
-def check(chunk, n, ld, lanes, members, info):
-    """Write LAPACK's info of members' factors; return whether one of them is not a factor.
+def check(chunks, start, n, lanes, members, info, member):
+    """Write LAPACK's info of the factors in a chunk; return whether one of them is not a factor.
 
     A pivot that is not positive, or a NaN before it, makes its diagonal entry NaN, or 0.
     """
     good = True
-    for first in range(0, lanes, width_of(chunk)):
+    for first in range(start, start + lanes, width_of(chunks)):
         for i in range(n):
-            good &= proper(chunk, (i * ld + i) * lanes + first)
+            good &= proper(chunks, (i * n + i) * lanes + first)
     if good:
         return False
     for m in range(members):
         for i in range(n):
-            entry = chunk[(i * ld + i) * lanes + m]
+            entry = chunks[start + (i * n + i) * lanes + m]
             if not (entry > 0 and entry < np.inf):
-                info[m] = i + 1
+                info[member + m] = i + 1
                 break
     return True
 
 
 @njit(nogil=True, cache=True)
-def spoil(chunk, n, ld, lanes, a, member, info):
+def spoil(chunk, n, lanes, a, member, info):
     """Lower triangles without a factor <- NaN; info <- -row of what was not finite before."""
     for m in range(len(info)):
         if not info[m]:
             continue
         for i in range(n):
             for j in range(i + 1):
-                chunk[(i * ld + j) * lanes + m] = np.nan
+                chunk[(i * n + j) * lanes + m] = np.nan
                 if info[m] > 0 and not np.isfinite(a[((member + m) * n + i) * n + j]):
                     info[m] = -i - 1

@@ -26,7 +26,16 @@ import numpy as np
 from numba import njit
 
 from geomxp.dense import batched_layout as layout
-from geomxp.dense.batched_vectors import load, minus, reciprocal, root, store, times, width_of
+from geomxp.dense.batched_vectors import (
+    load,
+    minus,
+    reciprocal,
+    root,
+    store,
+    times,
+    touch,
+    width_of,
+)
 
 '''
 
@@ -35,6 +44,12 @@ POTRF = """
 def registers(a, n, ld, lanes, first, inverse):
     width = width_of(a)
 {constants}{body}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def registers_ahead(a, n, ld, lanes, first, inverse, ahead):
+    width = width_of(a)
+{constants}{body_ahead}
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
@@ -52,25 +67,30 @@ def factor_chunk(a, n):
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def factor_chunks(chunks, info):
     n, lanes = chunks.shape[1], chunks.shape[3]
+    flat = chunks.reshape(-1)
+    width, size = width_of(flat), n * n * lanes
+    inverse = np.empty(max(n, 1) * width, flat.dtype)
     for c in range(len(chunks)):
-        factor_chunk(chunks[c], n)
-        layout.check(chunks[c].reshape(-1), n, n, lanes, lanes, info[c * lanes : (c + 1) * lanes])
+        for first in range(c * size, c * size + lanes, width):
+            registers_ahead(flat, n, n, lanes, first, inverse, 2 * size)
+        layout.check(flat, c * size, n, lanes, lanes, info, c * lanes)
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def factor_batch(a, out, info, lanes, past_cache):
     batch, n = a.shape[0], a.shape[1]
     source, target = a.reshape(-1), out.reshape(-1)
-    chunk = np.zeros((n, n, lanes), a.dtype)
-    flat = chunk.reshape(-1)
+    chunk = np.zeros(n * n * lanes, a.dtype)
+    width = width_of(chunk)
+    inverse = np.empty(max(n, 1) * width, a.dtype)
     for member in range(0, batch, lanes):
         members = min(lanes, batch - member)
-        layout.pack_lower(source, n, member, members, flat, lanes)
-        factor_chunk(chunk, n)
-        some = info[member : member + members]
-        if layout.check(flat, n, n, lanes, members, some):
-            layout.spoil(flat, n, n, lanes, source, member, some)
-        layout.unpack_lower(flat, n, lanes, target, member, members, past_cache)
+        layout.pack_lower(source, n, member, members, chunk, lanes)
+        for first in range(0, lanes, width):
+            registers(chunk, n, n, lanes, first, inverse)
+        if layout.check(chunk, 0, n, lanes, members, info, member):
+            layout.spoil(chunk, n, lanes, source, member, info[member : member + members])
+        layout.unpack_lower(chunk, n, lanes, target, member, members, past_cache)
 """
 
 SUBSTITUTION = """
@@ -174,10 +194,11 @@ def _factorization(looking, tile, unroll, n):
     constants = "" if n is None else f"    n = {n}\n"
     wrong = "" if n is None else f" or n != {n}"
     body = _indented(batched_text.potrf(variant, n))
+    ahead = _indented(batched_text.potrf(variant, n, ahead=True))
     unrolled = "_unrolled" if unroll else ""
     title = f"potrf_{looking}_{tile}{unrolled}" + (f"_{n}" if n else "")
     form = HEAD.format(title=title) + POTRF
-    return _module(title, form, constants=constants, body=body, wrong=wrong)
+    return _module(title, form, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
 
 
 @cache

@@ -87,11 +87,12 @@ def _pairs(rows, columns, lower):
 class Tiles:
     """Operations on a tile of variables c_p_q.
 
-    Its row p begins at r_p; the factor's row q, which it is multiplied with, at s_q.
+    Its row p begins at r_p; the factor's row q, which it is multiplied with, at s_q. With `ahead`,
+    what is loaded once calls for what lies so much further in memory.
     """
 
-    def __init__(self, text):
-        self.text = text
+    def __init__(self, text, ahead=False):
+        self.text, self.ahead = text, ahead
 
     def rows(self, name, first, count):
         """name_p <- where row first + p begins."""
@@ -102,7 +103,9 @@ class Tiles:
     def load(self, rows, columns, column, lower=False):
         """C <- A(rows, columns)."""
         for p, q in _pairs(rows, columns, lower):
-            self.text(f"c{p}_{q} = load(a, r{p} + ({_plus(column, q)}) * lanes)")
+            self.text(f"at = r{p} + ({_plus(column, q)}) * lanes", f"c{p}_{q} = load(a, at)")
+            if self.ahead:
+                self.text("touch(a, at + ahead)")
 
     def store(self, rows, columns, column, lower=False):
         """A(rows, columns) <- C."""
@@ -147,9 +150,9 @@ class Tiles:
 class _Factorization:
     """The order of the operations on tiles: `tile` rows each, the last ones what remains."""
 
-    def __init__(self, tile, n, unroll):
+    def __init__(self, tile, n, unroll, ahead):
         self.text, self.tile = Text(unroll), tile
-        self.tiles, self.n = Tiles(self.text), n
+        self.tiles, self.n = Tiles(self.text, ahead), n
         self.whole = "whole" if n is None else n // tile * tile
         self.text("row = ld * lanes")
         if n is None:
@@ -234,7 +237,7 @@ class _Factorization:
         self.remainder(lambda rows: self.diagonal(rows, self.whole, 0, 0))
 
 
-def potrf(variant, n=None):
+def potrf(variant, n=None, ahead=False):
     """Return the lines of a factorization A = L L', in place.
 
     Parameters
@@ -242,13 +245,15 @@ def potrf(variant, n=None):
     variant : Variant
     n : int or None
         The order, where it is known.
+    ahead : bool
+        Call for the matrices that lie `ahead` numbers further in memory.
 
     Returns
     -------
     list of str
         On a, n, ld, lanes, first, and room for n numbers in `inverse`, `width` apart.
     """
-    program = _Factorization(variant.tile, n, variant.unroll)
+    program = _Factorization(variant.tile, n, variant.unroll, ahead)
     getattr(program, variant.looking)()
     return program.text.lines
 

@@ -121,6 +121,21 @@ def clear(context, a, at, past_cache):
 
 
 @intrinsic
+def touch(context, a, at):
+    """Have the cache line of a[at] read, if there is one, while the CPU goes on."""
+
+    def build(context, builder, signature, arguments):
+        byte, number = ir.PointerType(ir.IntType(8)), ir.IntType(32)
+        place = builder.bitcast(_pointer(context, builder, a, *arguments, 1), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # to be read, into the second cache, data
+        builder.call(prefetch, [place, number(0), number(2), number(1)])
+
+    return types.void(a, types.intp), build
+
+
+@intrinsic
 def proper(context, a, at):
     """Return whether a register's width of numbers from a[at] are positive and finite."""
     count = width(a.dtype.name)

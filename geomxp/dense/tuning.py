@@ -27,11 +27,15 @@ COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which outrun the leaves."""
 
 UNTUNED = Variant()
-SHIPPED = {
-    "float64": ((8, Variant("left", 4, 2, unroll=True)), (128, UNTUNED)),
-    "float32": ((8, Variant("left", 4, 4, unroll=True)), (128, UNTUNED)),
-}
+SHIPPED = (
+    (8, Variant("left", 4, 4, unroll=True)),
+    (16, Variant("top", 4, 1, unroll=True)),
+    (128, UNTUNED),
+)
 """The largest order, and what is fastest up to there, or as fast as what took longer to compile."""
+
+PAIRED = 24
+"""The largest order for which chunks of two registers are the fastest, where all is interleaved."""
 
 ON_GPU = Variant("top", 8)
 """The paper's choice for orders above 20, chunks of one warp."""
@@ -80,7 +84,7 @@ def variant_for(n, dtype, on="cpu"):
         return known
     if on == "gpu":
         return ON_GPU
-    return next(variant for most, variant in SHIPPED[np.dtype(dtype).name] if n <= most)
+    return next(variant for most, variant in SHIPPED if n <= most)
 
 
 def remembered():
@@ -152,7 +156,7 @@ def candidates(n, on="cpu"):
     tiles = (1, 2, 4, 8) if on == "gpu" else (2, 3, 4)
     found = [Variant(looking, tile) for looking in LOOKING for tile in tiles if tile <= max(n, 2)]
     if n <= UNROLLED[on]:
-        found.append(Variant("left", 4, unroll=True))
+        found += [Variant(looking, 4, unroll=True) for looking in ("left", "top")]
     return found
 
 
