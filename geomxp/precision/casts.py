@@ -111,9 +111,10 @@ def sum_of_squares(x):
     """Return Σx² in FP64, by strips of FP32 sums where x is FP32."""
     total = 0.0
     for first in range(0, x.size, STRIP):
-        part = x[first] * x[first]
-        for p in range(first + 1, min(first + STRIP, x.size)):
-            part += x[p] * x[p]
+        strip = x[first : first + STRIP]
+        part = strip[0] * strip[0]
+        for p in range(1, strip.size):
+            part += strip[p] * strip[p]
         total += part
     return total
 
@@ -190,11 +191,11 @@ def from_bf16(x, scale, out):
     strip = np.empty(STRIP, dtype=np.uint32)
     values = strip.view(np.float32)
     for first in range(0, x.size, STRIP):
-        count = min(STRIP, x.size - first)
-        for p in range(count):
-            strip[p] = np.uint32(x[first + p]) << np.uint32(16)
-        for p in range(count):
-            out[first + p] = values[p] * scale
+        some, wide = x[first : first + STRIP], out[first : first + STRIP]
+        for p in range(some.size):
+            strip[p] = np.uint32(some[p]) << np.uint32(16)
+        for p in range(some.size):
+            wide[p] = values[p] * scale
 
 
 @njit(nogil=True, cache=True)
@@ -272,8 +273,9 @@ def magnitude_by_column(bits, step, m, n, mask):
     """Return max of bits & mask over the columns of a view: max|x| as its bits."""
     largest = bits[0] & mask
     for j in range(n):
-        for p in range(m):
-            largest = max(largest, bits[j * step + p] & mask)
+        column = bits[j * step : j * step + m]
+        for p in range(column.size):
+            largest = max(largest, column[p] & mask)
     return largest
 
 
@@ -282,8 +284,9 @@ def magnitude_of_lower(bits, step, n, mask):
     """As `magnitude_by_column`, for the lower triangle of a square view."""
     largest = bits[0] & mask
     for j in range(n):
-        for p in range(j, n):
-            largest = max(largest, bits[j * step + p] & mask)
+        column = bits[j * step + j : j * step + n]
+        for p in range(column.size):
+            largest = max(largest, column[p] & mask)
     return largest
 
 
@@ -304,15 +307,16 @@ def copy_lower(source, step_s, rows, columns, out, step_o):
     """Lower triangle of out <- rows_i a_ij columns_j, for matrices with contiguous columns."""
     n = rows.size
     for j in range(n):
-        factor = columns[j]
-        for i in range(j, n):
-            out[j * step_o + i] = source[j * step_s + i] * rows[i] * factor
+        factor, below = columns[j], rows[j:]
+        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
+        for i in range(y.size):
+            y[i] = x[i] * below[i] * factor
 
 
 @njit(nogil=True, cache=True)
 def convert_lower(source, step_s, out, step_o, n):
     """Lower triangle of out <- that of source, for matrices with contiguous columns."""
     for j in range(n):
-        x, y = source[j * step_s : j * step_s + n], out[j * step_o : j * step_o + n]
-        for i in range(j, n):
+        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
+        for i in range(y.size):
             y[i] = x[i]
