@@ -27,21 +27,21 @@ _0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def squared_distances(x, i, k, y, j, inverse, arc, s):
     """Write ((x_i - y_j)/a)² for i ≤ row < k into s, of great-circle arcs if so asked."""
-    n = k - i
+    # slices, so that no index is taken for one from the end: such loops stay out of SIMD registers
+    n, x0, y0 = k - i, x[0][i:k], y[0, j]
     if x.shape[0] == 2:
-        y0, y1 = y[0, j], y[1, j]
+        x1, y1 = x[1][i:k], y[1, j]
         for p in range(n):
-            d0, d1 = x[0, i + p] - y0, x[1, i + p] - y1
+            d0, d1 = x0[p] - y0, x1[p] - y1
             s[p] = (d0 * d0 + d1 * d1) * inverse
     elif x.shape[0] == 3:
-        y0, y1, y2 = y[0, j], y[1, j], y[2, j]
+        x1, x2, y1, y2 = x[1][i:k], x[2][i:k], y[1, j], y[2, j]
         for p in range(n):
-            d0, d1, d2 = x[0, i + p] - y0, x[1, i + p] - y1, x[2, i + p] - y2
+            d0, d1, d2 = x0[p] - y0, x1[p] - y1, x2[p] - y2
             s[p] = (d0 * d0 + d1 * d1 + d2 * d2) * inverse
     else:
-        y0 = y[0, j]
         for p in range(n):
-            d0 = x[0, i + p] - y0
+            d0 = x0[p] - y0
             s[p] = d0 * d0 * inverse
     if arc:
         # arc = 2R asin(chord / 2R)

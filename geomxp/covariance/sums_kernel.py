@@ -19,7 +19,7 @@ FIELDS = ("correlation", "by_smoothness", "slope", "anisotropy_angle", "anisotro
 """ρ, ∂ρ/∂ν, r dρ/dr, and (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u for the angle and the ratio, u = A d."""
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
+@njit(nogil=True, cache=True, fastmath={"contract"})
 def _polynomial(rows, row, t, count, out):
     """Write p(s) of a strip, given the row of each s and its place within the row's interval."""
     for p in range(count):
@@ -33,12 +33,18 @@ def _polynomial(rows, row, t, count, out):
         out[np.uint64(p)] = value * u + rows[r, _0]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, inline="always")
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
 def _inner(a, b, count):
     total = 0.0
     for p in range(count):
         total += a[p] * b[p]
     return total
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _add(x, factor, y):
+    for p in range(y.size):
+        y[p] += x[p] * factor
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -90,6 +96,7 @@ def add_pairs(
         while i < i1:
             k = min(i1, i + STRIP)
             count = k - i
+            ours, column = alpha[i:k], weights.T[j][i:k]
             squared_distances(x, i, k, x, j, inverse, arc, s)
             for p in range(count):
                 b = bits[p]
@@ -97,10 +104,11 @@ def add_pairs(
                 missed += place <= 0 and b > 0
                 row[p] = min(max(place, 0), top)
                 t[p] = (b & _MASK) * _HALF - 1.0
-                w[p] = alpha[i + p] * alpha[j] - weights[i + p, j]
+                w[p] = ours[p] * alpha[j] - column[p]
             for c in range(beside.shape[0]):
+                other = beside[c][i:k]
                 for p in range(count):
-                    w[p] += beside[c, i + p] * beside[c, j]
+                    w[p] += other[p] * beside[c, j]
             for field in range(5):
                 if not wanted[field]:
                     continue
@@ -114,18 +122,18 @@ def add_pairs(
                     _turned(x, i, j, count, s, inverse, change[field - 3], slope, f)
                 sums[field] += _inner(w, f, count)
                 if products:
-                    q[field, j] += _inner(f, alpha[i:k], count)
-                    for p in range(count):
-                        q[field, i + p] += f[p] * alpha[j]
+                    q[field, j] += _inner(f, ours, count)
+                    _add(f, alpha[j], q[field][i:k])
             i = k
     return missed
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"}, inline="always")
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _turned(x, i, j, count, s, inverse, change, slope, f):
     """Write (r dρ/dr)/h² · u'Mu with u the difference of two places of the plane; 0 at h = 0."""
+    x0, x1 = x[0][i:], x[1][i:]
     for p in range(count):
-        d0, d1 = x[0, i + p] - x[0, j], x[1, i + p] - x[1, j]
+        d0, d1 = x0[p] - x[0, j], x1[p] - x[1, j]
         form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
         form += change[1, 1] * d1 * d1
         f[p] = slope[p] * form * inverse / s[p] if s[p] > 0 else 0.0

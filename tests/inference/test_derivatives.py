@@ -162,7 +162,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
     monkeypatch.setattr(sums_by_blocks, "BLOCK", 32)
     monkeypatch.setattr(derivatives, "_in_ram", derivatives._in_place)
     ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
-    assert ours.trace[0] != theirs.trace[0]  # another order of summation
+    assert (ours.trace != theirs.trace).any()  # another order of summation
     assert_same_derivatives(
         ours, theirs, testing.condition_number(model, evaluator.observations), 100
     )
