@@ -24,6 +24,12 @@ def add_lower(c, total):
     if not isinstance(c, np.ndarray):
         views_gpu.put_lower(c, c + total)
         return
+    if all(views.contiguous(x) and views.by_columns(x) for x in (c, total)):
+        from ..precision import casts
+
+        (x, step_x), (y, step_y) = casts.flat(total), casts.flat(c)
+        casts.add_lower(x, step_x, y, step_y, len(c))
+        return
     for j in range(len(c)):
         c[j:, j] += total[j:, j]
 

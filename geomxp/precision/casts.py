@@ -320,3 +320,12 @@ def convert_lower(source, step_s, out, step_o, n):
         x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
         for i in range(y.size):
             y[i] = x[i]
+
+
+@njit(nogil=True, cache=True)
+def add_lower(source, step_s, out, step_o, n):
+    """Lower triangle of out <- out + that of source, for matrices with contiguous columns."""
+    for j in range(n):
+        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
+        for i in range(y.size):
+            y[i] += x[i]
