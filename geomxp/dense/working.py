@@ -15,8 +15,9 @@ def empty_like(array, dtype):
 
 
 def zeros(shape, like):
-    """Return zeros of another array's kind and type, Fortran order."""
-    return module(like).zeros(shape, like.dtype, order="F")
+    """Return zeros of another array's kind, type and order; Fortran order where it has none."""
+    by_rows = views.contiguous(like) and not views.by_columns(like)
+    return module(like).zeros(shape, like.dtype, order="C" if by_rows else "F")
 
 
 def add_lower(c, total):
@@ -24,11 +25,12 @@ def add_lower(c, total):
     if not isinstance(c, np.ndarray):
         views_gpu.put_lower(c, c + total)
         return
-    if all(views.contiguous(x) and views.by_columns(x) for x in (c, total)):
+    lines = _lines(total, c)
+    if lines:
         from ..precision import casts
 
-        (x, step_x), (y, step_y) = casts.flat(total), casts.flat(c)
-        casts.add_lower(x, step_x, y, step_y, len(c))
+        (x, step_x), (y, step_y), by_rows = lines
+        casts.add_lower(x, step_x, y, step_y, len(c), by_rows)
         return
     for j in range(len(c)):
         c[j:, j] += total[j:, j]
@@ -93,6 +95,7 @@ def one_matrix(array, forms):
         yield array
         return
     d = np.exp2(0.0 * logs if near_one else -np.round(logs))
+    # by columns whatever the array is: the bits are the same for all layouts
     work = padded(array.shape, form.dtype, array[:0, :0])
     copy_lower(array, d, d, work)
     try:
@@ -132,16 +135,11 @@ def check_finite(array):
         return
     from ..precision import casts
 
-    if not views.contiguous(array):
-        array = array.copy(order="F")
-    if views.by_columns(array):
-        whole = np.int32 if array.dtype == np.float32 else np.int64
-        bits, step = casts.flat(array.view(whole))
-        found = casts.magnitude_of_lower(bits, step, len(array), whole(np.iinfo(whole).max))
-        _finite(float(whole(found).view(array.dtype)))
-        return
-    for i in range(len(array)):
-        _finite(float(abs(array[i, : i + 1]).max()))
+    array = array if views.contiguous(array) else array.copy(order="F")
+    whole = np.int32 if array.dtype == np.float32 else np.int64
+    (bits, step), by_rows = _lines(array.view(whole))
+    found = casts.magnitude_of_lower(bits, step, len(array), whole(np.iinfo(whole).max), by_rows)
+    _finite(float(whole(found).view(array.dtype)))
 
 
 def _finite(largest):
@@ -149,18 +147,24 @@ def _finite(largest):
         raise InvalidInput(f"the lower triangle of the matrix holds {largest}: it has no factor.")
 
 
+def _lines(*arrays):
+    """Return what `casts.flat` has of matrices by columns, or by rows, and if it is by rows.
+
+    Nothing where they are of several kinds, or neither.
+    """
+    from ..precision import casts
+
+    kinds = {views.by_columns(x) if views.contiguous(x) else None for x in arrays}
+    if len(kinds) > 1 or None in kinds:
+        return ()
+    by_rows = not kinds.pop()
+    return (*(casts.flat(x.T if by_rows else x) for x in arrays), by_rows)
+
+
 def copy_lower(source, rows, columns, out):
     """Lower triangle of out <- rows_i a_ij columns_j."""
-    if isinstance(source, np.ndarray) and all(
-        views.contiguous(x) and views.by_columns(x) for x in (source, out)
-    ):
-        from ..precision import casts
-
-        (x, step_x), (y, step_y) = casts.flat(source), casts.flat(out)
-        if (rows == 1.0).all() and (columns == 1.0).all():
-            casts.convert_lower(x, step_x, y, step_y, len(source))
-        else:
-            casts.copy_lower(x, step_x, rows, columns, y, step_y)
+    if isinstance(source, np.ndarray) and views.contiguous(source) and views.contiguous(out):
+        _copy_lines(source, rows, columns, out)
         return
     xp = module(source)
     rows, columns = xp.asarray(rows), xp.asarray(columns)
@@ -173,3 +177,20 @@ def copy_lower(source, rows, columns, out):
             lower = xp.tri(len(corner), dtype=bool)
             product[: len(corner)] = xp.where(lower, product[: len(corner)], corner)
             out[first:, block] = product
+
+
+def _copy_lines(source, rows, columns, out):
+    """`copy_lower` of matrices by columns or by rows."""
+    from ..precision import casts
+
+    lines = _lines(source, out)
+    if not lines:
+        ((x, step_x), by_rows), ((y, step_y), _) = _lines(source), _lines(out)
+        casts.turn_lower(x, step_x, rows, columns, y, step_y, by_rows)
+        return
+    (x, step_x), (y, step_y), by_rows = lines
+    if (rows == 1.0).all() and (columns == 1.0).all():
+        casts.convert_lower(x, step_x, y, step_y, len(source), by_rows)
+    else:
+        along, across = (columns, rows) if by_rows else (rows, columns)
+        casts.copy_lower(x, step_x, along, across, y, step_y, by_rows)

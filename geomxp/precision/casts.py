@@ -280,17 +280,6 @@ def magnitude_by_column(bits, step, m, n, mask):
 
 
 @njit(nogil=True, cache=True)
-def magnitude_of_lower(bits, step, n, mask):
-    """As `magnitude_by_column`, for the lower triangle of a square view."""
-    largest = bits[0] & mask
-    for j in range(n):
-        column = bits[j * step + j : j * step + n]
-        for p in range(column.size):
-            largest = max(largest, column[p] & mask)
-    return largest
-
-
-@njit(nogil=True, cache=True)
 def from_fp8(x, scale, out):
     """Out <- E4M3 bits, widened, times scale."""
     table = np.empty(256, dtype=np.float64)
@@ -303,29 +292,72 @@ def from_fp8(x, scale, out):
 
 
 @njit(nogil=True, cache=True)
-def copy_lower(source, step_s, rows, columns, out, step_o):
-    """Lower triangle of out <- rows_i a_ij columns_j, for matrices with contiguous columns."""
-    n = rows.size
-    for j in range(n):
-        factor, below = columns[j], rows[j:]
-        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
-        for i in range(y.size):
-            y[i] = x[i] * below[i] * factor
+def _line(matrix, step, j, n, by_rows):
+    """Return what the lower triangle has of a square view's column j, or of its row j."""
+    return matrix[j * step : j * step + j + 1] if by_rows else matrix[j * step + j : j * step + n]
 
 
 @njit(nogil=True, cache=True)
-def convert_lower(source, step_s, out, step_o, n):
-    """Lower triangle of out <- that of source, for matrices with contiguous columns."""
+def magnitude_of_lower(bits, step, n, mask, by_rows):
+    """As `magnitude_by_column`, for the lower triangle of a square view."""
+    largest = bits[0] & mask
     for j in range(n):
-        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
+        line = _line(bits, step, j, n, by_rows)
+        for p in range(line.size):
+            largest = max(largest, line[p] & mask)
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def copy_lower(source, step_s, along, across, out, step_o, by_rows):
+    """Lower triangle of out <- that of source times a number for each row and for each column.
+
+    `across` has those of the contiguous lines, which are columns, or rows if so said; `along` has
+    those of the others.
+    """
+    n = along.size
+    for j in range(n):
+        factor, some = across[j], _line(along, 0, j, n, by_rows)
+        x, y = _line(source, step_s, j, n, by_rows), _line(out, step_o, j, n, by_rows)
+        for i in range(y.size):
+            y[i] = x[i] * some[i] * factor
+
+
+@njit(nogil=True, cache=True)
+def turn_lower(source, step_s, rows, columns, out, step_o, by_rows):
+    """As `copy_lower` from a view by rows into one by columns, or from columns into rows.
+
+    By squares that the first cache holds.
+    """
+    n, side = rows.size, 32
+    for left in range(0, n, side):
+        for top in range(left, n, side):
+            # q counts the lines of out, p along them
+            first, along = (left, top) if by_rows else (top, left)
+            for q in range(first, min(first + side, n)):
+                begin, end = along, min(along + side, n)
+                if by_rows:
+                    begin = max(begin, q)
+                else:
+                    end = min(end, q + 1)
+                for p in range(begin, end):
+                    i, j = (p, q) if by_rows else (q, p)
+                    out[q * step_o + p] = source[p * step_s + q] * rows[i] * columns[j]
+
+
+@njit(nogil=True, cache=True)
+def convert_lower(source, step_s, out, step_o, n, by_rows):
+    """Lower triangle of out <- that of source."""
+    for j in range(n):
+        x, y = _line(source, step_s, j, n, by_rows), _line(out, step_o, j, n, by_rows)
         for i in range(y.size):
             y[i] = x[i]
 
 
 @njit(nogil=True, cache=True)
-def add_lower(source, step_s, out, step_o, n):
-    """Lower triangle of out <- out + that of source, for matrices with contiguous columns."""
+def add_lower(source, step_s, out, step_o, n, by_rows):
+    """Lower triangle of out <- out + that of source."""
     for j in range(n):
-        x, y = source[j * step_s + j : j * step_s + n], out[j * step_o + j : j * step_o + n]
+        x, y = _line(source, step_s, j, n, by_rows), _line(out, step_o, j, n, by_rows)
         for i in range(y.size):
             y[i] += x[i]
