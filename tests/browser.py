@@ -11,10 +11,9 @@ import shutil
 import subprocess
 import time
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+from waiting import PATIENCE
 
-PATIENCE = 60.0
-"""Seconds for an answer on a machine that is busy."""
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 def executable():
@@ -38,6 +37,8 @@ class Browser:
         theirs_in, from_us = os.pipe()
         options = ["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run"]
         options += ["--disable-dev-shm-usage", "--disable-extensions", "--mute-audio"]
+        # a wheel has turned the page when it has turned
+        options += ["--disable-smooth-scrolling"]
         # containers have no sandbox to give, and the pages are our own
         options += ["--no-sandbox", f"--user-data-dir={profile}"]
         # it reads its orders from 3 and answers on 4

@@ -1,8 +1,20 @@
 """What all tests share."""
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
 
 import geomxp as gx
+
+# examples are as slow as the machine, which may pause in one of them; CI draws the same ones anew
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,22 @@ import subprocess
 import sys
 from functools import partial
 
+from waiting import PATIENCE
+
 ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
+
+
+SLOWLY = """
+import sys, time
+from geomxp.cli import main
+from geomxp.inference.exact_evaluator import ExactEvaluator
+def slow(work):
+    return lambda *about, **options: (work(*about, **options), time.sleep(0.5))[0]
+for name in ("__call__", "derivatives"):
+    setattr(ExactEvaluator, name, slow(getattr(ExactEvaluator, name)))
+sys.exit(main())
+"""
+"""`geomxp`, in Python, whose fits take minutes: time to interrupt them."""
 
 
 class Run:
@@ -63,10 +78,10 @@ class Run:
     def finish(self):
         """Wait; return (exit status, what the terminal showed, or else standard error had)."""
         if self.screen is None:
-            self.output, errors = self.process.communicate(timeout=60)
+            self.output, errors = self.process.communicate(timeout=PATIENCE)
             return self.process.returncode, errors.decode()
         while part := self._read():
             self.shown += part
-        self.output, _ = self.process.communicate(timeout=60)
+        self.output, _ = self.process.communicate(timeout=PATIENCE)
         os.close(self.screen)
         return self.process.returncode, self.shown

@@ -17,8 +17,8 @@ NAMES = (
     "04_larger_than_memory",
     "05_vecchia_millions",
 )
-SECONDS = 300
-"""Of one cell, on a machine that does other things as well."""
+SECONDS = 1800
+"""Of one cell, or the start of a kernel, on a machine that does other things as well."""
 
 LOCAL = re.compile(
     r"(?<![\w.:/])/(home|root|tmp|work|usr|opt|mnt|var|Users)/|site-packages|[A-Z]:\\"
@@ -117,6 +117,7 @@ def test_a_notebook_runs_and_shows_what_it_stores(name, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book, here = read(name), {"metadata": {"path": str(tmp_path)}}
     stored = [kinds(cell) for cell in code_of(book)]
-    nbclient.NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources=here).execute()
+    about = {"timeout": SECONDS, "startup_timeout": SECONDS, "kernel_name": "python3"}
+    nbclient.NotebookClient(book, **about, resources=here).execute()
     assert [kinds(cell) for cell in code_of(book)] == stored
     assert {path.name for path in tmp_path.iterdir()} <= {"ipython"}

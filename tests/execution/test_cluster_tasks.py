@@ -9,14 +9,16 @@ import sys
 import threading
 import time
 import types
+import uuid
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from clusters import distributed, kill, start
+from clusters import Elsewhere, distributed, rest, start
 from terminals import Run
+from waiting import PATIENCE, wait_until
 
 import geomxp as gx
 from geomxp import cli, testing
@@ -26,6 +28,7 @@ from geomxp.execution.cluster_tasks import Tasks
 from geomxp.execution.devices import blas_threads, usable_cores
 from geomxp.execution.placement import Placement
 from geomxp.execution.watch import listening
+from geomxp.inference import bootstrap
 from geomxp.inference.factorize import tile_factor
 
 pytestmark = pytest.mark.cluster
@@ -197,15 +200,22 @@ def test_the_only_worker_killed_in_the_middle_changes_no_bit(alone, tmp_path):
     assert there == over("cpu", dying(tmp_path, 9), items, common)
 
 
-def test_a_worker_killed_in_a_bootstrap_changes_no_bit(client, workers, fit):
-    here, found = gx.bootstrap(fit, draws=12), []
-    ask = threading.Thread(target=lambda: found.append(gx.bootstrap(fit, draws=12, on=client)))
-    ask.start()
-    while not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-        time.sleep(0.01)
-    kill(client, workers[0])
-    ask.join()
-    assert found[0].estimates.equals(here.estimates)
+def test_a_worker_killed_in_a_bootstrap_changes_no_bit(client, workers, fit, monkeypatch, tmp_path):
+    here, work = gx.bootstrap(fit, draws=12), bootstrap._estimated
+    mark = tmp_path / "killed"
+
+    def die_once(*arguments):
+        Path(tmp_path, uuid.uuid4().hex).touch()
+        # in the middle
+        if len(list(tmp_path.iterdir())) > 4 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(*arguments)
+
+    monkeypatch.setattr(bootstrap, "_estimated", die_once)
+    there = gx.bootstrap(fit, draws=12, on=client)
+    assert mark.exists()
+    assert there.estimates.equals(here.estimates)
 
 
 def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers):
@@ -237,10 +247,8 @@ def test_a_slow_task_keeps_none_behind_it_waiting(client, workers, monkeypatch, 
     monkeypatch.setattr("geomxp.execution.cluster_tasks.AHEAD", 4)
 
     def work(folder, k):
-        deadline = time.monotonic() + 20
-        while k == 0 and not Path(folder, "19").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        if k == 0:
+            wait_until(Path(folder, "19").exists)
         Path(folder, str(k)).touch()
         return k
 
@@ -252,13 +260,14 @@ def test_tasks_that_somebody_else_cancels_are_given_again(client, workers, tmp_p
 
     def work(folder, k):
         Path(folder, str(k)).touch()
-        time.sleep(0.1)
+        if k > 2:
+            wait_until(Path(folder, "cancelled").exists)
         return k
 
     def strike():
-        while not (tmp_path / "3").exists():
-            time.sleep(0.01)
+        wait_until(lambda: any((tmp_path / str(k)).exists() for k in range(3, 12)))
         client.cancel([distributed.Future(key, client) for key in list(client.futures)])
+        (tmp_path / "cancelled").touch()
 
     thread = threading.Thread(target=strike)
     thread.start()
@@ -266,66 +275,82 @@ def test_tasks_that_somebody_else_cancels_are_given_again(client, workers, tmp_p
     thread.join()
 
 
-def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(client, workers, tmp_path):
-    def work(folder, k):
-        Path(folder, str(k)).touch()
+def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(
+    alone, monkeypatch, tmp_path
+):
+    """On two threads of one worker, which takes its tasks in any order."""
+    monkeypatch.setattr("geomxp.execution.cluster_tasks.AHEAD", 4)
+    begun, held, go = (tmp_path / name for name in ("begun", "held", "go"))
+    begun.mkdir()
+    held.mkdir()
+
+    def work(begun, k):
+        fatal = begun / "1", begun / "3"
+        if k > 3 and all(path.exists() for path in fatal):
+            Path(held, str(k)).touch()
+            wait_until(go.exists)
+        Path(begun, str(k)).touch()
         if k == 3:
             raise gx.InvalidInput("three")
         if k == 1:
-            deadline = time.monotonic() + 20
-            while not Path(folder, "3").exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
+            # that of 3 comes first
+            wait_until(fatal[1].exists)
             time.sleep(0.5)
             raise gx.NotPositiveDefinite("one", order=7)
-        if k > 3:
-            # all of them would take the two workers half a minute
-            time.sleep(1.5)
 
     with pytest.raises(gx.NotPositiveDefinite, match="one") as caught:
-        over(client, work, range(40), tmp_path)
+        over(alone, work, range(1000), begun)
     assert caught.value.order == 7
-    # those that had begun end, and no other begins
-    time.sleep(2)
-    begun = len(list(tmp_path.iterdir()))
-    assert begun < 20
-    time.sleep(2)
-    assert len(list(tmp_path.iterdir())) == begun
+    wait_until(
+        lambda: not any(alone.run(lambda dask_worker: len(dask_worker.state.ready)).values())
+    )
+    go.touch()
+    rest(alone)
+    # each thread may have begun another one; and no other begins
+    assert len(list(held.iterdir())) <= 2
+    assert len(list(begun.iterdir())) < 1000
 
 
 def test_a_lost_scheduler_is_one_line(tmp_path):
     def work(folder, k):
         Path(folder, str(k)).touch()
-        time.sleep(0.2)
+        time.sleep(0.2 if len(list(Path(folder).iterdir())) < 3 else 600)
 
-    local, client = start(n_workers=1)
-    address = client.scheduler.address
+    with Elsewhere() as there:
+        client = distributed.Client(there.address, set_as_default=False)
 
-    def strike():
-        while not (tmp_path / "1").exists():
-            time.sleep(0.01)
-        local.close()
+        def strike():
+            wait_until(lambda: len(list(tmp_path.iterdir())) > 1)
+            there.kill()
 
-    thread = threading.Thread(target=strike)
-    thread.start()
-    with pytest.raises(LostCluster, match=f'scheduler at "{re.escape(address)}" is lost') as caught:
-        over(client, work, range(100), tmp_path)
-    thread.join()
-    client.close()
+        thread = threading.Thread(target=strike)
+        thread.start()
+        line = f'scheduler at "{re.escape(there.address)}" is lost'
+        with pytest.raises(LostCluster, match=line) as caught:
+            over(client, work, range(100), tmp_path)
+        thread.join()
+        client.close()
     assert "\n" not in str(caught.value)
 
 
-def test_workers_that_do_not_come_back_are_one_line(monkeypatch):
+def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):
     for name in ("GLANCE", "GRACE"):
         monkeypatch.setattr(f"geomxp.execution.cluster_tasks.{name}", 0.3)
 
-    def work(_, k):
+    def work(folder, k):
+        Path(folder, str(k)).touch()
         time.sleep(1)
 
     local, client = start(n_workers=1)
-    thread = threading.Timer(0.5, local.scale, (0,))
+
+    def strike():
+        wait_until(lambda: any(tmp_path.iterdir()))
+        local.scale(0)
+
+    thread = threading.Thread(target=strike)
     thread.start()
     with pytest.raises(LostCluster, match=r"all workers of the cluster at .* are lost"):
-        over(client, work, range(3))
+        over(client, work, range(100), tmp_path)
     thread.join()
     client.close()
     local.close()
@@ -362,6 +387,8 @@ def test_a_worker_with_another_version_that_comes_later_is_refused(client, worke
         with pytest.raises(gx.InvalidInput, match=r"worker .* has geomxp 0\.0\.1, this process"):
             over(client, change, range(10))
     finally:
+        # what is late would change it again
+        rest(client)
         client.run(call_itself, gx.__version__)
 
 
@@ -374,12 +401,13 @@ def test_tasks_whose_only_worker_is_paused_for_good_end_in_one_line(alone, monke
 
         return next(iter(alone.run(settle).values()))
 
-    monkeypatch.setattr(cluster_paused, "PATIENCE", 1.0)
     before = pause_above(1e-6)
     try:
-        with pytest.raises(gx.NotEnoughMemory, match="has been paused by Dask for 1 s: its"):
-            # the first ones, perhaps, before the worker looks at its memory
-            over(alone, lambda _, k: time.sleep(0.1), range(200))
+        with monkeypatch.context() as impatient:
+            impatient.setattr(cluster_paused, "PATIENCE", 1.0)
+            with pytest.raises(gx.NotEnoughMemory, match="has been paused by Dask for 1 s: its"):
+                # the first ones, perhaps, before the worker looks at its memory
+                over(alone, lambda _, k: time.sleep(0.1), range(5000))
     finally:
         pause_above(before)
     assert over(alone, pow, [2, 3], 2) == [4, 8]
@@ -419,7 +447,7 @@ except gx.GeomxpError as error:
 @pytest.mark.parametrize("on", ["tcp://127.0.0.1", "tls://127.0.0.1:1", "://"])
 def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
     command = [sys.executable, "-c", BAD_ADDRESS, on]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert re.fullmatch(rf'"{re.escape(on)}" is no address of a Dask .* \(.*\n', ended.stdout)
     assert ended.returncode == 0
 
@@ -457,11 +485,13 @@ if __name__ == "__main__":
         gx.bootstrap(fit, draws=5000, on=sys.argv[1])
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr, flush=True)
-        time.sleep(60)
+        time.sleep(3600)
 """
 
 
 def test_ctrl_c_leaves_nothing_on_the_cluster(client, workers, tmp_path):
+    # of other tests
+    rest(client)
     run = Run(["-c", STUDY, client.scheduler.address], tmp_path, terminal="stderr")
     try:
         # a draw is done
@@ -470,10 +500,9 @@ def test_ctrl_c_leaves_nothing_on_the_cluster(client, workers, tmp_path):
         assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > 2
         run.process.send_signal(signal.SIGINT)
         run.read_until("stopped")
-        deadline = time.monotonic() + 5
-        while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(
+            lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+        )
     finally:
         run.process.kill()
         run.finish()

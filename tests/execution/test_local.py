@@ -87,7 +87,7 @@ def factored(store, order, threads):
     return fingerprint(store), promoted
 
 
-def in_time(work, seconds=60):
+def in_time(work, seconds=300):
     """Run something that might hang; return what it returned or raised."""
     result = []
 

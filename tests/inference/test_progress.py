@@ -1,7 +1,7 @@
 """What stands on a terminal while something runs, and what Ctrl-C leaves of a fit."""
 
 import re
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,34 +9,43 @@ from terminals import Run
 
 import geomxp as gx
 from geomxp import tables
+from geomxp.inference import progress
 from geomxp.inference.progress import Interrupted, Line
 
 TRUTH, START = gx.Matern(1.0, 0.1, 0.5, nugget=0.1), gx.Matern(2.0, 0.3, 0.5, nugget=0.5)
 
 
-def test_what_is_left_is_at_the_rate_of_what_is_done():
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set; a list of its one number."""
+    now = [1000.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    return now
+
+
+def test_what_is_left_is_at_the_rate_of_what_is_done(clock):
     with Line("predicting") as line:
         line.expect(4000, "places")
         line.advance(3000)
-        # as if it had taken half a minute
-        line.since = time.perf_counter() - 30
+        clock[0] += 30
         assert str(line) == "predicting  3,000 of 4,000 places  100/s  0:10 left"
         line.expect(8, "folds")
         line.advance()
-        line.since, line.about = time.perf_counter() - 600, "refitted"
+        line.about = "refitted"
+        clock[0] += 600
         text = "predicting  1 of 8 folds  600.0 s each  1:10:00 left  refitted"
         assert str(line) == text
 
 
-def test_time_stands_where_nothing_is_counted():
+def test_time_stands_where_nothing_is_counted(clock):
     with Line("drawing") as line:
-        line.began = time.perf_counter() - 75
+        clock[0] += 75
         assert str(line) == "drawing  1:15"
         line.expect(3, "draws")
         assert str(line) == "drawing  0 of 3 draws  1:15"
 
 
-def test_a_part_of_the_work_stands_beside_the_whole_until_it_is_done():
+def test_a_part_of_the_work_stands_beside_the_whole_until_it_is_done(clock):
     with Line("fitting") as line:
         line.about = "evaluation 3"
         line.hear(0, 55, "tiles")
@@ -58,27 +67,32 @@ def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
 
 
 LINES = """
-import sys, time
+import os, time
 from geomxp.execution.watch import tell
 from geomxp.inference import progress
-for seconds, shown in ((0.1, True), (0.8, False), (0.8, True)):
-    progress.QUIET = 0.3
-    with progress.Line(f"working for {seconds} {shown}", 2, "things", shown) as line:
+for quiet, shown in ((600, True), (0.1, False), (0.3, True)):
+    progress.QUIET = quiet
+    with progress.Line(f"quiet for {quiet} {shown}", 2, "things", shown) as line:
         line.advance()
         tell(30, 100, "tiles")
         print("result", flush=True)
-        time.sleep(seconds)
+        time.sleep(0.5)
+        while quiet == 0.3 and not os.path.exists("seen"):
+            time.sleep(0.05)
 """
 
 
 def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
     run = Run(["-c", LINES], tmp_path, terminal="stderr")
+    run.read_until("left  30 of 100 tiles")
+    (tmp_path / "seen").touch()
     status, shown = run.finish()
     assert status == 0, shown
     assert run.output == b"result\n" * 3
-    assert "working for 0.8 True  1 of 2 things" in shown
-    assert re.search(r"1 of 2 things .* left  30 of 100 tiles  [0-9,.]+/s  0:0\d left", shown)
-    assert "working for 0.1" not in shown
+    assert "quiet for 0.3 True  1 of 2 things" in shown
+    rate = r"([0-9,.]+/s|[0-9.]+ s each)  [0-9:]+ left"
+    assert re.search(f"1 of 2 things  {rate}  30 of 100 tiles  {rate}", shown)
+    assert "quiet for 600" not in shown
     assert "False" not in shown
     # erased
     assert shown.endswith("\x1b[2K")
@@ -87,7 +101,7 @@ def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
 PREDICT = """
 import numpy as np, geomxp as gx
 from geomxp.inference import progress
-progress.QUIET = 0.2
+progress.QUIET = 0.0
 seen, model = gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06)
 fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
 places = np.random.default_rng(0).uniform((178000, 329000), (182000, 334000), (300_000, 2))
@@ -103,7 +117,7 @@ def test_predictions_say_how_fast_they_are(tmp_path):
     assert status == 0, shown
     assert run.output == b"quiet from here\n"
     assert "of 300,000 places" in shown
-    assert "/s  0:0" in shown
+    assert re.search(r" of 300,000 places  [0-9,.]+/s  [0-9:]+ left", shown)
     assert "200,000 places" not in shown
 
 

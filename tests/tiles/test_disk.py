@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from opened import open_files
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
@@ -63,7 +64,7 @@ def descriptors():
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("this system does not list a process's open files")
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    return open_files()
 
 
 @pytest.mark.parametrize("count", [1, 4095, 4096, 4097, 10**6])
@@ -382,7 +383,7 @@ def kill_half_way(case, directory, kind="write", at=30, seconds=0):
         [sys.executable, "-c", text],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         env=os.environ | {"PYTHONPATH": path},
     )
     assert child.returncode == -signal.SIGKILL, child.stderr

@@ -1,0 +1,24 @@
+"""Reports that lack nothing, however slow the machine is."""
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from geomxp.reporting import ledger, work
+
+
+def stopped(*times):
+    """Return a module `time` whose clock shows these times, one after the other; or always 0."""
+    coming = iter(times)
+    return SimpleNamespace(perf_counter=lambda: next(coming) if times else 0.0)
+
+
+@contextmanager
+def in_no_time():
+    """Have a score take next to nothing, and what a report spends its time on nothing."""
+    measure = work.seconds_of_a_score
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "time", stopped())
+        patch.setattr(work, "seconds_of_a_score", lambda fit: min(measure(fit), work.QUICK))
+        yield
