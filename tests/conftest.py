@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 
 import geomxp as gx
 
-# examples are as slow as the machine, which may pause in one of them; CI draws the same ones anew
+# examples are as slow as the machine, which may pause in one of them; CI draws always the same
 settings.register_profile(
     "patient",
     deadline=None,

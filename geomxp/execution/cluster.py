@@ -6,6 +6,7 @@ anew by us, from the same recipes: the same bits.
 """
 
 import time
+import traceback
 import uuid
 import warnings
 
@@ -253,11 +254,13 @@ class Crew:
             try:
                 with self.client.as_current():
                     wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
-            except TimeoutError:
+            except TimeoutError as error:
+                _let_go(error)
                 self.look()
                 self._check(held())
-            except CancelledError:
+            except CancelledError as error:
                 # told by the next check
+                _let_go(error)
                 continue
             except Exception:
                 self.look()
@@ -375,3 +378,12 @@ class Crew:
         others = free or sorted(self.about)
         for turn, slot in enumerate(gone):
             self.slots[slot] = others[turn % len(others)]
+
+
+def _let_go(error):
+    """Part an exception, which Dask's own frames keep, from the frames of its callers.
+
+    What these name, tiles too, would live until Python looks for cycles.
+    """
+    traceback.clear_frames(error.__traceback__)
+    error.with_traceback(None)

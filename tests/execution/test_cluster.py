@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import pickle
@@ -7,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from clusters import Elsewhere, answering, distributed, kill, pid_of, start
+from clusters import Elsewhere, answering, distributed, kill, pid_of, rest, start
 from waiting import wait_until
 
 import geomxp as gx
@@ -231,6 +232,25 @@ def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan
     np.testing.assert_array_equal(there.dense(), here.dense())
     assert there.log_determinant() == here.log_determinant()
     assert there.store.crew.losses >= 1
+
+
+def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
+    """Not only when Python looks for cycles: what Dask keeps of a wait in vain holds our frames."""
+    # each wait is in vain at first
+    monkeypatch.setattr("geomxp.execution.cluster.GLANCE", 1e-3)
+    rest(client)
+    gc.collect()
+    gc.disable()
+    try:
+        factor = tile_factor(
+            MODEL, observations(300), gx.by_tile_norm(1e-5), 30, Placement.of(client)
+        )
+        known = partial(client.run_on_scheduler, lambda dask_scheduler: len(dask_scheduler.tasks))
+        assert known() > 50
+        del factor
+        wait_until(lambda: known() == 0)
+    finally:
+        gc.enable()
 
 
 def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(
