@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def size_rows(sizes, batch, rounds, on, tune):
                 "dtype": np.dtype(dtype).name,
                 "n": n,
                 "batch": batch,
-                "variant": _title(chosen) if what.endswith(", tuned") else "",
+                "variant": _variant(what, chosen, n),
                 "seconds": value,
                 "gflops": batch * n**3 / 3 / value / 1e9,
                 "speedup": baseline / value,
@@ -79,7 +80,8 @@ def variants(n, tiles, chunks):
     """Return the variants to compare for an order."""
     found = [Variant(*each) for each in product(LOOKING, tiles, chunks) if each[1] <= n]
     if n <= UNROLLED:
-        found += [Variant("left", min(4, n), chunk, unroll=True) for chunk in chunks]
+        written = product(("left", "top"), (min(4, n),), chunks, (True,))
+        found += [Variant(*each) for each in written]
     return found
 
 
@@ -131,6 +133,14 @@ def solve_rows(sizes, batch, rounds):
                 "seconds": value,
                 "share": value / whole,
             }
+
+
+def _variant(what, chosen, n):
+    if not what.endswith(", tuned"):
+        return ""
+    # as `interleave` makes them
+    chunk = 2 if n <= tuning.PAIRED else 1
+    return _title(replace(chosen, chunk=chunk) if what.startswith("interleaved") else chosen)
 
 
 def _title(variant):

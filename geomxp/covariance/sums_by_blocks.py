@@ -101,10 +101,10 @@ def weighted_sums(model, locations, metric, names, weights, vectors):
     with here:
         vectors, totals = xp.asarray(vectors), xp.zeros(len(names))
         for rows, columns in blocks(n):
-            # transposed twice: columns are contiguous then, as S's and the derivatives' are
             # what stands above the diagonal may be anything, also a NaN
             some = weights[rows, columns]
             some = xp.tril(some) if rows == columns else some
+            # transposed twice: columns are contiguous then, as S's and the derivatives' are
             w = (vectors[columns] @ vectors[rows].T).T - some
             if rows == columns:
                 w = xp.tril(w) + xp.tril(w, -1).T

@@ -196,11 +196,12 @@ def separate(chunks: Floats, batch: int) -> Floats:
     """Return the lower triangles of a batch of so many matrices from its chunks."""
     _, n, _, lanes = chunks.shape
     a = np.empty((batch, n, n), chunks.dtype)
+    to = a.reshape(-1)
     for c, chunk in enumerate(chunks):
         flat = chunk.reshape(-1)
         batched_layout.clear_upper(flat, n, lanes)
         members = min(lanes, batch - c * lanes)
-        batched_layout.unpack_lower(flat, n, lanes, a.reshape(-1), c * lanes, members, False)
+        batched_layout.unpack_lower(flat, n, lanes, to, c * lanes, members, to, False)
     return a
 
 
@@ -217,7 +218,20 @@ def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whol
     -------
     (chunks · lanes,) ndarray of int
         As `info` of `potrf`; a NaN or an infinity counts as no positive minor.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no such chunks.
     """
+    width = lanes_of(chunks.dtype) if chunks.dtype in (np.float32, np.float64) else 0
+    fits = chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] and width
+    if not fits or chunks.shape[3] % width or not chunks.flags.carray:
+        raise InvalidInput(
+            "chunks must be (chunks, n, n, lanes) in C order, as `interleave` makes them: FP32 or "
+            f"FP64, with lanes of whole registers ({width or '8 or 16'} here). "
+            f"Got {chunks.dtype} {chunks.shape}."
+        )
     _, n, _, lanes = chunks.shape
     variant = variant or tuning.variant_for(n, chunks.dtype)
     info = np.zeros(len(chunks) * lanes, np.int64)

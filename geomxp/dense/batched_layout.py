@@ -33,8 +33,8 @@ def pack(a, size, member, members, chunk, lanes):
 
 
 @njit(nogil=True, cache=True)
-def unpack(chunk, lanes, a, size, member, members):
-    """All entries of members, `size` each <- chunk."""
+def unpack(chunk, lanes, a, size, member, members, source):
+    """All entries of members, `size` each <- chunk; what is packed next is in `source`, like a."""
     width, ahead = width_of(a), lanes * size
     for first in range(0, members, width):
         at = (member + first) * size
@@ -42,7 +42,7 @@ def unpack(chunk, lanes, a, size, member, members):
             for t in range(0, size, width):
                 t = min(t, size - width)
                 if t // width % 2:
-                    call(a, at + ahead + t, size)
+                    call(source, at + ahead + t, size)
                 transpose(chunk, t * lanes + first, lanes, a, at + t, size, 0)
         else:
             for m in range(first, min(first + width, members)):
@@ -52,10 +52,11 @@ def unpack(chunk, lanes, a, size, member, members):
 
 @njit(nogil=True, cache=True)
 def call(a, at, apart):
-    """Have the CPU read ahead what `transpose` will read.
+    """Have the CPU read what `transpose` will read, in the next chunk.
 
     It follows one stream of addresses by itself, not as many as a register has numbers; and it
-    can wait for few cache lines at one time, so that they are called for between other work.
+    can wait for few cache lines at one time, so that they are called for between other work:
+    every other one by `pack`, the rest by `unpack`.
     """
     for m in range(width_of(a)):
         touch(a, at + m * apart)
@@ -65,7 +66,8 @@ def call(a, at, apart):
 def pack_lower(a, n, member, members, chunk, lanes):
     """Lower triangles of a chunk <- those of members; lanes without one become the identity.
 
-    Above the diagonal nothing is written, or zeros.
+    Above the diagonal stand zeros up to order WHOLE, or where lanes are left; else nothing is
+    written there.
     """
     width = width_of(a)
     if members < lanes:
@@ -93,17 +95,18 @@ def pack_lower(a, n, member, members, chunk, lanes):
 
 
 @njit(nogil=True, cache=True)
-def unpack_lower(chunk, n, lanes, a, member, members, past_cache):
+def unpack_lower(chunk, n, lanes, a, member, members, source, past_cache):
     """Members <- lower triangular matrices of a chunk that holds zeros above the diagonal.
 
-    Where `past_cache`, rows of `a` must be aligned and of whole registers.
+    What is packed next is in `source`, like a. Where `past_cache`, rows of `a` must be aligned and
+    of whole registers.
     """
     width = width_of(a)
     if past_cache and members == lanes:
         _unpack_past_cache(chunk, n, lanes, a, member)
         return
     if n <= WHOLE or members < lanes:
-        unpack(chunk, lanes, a, n * n, member, members)
+        unpack(chunk, lanes, a, n * n, member, members, source)
         return
     for first in range(0, lanes, width):
         for i in range(n):

@@ -69,6 +69,8 @@ def factor_chunks(chunks, info):
     n, lanes = chunks.shape[1], chunks.shape[3]
     flat = chunks.reshape(-1)
     width, size = width_of(flat), n * n * lanes
+    if lanes % width or n != chunks.shape[2]{wrong}:
+        raise ValueError("chunks must be (chunks, n, n, lanes), with lanes of whole registers")
     inverse = np.empty(max(n, 1) * width, flat.dtype)
     for c in range(len(chunks)):
         for first in range(c * size, c * size + lanes, width):
@@ -90,7 +92,7 @@ def factor_batch(a, out, info, lanes, past_cache):
             registers(chunk, n, n, lanes, first, inverse)
         if layout.check(chunk, 0, n, lanes, members, info, member):
             layout.spoil(chunk, n, lanes, source, member, info[member : member + members])
-        layout.unpack_lower(chunk, n, lanes, target, member, members, past_cache)
+        layout.unpack_lower(chunk, n, lanes, target, member, members, source, past_cache)
 """
 
 SUBSTITUTION = """
@@ -121,7 +123,7 @@ def {name}_batch(lower, x, lanes):
         layout.pack_lower(a, n, member, members, flat, lanes)
         layout.pack(b, n * columns, member, members, some, lanes)
         {name}_chunk(chunk, room, n)
-        layout.unpack(some, lanes, b, n * columns, member, members)
+        layout.unpack(some, lanes, b, n * columns, member, members, b)
 """
 
 LAST = """

@@ -182,7 +182,7 @@ def syrk(
     ----------
     a : (n, k) array, or (k, n) with trans "T", NumPy or CuPy, FP64 or FP32
     c : (n, n) array of the same type, optional
-        Zeros if not given. The other triangle is neither read nor written.
+        Zeros, in the order of a, if not given. The other triangle is neither read nor written.
     uplo : {"L", "U"}
     trans : {"N", "T"}
     alpha, beta : float

@@ -95,7 +95,7 @@ def one_matrix(array, forms):
         yield array
         return
     d = np.exp2(0.0 * logs if near_one else -np.round(logs))
-    # by columns whatever the array is: the bits are the same for all layouts
+    # by columns whatever the array is, so that its bits are the same for all of them
     work = padded(array.shape, form.dtype, array[:0, :0])
     copy_lower(array, d, d, work)
     try:

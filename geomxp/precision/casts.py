@@ -333,9 +333,9 @@ def turn_lower(source, step_s, rows, columns, out, step_o, by_rows):
     for left in range(0, n, side):
         for top in range(left, n, side):
             # q counts the lines of out, p along them
-            first, along = (left, top) if by_rows else (top, left)
+            first, start = (left, top) if by_rows else (top, left)
             for q in range(first, min(first + side, n)):
-                begin, end = along, min(along + side, n)
+                begin, end = start, min(start + side, n)
                 if by_rows:
                     begin = max(begin, q)
                 else:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 import geomxp as gx
-from geomxp.dense import batched
+from geomxp.dense import batched, batched_programs
 from geomxp.dense.batched_text import LOOKING, Variant
 
 TYPES = [np.float64, np.float32]
@@ -255,3 +255,26 @@ def test_right_hand_sides_and_factors_that_do_not_fit_are_refused():
         batched.solve(lower, np.zeros((3, 5)))
     with pytest.raises(gx.InvalidInput, match="lanes must be a multiple"):
         batched.interleave(positive_definite(3, 5), batched.lanes_of(np.float64) + 1)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        np.zeros((3, 3, 3, batched.lanes_of(np.float32) // 2), np.float32),
+        np.zeros((2, 4, 4, batched.lanes_of(np.float64) + 1)),
+        np.zeros((1, 4, 6, batched.lanes_of(np.float64))),
+        np.zeros((4, 4, batched.lanes_of(np.float64))),
+        np.zeros((1, 4, 4, batched.lanes_of(np.float32)), np.float16),
+        np.zeros((1, 4, 4, 2 * batched.lanes_of(np.float64)))[..., ::2],
+    ],
+    ids=["half a register", "one lane more", "no squares", "one chunk", "FP16", "strided"],
+)
+def test_chunks_that_are_none_are_refused_and_left_alone(chunks):
+    before = chunks.copy()
+    with pytest.raises(gx.InvalidInput, match=r"chunks must be \(chunks, n, n, lanes\).* Got"):
+        batched.potrf_interleaved(chunks)
+    np.testing.assert_array_equal(chunks, before)
+    program = batched_programs.factorization()
+    if chunks.ndim == 4 and chunks.dtype != np.float16 and chunks.flags.c_contiguous:
+        with pytest.raises(ValueError, match="lanes of whole registers"):
+            program.factor_chunks(chunks, np.zeros(chunks.shape[0] * chunks.shape[3], np.int64))
