@@ -158,11 +158,11 @@ def main():
     tiny, on = options.tiny, options.on
     sizes = (5,) if tiny else (5, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64)
     few = (5,) if tiny else (5, 8, 12, 16, 24, 32, 48, 64)
-    batch, rounds = (64, 1) if tiny else (16384, 3)
+    batch, rounds = (64, 1) if tiny else (16384, 9)
     tiles, chunks = ((4,), (1,)) if tiny else ((1, 2, 3, 4), (1, 2, 4))
     known = {"size": lambda: size_rows(sizes, batch, rounds, on, options.tune)}
     if on == "cpu":
-        known["variants"] = lambda: variant_rows(few, batch // 8, 2 * rounds, tiles, chunks)
+        known["variants"] = lambda: variant_rows(few, batch // 8, rounds, tiles, chunks)
         known["solve"] = lambda: solve_rows(few, batch // 4, rounds)
     for name in options.studies or known:
         rows, start = [], time.perf_counter()
