@@ -19,6 +19,10 @@ FIELDS = ("correlation", "by_smoothness", "slope", "anisotropy_angle", "anisotro
 """ρ, ∂ρ/∂ν, r dρ/dr, and (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u for the angle and the ratio, u = A d."""
 
 
+# functions of their own, called with slices: inlined, or with indices such as i + p, these loops
+# stay out of SIMD registers
+
+
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _polynomial(rows, row, t, count, out):
     """Write p(s) of a strip, given the row of each s and its place within the row's interval."""
