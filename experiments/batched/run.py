@@ -138,9 +138,8 @@ def solve_rows(sizes, batch, rounds):
 def _variant(what, chosen, n):
     if not what.endswith(", tuned"):
         return ""
-    # as `interleave` makes them
-    chunk = 2 if n <= tuning.PAIRED else 1
-    return _title(replace(chosen, chunk=chunk) if what.startswith("interleaved") else chosen)
+    made = replace(chosen, chunk=tuning.registers_of(n))
+    return _title(made if what.startswith("interleaved") else chosen)
 
 
 def _title(variant):

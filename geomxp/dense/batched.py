@@ -180,7 +180,7 @@ def interleave(a: Floats, lanes: int | None = None) -> Floats:
     a = _checked(np.asarray(a))
     a = np.ascontiguousarray(a, _real(a.dtype))
     batch, n, _ = a.shape
-    lanes = lanes or lanes_of(a.dtype) * (2 if n <= tuning.PAIRED else 1)
+    lanes = lanes or lanes_of(a.dtype) * tuning.registers_of(n)
     if lanes % lanes_of(a.dtype):
         raise InvalidInput(
             f"lanes must be a multiple of {lanes_of(a.dtype)} for {a.dtype}. Got {lanes}."

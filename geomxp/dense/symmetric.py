@@ -1,4 +1,7 @@
-"""Loops over the lower triangle of a symmetric matrix, compiled by numba."""
+"""Loops over the lower triangle of a symmetric matrix, compiled by numba.
+
+They run over slices, as those of `geomxp.precision.casts`, and for the same reason.
+"""
 
 from numba import njit
 

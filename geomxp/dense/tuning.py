@@ -67,6 +67,11 @@ def leaf_size(name, n, forms):
     return min(leaves[name], max(n, 1))
 
 
+def registers_of(n):
+    """Return how many registers of a CPU an interleaved chunk has, for matrices of one order."""
+    return 2 if n <= PAIRED else 1
+
+
 def variant_for(n, dtype, on="cpu"):
     """Return the variant to factor matrices of one order with.
 

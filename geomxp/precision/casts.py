@@ -2,7 +2,8 @@
 
 All arrays are flat and contiguous; FP16 and BF16 numbers are handled as their bits. Rounding is to
 nearest, ties to even, of the number as FP32: from FP64 that is twice, as for the high plane of a
-split FP32. Compiled functions release the interpreter's lock.
+split FP32. Compiled functions release the interpreter's lock. Loops run from 0 over slices: with an
+index that numba may take for one from the end they would stay out of SIMD registers.
 """
 
 import platform
