@@ -3,9 +3,8 @@
 import os
 
 import pytest
+from cuda_emulator import session
 from hypothesis import HealthCheck, settings
-
-import geomxp as gx
 
 # examples are as slow as the machine, which may pause in one of them; CI draws always the same
 settings.register_profile(
@@ -16,17 +15,79 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+WHERE = pytest.StashKey[str]()
+EMULATION = pytest.StashKey[object]()
 
-def pytest_collection_modifyitems(items):
-    """GPU tests are skipped aloud where there is none."""
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--gpu",
+        choices=("real", "emulated", "none"),
+        help="where tests marked `gpu` run; default: a real GPU if there is one, else emulated",
+    )
+
+
+def pytest_configure(config):
+    where = config.getoption("--gpu")
+    if where == "real" and not session.real_gpus():
+        raise pytest.UsageError("--gpu=real needs CuPy and a GPU, and finds none")
+    config.stash[WHERE] = where or ("real" if session.real_gpus() else "emulated")
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if config.stash[WHERE] == "none" and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="--gpu=none"))
+
+
+def emulated(item):
+    """Return whether a test is to run on the emulator."""
+    return item.config.stash[WHERE] == "emulated" and item.get_closest_marker("gpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if emulated(item):
+        item.stash[EMULATION] = session.emulation(item.nodeid)
+        item.stash[EMULATION].__enter__()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fail a test in which the emulator found a violation, even if the code caught its error."""
     try:
-        from geomxp.execution.devices import resolve
+        return (yield)
+    finally:
+        if emulated(item):
+            from cuda_emulator import machine
 
-        resolve("gpu")
-    except gx.GeomxpError as error:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason=str(error)))
+            found = machine.finish()
+            if found:
+                pytest.fail("the CUDA emulator found:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    try:
+        return (yield)
+    finally:
+        if EMULATION in item.stash:
+            item.stash[EMULATION].__exit__(None, None, None)
+            del item.stash[EMULATION]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    reports = [
+        report
+        for report in terminalreporter.getreports("")
+        if "gpu" in report.keywords and report.when == "call"
+    ]
+    if reports:
+        passed = sum(report.passed for report in reports)
+        place = {"real": "on a GPU", "emulated": "on the CUDA emulator", "none": "nowhere"}
+        terminalreporter.write_line(
+            f"GPU tests: {len(reports)} ran {place[config.stash[WHERE]]}, {passed} passed."
+        )
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""A CUDA emulator for the tests: GPU code runs, checked, on a machine without a GPU."""

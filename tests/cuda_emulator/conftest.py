@@ -1,0 +1,15 @@
+"""Only tests are collected here: the emulator's modules have no doctests."""
+
+import pytest
+
+from cuda_emulator import session
+
+collect_ignore_glob = ["packages/*", "[!t]*.py"]
+
+
+@pytest.fixture
+def machine(request):
+    """The emulated machine, with `import cupy` giving the emulator; all its memory in order."""
+    with session.emulation(request.node.nodeid) as machine:
+        yield machine
+        assert machine.finish() == []
