@@ -8,6 +8,7 @@ from .errors import (
     GeomxpWarning,
     InvalidInput,
     MissingDevice,
+    MissingPackage,
     NotEnoughMemory,
     NotPositiveDefinite,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Matern",
     "MemoryPlan",
     "MissingDevice",
+    "MissingPackage",
     "Misspecification",
     "ModelComparison",
     "NotEnoughMemory",

@@ -51,6 +51,14 @@ class MissingDevice(GeomxpError, RuntimeError):
     """The device that was asked for, or its library, is not there."""
 
 
+class MissingPackage(GeomxpError, ImportError):
+    """A package that a computation needs is not installed, or cannot be imported."""
+
+
+LACKING = (NotEnoughMemory, MissingDevice, MissingPackage)
+"""Errors of the machine, which another model does not mend."""
+
+
 class LostCluster(GeomxpError, ConnectionError):
     """A cluster's scheduler or workers do not answer, or are gone."""
 

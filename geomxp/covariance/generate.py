@@ -4,12 +4,14 @@ Up to ν = 50 from the table of `geomxp.covariance.table`, at the speed of memor
 formula. The pairs of places that a table does not reach extend it.
 """
 
+import warnings
+from functools import cache
 from math import frexp
 
 import numpy as np
 
 from ..cuda import copy_on_gpu, module
-from ..errors import InvalidInput
+from ..errors import GeomxpWarning, InvalidInput, MissingPackage
 from ..execution.devices import in_threads
 from . import matern
 from .distance import EARTH_RADIUS, between, embed, power_of_two_near
@@ -25,6 +27,23 @@ SHARED_BYTES = 46 * 1024
 """For a table in a GPU's shared memory, of the 48 KiB that every GPU grants without asking."""
 
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
+
+
+@cache
+def _loops():
+    """Return the module of loops on the CPU: compiled by numba, or NumPy's where it is missing."""
+    try:
+        from . import kernel
+    except MissingPackage:
+        from . import kernel_numpy as kernel
+
+        warnings.warn(
+            "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
+            "times slower. pip install numba.",
+            GeomxpWarning,
+            stacklevel=3,
+        )
+    return kernel
 
 
 def box_of(*points):
@@ -134,8 +153,6 @@ class Generator:
         place : (int, int), optional
             Where in `out` the block starts; at its rows and columns if not given.
         """
-        from . import kernel
-
         i, j = (rows.start, columns.start) if place is None else place
         if self.model.smoothness > LARGEST_SMOOTHNESS:
             block = self._by_formula(what, rows, columns)
@@ -146,6 +163,7 @@ class Generator:
         offset = (i - rows.start) + (j - columns.start) * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
+        kernel = _loops()
         low, high = self.octaves
         while True:
             table = correlation_table(self.model.smoothness, low, high)
@@ -248,9 +266,14 @@ class Generator:
             self.write_on_gpu(what, rows, columns, out, place=(0, 0))
         return out
 
-    def covariance(self):
-        """Return σ²ρ for all pairs, (n, m) in Fortran order; threads share the columns."""
+    def covariance(self, index=None):
+        """Return σ²ρ for all pairs, (n, m) in Fortran order, on the CPU or a GPU.
+
+        Threads share the columns on the CPU.
+        """
         n, m = self.x.shape[1], self.y.shape[1]
+        if index is not None:
+            return self.block("correlation", slice(0, n), slice(0, m), index)
         out = np.empty((n, m), order="F")
         panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
         in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)

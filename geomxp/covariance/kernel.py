@@ -7,8 +7,8 @@ the work; they are kept on disk after the first compilation.
 from math import asin, sqrt
 
 import numpy as np
-from numba import njit
 
+from ..execution.jit import njit
 from .distance import EARTH_RADIUS
 from .table import SPLIT, SPLIT_FP32
 

@@ -1,7 +1,8 @@
 """Farthest-point order, compiled by numba: a heap of distances over a grid of halving cells."""
 
 import numpy as np
-from numba import njit
+
+from ..execution.jit import njit
 
 
 @njit(cache=True)

@@ -3,7 +3,8 @@
 from math import inf
 
 import numpy as np
-from numba import njit
+
+from ..execution.jit import njit
 
 LEAF = 8
 """Points of a leaf, about."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import MissingPackage
 from ..execution.devices import in_threads
 from .generate import Generator
 from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
@@ -81,7 +82,7 @@ def derivative_sums(model, locations, metric, names, weights, alpha, beside, *, 
     sums, q = np.zeros(5), np.zeros((5, n if products else 0))
     if smooth:
         pairs = Generator(model, metric, locations)
-        form = _by_formula if model.smoothness > LARGEST_SMOOTHNESS else _by_table
+        form = _by_blocks if model.smoothness > LARGEST_SMOOTHNESS else _by_table
         sums, q = form(pairs, smooth, weights, alpha, beside, products)
     factor = _factors(model)
     weighted, columns = [], np.empty((n if products else 0, len(names)), order="F")
@@ -119,8 +120,10 @@ def _columns(n):
 
 def _by_table(pairs, names, weights, alpha, beside, products):
     """Return the sums (5,) and products (5, n) over the pairs below the diagonal."""
-    from . import sums_kernel
-
+    try:
+        from . import sums_kernel
+    except MissingPackage:
+        return _by_blocks(pairs, names, weights, alpha, beside, products)
     n, model = pairs.x.shape[1], pairs.model
     wanted = np.zeros(5, dtype=np.bool_)
     wanted[[FIELD[name] for name in names]] = True
@@ -154,11 +157,12 @@ def _by_table(pairs, names, weights, alpha, beside, products):
         low = table.low - 20
 
 
-def _by_formula(pairs, names, weights, alpha, beside, products):
-    """As `_by_table`, for a smoothness without table."""
+def _by_blocks(pairs, names, weights, alpha, beside, products):
+    """As `_by_table`, from blocks of derivatives: for a smoothness without table, or no numba."""
     n, factor = pairs.x.shape[1], _factors(pairs.model)
-    sums, q = np.zeros(5), np.zeros((5, n if products else 0))
-    for columns in _columns(n):
+
+    def add(columns):
+        sums, q = np.zeros(5), np.zeros((5, n if products else 0))
         rows = slice(columns.start, n)
         w = np.outer(alpha[rows], alpha[columns]) - weights[rows, columns]
         w += beside[:, rows].T @ beside[:, columns]
@@ -168,4 +172,7 @@ def _by_formula(pairs, names, weights, alpha, beside, products):
             if products:
                 q[FIELD[name], columns] += alpha[rows] @ field
                 q[FIELD[name], rows] += field @ alpha[columns]
-    return sums, q
+        return sums, q
+
+    parts = in_threads(add, _columns(n), n * n)
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)

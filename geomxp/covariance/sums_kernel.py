@@ -5,8 +5,8 @@ times a number (`geomxp.covariance.sums`). A strip of pairs is computed, used an
 """
 
 import numpy as np
-from numba import njit
 
+from ..execution.jit import njit
 from .kernel import STRIP, squared_distances
 from .table import SPLIT
 

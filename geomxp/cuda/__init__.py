@@ -1,8 +1,12 @@
 """CUDA sources, and the few lines that load them."""
 
+import gc
 import weakref
+from contextlib import nullcontext
 from functools import cache
 from importlib.resources import files
+
+import numpy as np
 
 OPTIONS = ("--std=c++14", "--fmad=false")
 """The sources write out each fma: none is to be added, so that the bits are those of the CPU."""
@@ -51,6 +55,48 @@ def module(name, *options):
     import cupy
 
     return cupy.RawModule(code=source(name), options=(*OPTIONS, *options))
+
+
+def device_of(array):
+    """Return a context in which an array's GPU is the current one; it does nothing for NumPy.
+
+    CuPy allocates on the current device, and its kernels refuse arrays of another one.
+    """
+    return nullcontext() if isinstance(array, np.ndarray) else array.device
+
+
+def large_memory(count):
+    """Allocate memory of the current GPU that returns to it, not to CuPy's pool, when it is freed.
+
+    The pool would cut small arrays from it, and could then neither reuse nor release the rest.
+
+    Parameters
+    ----------
+    count : int
+        Bytes.
+
+    Returns
+    -------
+    cupy.cuda.MemoryPointer
+    """
+    import cupy
+
+    with cupy.cuda.using_allocator(None):
+        try:
+            return cupy.cuda.alloc(count)
+        except cupy.cuda.runtime.CUDARuntimeError:
+            # as the pool does: arrays in reference cycles, and memory that the pool keeps
+            gc.collect()
+            cupy.get_default_memory_pool().free_all_blocks()
+            return cupy.cuda.alloc(count)
+
+
+def empty_matrix(n, index):
+    """Return an uninitialized (n, n) FP64 matrix on a GPU, in Fortran order; see `large_memory`."""
+    import cupy
+
+    with cupy.cuda.Device(index):
+        return cupy.ndarray((n, n), memptr=large_memory(8 * n * n), order="F")
 
 
 def copy_on_gpu(array):

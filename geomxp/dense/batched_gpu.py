@@ -155,12 +155,12 @@ def potrf(a, overwrite=False, variant=None):
 
     given, batch, n = a, len(a), a.shape[1]
     single = a.dtype == np.float32
-    a = a.astype(np.float32 if single else np.float64, copy=False)
-    if not a.size:
-        return a.copy(), np.zeros(batch, np.int64)
-    variant = variant or tuning.variant_for(n, a.dtype, "gpu")
-    lanes = WARP * variant.chunk
     with a.device:
+        a = a.astype(np.float32 if single else np.float64, copy=False)
+        if not a.size:
+            return a.copy(), np.zeros(batch, np.int64)
+        variant = variant or tuning.variant_for(n, a.dtype, "gpu")
+        lanes = WARP * variant.chunk
         chunks = in_chunks(cupy, a, lanes)
         text = potrf_text(variant, n if variant.unroll else None)
         kernel = _module(text).get_function("potrf_fp32" if single else "potrf_fp64")
@@ -191,9 +191,9 @@ def substitute(lower, b, passes):
         )
     single = lower.dtype == b.dtype == np.float32
     kind, suffix = (np.float32, "fp32") if single else (np.float64, "fp64")
-    if not b.size:
-        return b.astype(kind)
     with lower.device:
+        if not b.size:
+            return b.astype(kind)
         x = in_chunks(cupy, b.reshape(*b.shape[:2], -1).astype(kind), WARP, False)
         a = in_chunks(cupy, lower.astype(kind), WARP)
         for backward in passes:

@@ -6,8 +6,8 @@ by blocks of as many entries, transposed in registers. Arrays are flat and conti
 """
 
 import numpy as np
-from numba import njit
 
+from ..execution.jit import njit
 from .batched_vectors import clear, load, proper, store, touch, transpose, width_of
 
 WHOLE = 16

@@ -7,10 +7,8 @@ these in registers. `at` counts entries of a flat, contiguous array; nothing is 
 import platform
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+
+from ..execution.jit import binding, cgutils, intrinsic, ir, models, register_model, types
 
 FEATURES = binding.get_host_cpu_features()
 FUSED = bool(FEATURES.get("fma")) or platform.machine() in ("aarch64", "arm64")

@@ -184,14 +184,24 @@ def _aligned_rows(target, left, source, right, alpha):
             )
 
 
-def rank_k(t, rows, b, form, alpha):
+def rank_k(t, rows, b, forms, alpha):
     """Lower triangle of C <- C + αBB' for some rows of B, by halves of C.
 
         C11 <- C11 + αB1B1',  C21 <- C21 + αB2B1',  C22 <- C22 + αB2B2'
 
-    The format is that of B, at every level of C.
+    Parameters
+    ----------
+    t : Triangle
+        C.
+    rows : slice
+    b : Rows
+    forms : tuple of Format
+        Of C21 and of the off-diagonal blocks within C11 and C22, from the outermost inwards. The
+        last repeats and is that of the leaves.
+    alpha : float
     """
     if not t.half:
+        form = forms[-1]
         if form in LOW:
             total = working.zeros(t.a.shape, t.a)
             panels.multiply(total, b.panels[form], rows, b.panels[form], rows, alpha)
@@ -199,8 +209,8 @@ def rank_k(t, rows, b, form, alpha):
         else:
             views.syrk(t.a, b.array[rows], alpha, 1.0)
         return
-    one, two = _split(rows, t.half)
-    rank_k(t.a11, one, b, form, alpha)
+    (one, two), form, inner = _split(rows, t.half), forms[0], forms[1:] or forms
+    rank_k(t.a11, one, b, inner, alpha)
     block = t.open()
     # C21 <- C21 + αB2B1'
     if form in LOW:
@@ -208,7 +218,7 @@ def rank_k(t, rows, b, form, alpha):
     else:
         views.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
     t.close(block)
-    rank_k(t.a22, two, b, form, alpha)
+    rank_k(t.a22, two, b, inner, alpha)
 
 
 def factor(t, forms):
@@ -235,5 +245,7 @@ def factor(t, forms):
     # all that is done to a block is done in its format
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
     t.keep(rows)
-    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[0], -1.0)
+    # A21 is rounded to its format, in which paper 000 stores it: in a finer one its products would
+    # be the same
+    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[:1], -1.0)
     factor(t.a22, forms)

@@ -11,10 +11,7 @@ and rank-k updates, so that the products are cuBLAS's or BLAS's and the sizes 64
 and L'L are LAPACK's trtri and lauum; L'L of L⁻¹ is the inverse of the matrix whose factor L is.
 """
 
-from contextlib import nullcontext
-
-import numpy as np
-
+from ..cuda import device_of
 from . import views
 from .halves import Rows, multiply, rank_k, solve
 from .panels import module
@@ -36,7 +33,8 @@ def invert(t):
     solve(t.a11, Rows(block, ()), slice(0, t.half), False)
     # L21 <- -L22⁻¹ L21, its transpose from the right
     solve(t.a22, Rows(block.T, ()), slice(0, len(block)), True)
-    block *= -1.0
+    with device_of(block):
+        block *= -1.0
     invert(t.a11)
     invert(t.a22)
 
@@ -49,7 +47,7 @@ def gram(t):
     block = t.open()
     gram(t.a11)
     # A11 <- L11'L11 + L21'L21
-    rank_k(t.a11, slice(0, t.half), Rows(block.T, ()), t.forms[0], 1.0)
+    rank_k(t.a11, slice(0, t.half), Rows(block.T, ()), t.forms, 1.0)
     # A21 <- L22'L21, its transpose from the right
     multiply(t.a22, Rows(block.T, ()), slice(0, len(block)), False)
     gram(t.a22)
@@ -63,7 +61,7 @@ def outer(t):
     block = t.open()
     outer(t.a22)
     # A22 <- L22 L22' + L21 L21'
-    rank_k(t.a22, slice(0, len(block)), Rows(block, ()), t.forms[0], 1.0)
+    rank_k(t.a22, slice(0, len(block)), Rows(block, ()), t.forms, 1.0)
     # A21 <- L21 L11'
     multiply(t.a11, Rows(block, ()), slice(0, t.half), True)
     outer(t.a11)
@@ -92,5 +90,5 @@ def _square(a):
 def _put(a, values):
     """Write the lower triangle of what a function of the array's module returns."""
     xp = module(a)
-    with nullcontext() if xp is np else a.device:
+    with device_of(a):
         xp.copyto(a, values(xp), where=xp.tri(len(a), dtype=bool))

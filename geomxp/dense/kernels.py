@@ -8,6 +8,7 @@ The same on tiles, in stated arithmetics: `geomxp.dense.mixed`.
 import numpy as np
 import scipy
 
+from ..cuda import empty_matrix
 from ..errors import NotPositiveDefinite
 from ..execution.devices import usable_cores
 from ..precision.formats import FP64
@@ -143,8 +144,10 @@ def inverse_gram(lower):
     (n, n) ndarray, Fortran order
     """
     if not isinstance(lower, np.ndarray):
+        inverted = empty_matrix(len(lower), lower.device.id)
         with lower.device:
-            triangle = _by_halves(lower.copy(order="F"))
+            inverted[...] = lower
+        triangle = _by_halves(inverted)
         inverse.invert(triangle)
         inverse.outer(triangle)
         return triangle.a

@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 
+from ..errors import MissingPackage
 from ..precision.formats import BF16, FP8, FP16, FP32, FP64
 from ..precision.quantize import Tile, flat_bits, quantize
 from . import blas
@@ -29,8 +30,11 @@ def has_unit(form):
     """
     if form not in ROUTINES or blas.mkl() is None or not hasattr(blas.mkl(), ROUTINES[form]):
         return False
-    from llvmlite import binding
-
+    try:
+        from ..execution.jit import binding
+    except MissingPackage:
+        # the casts to these formats need numba as well
+        return False
     return bool(binding.get_host_cpu_features().get(FEATURES[form]))
 
 

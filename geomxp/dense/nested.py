@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..cuda import device_of
 from ..errors import InvalidInput
+from ..execution.devices import gpu_memory
 from ..precision.formats import FP32, FP64, Format, named
 from . import working
 from .halves import Rows, Triangle, factor, multiply, rank_k, solve
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ..annotations import Any, AnyArray, Sequence
 
 
+@gpu_memory()
 def potrf(
     a: AnyArray, layers: Sequence[str | Format] = ("fp64",), *, leaf: int | None = None
 ) -> AnyArray:
@@ -64,6 +67,7 @@ def potrf(
     return a
 
 
+@gpu_memory()
 def trsm(
     a: AnyArray,
     b: AnyArray,
@@ -107,6 +111,7 @@ def trsm(
     return _act(solve, "trsm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
 
 
+@gpu_memory()
 def trmm(
     a: AnyArray,
     b: AnyArray,
@@ -146,11 +151,12 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
             f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
             f"Got {b.dtype} of shape {b.shape}."
         )
-    if alpha == 0.0:
-        b[...] = 0.0
-        return b
-    if alpha != 1.0:
-        b *= b.dtype.type(alpha)
+    with device_of(b):
+        if alpha == 0.0:
+            b[...] = 0.0
+            return b
+        if alpha != 1.0:
+            b *= b.dtype.type(alpha)
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
     form = forms[-1]
@@ -165,6 +171,7 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     return b
 
 
+@gpu_memory()
 def syrk(
     a: AnyArray,
     c: AnyArray | None = None,
@@ -178,6 +185,11 @@ def syrk(
 ) -> AnyArray:
     """Update one triangle of C <- α op(A) op(A)' + βC.
 
+        C11 <- βC11 + αA1A1',  C21 <- βC21 + αA2A1',  C22 <- βC22 + αA2A2'
+
+    C21 is computed in the first layer's format; C11 and C22 are halved again, with the layers that
+    follow. The leaves on the diagonal are in the last layer's format (paper 000, algorithm 3).
+
     Parameters
     ----------
     a : (n, k) array, or (k, n) with trans "T", NumPy or CuPy, FP64 or FP32
@@ -187,7 +199,9 @@ def syrk(
     trans : {"N", "T"}
     alpha, beta : float
     layers : sequence of str
-        The first is the format of all products.
+        Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
+        "fp32" and holds for the rest. A is cast once to each coarse format. Where the last is
+        "fp64", blocks in "fp32" are computed in FP64.
     leaf : int, optional
 
     Returns
@@ -212,11 +226,11 @@ def syrk(
     with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
         working.scale_lower(target, beta)
         with working.one_array(a, forms[-1], "nothing") as source:
-            rows = Rows(source, forms[:1])
+            rows = Rows(source, forms)
             step = max(leaf, 1024)
             for first in range(0, source.shape[1], step):
                 rows.finish(slice(first, min(first + step, source.shape[1])))
-            rank_k(Triangle(target, forms, leaf), slice(0, len(c)), rows, forms[0], alpha)
+            rank_k(Triangle(target, forms, leaf), slice(0, len(c)), rows, forms, alpha)
     return c
 
 

@@ -8,6 +8,7 @@ from ctypes import c_float, c_int
 
 import numpy as np
 
+from ..cuda import device_of
 from ..errors import InvalidInput
 from ..precision.formats import BF16, FP8, FP16, TF32
 from . import blas, views, views_gpu
@@ -155,7 +156,8 @@ def module(array):
 
 def empty(shape, dtype, like):
     """Return an uninitialized array of another one's kind and layout."""
-    return module(like).empty(shape, dtype, order="F" if views.by_columns(like) else "C")
+    with device_of(like):
+        return module(like).empty(shape, dtype, order="F" if views.by_columns(like) else "C")
 
 
 def padded(shape, dtype, like):

@@ -3,7 +3,7 @@
 They run over slices, as those of `geomxp.precision.casts`, and for the same reason.
 """
 
-from numba import njit
+from ..execution.jit import njit
 
 _SUMS = {"reassoc", "nsz", "contract"}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..cuda import device_of
 from ..errors import InvalidInput
 from . import halves, nested, views, working
 from .panels import LOW, Panel
@@ -115,11 +116,12 @@ class SymmetricTree:
         self.shape = a.shape
         self._forms = forms
         logs, _ = working.half_logs(a)
-        self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
-        # above the diagonal too: casts warn of what uninitialized memory may hold
-        work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
-        working.copy_lower(a, self._d, self._d, work)
-        self._root = StoredTriangle(work, forms, leaf)
+        with device_of(a):
+            self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
+            # above the diagonal too: casts warn of what uninitialized memory may hold
+            work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
+            working.copy_lower(a, self._d, self._d, work)
+            self._root = StoredTriangle(work, forms, leaf)
         self.factored = False
 
     @property
@@ -149,8 +151,9 @@ class SymmetricTree:
         """Return log|A| of a factored tree."""
         self._check_factored()
         xp = working.module(self._d)
-        diagonal = xp.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
-        return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
+        with device_of(self._d):
+            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
+            return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):
         """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored.
@@ -159,22 +162,24 @@ class SymmetricTree:
         """
         self._check_factored()
         xp = working.module(self._d)
-        b = xp.asarray(b, dtype=np.float64)
-        if b.ndim not in (1, 2) or len(b) != len(self._d):
-            raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
-        x = xp.array((b if b.ndim == 2 else b[:, None]).T * self._d, order="F")
-        for transposed in (True, False):
-            _solve(self._root, x, transposed)
-        return (x * self._d).T.reshape(np.shape(b))
+        with device_of(self._d):
+            b = xp.asarray(b, dtype=np.float64)
+            if b.ndim not in (1, 2) or len(b) != len(self._d):
+                raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
+            x = xp.array((b if b.ndim == 2 else b[:, None]).T * self._d, order="F")
+            for transposed in (True, False):
+                _solve(self._root, x, transposed)
+            return (x * self._d).T.reshape(b.shape)
 
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
         if self.factored is None:
             raise ValueError("the factorization of this tree failed: make a new one.")
-        lower = working.module(self._d).zeros(self.shape, order="F")
-        _write(self._root, lower)
-        lower /= self._d[:, None]
-        return lower if self.factored else lower / self._d
+        with device_of(self._d):
+            lower = working.module(self._d).zeros(self.shape, order="F")
+            _write(self._root, lower)
+            lower /= self._d[:, None]
+            return lower if self.factored else lower / self._d
 
     def _check_factored(self):
         if not self.factored:

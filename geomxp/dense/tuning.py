@@ -148,12 +148,13 @@ def _key(n, dtype, on):
 
 @cache
 def device(on="cpu"):
-    """Return the name of a device that timings belong to."""
+    """Return the name of the device that timings belong to: the CPU, or the current GPU."""
     if on == "gpu":
         import cupy
 
-        return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    from llvmlite import binding
+        current = cupy.cuda.runtime.getDevice()
+        return cupy.cuda.runtime.getDeviceProperties(current)["name"].decode()
+    from ..execution.jit import binding
 
     return binding.get_host_cpu_name()
 

@@ -246,10 +246,11 @@ def put_lower(c, values):
 
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
-    for first in range(0, len(c) if beta != 1.0 else 0, BAND):
-        corner, below = _band(c, first)
-        put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
-        below[...] = below * c.dtype.type(beta) if beta else 0.0
+    with c.device:
+        for first in range(0, len(c) if beta != 1.0 else 0, BAND):
+            corner, below = _band(c, first)
+            put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
+            below[...] = below * c.dtype.type(beta) if beta else 0.0
 
 
 def parts_of_lower(array):
@@ -258,7 +259,9 @@ def parts_of_lower(array):
 
     for first in range(0, len(array), BAND):
         corner, below = _band(array, first)
-        yield cupy.tril(corner)
+        with array.device:
+            corner = cupy.tril(corner)
+        yield corner
         yield below
 
 

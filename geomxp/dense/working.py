@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ..cuda import device_of
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from . import views, views_gpu
 from .panels import LOW, magnitude, module, padded
@@ -11,19 +12,22 @@ from .panels import LOW, magnitude, module, padded
 
 def empty_like(array, dtype):
     """Return an uninitialized matrix of an array's shape and kind, Fortran order."""
-    return module(array).empty(array.shape, dtype, order="F")
+    with device_of(array):
+        return module(array).empty(array.shape, dtype, order="F")
 
 
 def zeros(shape, like):
     """Return zeros of another array's kind, type and order; Fortran order where it has none."""
     by_rows = views.contiguous(like) and not views.by_columns(like)
-    return module(like).zeros(shape, like.dtype, order="C" if by_rows else "F")
+    with device_of(like):
+        return module(like).zeros(shape, like.dtype, order="C" if by_rows else "F")
 
 
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
     if not isinstance(c, np.ndarray):
-        views_gpu.put_lower(c, c + total)
+        with c.device:
+            views_gpu.put_lower(c, c + total)
         return
     lines = _lines(total, c)
     if lines:
@@ -63,14 +67,15 @@ def one_array(array, form, write="whole"):
     work = array
     if array.dtype != form.dtype or not views.contiguous(array):
         # what is not read may be anything
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with device_of(array), np.errstate(over="ignore", under="ignore", invalid="ignore"):
             work = array.astype(form.dtype, order="F")
     yield work
     if write == "lower" and work is not array:
         ones = np.ones(len(array))
         copy_lower(work, ones, ones, array)
     elif write == "whole" and work is not array:
-        array[...] = work
+        with device_of(array):
+            array[...] = work
 
 
 @contextmanager
@@ -167,9 +172,9 @@ def copy_lower(source, rows, columns, out):
         _copy_lines(source, rows, columns, out)
         return
     xp = module(source)
-    rows, columns = xp.asarray(rows), xp.asarray(columns)
     # above the diagonal may stand anything
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    with device_of(source), np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rows, columns = xp.asarray(rows), xp.asarray(columns)
         for first in range(0, len(source), 512):
             block = slice(first, min(first + 512, len(source)))
             product = source[first:, block] * rows[first:, None] * columns[block]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..cuda import device_of
 from ..dense import kernels
 from ..errors import NotEnoughMemory
 from ..precision.quantize import aligned
@@ -19,7 +20,8 @@ def _beside(matrix, y):
         return aligned(y)
     import cupy
 
-    return cupy.asfortranarray(cupy.asarray(y))
+    with matrix.device:
+        return cupy.asfortranarray(cupy.asarray(y))
 
 
 def _solved(diagonal, y, **about):
@@ -29,7 +31,8 @@ def _solved(diagonal, y, **about):
 
 
 def _product(matrix, y):
-    return on_host(matrix @ _beside(matrix, y))
+    with device_of(matrix):
+        return on_host(matrix @ _beside(matrix, y))
 
 
 def _log_diagonal(tile):

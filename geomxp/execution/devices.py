@@ -14,7 +14,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from ..errors import InvalidInput, MissingDevice
+from ..errors import InvalidInput, MissingDevice, NotEnoughMemory
 
 _most = ContextVar("most", default=None)
 
@@ -57,11 +57,19 @@ def _cpu_quota(root="/sys/fs/cgroup"):
 
 def free_memory():
     """Return the bytes of memory that this process can still take without swapping."""
-    import psutil
-
-    free = psutil.virtual_memory().available
+    free = _available_memory()
     limit = _memory_limit()
     return free if limit is None else max(0, min(free, limit))
+
+
+def _available_memory(path="/proc/meminfo"):
+    """Return the bytes that Linux calls available, as psutil does; elsewhere ask psutil."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(Path(path)) or "", re.MULTILINE)
+    if found:
+        return int(found[1]) * 1024
+    import psutil
+
+    return psutil.virtual_memory().available
 
 
 def _memory_limit(root="/sys/fs/cgroup"):
@@ -110,20 +118,30 @@ SMALL = 600
 def blas_threads(order):
     """Let BLAS use the usable cores inside the block, or one thread for a small matrix.
 
+    Without threadpoolctl BLAS keeps the threads that it has.
+
     Parameters
     ----------
     order : int
         Of the matrices in the block.
     """
-    with _threadpools().limit(limits=1 if order < SMALL else usable_cores()):
+    pools = _threadpools()
+    if pools is None:
+        yield
+        return
+    with pools.limit(limits=1 if order < SMALL else usable_cores()):
         yield
 
 
 @cache
 def _threadpools():
+    """Return the controller of the BLAS libraries, or None where threadpoolctl is missing."""
     import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
-    from threadpoolctl import ThreadpoolController
 
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
     return ThreadpoolController()
 
 
@@ -230,6 +248,32 @@ def gpu_count():
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = " ".join(str(error).split())
         raise MissingDevice(f'on="gpu" needs an NVIDIA GPU and its driver: {reason}.') from None
+
+
+OUT_OF_MEMORY = 2
+"""cudaErrorMemoryAllocation."""
+
+
+@contextmanager
+def gpu_memory():
+    """Report that a GPU's memory is exhausted as `NotEnoughMemory`; also used as a decorator.
+
+    Raises
+    ------
+    NotEnoughMemory
+        In the place of CuPy's own errors.
+    """
+    try:
+        yield
+    except Exception as error:
+        of_cupy = type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
+        full = isinstance(error, MemoryError) or getattr(error, "status", None) == OUT_OF_MEMORY
+        if not (of_cupy and full):
+            raise
+        raise NotEnoughMemory(
+            f"the memory of the GPU is exhausted ({error}): use fewer places, or keep a part of "
+            'the tiles in RAM: gx.Exact(on="gpu", device_memory="20GB").'
+        ) from None
 
 
 def human_bytes(count):

@@ -5,7 +5,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from ..errors import MissingDevice
+from ..errors import MissingDevice, MissingPackage
 from . import devices
 
 LIBRARIES = (
@@ -96,10 +96,8 @@ def _extra(name, packages):
 
 def _devices():
     """Return the CPU and each GPU: what they are called, and their memory."""
-    from llvmlite import binding
-
     free = devices.human_bytes(devices.free_memory())
-    found = {"cpu": f"{devices.usable_cores()} usable cores, {binding.get_host_cpu_name()}"}
+    found = {"cpu": f"{devices.usable_cores()} usable cores, {_cpu_name()}"}
     found["cpu"] += f", {free} of memory free"
     try:
         count = devices.gpu_count()
@@ -114,6 +112,15 @@ def _devices():
         memory = devices.human_bytes(about["totalGlobalMem"])
         found[f"gpu:{k}"] = f"{about['name'].decode()}, {memory}, {about['major']}.{about['minor']}"
     return found
+
+
+def _cpu_name():
+    """Return what LLVM calls this CPU; without numba, its architecture."""
+    try:
+        from .jit import binding
+    except MissingPackage:
+        return platform.machine()
+    return binding.get_host_cpu_name()
 
 
 def _matrix_units():
@@ -175,8 +182,10 @@ def _kernels():
     elif os.access(package, os.W_OK):
         place = package
     else:
-        from numba.misc.appdirs import AppDirs
-
+        try:
+            from numba.misc.appdirs import AppDirs
+        except ImportError:
+            return "none: numba is missing, and computations on the CPU need it: pip install numba"
         place = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
     count, room = (
         len(list(place.rglob("*.nbi"))),

@@ -58,7 +58,8 @@ def run(store, tiles, threads=None):
                 worker.join()
             raise
         if failures:
-            raise failures[0]
+            # the traceback must not lead back to the error: it holds the lanes and their memory
+            raise failures.pop(0)
 
 
 def _finish_all(lane, tiles):

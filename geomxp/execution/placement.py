@@ -13,7 +13,7 @@ from ..tiles.assemble import Originals
 from ..tiles.disk import Disk
 from ..tiles.factor import TileFactor
 from ..tiles.layout import Layout
-from ..tiles.memories import Gpu, Host, Ram
+from ..tiles.memories import ALIGNMENT, Gpu, Host, Ram
 from ..tiles.out_of_core import OutOfCore, Shared
 from ..tiles.stores import InCore
 from . import local
@@ -120,7 +120,13 @@ class Placement:
             return Spread(Crew(self.scheduler), model, places, metric, layout)
         return Originals(model, places, metric, layout, (device or self.devices[0]).index)
 
-    def store(self, model, places, metric, layout, formats):
+    def host(self):
+        """Return RAM for the tiles that devices do not hold; None where they are kept elsewhere."""
+        if self.in_core or self.memory is not None or self.scheduler is not None:
+            return None
+        return Host(pinned=self.devices[0].index is not None)
+
+    def store(self, model, places, metric, layout, formats, host=None):
         """Return the store for a factorization of Σ(θ).
 
         Parameters
@@ -131,6 +137,8 @@ class Placement:
         metric : str
         layout : Layout
         formats : PrecisionMap
+        host : Host, optional
+            From `host`; the tiles of an earlier store in it are written over.
 
         Raises
         ------
@@ -152,8 +160,10 @@ class Placement:
                 problem = _fingerprint(model, places, metric, layout, formats)
             slow = Disk(layout, needed, self.scratch, problem)
         else:
-            self._check("memory", needed, free_memory())
-            slow = Host(pinned=gpu)
+            slow = self.host() if host is None else host
+            self._check("memory", needed, free_memory() + slow.bytes)
+            # each tile may begin a little behind the one before
+            slow.reserve(needed + ALIGNMENT * layout.tiles**2)
         memories = [Gpu(slow, device.index) if gpu else Ram(slow) for device in self.devices]
         parts = [
             OutOfCore(pairs, memory, self._asked(device), self.streams)

@@ -8,7 +8,7 @@ from itertools import product
 from math import exp, inf, isfinite, nan
 from typing import TYPE_CHECKING
 
-from ..errors import FitFailed, GeomxpError, InvalidInput, MissingDevice, NotEnoughMemory
+from ..errors import LACKING, FitFailed, GeomxpError, InvalidInput
 from ..outcome import Ending
 from .estimate import Fit
 from .fit import fit as fit_model
@@ -361,7 +361,7 @@ def _fitted(observations, how, choice, reml, done):
                 progress=False,
                 raise_on_failure=False,
             )
-        except (NotEnoughMemory, MissingDevice):
+        except LACKING:
             raise
         except GeomxpError as error:
             best = best if best.fit else replace(best, outcome=str(error))

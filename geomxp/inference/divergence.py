@@ -10,7 +10,7 @@ import numpy as np
 
 from ..covariance.ordering import hilbert
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
-from ..execution.devices import blas_threads, human_bytes
+from ..execution.devices import blas_threads, gpu_memory, human_bytes
 from ..observations import Observations, checked_places
 from ..precision.map import PrecisionMap
 from ..tiles import assemble
@@ -182,6 +182,7 @@ def _timed(how, seen, model):
     return factor, min(seconds)
 
 
+@gpu_memory()
 def kl_divergence(
     model: Matern,
     places: ArrayLike | Observations,
@@ -226,6 +227,7 @@ def kl_divergence(
     return compare(model, places, (how,), metric=metric, trend=trend, progress=progress)[0]
 
 
+@gpu_memory()
 def compare(
     model: Matern,
     places: ArrayLike | Observations,

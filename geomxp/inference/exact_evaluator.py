@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 
 from ..covariance import sums_by_blocks
+from ..cuda import empty_matrix
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined
 from ..execution.cluster_client import is_cluster
-from ..execution.devices import Device, blas_threads, free_memory, human_bytes
+from ..execution.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes
 from ..execution.trace import Trace
 from ..outcome import Ending, Outcome
 from ..precision.rules import Frozen
@@ -60,11 +61,12 @@ class ExactEvaluator:
         self._frozen = None
         self._last = (None, None, None)
         try:
-            self._frozen = Frozen(self.factorize(model).precision_map)
+            self._frozen = Frozen(self.factorize(model, self._space()).precision_map)
         except NotPositiveDefinite:
             # then each model has its own, and its own failure
             return
 
+    @gpu_memory()
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
         if self._last[0] == model:
@@ -83,10 +85,18 @@ class ExactEvaluator:
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
 
     def _space(self):
-        """One matrix serves all evaluations: fresh memory would cost more than its entries."""
-        n = len(self.observations)
-        if self._workspace is None and self.device.index is None and not self.how.tiled:
-            self._workspace = np.empty((n, n), order="F")
+        """Return the memory that all evaluations write over, made at the first one.
+
+        Fresh memory would cost more than its entries do, and pinning it still more.
+        """
+        n, index = len(self.observations), self.device.index
+        if self._workspace is None:
+            if self.how.tiled:
+                self._workspace = self.placement.host()
+            elif index is None:
+                self._workspace = np.empty((n, n), order="F")
+            else:
+                self._workspace = empty_matrix(n, index)
         return self._workspace
 
     def _evaluation(self, factor, least_squares, start):
@@ -114,14 +124,15 @@ class ExactEvaluator:
             seconds=time.perf_counter() - start,
         )
 
+    @gpu_memory()
     def factorize(self, model, workspace=None):
         """Return the Cholesky factor of Σ(θ).
 
         Parameters
         ----------
         model : Matern
-        workspace : (n, n) ndarray, Fortran order, optional
-            Written over, and on a CPU then part of the factor; not used for tiles.
+        workspace : (n, n) array on the device, or Host, optional
+            Written over, and then part of the factor: for a factor that nobody keeps.
 
         Raises
         ------
@@ -137,7 +148,7 @@ class ExactEvaluator:
             if self.how.tiled:
                 rule = self._frozen or self.how.precision
                 about = (self.how.tile, self._watched_placement())
-                factor = tile_factor(model, seen, rule, *about)
+                factor = tile_factor(model, seen, rule, *about, workspace)
                 if not self.how.refine:
                     return factor
                 attempts = finer_rules(rule) if self.how.fallback else ()
@@ -199,6 +210,7 @@ class ExactEvaluator:
         found = self.derivatives(model, names, curvature=True)
         return found.part(found.expected, names)
 
+    @gpu_memory()
     def derivatives(self, model, names, *, curvature=False):
         """Return `Derivatives` at a model; the last ones, and the evaluation there, are kept.
 
@@ -220,7 +232,7 @@ class ExactEvaluator:
         if known == model and fits and wanted <= set(kept.names):
             return kept
         for matrices, device in self._matrices(len(wanted) if curvature else 0):
-            check_memory(len(self.observations), matrices, device)
+            check_memory(len(self.observations), matrices, device, self._held(device))
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
@@ -252,7 +264,7 @@ class ExactEvaluator:
         return (self.placement.in_core and not self.how.tiled) or self._room_for(0)
 
     def _matrices(self, curvatures):
-        """Return how many n×n FP64 matrices derivatives need, and where, besides what L has.
+        """Return how many n×n FP64 matrices derivatives need, and where, if more than L has.
 
         The information wants one for each of so many parameters.
         """
@@ -275,9 +287,17 @@ class ExactEvaluator:
         """Return the bytes that matrices may have in a memory."""
         if device.index is not None:
             # what the pool gives back is in pieces
-            return 0.9 * device.free_memory()
-        bound = free_memory()
+            return 0.9 * device.free_memory() + self._held(device)
+        bound = free_memory() + self._held(device)
         return bound if self.placement.memory is None else min(bound, self.placement.memory)
+
+    def _held(self, device):
+        """Return the bytes of a memory that the workspace has already."""
+        if self._workspace is None:
+            return 0
+        if self.how.tiled:
+            return self._workspace.bytes if device.index is None else 0
+        return self._workspace.nbytes if device == self.device else 0
 
 
 def movements(factor):
@@ -295,12 +315,12 @@ def _bytes_for(n, matrices, device=None):
     return needed + BLOCKS * 8 * min(n, sums_by_blocks.BLOCK) ** 2
 
 
-def check_memory(n, matrices, device):
-    """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free."""
+def check_memory(n, matrices, device, held=0):
+    """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free or held."""
     on_gpu = device.index is not None
     what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
     needed = _bytes_for(n, matrices, device)
-    if needed > free:
+    if needed > free + held:
         raise NotEnoughMemory(
             f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "
             f"{human_bytes(free)} free: use fewer places, or a machine with more memory."

@@ -1,6 +1,7 @@
 """From a model to the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..execution.placement import Placement
 from ..precision.divergence import predicted
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
-from ..precision.rules import Uniform, count_finer, describe, promised_error
+from ..precision.rules import Frozen, Uniform, count_finer, describe, promised_error
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor
@@ -28,8 +29,8 @@ def dense_factor(model, seen, device, workspace=None):
     model : Matern
     seen : Observations
     device : Device
-    workspace : (n, n) ndarray, Fortran order, optional
-        Written over, and on a CPU then part of the factor.
+    workspace : (n, n) array on the device, Fortran order, optional
+        Written over, and then part of the factor.
 
     Returns
     -------
@@ -42,11 +43,12 @@ def dense_factor(model, seen, device, workspace=None):
     if device.index is None:
         sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
     else:
-        sigma = assemble.covariance_matrix_on_gpu(model, seen.locations, seen.metric, device.index)
+        about = seen.locations, seen.metric, device.index, workspace
+        sigma = assemble.covariance_matrix_on_gpu(model, *about)
     return CholeskyFactor(kernels.potrf(sigma))
 
 
-def tile_factor(model, seen, rule, tile=None, placement=None):
+def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     """Factor Σ(θ) in tiles whose formats a rule chooses, finer where that fails.
 
     A diagonal tile that fails has its block row promoted by one level. If it fails again the whole
@@ -61,6 +63,8 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
     tile : int, optional
     placement : Placement, optional
         The CPU, with all tiles in RAM, if not given.
+    host : Host, optional
+        See `Placement.store`; it is then part of the factor.
 
     Returns
     -------
@@ -78,11 +82,11 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
     places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
     originals = placement.originals(model, places, seen.metric, layout)
     about, first = _asked_by(rule, originals, places, seen.metric), None
-    norms = originals.norms()
+    norms = cache(originals.norms)
     for attempt in (rule, *finer_rules(rule)):
-        formats = _chosen(attempt, norms, about)
+        formats = _chosen(attempt, layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(model, places, seen.metric, layout, formats)
+        store = placement.store(model, places, seen.metric, layout, formats, host)
         try:
             factorize(store, store.order(), placement.run)
         except NotPositiveDefinite:
@@ -96,7 +100,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None):
             raise
         promoted = count_finer(first, store.formats)
         if promoted:
-            store.formats = _as_promoted(store.formats, norms, about)
+            store.formats = _as_promoted(store.formats, norms(), about)
         return placement.factor(store, order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
 
@@ -114,15 +118,32 @@ def _asked_by(rule, originals, places, metric):
     }
 
 
-def _chosen(rule, norms, about):
-    """Return the formats that a rule chooses, checked."""
-    formats = rule(norms, **(about if getattr(rule, "needs_precisions", False) else {}))
-    if not isinstance(formats, PrecisionMap) or len(formats) != len(norms):
+def _chosen(rule, tiles, norms, about):
+    """Return the formats that a rule chooses, checked; the norms are computed if it needs them."""
+    given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
+    formats = rule(given, **(about if getattr(rule, "needs_precisions", False) else {}))
+    if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
         raise InvalidInput(
-            f"the precision rule must return a PrecisionMap of {len(norms)} block rows. "
+            f"the precision rule must return a PrecisionMap of {tiles} block rows. "
             f"Got {type(formats).__name__}."
         )
     return formats
+
+
+def _needs_norms(rule, tiles):
+    """Whether the formats of a rule, or the error that they promise, depend on the norms."""
+    if isinstance(rule, Frozen):
+        return False
+    if not _is_blind(rule):
+        return True
+    # the relative error of tiles in one format is its unit roundoff, whatever their norms
+    return len(rule(np.ones((tiles, tiles))).counts()) > 1
+
+
+def _is_blind(rule):
+    """Whether the formats of a rule do not depend on the matrix."""
+    named = describe(rule)
+    return named is not None and named["rule"] in BLIND
 
 
 def planned_formats(rule, layout, placement, seen=None, model=None):
@@ -143,17 +164,16 @@ def planned_formats(rule, layout, placement, seen=None, model=None):
         For a rule that does, without them.
     """
     if seen is None or model is None:
-        named = describe(rule)
-        if named is None or named["rule"] not in BLIND:
+        if not _is_blind(rule):
             raise InvalidInput(
                 "`precision` chooses formats by the matrix, which a number of places does not "
                 "tell: give the observations and a model, how.plan(observations, model)."
             )
-        return _chosen(rule, np.ones((layout.tiles, layout.tiles)), {})
+        return rule(np.ones((layout.tiles, layout.tiles)))
     places = seen.locations[hilbert(model.isotropic(seen.locations, seen.metric))]
     originals = placement.originals(model, places, seen.metric, layout)
     about = _asked_by(rule, originals, places, seen.metric)
-    return _chosen(rule, originals.norms(), about)
+    return _chosen(rule, layout.tiles, originals.norms, about)
 
 
 def _as_promoted(formats, norms, about):

@@ -6,17 +6,12 @@ past it.
 
 from dataclasses import dataclass
 
-import nlopt
 import numpy as np
+
+from ..errors import MissingPackage
 
 SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
 """Fisher scoring (`geomxp.inference.scoring`), and NLopt's algorithms."""
-
-FAILURES = (
-    *(nlopt.RoundoffLimited, RuntimeError, ValueError),
-    *(getattr(nlopt, name) for name in ("runtime_error", "logic_error") if hasattr(nlopt, name)),
-)
-"""What NLopt raises where a search cannot go on: from 2.11 on classes of its own."""
 
 INITIAL_STEP = 0.4
 """First step of the search, in logarithms (in units of 30 degrees for an angle)."""
@@ -76,12 +71,18 @@ def maximize(
     Returns
     -------
     Maximum
+
+    Raises
+    ------
+    MissingPackage
+        If NLopt cannot be imported.
     """
     d = len(start)
     if d == 0 or evaluations < 1:
         return Maximum(
             np.asarray(start, dtype=float), function(start) if evaluations else -np.inf, d > 0
         )
+    nlopt = _nlopt(search)
     best = [-np.inf, np.array(start, dtype=float)]
     worst = [np.inf]
 
@@ -114,10 +115,28 @@ def maximize(
     try:
         search.optimize(np.clip(start, lower, upper))
         limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
-    except FAILURES:
+    except (RuntimeError, ValueError, *_failures(nlopt)):
         # rounding keeps it from going on: what it has reached stands, and Newton judges it
         limited = False
     return Maximum(best[1], best[0], limited)
+
+
+def _nlopt(search):
+    """Import NLopt, which a fit whose Fisher scoring converges does not need."""
+    try:
+        import nlopt
+    except ImportError as error:
+        raise MissingPackage(
+            f"the search by {search} needs NLopt, which cannot be imported ({error}): "
+            "pip install nlopt."
+        ) from error
+    return nlopt
+
+
+def _failures(nlopt):
+    """Return what NLopt raises where a search cannot go on: from 2.11 on classes of its own."""
+    names = "RoundoffLimited", "runtime_error", "logic_error"
+    return tuple(getattr(nlopt, name) for name in names if hasattr(nlopt, name))
 
 
 @dataclass(frozen=True)

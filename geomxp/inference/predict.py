@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InvalidInput
 from ..exchange import frames
-from ..execution.devices import blas_threads
+from ..execution.devices import blas_threads, gpu_memory
 from ..observations import Observations, checked_places
 from ..places import spread
 from ..support.blocks import Points
@@ -140,6 +140,7 @@ class Prediction:
         return columns
 
 
+@gpu_memory()
 def predict(
     fit: Fit,
     places: Places | None = None,
@@ -279,20 +280,31 @@ def _krige(fit, targets, there, line):
         root = known.root
         explained = _explained_by(factor, here)
         mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
-        entries = CHUNK_ENTRIES if evaluator.device.index is None else GPU_CHUNK_ENTRIES
+        index = evaluator.device.index
+        entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
         step = max(1, entries // len(seen) // getattr(factor, "vectors", 1))
         line.expect(len(targets), "places")
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
-            k = targets.covariances(model, seen.locations, seen.metric, part)
-            mean[part] = there[part] @ known.coefficients + k.T @ weights
+            k = targets.covariances(model, seen.locations, seen.metric, part, index)
+            mean[part] = there[part] @ known.coefficients + _product(k, weights)
             # σ² - k'Σ⁻¹k + d'(X'Σ⁻¹X)⁻¹d with d = x₀ - X'Σ⁻¹k
-            squares, cross = explained(np.asfortranarray(k))
+            squares, cross = explained(k)
             variance[part] -= squares
             if root.size:
                 variance[part] += (((there[part] - cross) @ root) ** 2).sum(axis=1)
             line.advance(len(mean[part]))
     return mean, variance
+
+
+def _product(k, weights):
+    """Return k'w, a NumPy array, for a k in RAM or on a GPU."""
+    if isinstance(k, np.ndarray):
+        return k.T @ weights
+    import cupy
+
+    with k.device:
+        return (k.T @ cupy.asarray(weights)).get()
 
 
 def _explained_by(factor, here):

@@ -11,7 +11,7 @@ import numpy as np
 from ..covariance.matern import Matern
 from ..dense import kernels
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
-from ..execution.devices import blas_threads
+from ..execution.devices import blas_threads, gpu_memory
 from ..observations import Observations, checked_places
 from .estimate import Fit
 from .exact import Exact
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("grid", "jittered", "uniform")
 
 
+@gpu_memory()
 def simulate(
     model: Matern | Fit,
     places: Places,

@@ -9,9 +9,8 @@ index that numba may take for one from the end they would stay out of SIMD regis
 import platform
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import njit, types
-from numba.extending import intrinsic
+
+from ..execution.jit import binding, intrinsic, ir, njit, types
 
 HARDWARE = bool(binding.get_host_cpu_features().get("f16c")) or platform.machine() in (
     *("aarch64", "arm64"),

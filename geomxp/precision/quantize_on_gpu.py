@@ -43,11 +43,10 @@ def quantize(array, form, scale=True):
         If the array holds a NaN or an infinity. To know, the CPU waits for the GPU.
     """
     form = formats.named(form)
-    with array.device:
-        largest = magnitude(array)
-        if not np.isfinite(largest):
-            raise InvalidInput(f"a tile holds {largest}: it has no values in {form.name}.")
-        return cast(array, form, form.exponent_for(largest) if scale else 0)
+    largest = magnitude(array)
+    if not np.isfinite(largest):
+        raise InvalidInput(f"a tile holds {largest}: it has no values in {form.name}.")
+    return cast(array, form, form.exponent_for(largest) if scale else 0)
 
 
 def magnitude(array):
@@ -64,10 +63,11 @@ def magnitude(array):
     """
     import cupy
 
-    largest = cupy.zeros(1, f"u{array.itemsize}")
-    if not _by_columns(array):
-        array = cupy.asfortranarray(array)
-    _launch(f"magnitude_{SOURCES[array.dtype.name]}", [array], (), (largest,))
+    with array.device:
+        largest = cupy.zeros(1, f"u{array.itemsize}")
+        if not _by_columns(array):
+            array = cupy.asfortranarray(array)
+        _launch(f"magnitude_{SOURCES[array.dtype.name]}", [array], (), (largest,))
     return float(largest.get().view(array.dtype)[0])
 
 
@@ -88,8 +88,9 @@ def cast(array, form, exponent=0):
     """
     import cupy
 
-    values = cupy.empty(array.shape, form.dtype, order="F")
-    round_into(values, cupy.asfortranarray(array), form, exponent)
+    with array.device:
+        values = cupy.empty(array.shape, form.dtype, order="F")
+        round_into(values, cupy.asfortranarray(array), form, exponent)
     return Tile(form, values, exponent)
 
 
@@ -196,8 +197,9 @@ def _launch(kernel, arrays, scale=(), result=()):
     down = min(n, -(-_most_blocks(index) // across), MOST_DOWN)
     source, *targets = zip(arrays, leading, strict=True)
     arguments = (source[0], m, n, source[1], *scale, *(x for pair in targets for x in pair))
-    launch = module("quantize.cu").get_function(kernel)
-    launch((across, down), (THREADS,), (*arguments, *result))
+    with arrays[0].device:
+        launch = module("quantize.cu").get_function(kernel)
+        launch((across, down), (THREADS,), (*arguments, *result))
 
 
 def _by_columns(array):

@@ -100,6 +100,14 @@ def method(fit):
     return rows
 
 
+def _version(name):
+    """Return the version of an installed library, None of a missing one."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def machine():
     """Return rows of (what, text) on software and machine, which name no person and no host."""
     from threadpoolctl import threadpool_info
@@ -107,7 +115,7 @@ def machine():
     from .. import __version__
 
     versions = [f"Python {platform.python_version()}"]
-    versions += [f"{name} {metadata.version(name)}" for name in LIBRARIES]
+    versions += [f"{name} {version}" for name in LIBRARIES if (version := _version(name))]
     blas = {
         f"{lib['internal_api']} {lib.get('version') or ''}".strip()
         + (f" ({lib['architecture']})" if lib.get("architecture") else "")

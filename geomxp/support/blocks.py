@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 
 from ..covariance.averages import Region
+from ..covariance.generate import Generator
 from ..errors import InvalidInput
 from ..observations import Observations
 
@@ -46,13 +47,23 @@ class Points:
         """Return the trend's X₀, (m, p)."""
         return trend.design(self.places, covariates)
 
-    def covariances(self, model, locations, metric, part):
-        """Return the covariances of the field there and here, (n, k) in Fortran order."""
-        return model(locations, self.places[part], metric)
+    def covariances(self, model, locations, metric, part, index=None):
+        """Return the covariances of the field there and here, (n, k) in Fortran order.
+
+        They are generated on the GPU of this number, if one is given, and stay there.
+        """
+        return _between(model, locations, self.places[part], metric, index)
 
     def variances(self, model, metric):
         """Return the field's variance at each target, (m,)."""
         return np.full(len(self.places), model.variance)
+
+
+def _between(model, a, b, metric, index):
+    """Return the covariances of the field between two sets of places, on the CPU or a GPU."""
+    if index is None:
+        return model(a, b, metric)
+    return Generator(model, metric, a, b).covariance(index)
 
 
 class Blocks:
@@ -121,8 +132,11 @@ class Blocks:
             np.add.at(found, owners, weights[:, None] * trend.design(nodes, known))
         return found
 
-    def covariances(self, model, locations, metric, part):
-        """Return the covariances of the averages and the field here, (n, k) in Fortran order."""
+    def covariances(self, model, locations, metric, part, index=None):
+        """Return the covariances of the averages and the field here, (n, k) in Fortran order.
+
+        A NumPy array, also where a GPU generates the covariances of the nodes.
+        """
         start, stop, _ = part.indices(len(self))
         found = np.zeros((len(locations), stop - start), order="F")
         most = max(1, CHUNK_ENTRIES // len(locations))
@@ -135,7 +149,8 @@ class Blocks:
                 averaging = scipy.sparse.csc_array(
                     (weights[some], own - own[0], np.arange(len(own) + 1))
                 )
-                among = model(locations, nodes[some], metric)
+                among = _between(model, locations, nodes[some], metric, index)
+                among = among if index is None else among.get(order="A")
                 found[:, own[0] : own[-1] + 1] += (averaging @ among.T).T
         if self.edges is not None:
             self._correct(model, locations, start, found)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..covariance import sums_by_blocks
 from ..covariance.generate import Generator
+from ..cuda import device_of, empty_matrix
 from ..execution.devices import in_threads
 from ..precision.formats import FP32, FP64
 from .layout import Layout
@@ -53,23 +54,22 @@ def covariance_matrix(model, locations, metric, out=None):
     return sigma
 
 
-def covariance_matrix_on_gpu(model, locations, metric, index):
+def covariance_matrix_on_gpu(model, locations, metric, index, out=None):
     """Assemble Σ = C + τ²I on a GPU, where it will be factored; see `covariance_matrix`.
 
     Parameters
     ----------
     index : int
         Number of the GPU.
+    out : (n, n) cupy.ndarray on that GPU, Fortran order, optional
+        Written over, and returned.
 
     Returns
     -------
     (n, n) cupy.ndarray, Fortran order
     """
-    import cupy
-
     n = len(locations)
-    with cupy.cuda.Device(index):
-        sigma = cupy.empty((n, n), order="F")
+    sigma = empty_matrix(n, index) if out is None else out
     whole = slice(0, n)
     Generator(model, metric, locations).write_on_gpu(
         "correlation", whole, whole, sigma, triangle=True, nugget=model.nugget
@@ -111,8 +111,8 @@ def derivative_matrix(model, locations, metric, name, index=None):
 def _derivative_matrix_on_gpu(pairs, n, name, index):
     import cupy
 
+    result = empty_matrix(n, index)
     with cupy.cuda.Device(index):
-        result = cupy.empty((n, n), order="F")
         for rows, columns in sums_by_blocks.blocks(n):
             result[rows, columns] = pairs.derivatives(rows, columns, (name,), index)[name]
     return result
@@ -158,9 +158,10 @@ class Originals:
         """
         if careful and form is not FP64:
             fine = self.tile(i, k)
-            if out is None:
-                return fine.astype(form.dtype)
-            out[...] = fine
+            with device_of(fine):
+                if out is None:
+                    return fine.astype(form.dtype)
+                out[...] = fine
             return out
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         shape = self.layout.height(i), self.layout.height(k)

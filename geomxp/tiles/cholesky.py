@@ -117,12 +117,13 @@ def factorize(store, order, run):
             run(store, [tile for tile in order if not store.has(*tile)])
             return promoted
         except NotPositiveDefinite as error:
-            # a diagonal tile fails only when all before it are final
-            k = next(k for k in range(len(store.formats)) if not store.has(k, k))
-            changed = 0 if k in tried else promote(store, k, run)
-            if not changed:
-                minor = k * store.layout.tile + (error.order or 1)
-                message = f"the leading minor of order {minor} is not positive"
-                raise NotPositiveDefinite(message, minor) from None
-            tried.add(k)
-            promoted += changed
+            order_in_tile = error.order or 1
+        # not in `except`, where the error's traceback keeps the memory of that run alive;
+        # a diagonal tile fails only when all before it are final
+        k = next(k for k in range(len(store.formats)) if not store.has(k, k))
+        changed = 0 if k in tried else promote(store, k, run)
+        if not changed:
+            minor = k * store.layout.tile + order_in_tile
+            raise NotPositiveDefinite(f"the leading minor of order {minor} is not positive", minor)
+        tried.add(k)
+        promoted += changed

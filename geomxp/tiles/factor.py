@@ -1,11 +1,11 @@
 """The Cholesky factor of a covariance matrix, and all that statistics asks of it."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..cuda import device_of
 from ..dense import kernels
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
@@ -13,7 +13,7 @@ from ..precision.map import PrecisionMap
 
 @dataclass(frozen=True)
 class CholeskyFactor:
-    """Σ = L L'. Takes and returns NumPy arrays, wherever L lives.
+    """Σ = L L'. Takes NumPy or CuPy arrays and returns NumPy arrays, wherever L lives.
 
     Parameters
     ----------
@@ -87,11 +87,6 @@ def on_host(array):
     return array if isinstance(array, np.ndarray) else array.get(order="A")
 
 
-def _current(array):
-    """Return what makes an array's GPU the current one; nothing for NumPy's."""
-    return nullcontext() if isinstance(array, np.ndarray) else array.device
-
-
 @dataclass(frozen=True)
 class TileFactor:
     """Σ = 4^e L L' with L in tiles, each in its own format; the interface of `CholeskyFactor`.
@@ -138,7 +133,7 @@ class TileFactor:
         y = self._sorted(b)
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
-        with _current(y):
+        with device_of(y):
             # zeros at the top stay zeros
             start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
             for i in blocks[start:]:
@@ -156,7 +151,7 @@ class TileFactor:
     def _transposed_solve(self, y):
         """Y <- L⁻'y."""
         layout, final = self.store.layout, self.store.final
-        with _current(y):
+        with device_of(y):
             for i in reversed(range(layout.tiles)):
                 rows = layout.rows(i)
                 y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
@@ -168,7 +163,7 @@ class TileFactor:
         """Return L x for (n, m), its rows in the order of the places."""
         layout, final = self.store.layout, self.store.final
         x = self._beside(np.asfortranarray(x))
-        with _current(x):
+        with device_of(x):
             y = 0.0 * x
             for i in range(layout.tiles):
                 rows = layout.rows(i)
@@ -204,7 +199,7 @@ class TileFactor:
         return np.asfortranarray(inverse[np.ix_(back, back)])
 
     def _sorted(self, b):
-        columns = np.asarray(b).reshape(len(b), -1)
+        columns = on_host(b).reshape(len(b), -1)
         if (self.order != np.arange(len(self.order))).any():
             columns = columns[self.order]
         return self._beside(np.asfortranarray(columns / self._unit))

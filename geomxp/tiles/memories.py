@@ -6,41 +6,97 @@ GPU it is only put on a stream. Calls return moments, seconds on a CPU and event
 those that they must wait for.
 """
 
+import weakref
 from contextlib import contextmanager
+from threading import Lock
 from time import perf_counter
 
 import numpy as np
 
+from ..cuda import large_memory
+from ..errors import NotEnoughMemory
+from ..execution.devices import human_bytes, in_threads
 from .disk import aligned, pages
+
+ALIGNMENT = 512
+"""Of tiles in host memory, in bytes."""
+
+GROWTH = 2**24
+"""Bytes that are added, at least, where the tiles outgrow the memory that was reserved."""
+
+PART = 2**26
+"""Bytes whose pages one thread asks the system for at a time."""
+
+PORTABLE = 1
+"""cudaHostRegisterPortable: the memory is pinned for all GPUs."""
 
 
 class Host:
     """The slow memory is RAM, pinned for a GPU.
 
+    Tiles have slots in one region of memory, which is pinned once: CuPy's pool of pinned memory
+    would round each tile to a power of two. Promoted tiles get new slots, where necessary in
+    further regions.
+
     Parameters
     ----------
     needed : int
-        Bytes of all tiles, with those that may get a finer format.
+        Bytes of all tiles in the formats that they begin with.
     pinned : bool
     """
 
     found = ()
 
     def __init__(self, needed=0, pinned=False):
-        self._tiles, self._pinned, self.needed = {}, pinned, needed
+        self._pinned, self._lock = pinned, Lock()
+        self._regions, self._tiles = [], {}
+        weakref.finalize(self, _release, self._regions, pinned).atexit = False
+        self.reserve(needed)
+
+    def reserve(self, needed):
+        """Give all tiles up, and reuse the memory for others that need so many bytes."""
+        self._tiles.clear()
+        self._needed, self._free = needed, list(self._regions)
+
+    @property
+    def bytes(self):
+        """Bytes that this memory has taken so far."""
+        return sum(len(region) for region in self._regions)
 
     def buffer(self, key, count):
-        """Return the place of a tile: `count` bytes, made at the first call."""
-        found = self._tiles.get(key)
-        if found is None or len(found) < count:
-            if self._pinned:
-                import cupyx
-
-                found = cupyx.empty_pinned(count, np.uint8)
-            else:
-                found = np.empty(count, np.uint8)
-            self._tiles[key] = found
+        """Return the slot of a tile: `count` bytes, made at the first call."""
+        with self._lock:
+            found = self._tiles.get(key)
+            if found is None or len(found) < count:
+                found = self._tiles[key] = self._slot(-(-count // ALIGNMENT) * ALIGNMENT)
         return found[:count]
+
+    def _slot(self, count):
+        k = next((k for k, free in enumerate(self._free) if len(free) >= count), len(self._free))
+        if k == len(self._free):
+            missing = self._needed - self.bytes
+            self._free.append(self._region(missing if missing >= count else max(count, GROWTH)))
+        slot, self._free[k] = self._free[k][:count], self._free[k][count:]
+        return slot
+
+    def _region(self, count):
+        """Return new memory, in whole pages."""
+        region = aligned(count)
+        if self._pinned:
+            from cupy.cuda import runtime
+
+            # the driver alone would ask the system for one page after the other
+            parts = [region[k : k + PART] for k in range(0, len(region), PART)]
+            in_threads(lambda part: part.fill(0), parts, len(region))
+            try:
+                runtime.hostRegister(region.ctypes.data, len(region), PORTABLE)
+            except runtime.CUDARuntimeError as error:
+                raise NotEnoughMemory(
+                    f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "
+                    "use fewer places, or ask for less accuracy."
+                ) from None
+        self._regions.append(region)
+        return region
 
     def write(self, key, data):
         """Copy a tile here."""
@@ -56,9 +112,21 @@ class Host:
 
     def close(self):
         """Give the memory back."""
-        self._tiles.clear()
+        self.reserve(0)
+        self._free.clear()
+        _release(self._regions, self._pinned)
 
     leave = close
+
+
+def _release(regions, pinned):
+    """Give regions of memory back, which are unpinned first."""
+    if pinned and regions:
+        from cupy.cuda import runtime
+
+        for region in regions:
+            runtime.hostUnregister(region.ctypes.data)
+    regions.clear()
 
 
 class Ram:
@@ -140,10 +208,8 @@ class Gpu:
 
     def open(self, count):
         """Reserve the arena."""
-        import cupy
-
         with self._device:
-            self._arena = cupy.cuda.alloc(count)
+            self._arena = large_memory(count)
 
     def close(self):
         """Give the arena back."""
@@ -168,14 +234,15 @@ class Gpu:
 
     def load(self, key, slot, count, waits=()):
         """Put a copy into a slot on its stream; return the events of its begin and end."""
-        host = self.slow.buffer(key, count)
         with self._device:
+            # pinning would make a context on whatever device is current
+            host = self.slow.buffer(key, count)
             return self._copy(self._in, waits, self._arena.ptr + slot, host.ctypes.data, count)
 
     def store(self, key, slot, count, waits=()):
         """Put a copy from a slot into the slow memory on its stream; return as `load`."""
-        host = self.slow.buffer(key, count)
         with self._device:
+            host = self.slow.buffer(key, count)
             return self._copy(self._out, waits, host.ctypes.data, self._arena.ptr + slot, count)
 
     @staticmethod

@@ -13,9 +13,9 @@ four rows; rows that stand for no neighbour are those of the unit matrix.
 from math import asin, inf, log, sqrt
 
 import numpy as np
-from numba import njit
 
 from ..covariance.distance import EARTH_RADIUS
+from ..execution.jit import njit
 from .lanes import fraction, interval, load, missed, polynomial, spread, store, total
 from .solve import backward, factor, forward
 from .sums import BASES

@@ -13,7 +13,7 @@ from ..covariance.generate import box_of, octaves_of, scale_of
 from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
-from ..execution.devices import human_bytes
+from ..execution.devices import gpu_memory, human_bytes
 from .graph import Graph, check_smoothness, turning_forms, with_table
 from .sums import BASES
 
@@ -199,6 +199,7 @@ class OnGpu:
         If the data are.
     """
 
+    @gpu_memory()
     def __init__(self, locations, metric, ordering, count, device):
         n = len(locations)
         count = min(count, n - 1)
@@ -216,6 +217,7 @@ class OnGpu:
         self._neighbours = self._on_gpu(self.graph.neighbours)
         self._columns = None
 
+    @gpu_memory()
     def know(self, columns):
         """Keep what is whitened, (c, n), in the order of the tree."""
         # now rather than in the midst of a search
@@ -223,6 +225,7 @@ class OnGpu:
         self._need(columns.nbytes, f"{len(columns)} columns")
         self._columns = self._on_gpu(columns)
 
+    @gpu_memory()
     def reduce(self, model, wanted):
         """Return the sums over all blocks, and the first place without a factor, or None."""
         import cupy
@@ -247,6 +250,7 @@ class OnGpu:
         out[:summed] = found[:-1]
         return out, n - int(found[-1]) if found[-1] else None
 
+    @gpu_memory()
     def weights(self, model):
         """Return the weights (n, m) and the variances (n,) of the conditional means."""
         import cupy

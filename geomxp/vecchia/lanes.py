@@ -6,12 +6,8 @@ nothing is checked. Where a register holds fewer than eight numbers, LLVM uses s
 
 import operator
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, overload, register_model
-
 from ..covariance.table import DEGREE, SPLIT
+from ..execution.jit import cgutils, intrinsic, ir, models, overload, register_model, types
 
 WIDTH = 8
 """Numbers side by side; a row of a `CorrelationTable` has as many coefficients."""

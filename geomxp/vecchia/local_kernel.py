@@ -1,8 +1,8 @@
 """Gram matrices of kriging from neighbours, eight targets at a time, compiled by numba."""
 
 import numpy as np
-from numba import njit
 
+from ..execution.jit import njit
 from .blocks import _dot, _fetch, _gather, _generate
 from .lanes import load, spread, store
 from .solve import factor, forward

@@ -7,7 +7,8 @@ Row i of B is (1 at i, -λ_i at its neighbours)/√d_i, and Σ⁻¹ = B'B. Colum
 from math import sqrt
 
 import numpy as np
-from numba import njit
+
+from ..execution.jit import njit
 
 
 @njit(nogil=True, cache=True)

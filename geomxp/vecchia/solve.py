@@ -5,8 +5,7 @@ entry i of eight vectors is the `Lanes` at 8 i. Orders are multiples of 4, the s
 LLVM keeps in registers.
 """
 
-from numba import njit
-
+from ..execution.jit import njit
 from .lanes import load, root, spread, store
 
 TILE = 4

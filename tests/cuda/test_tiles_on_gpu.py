@@ -76,3 +76,34 @@ def test_predictions_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch, t
     tolerance = 10 * len(seen) * 2.0**-53 * condition
     np.testing.assert_allclose(in_parts.mean, at_once.mean, rtol=0, atol=tolerance)
     np.testing.assert_allclose(in_parts.variance, at_once.variance, rtol=0, atol=tolerance)
+
+
+@pytest.fixture
+def little_memory():
+    """The current GPU grants CuPy's pool 100 kB more than it has."""
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.total_bytes() + 100_000)
+    yield
+    pool.set_limit(size=0)
+
+
+METHODS = {
+    "dense": lambda: gx.Exact(on="gpu"),
+    "tiles": lambda: gx.Exact(on="gpu", tile=100),
+    "mixed tiles": lambda: gx.Exact(gx.by_tile_norm(1e-6), on="gpu", tile=100),
+    "Vecchia": lambda: gx.Vecchia(30, on="gpu"),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", METHODS)
+def test_a_full_gpu_is_an_error_that_says_what_to_do(method, little_memory, monkeypatch):
+    # as if another process had taken the memory after it was checked
+    monkeypatch.setattr(Device, "free_memory", lambda self: 1e12)
+    seen = testing.observations(1000)
+    message = r"the memory of the GPU is exhausted \(.*\): use fewer places, or keep"
+    with pytest.raises(gx.NotEnoughMemory, match=message):
+        gx.log_likelihood(seen, testing.MODEL, METHODS[method](), trend="linear")

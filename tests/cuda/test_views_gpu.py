@@ -179,6 +179,21 @@ def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("layers", [("bf16", "fp16", "fp32"), ("fp16", "bf16", "fp32")], ids=str)
+def test_gpu_syrk_reads_each_depth_in_the_layer_in_which_the_cpu_reads_it(layers):
+    a = np.random.default_rng(4).standard_normal((203, 61)).astype(np.float32)
+    both = Both(np.zeros((203, 203), np.float32))
+    for read, array in ((a, both.cpu), (Both(a).gpu, both.gpu)):
+        nested.syrk(read, array, layers=layers, leaf=LEAF)
+    # casts have the same bits and their products are exact; only the sums differ
+    bound = 2 * (61 + 3) * FP32.unit_roundoff * abs(a) @ abs(a).T
+    found, squares = both.gpu.get(), (a.astype(float) ** 2).sum(axis=1)
+    assert (abs(found - both.cpu) <= bound).all()
+    # the leaves are in FP32
+    assert (abs(found.diagonal() - squares) <= bound.diagonal()).all()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("layers", LAYERS[1:], ids=str)
 def test_a_tree_on_a_gpu_solves_as_one_of_numpy(layers):
     sigma, _ = positive_definite(203)

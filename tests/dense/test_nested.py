@@ -442,6 +442,106 @@ def test_layered_rank_k_updates_err_by_their_formats_roundoff(way, low, last, sc
     assert np.linalg.norm(found - np.tril(a @ a.T)) <= bound
 
 
+def by_depth(n, leaf, depth=0, first=0):
+    """Yield (depth, rows, columns) of the blocks of a lower triangle; depth -1 for the leaves."""
+    if n <= leaf:
+        yield -1, slice(first, first + n), slice(first, first + n)
+        return
+    h = halve(n, leaf)
+    yield depth, slice(first + h, first + n), slice(first, first + h)
+    yield from by_depth(h, leaf, depth + 1, first)
+    yield from by_depth(n - h, leaf, depth + 1, first + h)
+
+
+def units_of_rounding(found, a, rows, columns):
+    """The error of a block of AA', over what rounding A in steps of one relative unit causes."""
+    found, one, two = np.tril(found)[rows, columns], a[rows], a[columns]
+    exact, size = one @ two.T, np.sqrt(one**2 @ two.T**2)
+    if rows == columns:
+        exact, size = np.tril(exact), np.tril(size)
+    return np.linalg.norm(found - exact) / np.linalg.norm(size)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["fp64", "fp32"])
+@pytest.mark.parametrize("trans", LETTERS["trans"])
+@pytest.mark.parametrize("uplo", LETTERS["uplo"])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        *(("fp8", "fp16", "fp32"), ("bf16", "fp16", "fp8", "fp32"), ("fp16", "fp32")),
+        *(("fp32", "bf16", "fp32"), ("fp16", "fp16", "fp32"), ("fp16", "tf32", "fp8", "fp64")),
+    ],
+    ids="-".join,
+)
+def test_each_depth_of_a_rank_k_update_errs_by_the_roundoff_of_its_own_layer(
+    way, layers, uplo, trans, dtype
+):
+    if dtype is np.float32 and layers[-1] == "fp64":
+        pytest.skip("layers ending with fp64 need an FP64 array")
+    # four depths of off-diagonal blocks, and leaves
+    n, k, leaf = 256, 30, 16
+    a = random((n, k), dtype)
+    read = a if trans == "N" else np.ascontiguousarray(a.T)
+    found = nested.syrk(read, uplo=uplo, trans=trans, layers=layers, leaf=leaf)
+    found = found if uplo == "L" else found.T
+    depths = set()
+    for depth, rows, columns in by_depth(n, leaf):
+        depths.add(depth)
+        form = layers[-1] if depth == -1 else layers[min(depth, len(layers) - 1)]
+        error = units_of_rounding(found, a.astype(float), rows, columns)
+        if form in LOW:
+            u = named(form).unit_roundoff
+            assert 0.2 * u <= error <= u, (depth, form)
+        else:
+            assert error <= 2 * (k + 1) * named(form).unit_roundoff, (depth, form)
+    assert depths == {-1, 0, 1, 2, 3}
+
+
+def test_finer_inner_layers_make_the_diagonal_halves_of_a_rank_k_update_more_accurate(way):
+    n, leaf = 256, 16
+    a = random((n, 30))
+    coarse = nested.syrk(a, layers=("fp16", "fp16", "fp16", "fp16", "fp32"), leaf=leaf)
+    fine = nested.syrk(a, layers=("fp16", "fp32"), leaf=leaf)
+    h = halve(n, leaf)
+    np.testing.assert_array_equal(bits(fine[h:, :h]), bits(coarse[h:, :h]))
+    for half in (slice(0, h), slice(h, n)):
+        errors = [units_of_rounding(found, a, half, half) for found in (coarse, fine)]
+        assert errors[0] > 100 * errors[1]
+
+
+def test_rank_k_updates_in_different_layers_have_different_bits(way):
+    a = random((128, 30))
+    all_layers = (
+        *(("fp16", "fp32"), ("fp16", "fp16", "fp32"), ("fp16", "fp16", "fp16", "fp32")),
+        *(("fp16", "bf16", "fp32"), ("bf16", "fp16", "fp32"), ("bf16", "fp32")),
+        *(("fp32", "fp16", "fp32"), ("fp16", "fp64"), ("fp32",), ("fp64",)),
+    )
+    found = {nested.syrk(a, layers=layers, leaf=16).tobytes() for layers in all_layers}
+    assert len(found) == len(all_layers)
+
+
+def test_a_rank_k_update_casts_its_matrix_once_to_each_coarse_format(monkeypatch):
+    casts, round_into = [], panels.round_into
+
+    def counted(out, array, form, exponent):
+        casts.append((form.name, array.shape))
+        round_into(out, array, form, exponent)
+
+    monkeypatch.setattr(panels, "round_into", counted)
+    layers = ("fp16", "bf16", "fp16", "fp32")
+    nested.syrk(random((128, 30)), layers=layers, leaf=8)
+    assert casts == [("fp16", (128, 30)), ("bf16", (128, 30))]
+
+
+@pytest.mark.parametrize("layers", [("fp16", "fp32"), ("fp8", "fp16", "fp32")], ids="-".join)
+def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
+    a = random((150, 40))
+    plain = nested.syrk(a, layers=layers, leaf=16)
+    for power in (-40, 16, 40):
+        scaled = nested.syrk(2.0**power * a, layers=layers, leaf=16)
+        np.testing.assert_array_equal(scaled, 4.0**power * plain)
+
+
 @pytest.mark.parametrize("last", ["fp32", "fp64"])
 @pytest.mark.parametrize("low", ["fp8", "bf16", "fp16"])
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, low, last):
@@ -506,6 +606,15 @@ def test_a_nan_in_a_coarse_block_is_named(name):
     arguments = (a,) if name == "syrk" else (a, b)
     with pytest.raises(gx.InvalidInput, match="holds or reaches nan"):
         getattr(nested, name)(*arguments, layers=("fp16", "fp32"), leaf=8)
+
+
+@pytest.mark.parametrize("layers", [("fp16", "fp32"), ("fp32", "fp16", "fp32")], ids="-".join)
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_rank_k_update_refuses_what_no_coarse_layer_holds(layers, number):
+    a = random((60, 5))
+    a[50, 3] = number
+    with pytest.raises(gx.InvalidInput, match=f"holds or reaches {abs(number)}"):
+        nested.syrk(a, layers=layers, leaf=8)
 
 
 EYE, ONES = np.eye(4), np.ones((4, 2))

@@ -463,7 +463,7 @@ def test_a_place_is_known_while_another_thread_imports_dask(monkeypatch):
 def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
     heard = []
     with listening(lambda *about: heard.append(about)):
-        about = testing.observations(300), gx.uniform("fp64"), 30, Placement.of(client)
+        about = testing.observations(300), gx.by_tile_norm(1e-9), 30, Placement.of(client)
         factor = tile_factor(TRUTH, *about)
         factor.log_determinant()
     tiles = [done for done, total, things in heard if (total, things) == (55, "tiles")]

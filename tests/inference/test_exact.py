@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import testing
+from geomxp import cuda, testing
+from geomxp.covariance import sums_by_blocks
+from geomxp.dense import kernels
 from geomxp.execution import devices
 from geomxp.inference import exact_evaluator
 from geomxp.tiles import assemble
@@ -57,6 +59,81 @@ def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypat
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-5)
     for name, error in known.standard_errors.items():
         assert fit.standard_errors[name] == (error and pytest.approx(error, rel=1e-3))
+
+
+@pytest.fixture
+def matrices_made(monkeypatch):
+    """The orders of the matrices that were allocated on a GPU."""
+    made = []
+
+    def noted(n, index):
+        made.append(n)
+        return cuda.empty_matrix(n, index)
+
+    for module in (exact_evaluator, assemble, kernels):
+        monkeypatch.setattr(module, "empty_matrix", noted)
+    return made
+
+
+@pytest.mark.gpu
+def test_evaluations_on_a_gpu_share_one_matrix_and_a_factor_has_its_own(matrices_made):
+    seen = testing.observations(200)
+    evaluator = gx.Exact(on="gpu").prepare(seen)
+    for variance in (0.5, 1.0, 2.0):
+        model = gx.Matern(variance, 0.2, 0.8, 0.1)
+        evaluator(model)
+        evaluator.gradient(model)
+    assert matrices_made == [200]
+    factor = evaluator.factorize(testing.MODEL)
+    before = factor.whiten(seen.values)
+    evaluator(model)
+    np.testing.assert_array_equal(factor.whiten(seen.values), before)
+    assert matrices_made == [200, 200]
+    # the information needs one beside L at a time
+    evaluator.expected_information(model)
+    assert matrices_made == [200] * 5
+
+
+@pytest.mark.gpu
+def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
+    import cupy
+
+    seen, targets = testing.observations(600), testing.places(20, seed=9)
+    monkeypatch.setattr(kernels, "GPU_LEAF", 64)
+    monkeypatch.setattr(sums_by_blocks, "BLOCK", 64)
+    how, pool = gx.Exact(on="gpu"), cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    # where CuPy's pool has cut a small array from a freed matrix, it cannot give it out again
+    matrix = 8 * len(seen) ** 2
+    pool.set_limit(size=pool.used_bytes() + int(1.7 * matrix))
+    kept = []
+    try:
+        evaluator = how.prepare(seen)
+        for variance in (0.5, 1.0, 2.0):
+            model = gx.Matern(variance, 0.2, 0.8, 0.1)
+            evaluator(model)
+            kept.append(cupy.zeros(matrix // 20, np.uint8))
+            evaluator.information(model, ("range",))
+        del evaluator
+        kept.append(cupy.zeros(matrix // 4, np.uint8))
+        fit = gx.fit(seen, model, how, fixed=tuple(model.parameters()), progress=False)
+        kept.append(cupy.zeros(matrix // 20, np.uint8))
+        assert np.isfinite(gx.predict(fit, targets, progress=False).mean).all()
+    finally:
+        pool.set_limit(size=0)
+
+
+@pytest.mark.gpu
+def test_what_the_workspace_has_counts_as_free(monkeypatch):
+    seen, device = testing.observations(300), devices.Device("gpu:0", 0)
+    evaluator = gx.Exact(on="gpu").prepare(seen)
+    evaluator(testing.MODEL)
+    # room for one matrix and a half: two are needed
+    room = exact_evaluator._bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
+    monkeypatch.setattr(devices.Device, "free_memory", lambda device: int(room / 0.9))
+    assert evaluator.curved(("range",))
+    assert not gx.Exact(on="gpu").prepare(seen).curved(("range",))
+    evaluator.observed_information(testing.MODEL)
 
 
 @pytest.mark.parametrize("matrices", [3, 6, 20])

@@ -10,6 +10,7 @@ from geomxp import testing
 from geomxp.inference.factorize import tile_factor
 from geomxp.inference.simulate import lay_out
 from geomxp.precision.rules import count_finer
+from geomxp.tiles.assemble import Originals
 
 U = 2.0**-53
 MODEL = gx.Matern(1.0, 0.2, 0.5, 0.01)
@@ -175,6 +176,50 @@ def test_promotions_are_those_between_the_rules_map_and_the_last(rule):
     sigma = sigma_of(seen, model)[np.ix_(factor.order, factor.order)]
     error = np.linalg.norm(sigma - lower @ lower.T) / np.linalg.norm(sigma)
     assert error <= 10 * max(factor.precision_map.error or 0.0, 2.0**-24)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The tiles whose norms were computed; each is generated for it."""
+    tiles, square = [], Originals.square
+
+    def noted(originals, i, k):
+        tiles.append((i, k))
+        return square(originals, i, k)
+
+    monkeypatch.setattr(Originals, "square", noted)
+    return tiles
+
+
+ONE_FORMAT = [gx.uniform("fp64"), gx.uniform("fp32"), gx.layered("fp64"), gx.by_band("fp64")]
+SEVERAL = [gx.uniform("fp16"), gx.layered("fp16", "fp32"), *RULES[2:4], RULES[5]]
+
+
+@pytest.mark.parametrize("rule", ONE_FORMAT, ids=repr)
+def test_no_norms_are_computed_for_tiles_in_one_format(rule, measured):
+    seen = testing.observations(100)
+    factor = tile_factor(MODEL, seen, rule, 25)
+    assert measured == []
+    assert factor.precision_map == rule(factor.store.originals.norms())
+    (form,) = {form for row in factor.precision_map.rows for form in row}
+    assert factor.precision_map.error == form.unit_roundoff
+
+
+OWN = pytest.param(lambda norms: gx.uniform("fp64")(norms), id="a function of one's own")
+
+
+@pytest.mark.parametrize("rule", [*(pytest.param(rule, id=repr(rule)) for rule in SEVERAL), OWN])
+def test_norms_are_computed_once_for_rules_that_depend_on_them(rule, measured):
+    tile_factor(MODEL, testing.observations(100), rule, 25)
+    assert sorted(measured) == [(i, k) for i in range(4) for k in range(i + 1)]
+
+
+def test_formats_that_are_frozen_need_no_norms(measured):
+    evaluator = mixed(gx.by_tile_norm(1e-6), 25).prepare(testing.observations(100))
+    evaluator.freeze(MODEL)
+    frozen = evaluator(gx.Matern(1.0, 0.25, 0.5, 0.01))
+    assert len(measured) == 10
+    assert frozen.precision_map.error > 0
 
 
 @every_rule

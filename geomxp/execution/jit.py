@@ -1,0 +1,30 @@
+"""numba and llvmlite, or an error that says how to install them.
+
+A module of compiled loops imports them from here, and is itself imported in the function that first
+calls its loops, so that a fit on a GPU works without numba.
+"""
+
+from ..errors import MissingPackage
+
+try:
+    from llvmlite import binding, ir
+    from numba import njit, types
+    from numba.core import cgutils
+    from numba.extending import intrinsic, models, overload, register_model
+except ImportError as error:
+    raise MissingPackage(
+        f"this computation on the CPU needs numba, which cannot be imported ({error}): "
+        'pip install numba. Or compute on a GPU: gx.Exact(on="gpu") needs no numba.'
+    ) from error
+
+__all__ = [
+    "binding",
+    "cgutils",
+    "intrinsic",
+    "ir",
+    "models",
+    "njit",
+    "overload",
+    "register_model",
+    "types",
+]
