@@ -1,7 +1,7 @@
-"""As `geomxp.dense.batched`, on a GPU: each thread has a matrix, each warp 32 that are interleaved.
+"""Batched factorizations on a GPU: each thread factors one matrix, each warp 32 interleaved ones.
 
-CUDA C++ is made from the text that numba compiles on a CPU. CuPy packs and unpacks. Not run on a
-GPU yet: the source is compiled for one, and its arithmetic is tested on the host, bit for bit.
+The CUDA source is generated from the text that numba compiles for the CPU and gives the same bits.
+CuPy packs and unpacks the matrices. Tested on a CUDA emulator; not yet timed on a GPU.
 """
 
 import re

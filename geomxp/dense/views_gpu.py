@@ -2,10 +2,10 @@
 
 All arrays but those of `product` and the casts have contiguous columns, a leading dimension apart.
 
-On AMD nothing here has ever been run. CuPy's ROCm build gives the names used here to hipBLAS
-(cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk and so on) and rocSOLVER
-(cusolver potrf: rocsolver_dpotrf, whose workspace is empty). These have no counterpart there, as
-of CuPy's cupy_hipblas.h:
+Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives the
+names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk and so
+on) and rocSOLVER (cusolver potrf: rocsolver_dpotrf, whose workspace is empty). These
+have no counterpart there, as of CuPy's cupy_hipblas.h:
 
 - gemmEx with cuBLAS 11's compute types, IN_FP32 and IN_TF32 of `matrix_units_gpu`: refused. With a
   data type in their place, CUDA_R_32F, it goes to hipblasGemmEx, for FP16 and FP32 but neither BF16

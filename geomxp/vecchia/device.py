@@ -1,6 +1,6 @@
 """Passes over Vecchia's blocks on one GPU: places, neighbours and columns stay there.
 
-Compiled for GPUs, and its arithmetic tested on the host; not run on a GPU yet.
+Tested on a CUDA emulator; not yet timed on a GPU.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,133 @@
+"""Work that GPU code asks for, counted on the emulator: launches, synchronizations, bytes.
+
+    python experiments/h200/counts.py [--output FILE]
+
+Sizes are small, and counts at the paper's sizes follow from them: they depend on the number of
+blocks, not on their order. A launch is a kernel of any kind, one inside a library call included as
+one. Rows are written to results/counts.csv.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "cuda_emulator" / "packages")]
+
+import cupy  # noqa: E402
+from cuda_emulator import machine  # noqa: E402
+from harness import RANGES, Table, provenance  # noqa: E402
+
+import geomxp as gx  # noqa: E402
+from geomxp import testing  # noqa: E402
+from geomxp.dense import nested  # noqa: E402
+from geomxp.execution.placement import Placement  # noqa: E402
+from geomxp.inference.factorize import tile_factor  # noqa: E402
+
+TILE, TILES, LEAF, LEAVES = 64, 16, 32, 32
+COUNTED = (
+    *("launches", "library calls", "synchronizations", "copies", "bytes to device"),
+    *("bytes to host", "allocations", "segments", "handles created", "streams created"),
+    "events created",
+)
+LAYERS = (("fp64",), ("fp32",), ("fp16", "fp32"), ("fp16",) * 5 + ("fp32",))
+
+
+def counted(work):
+    """Return what a work has asked for, when everything is compiled and copied that stays."""
+    work()
+    machine.synchronize_device()
+    with machine.counting() as counts:
+        work()
+    return {name.replace(" ", "_"): counts[name] for name in COUNTED}
+
+
+def matrices():
+    """Yield names and positive definite matrices: the paper's, and covariances."""
+    n = LEAF * LEAVES
+    yield "random", np.random.default_rng(0).random((n, n)) + n * np.eye(n)
+    places = testing.places(n)
+    for name, model_range in RANGES.items():
+        model = gx.Matern(1.0, model_range, 0.5, nugget=0.01)
+        yield name, model(places, places) + 0.01 * np.eye(n)
+
+
+def factorizations():
+    """Nested POTRF of 32 leaves."""
+    for name, matrix in matrices():
+        for layers in LAYERS:
+            a = cupy.asarray(np.asfortranarray(matrix))
+
+            def work(a=a, matrix=matrix, layers=layers):
+                a.set(matrix)
+                nested.potrf(a, layers, leaf=LEAF)
+
+            row = counted(work)
+            # the matrix itself
+            row["bytes_to_device"] -= matrix.nbytes
+            row["copies"] -= 1
+            yield {"what": "nested potrf", "case": f"{name} {' '.join(layers)}"} | row
+
+
+def tiles():
+    """Tile Cholesky by norms, 16 by 16 tiles: in core, and out of core by V3."""
+    n = TILE * TILES
+    for name, model_range in RANGES.items():
+        seen = testing.observations(n)
+        model = gx.Matern(1.0, model_range, 0.5, nugget=0.01)
+        for accuracy in (1e-5, 1e-8):
+            rule = gx.by_tile_norm(accuracy)
+            for memory, what in ((None, "by norms"), (2**20, "by norms, out of core")):
+                placement = Placement.of("gpu", device_memory=memory)
+
+                def work(placement=placement, seen=seen, model=model, rule=rule):
+                    tile_factor(model, seen, rule, TILE, placement).store.close()
+
+                yield {"what": what, "case": f"{name} {accuracy:g}"} | counted(work)
+
+
+def likelihoods():
+    """One likelihood and one score, exact and by Vecchia's approximation."""
+    n, model = TILE * TILES, gx.Matern(1.0, RANGES["medium"], 0.8, nugget=0.01)
+    seen, many = testing.observations(n), testing.observations(4 * n)
+    methods = {
+        "exact fp64": (gx.Exact(on="gpu"), seen),
+        "exact by norms": (gx.Exact(gx.by_tile_norm(1e-6), tile=TILE, on="gpu"), seen),
+        "vecchia 30": (gx.Vecchia(30, on="gpu"), many),
+    }
+    for name, (method, observations) in methods.items():
+        evaluator, variances = method.prepare(observations), iter(range(1, 100))
+
+        def at(evaluator=evaluator, variances=variances):
+            # another model each time: what is known of the last one is kept
+            return evaluator, gx.Matern(next(variances), model.range, 0.8, 0.01)
+
+        def likelihood(at=at):
+            evaluator, there = at()
+            evaluator(there)
+
+        def score(at=at):
+            evaluator, there = at()
+            evaluator.gradient(there)
+
+        yield {"what": "likelihood", "case": name} | counted(likelihood)
+        if name != "exact by norms":
+            yield {"what": "score", "case": name} | counted(score)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "counts.csv")
+    about = {"commit": provenance()["commit"], "device": "CUDA emulator"}
+    table = Table(parser.parse_args().output, about)
+    for stage in (factorizations, tiles, likelihoods):
+        for row in stage():
+            table.add(row)
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
