@@ -1,8 +1,8 @@
-/* One multiprocessor of a GPU, emulated on the host: runs the blocks of a CUDA kernel in turn.
+/* Emulation of one multiprocessor of a GPU: runs the blocks of a CUDA kernel one after the other.
 
-   host_kernels.py puts this header before a CUDA source and compiles both with a host compiler.
-   Each thread of a block is a fiber, a function with a stack of its own, that runs until it
-   reaches a barrier. The scheduler then continues another one:
+   host_kernels.py compiles a CUDA source together with this header. Each thread of a block is a
+   fiber: it has its own stack and runs until it reaches a barrier, where it returns to the
+   scheduler.
 
        scheduler    block -> warp -> lane        picks the next lane that is ready
                               |    ^
@@ -10,10 +10,10 @@
                               v    |
        fiber        ... a[i] = x; __syncwarp(); y = a[j]; __syncthreads(); ...
 
-   A warp advances in phases: all its ready lanes run, each up to its next barrier; then the
-   barriers of the warp that are complete release their lanes. A block barrier releases its threads
-   when the last one arrives. If no lane is ready before all threads have exited, the barriers are
-   divergent, and the launch fails with a message that names the lines at which threads wait. */
+   A warp advances in phases. Every ready lane runs to its next barrier; then the warp's barriers
+   that are complete release their lanes. A block barrier releases its threads when the last one
+   arrives. If threads remain and none is ready, the barriers are divergent: the launch fails, and
+   the message says where the threads wait. */
 
 #pragma once
 #include <math.h>
@@ -29,7 +29,7 @@
 #include <type_traits>
 #include <utility>
 
-/* Fibers change places by a few lines of assembly, elsewhere by the C library. */
+/* Fibers are switched in assembly on x86-64 and by the C library elsewhere. */
 #if defined(__x86_64__) && !defined(EMULATOR_UCONTEXT)
 #define EMULATOR_ASSEMBLY 1
 #else
@@ -56,7 +56,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __grid_constant__
-/* __shared__ is left undefined: host_kernels.py replaces these declarations. */
+/* __shared__ is not defined: host_kernels.py rewrites the declarations that have it. */
 
 struct uint3 {
     unsigned x, y, z;
@@ -91,7 +91,7 @@ template <class To, class From> static inline To bit_cast(From from)
     return to;
 }
 
-/* As fmin and fmax where the common type is a floating-point type: a NaN yields to a number. */
+/* Floating-point numbers are compared by fmin and fmax, which prefer a number to a NaN. */
 template <class T> static inline T smaller(T a, T b, std::false_type) { return b < a ? b : a; }
 template <class T> static inline T smaller(T a, T b, std::true_type) { return fmin(a, b); }
 template <class T> static inline T larger(T a, T b, std::false_type) { return a < b ? b : a; }
@@ -131,7 +131,7 @@ static inline int __popc(unsigned a) { return __builtin_popcount(a); }
 static inline int __ffs(int a) { return __builtin_ffs(a); }
 static inline int __clz(int a) { return a ? __builtin_clz(a) : 32; }
 
-/* Threads only change places at barriers, so that each of these is atomic as it stands. */
+/* Threads are switched only at barriers, so plain code is atomic. */
 #define EMULATOR_ATOMIC(name, value_after)                                                     \
     template <class T> static inline T name(T *place, typename std::common_type<T>::type value) \
     {                                                                                          \
@@ -163,7 +163,7 @@ namespace emulator {
 
 static const size_t STACK = 256 << 10, STACK_GUARD = 64 << 10; /* bytes */
 
-/* A stack and the registers with which its function was left. The scheduler is one as well. */
+/* A stack and the saved registers of the function that runs on it. The scheduler has one too. */
 struct Fiber {
 #if EMULATOR_ASSEMBLY
     void **stack_pointer; /* the registers are on the stack */
@@ -178,12 +178,12 @@ struct Fiber {
 
 static Fiber scheduler;
 
-/* The function of all fibers but the scheduler. */
+/* The function that all fibers run. */
 static void run_threads();
 
 #if EMULATOR_ASSEMBLY
 
-/* Push the registers that a function must preserve; pop those of another fiber, and its address. */
+/* Save the registers that a function must preserve, and continue with those of another fiber. */
 extern "C" void emulator_switch(void ***from, void **to) __attribute__((visibility("hidden")));
 __asm__(R"(
         .text
@@ -241,7 +241,7 @@ static void leave(Fiber &from, Fiber &to)
 {
     __sanitizer_start_switch_fiber(&from.fake_stack, to.stack, to.size);
 }
-/* A fiber is entered from the scheduler, whose stack is known from then on. */
+/* A fiber is entered from the scheduler; this is where AddressSanitizer tells its stack. */
 static void enter(Fiber &fiber)
 {
     const void *stack;
@@ -264,7 +264,7 @@ static void switch_fiber(Fiber &from, Fiber &to)
 static Fiber fibers[1024], *free_fibers;
 static int fiber_count;
 
-/* Return a fiber for one more thread, or null if there is no memory. */
+/* Return a fiber for the next thread, or null if memory is exhausted. */
 static Fiber *take_fiber()
 {
     if (Fiber *fiber = free_fibers) {
@@ -277,7 +277,8 @@ static Fiber *take_fiber()
         void *memory = mmap(nullptr, STACK_GUARD + STACK, PROT_NONE, flags, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
         fiber->stack = (char *)memory + STACK_GUARD;
-        /* stacks end at different places of their pages, so that they share a cache */
+        /* stacks start at different offsets in a page: at the same one they compete for the same
+           lines of the cache */
         fiber->size = STACK - fiber_count * 320 % 4096;
         if (mprotect(fiber->stack, STACK, PROT_READ | PROT_WRITE)) return nullptr;
     }
@@ -309,10 +310,10 @@ struct Thread {
     int number; /* within the block, x first */
     Fiber *fiber;
     Wait wait;
-    uint64_t offered, exchanged; /* this lane's value for the next, and of the last, exchange */
+    uint64_t offered, exchanged; /* this lane's value in the next exchange, and in the last one */
 };
 
-/* Sets of lanes. Those of `exists` that are neither ready nor exited wait. */
+/* Sets of lanes. Those that exist and are neither ready nor exited wait. */
 struct Warp {
     unsigned exists, ready, exited;
 };
@@ -324,10 +325,10 @@ struct Barrier {
 struct Kernel {
     const char *name;
     void (*call)(void **arguments);
-    int bound; /* most threads of a block, by __launch_bounds__; 0 without */
-    int count;
+    int bound; /* threads of a block at most, from __launch_bounds__; 0 without it */
+    int count; /* of parameters */
     const struct Parameter *parameters;
-    const char *declarations; /* of the parameters, by lines */
+    const char *declarations; /* of the parameters, one a line */
 };
 
 static const Kernel *kernel;
@@ -347,7 +348,7 @@ static char message[2000];
 #define gridDim emulator::grid_size
 #define warpSize 32
 
-/* Report an error, and do not continue the thread that made it. */
+/* Report an error. The thread that made it is not continued. */
 __attribute__((format(printf, 1, 2))) static void fail(const char *format, ...)
 {
     char text[1200];
@@ -367,7 +368,7 @@ __attribute__((format(printf, 1, 2))) static void fail(const char *format, ...)
     if (current) switch_fiber(*current->fiber, scheduler);
 }
 
-/* What a fiber does: run a thread to its end, and wait for the next one. */
+/* Run one thread after the other on this fiber. */
 static void run_threads()
 {
     Fiber &self = *current->fiber;
@@ -389,12 +390,6 @@ static void resume(Thread &thread)
     current = &thread;
     switch_fiber(scheduler, *thread.fiber);
     current = nullptr;
-}
-
-static void wait_at(const char *call, int barrier, unsigned mask, const char *file, int line)
-{
-    current->wait = {call, barrier, mask, file, line};
-    switch_fiber(*current->fiber, scheduler);
 }
 
 /* ---- The order of blocks, warps and lanes ---------------------------------------------------- */
@@ -419,7 +414,7 @@ static int element_of(unsigned set)
     return __builtin_ctz(set);
 }
 
-/* The permutation k -> (a k + b) mod n, with a and n coprime. */
+/* Permutation k -> (a k + b) mod n, with a and n coprime. */
 struct Permutation {
     uint64_t a, b, n;
 
@@ -436,7 +431,7 @@ struct Permutation {
 
 /* ---- Barriers -------------------------------------------------------------------------------- */
 
-/* The line of the call, for messages. */
+/* Last parameters of a function: the place in the source where it is called. */
 #define EMULATOR_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 static bool waits(const Thread &thread)
@@ -451,7 +446,7 @@ static void make_ready(const Thread &thread)
     runnable |= 1u << thread.number / 32;
 }
 
-/* Release all threads that wait at a block barrier. Those of a warp must wait at the same line. */
+/* Release the threads at a block barrier. The lanes of a warp must wait in the same line. */
 static void release(int barrier)
 {
     const Thread *before = nullptr;
@@ -459,7 +454,7 @@ static void release(int barrier)
         const Thread &thread = threads[t];
         if (!waits(thread) || thread.wait.barrier != barrier) continue;
         if (before && before->number / 32 == t / 32 && before->wait.line != thread.wait.line) {
-            fail("divergent barrier: lanes of one warp wait at %s in %s:%d and in %s:%d",
+            fail("divergent barrier: lanes of one warp wait at %s in %s:%d and %s:%d",
                  thread.wait.call, before->wait.file, before->wait.line, thread.wait.file,
                  thread.wait.line);
         }
@@ -469,13 +464,13 @@ static void release(int barrier)
     barriers[barrier].arrived = 0;
 }
 
-/* Wait until `count` threads of the block have arrived: PTX's bar.sync. */
+/* Wait until `count` threads of the block have arrived, as PTX's bar.sync. */
 static void block_barrier(const char *call, int barrier, int count, const char *file, int line)
 {
-    if (barrier < 0 || barrier > 15) fail("%s: a block has the barriers 0 to 15", call);
+    if (barrier < 0 || barrier > 15) fail("%s: barriers are numbered 0 to 15", call);
     Barrier &at = barriers[barrier];
     if (at.arrived && at.expected != count) {
-        fail("%s in %s:%d expects %d threads, and those that wait there expect %d", call, file,
+        fail("%s in %s:%d: expects %d threads, and those that wait there expect %d", call, file,
              line, count, at.expected);
     }
     at.expected = count;
@@ -486,18 +481,17 @@ static void block_barrier(const char *call, int barrier, int count, const char *
 
 static void named_barrier(int barrier, int count, EMULATOR_HERE)
 {
-    if (count <= 0 || count % 32) fail("bar.sync expects a multiple of 32 threads, not %d", count);
+    if (count <= 0 || count % 32) fail("bar.sync: %d threads are not whole warps", count);
     block_barrier("bar.sync", barrier, count, file, line);
 }
 
-/* Wait for the other lanes of the mask, and exchange a value with them. */
+/* Wait for the other lanes of the mask, and offer them a value. */
 static void warp_barrier(const char *call, unsigned mask, uint64_t value, const char *file,
                          int line)
 {
     const int lane = current->number % 32;
     if (!(mask >> lane & 1)) {
-        fail("%s in %s:%d: the mask 0x%08x is without the calling lane %d", call, file, line, mask,
-             lane);
+        fail("%s in %s:%d: lane %d is not in its mask 0x%08x", call, file, line, lane, mask);
     }
     current->offered = value;
     current->wait = {call, -1, mask, file, line};
@@ -509,7 +503,7 @@ static bool same_call(const Wait &a, const Wait &b)
     return a.call == b.call || !strcmp(a.call, b.call);
 }
 
-/* Release the lanes of a warp whose partners all wait at the same call with the same mask. */
+/* Release the lanes of a warp for which all lanes of their mask wait at the same call. */
 static void release_lanes(int w)
 {
     Warp &warp = warps[w];
@@ -535,7 +529,7 @@ static void release_lanes(int w)
     }
 }
 
-/* Describe where the threads of a block are that cannot continue. */
+/* Report where the threads of a block are when none of them can continue. */
 static void report_divergence()
 {
     struct Group {
@@ -562,32 +556,31 @@ static void report_divergence()
     for (int g = 0; g < number; ++g) {
         const uint3 t = groups[g].first->index;
         const Wait &wait = groups[g].first->wait;
-        char where[200] = "exited", mask[40] = "";
-        if (wait.barrier < 0) snprintf(mask, sizeof mask, " for lanes 0x%08x", wait.mask);
+        char state[200] = "have exited", mask[40] = "";
+        if (wait.barrier < 0) snprintf(mask, sizeof mask, " with mask 0x%08x", wait.mask);
         if (!groups[g].exited) {
-            snprintf(where, sizeof where, "wait at %s%s in %s:%d", wait.call, mask, wait.file,
+            snprintf(state, sizeof state, "wait at %s%s in %s:%d", wait.call, mask, wait.file,
                      wait.line);
         }
-        length += snprintf(text + length, sizeof text - length, "%s%d %s, from (%u, %u, %u) on",
-                           g ? "; " : "", groups[g].count, where, t.x, t.y, t.z);
+        length += snprintf(text + length, sizeof text - length, "%s %d %s, first (%u, %u, %u)",
+                           g ? ";" : "", groups[g].count, state, t.x, t.y, t.z);
     }
-    fail("divergent barrier, of %d threads %s", thread_count, text);
+    fail("divergent barrier: of %d threads%s", thread_count, text);
 }
 
 /* ---- Shared memory ---------------------------------------------------------------------------
 
-   All variables are in one room, with guards before and after each of them:
+   Guards separate the variables:
 
        guard | dynamic shared memory | guard | static variable | guard | static variable | guard
 
-   A new block finds the bytes 0xff in its variables, a NaN in every format. The pattern of the
-   guards is a NaN as well, and is checked after each block. */
+   When a block starts, all bytes of its variables are 0xff, which is NaN in every format. The
+   pattern of the guards is also NaN; it is checked when the block ends. */
 
-static const size_t MOST_SHARED = 232448, DEFAULT_SHARED = 48 << 10; /* bytes of a block */
-static const size_t GUARD = 4096;
+static const size_t MOST_SHARED = 232448, GUARD = 4096; /* bytes */
 static const int MOST_AREAS = 32;
 
-/* A variable, or the dynamic shared memory, which is the first of the areas. */
+/* The dynamic shared memory, which is the first area, or a static variable. */
 struct Area {
     const char *name;
     unsigned char *begin, *end;
@@ -598,7 +591,7 @@ static unsigned char *const dynamic_shared = room + GUARD;
 static unsigned char pattern[2 * GUARD];
 static Area areas[MOST_AREAS];
 static int area_count;
-static size_t shared_bytes, shared_limit; /* of all areas */
+static size_t shared_bytes, shared_limit; /* of all areas together */
 static unsigned launch_number;
 
 static void poison(const Area &area) { memset(area.begin, 0xff, area.end - area.begin); }
@@ -620,7 +613,7 @@ static void open_room()
     for (size_t k = 0; k < sizeof pattern; ++k) pattern[k] = k % 2 ? 0xff : 0xfa;
 }
 
-/* Report a guard that has changed, by the distance to the nearer one of its two areas. */
+/* Report a guard that was overwritten, as an offset into the nearest area. */
 static void check_guards()
 {
     for (int a = 0; a <= area_count; ++a) {
@@ -634,7 +627,7 @@ static void check_guards()
         const bool behind = a == area_count || (a && begin + first <= end - last);
         const Area &area = areas[behind ? a - 1 : a];
         const unsigned char *written = begin + (behind ? first : last);
-        fail("shared memory was written out of bounds: at byte %td of %s, which has %td bytes",
+        fail("shared memory was written out of bounds: byte %td of %s (%td bytes)",
              written - area.begin, area.name, area.end - area.begin);
         return;
     }
@@ -644,8 +637,8 @@ static void check_guards()
 static unsigned char *add_area(const char *name, unsigned char *begin, size_t bytes)
 {
     shared_bytes += bytes;
-    if (shared_bytes > shared_limit || area_count == MOST_AREAS) {
-        fail("shared memory: %zu bytes with %s, and the limit is %zu", shared_bytes, name,
+    if (shared_bytes > shared_limit) {
+        fail("%s brings shared memory to %zu bytes; the limit is %zu", name, shared_bytes,
              shared_limit);
         return nullptr;
     }
@@ -657,7 +650,7 @@ static unsigned char *add_area(const char *name, unsigned char *begin, size_t by
     return begin;
 }
 
-/* A static variable, which is given an address when a launch first comes to its declaration. */
+/* A static variable. It gets its address when a launch first reaches the declaration. */
 struct SharedVariable {
     const char *name;
     unsigned launch;
@@ -675,7 +668,8 @@ template <class T> static inline T &shared_variable(SharedVariable &variable)
     return *(T *)variable.address;
 }
 
-/* __shared__ T name[n];  and  extern __shared__ T name[]; */
+/* `__shared__ T name[n]` is EMULATOR_SHARED(name, T[n]), and `extern __shared__ T name[]` is
+   EMULATOR_DYNAMIC_SHARED(name, T). */
 #define EMULATOR_SHARED(name, ...)                                                             \
     auto &name = []() -> auto & {                                                              \
         static emulator::SharedVariable variable = {#name, 0, nullptr};                        \
@@ -710,7 +704,7 @@ template <class A> static inline A argument(const void *bytes)
     return value;
 }
 
-/* Call a kernel with arguments that are given by address; its signature as a table. */
+/* A kernel that takes its arguments by address, and its signature as a table. */
 template <class Signature, Signature *function> struct Entry;
 
 template <class... A, void (*function)(A...)> struct Entry<void(A...), function> {
@@ -725,7 +719,7 @@ template <class... A, void (*function)(A...)> struct Entry<void(A...), function>
         static const Parameter list[] = {{kind_of<A>(), (unsigned)sizeof(A)}..., {0, 0}};
         return list;
     }
-    static Kernel described(const char *name, const char *declarations, int bound)
+    static Kernel kernel(const char *name, const char *declarations, int bound)
     {
         return {name, call, bound, (int)sizeof...(A), parameters(), declarations};
     }
@@ -783,7 +777,7 @@ static void run_block()
 
 #if !EMULATOR_ASAN
 
-/* An access to memory that is not mapped ends the launch, and not the process. */
+/* Access to unmapped memory ends the launch instead of the process. */
 static const int FAULTS[] = {SIGSEGV, SIGBUS};
 static struct sigaction previous[2];
 static stack_t previous_stack;
@@ -792,13 +786,13 @@ static pthread_t launcher;
 static void report_fault(int, siginfo_t *info, void *)
 {
     if (!current || !pthread_equal(pthread_self(), launcher)) {
-        /* not of a kernel: it happens again, and is handled as before the launch */
+        /* the fault of another thread: it occurs again, and the previous handler takes it */
         for (int k = 0; k < 2; ++k) sigaction(FAULTS[k], &previous[k], nullptr);
         return;
     }
     const char *address = (const char *)info->si_addr, *stack = current->fiber->stack;
     if (address < stack && address >= stack - STACK_GUARD) {
-        fail("stack overflow: local variables and calls need more than %zu bytes", STACK);
+        fail("stack overflow: a thread has %zu bytes for local variables and calls", STACK);
     }
     fail("illegal address %p", info->si_addr);
 }
@@ -828,7 +822,7 @@ static void catch_faults() {}
 static void release_faults() {}
 #endif
 
-/* Run all blocks of a grid; return null, or what went wrong. */
+/* Run all blocks of a grid. Return null, or the message of the error. */
 static const char *launch(const Kernel *which, const unsigned *grid, const unsigned *block,
                           size_t dynamic_bytes, size_t limit, uint64_t seed, void **bytes)
 {
@@ -842,7 +836,7 @@ static const char *launch(const Kernel *which, const unsigned *grid, const unsig
     failed = false;
     current = nullptr;
     runnable = 0;
-    /* fibers of a launch that failed stand in the middle of a thread: all start anew */
+    /* after a launch that failed, fibers are in the middle of a thread: prepare all of them anew */
     free_fibers = nullptr;
     fiber_count = 0;
     ++launch_number;
@@ -874,9 +868,10 @@ emulator_launch(const emulator::Kernel *kernel, const unsigned *grid, const unsi
     return emulator::launch(kernel, grid, block, dynamic_bytes, limit, seed, arguments);
 }
 
-/* ---- What -fsanitize=alignment,bounds-strict,... of host_kernels.py calls ----------------------
+/* ---- Run-time checks of the compiler ----------------------------------------------------------
 
-   The compiler passes a structure that begins with the place in the source, and then values. */
+   With -fsanitize=alignment,bounds-strict,... the compiler calls these functions. The first
+   argument points to a structure that begins with the place in the source. */
 
 namespace emulator {
 
@@ -887,7 +882,7 @@ struct SourcePlace {
 
 } // namespace emulator
 
-/* The compiler declares these names with other types: the label gives a function one of them. */
+/* The compiler has its own declarations of these names, so they are given as labels. */
 #define EMULATOR_HANDLER(name, format, ...)                                                    \
     extern "C" __attribute__((visibility("hidden"))) void emulator_##name(                     \
         const emulator::SourcePlace *, intptr_t, intptr_t) __asm__("__ubsan_handle_" #name);   \
@@ -901,7 +896,7 @@ EMULATOR_HANDLER(type_mismatch_v1, "misaligned address %p", (void *)a)
 EMULATOR_HANDLER(out_of_bounds, "index %td out of the bounds of an array", a)
 EMULATOR_HANDLER(shift_out_of_bounds, "shift by %td bits", b)
 EMULATOR_HANDLER(divrem_overflow, "integer division of %td by %td", a, b)
-EMULATOR_HANDLER(float_cast_overflow, "%s", "floating-point number without an integer of its type")
+EMULATOR_HANDLER(float_cast_overflow, "%s", "conversion of a number that the type cannot hold")
 
 /* ---- Barriers and exchanges of CUDA C++ ------------------------------------------------------ */
 
@@ -919,7 +914,7 @@ namespace emulator {
 
 static unsigned lane() { return current->number % 32; }
 
-/* Exchange values; return that of lane `from`, or NaN's bits if that lane does not take part. */
+/* Exchange values. Return that of lane `from`, or a NaN if that lane does not take part. */
 template <class T>
 static T shuffle(const char *call, unsigned mask, T value, unsigned from, const char *file,
                  int line)
@@ -950,7 +945,8 @@ static unsigned vote(const char *call, unsigned mask, bool value, const char *fi
 
 } // namespace emulator
 
-/* A warp is divided into groups of `width` lanes; a lane outside of the group is the lane itself. */
+/* Shuffles among groups of `width` lanes. A lane that would read from another group keeps its own
+   value. */
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, EMULATOR_HERE)
 {

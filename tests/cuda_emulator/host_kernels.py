@@ -1,18 +1,23 @@
-"""CUDA kernels on the host: compiled with g++ and run one block after the other by emulate.h.
+"""CUDA kernels compiled for the host, with g++ and the emulated multiprocessor of emulate.h.
 
-A CUDA source is run through the preprocessor, which leaves the keywords of CUDA as they are.
-Declarations of shared memory and inline PTX are then translated to C++, and the text is compiled
-together with emulate.h to a shared library with all its kernels. Libraries are kept between runs
-in the folder that the environment variable GEOMXP_EMULATOR_CACHE names, by default
-~/.cache/geomxp-cuda-emulator; the folder may be deleted at any time.
+The preprocessor expands the macros of a CUDA source and leaves the keywords of CUDA. Declarations
+of shared memory and inline PTX are rewritten in C++, and g++ makes one shared library of all
+kernels of the source. Libraries are cached in the folder given by GEOMXP_EMULATOR_CACHE, by default
+~/.cache/geomxp-cuda-emulator; the folder can be deleted at any time.
 
-`__CUDACC__` is defined and `__CUDA_ARCH__` is not: of a function that has PTX for a GPU and C for
-the host, the C is run. Division, square roots and fma are those of IEEE 754, as on a GPU; rsqrt,
-log and asin are those of the host, which may differ in the last bit. Subnormal numbers are kept,
-whereas CuPy lets NVRTC flush those of FP32.
+A launch raises `KernelError` for arguments that do not match the signature, sizes beyond the limits
+of the GPU or of `__launch_bounds__`, divergent barriers, writes outside of shared memory,
+misaligned addresses, indices out of the bounds of an array, shifts by too many bits, integer
+division by zero, conversions to integers that cannot hold the number, unmapped addresses and stack
+overflow. Fresh shared memory is NaN. With a missing barrier the results depend on `order`.
 
-With GEOMXP_EMULATOR_ASAN=1 the kernels are compiled with AddressSanitizer, which then ends the
-process at an access outside of an allocation and names the line of the CUDA source:
+`__CUDACC__` is defined and `__CUDA_ARCH__` is not: where a source has PTX for a GPU and C for the
+host, the C runs. Sums, products, quotients, square roots and fma are rounded as on a GPU; rsqrt,
+log and asin are those of the host and may differ in the last bits. Subnormal numbers of FP32 are
+kept, although CuPy has NVRTC flush them to zero. Headers of CUDA are not available.
+
+With GEOMXP_EMULATOR_ASAN=1 kernels are compiled with AddressSanitizer, which ends the process at
+the first access outside of an allocation and prints the line of the CUDA source:
 
     LD_PRELOAD=$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
         GEOMXP_EMULATOR_ASAN=1 python -m pytest tests/cuda
@@ -37,7 +42,7 @@ MOST_THREADS = 1024
 MOST_BLOCK = (1024, 1024, 64)
 MOST_GRID = (2**31 - 1, 65535, 65535)
 DEFAULT_SHARED_BYTES = 48 * 1024
-"""Shared memory of a block, unless a kernel is allowed more."""
+"""Shared memory of a block unless the launch allows more."""
 MOST_SHARED_BYTES = 232_448
 
 KINDS = ("pointer", "integer", "real", "struct")
@@ -68,11 +73,11 @@ OPTIONS = {
     r"--?fmad=true": "-ffp-contract=fast",
     r"(-[DUI].+)": r"\1",
     r"--?Werror=all-warnings": "-Werror",
-    # these mean nothing on the host
+    # no effect on the host
     r"--?(device-as-default-execution-space|generate-line-info|lineinfo|device-debug|G)": "",
     r"--?(ftz|maxrregcount|arch|gpu-architecture)=\w+": "",
 }
-"""Options of NVRTC, as regular expressions, and what they are for g++."""
+"""Options of NVRTC, as regular expressions, and the corresponding options of g++."""
 
 PTX = {
     "neg.f32": "{0} = -{1}",
@@ -86,21 +91,21 @@ PTX = {
     "cvt.f64.f32": "{0} = {1}",
     "bar.sync": "emulator::named_barrier({0}, {1})",
 }
-"""Instructions of inline PTX as statements of C++."""
+"""Instructions of inline PTX, and the corresponding statements of C++."""
 
 REGISTERS = {".f32": "float", ".f64": "double", ".b32": "unsigned", ".u32": "unsigned"}
 
 _launching = threading.Lock()
-"""One kernel runs at a time: handlers of signals belong to the process."""
+"""One kernel runs at a time, because signal handlers belong to the process."""
 _compiling = threading.Lock()
 
 
 class KernelError(RuntimeError):
-    """A kernel that cannot be compiled or launched, or that fails while it runs."""
+    """A kernel cannot be compiled or launched, or failed in a launch."""
 
 
 class Parameter(NamedTuple):
-    """Parameter of a kernel's signature: its size in bytes, its kind, and its declaration in C."""
+    """Parameter of a kernel: size in bytes, kind (one of `KINDS`) and declaration in C."""
 
     size: int
     kind: str
@@ -113,11 +118,11 @@ class HostKernel:
     Parameters
     ----------
     code : str
-        CUDA C++ with all its includes in place.
+        CUDA C++ in which includes have been replaced by the included text.
     name : str
-        Of an `extern "C" __global__` function.
+        Name of an `extern "C" __global__` function.
     options : tuple of str
-        As for NVRTC.
+        Options of NVRTC.
 
     Attributes
     ----------
@@ -127,7 +132,8 @@ class HostKernel:
     Raises
     ------
     KernelError
-        If the source does not compile, with the compiler's log, or has no such kernel.
+        If the source does not compile (the message has the compiler's log) or does not have the
+        kernel.
     """
 
     def __init__(self, code, name, options=()):
@@ -136,7 +142,7 @@ class HostKernel:
         found = self._library.kernels.get(name)
         if found is None:
             names = ", ".join(self._library.kernels) or "none"
-            raise KernelError(f'{name}: no such extern "C" kernel in the source, which has {names}')
+            raise KernelError(f'{name}: the source has no such extern "C" kernel; it has {names}.')
         self._address, self._bound, self.parameters = found
 
     def check(self, arguments):
@@ -152,24 +158,22 @@ class HostKernel:
         KernelError
             If their number, a kind or a size differs.
         """
-        if len(arguments) != len(self.parameters):
-            raise KernelError(
-                f"{self.name}: {len(arguments)} arguments for {len(self.parameters)} parameters"
-            )
-        for position, (argument, parameter) in enumerate(
-            zip(arguments, self.parameters, strict=True), start=1
-        ):
-            kind, size = argument
+        given, needed = len(arguments), len(self.parameters)
+        if given != needed:
+            raise KernelError(f"{self.name}: {given} arguments for {needed} parameters.")
+        pairs = zip(arguments, self.parameters, strict=True)
+        for position, ((kind, size), parameter) in enumerate(pairs, start=1):
             if (size, kind) != parameter[:2]:
                 raise KernelError(
-                    f"{self.name}: argument {position} is a {kind} of {size} bytes, and the "
-                    f"parameter `{parameter.declaration}` a {parameter.kind} of {parameter.size}"
+                    f"{self.name}: argument {position} is of kind {kind} ({size} bytes); parameter "
+                    f"`{parameter.declaration}` is of kind {parameter.kind} "
+                    f"({parameter.size} bytes)."
                 )
 
     def launch(
         self, grid, block, shared_bytes, arguments, *, order=0, shared_limit=DEFAULT_SHARED_BYTES
     ):
-        """Run all blocks of a grid, and return when they are done.
+        """Run all blocks of a grid.
 
         Parameters
         ----------
@@ -177,69 +181,71 @@ class HostKernel:
         shared_bytes : int
             Dynamic shared memory of a block.
         arguments : list of bytes-like or ctypes objects
-            The values of the parameters; a pointer is an address of the host.
+            Values of the parameters. Pointers are addresses of the host.
         order : int
-            Seed of the order of blocks, and of a block's threads between two barriers; 0 for the
-            natural order. A kernel that lacks a barrier depends on it.
+            Seed for the order of the blocks, and of a block's threads between two barriers. 0 is
+            the natural order.
         shared_limit : int
-            Dynamic shared memory that the kernel is allowed.
+            Bytes of dynamic shared memory that the kernel may use, at most 232,448. Up to 48 KiB,
+            static and dynamic shared memory together are limited to 48 KiB.
 
         Raises
         ------
         KernelError
-            If the launch is not valid, or a thread fails; the message names block and thread.
+            If the launch is not valid or a thread fails. The message names the block and, where
+            known, the thread and the line.
         """
         self._check_shape(grid, block)
-        if not 0 <= shared_bytes <= min(shared_limit, MOST_SHARED_BYTES):
+        allowed = min(shared_limit, MOST_SHARED_BYTES)
+        if not 0 <= shared_bytes <= allowed:
             raise KernelError(
-                f"{self.name}: {shared_bytes} bytes of dynamic shared memory, and it is allowed "
-                f"{min(shared_limit, MOST_SHARED_BYTES)}"
+                f"{self.name}: {shared_bytes} bytes of dynamic shared memory; the limit is "
+                f"{allowed}."
             )
         held = [_as_ctypes(argument) for argument in arguments]
         sizes = [ctypes.sizeof(value) for value in held]
-        if sizes != [parameter.size for parameter in self.parameters]:
-            raise KernelError(
-                f"{self.name}: arguments of {sizes} bytes for parameters "
-                f"({', '.join(p.declaration for p in self.parameters)})"
-            )
-        addresses = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+        needed = [parameter.size for parameter in self.parameters]
+        if sizes != needed:
+            raise KernelError(f"{self.name}: arguments of {sizes} bytes; parameters of {needed}.")
         with _launching:
             message = self._library.launch(
                 self._address,
                 (ctypes.c_uint * 3)(*grid),
                 (ctypes.c_uint * 3)(*block),
                 shared_bytes,
-                max(
-                    DEFAULT_SHARED_BYTES, MOST_SHARED_BYTES * (shared_limit > DEFAULT_SHARED_BYTES)
-                ),
+                MOST_SHARED_BYTES if allowed > DEFAULT_SHARED_BYTES else DEFAULT_SHARED_BYTES,
                 order % 2**64,
-                addresses,
+                (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held)),
             )
             if message is not None:
-                raise KernelError(f"{self.name}, {message.decode()}")
+                raise KernelError(f"{self.name}, {message.decode()}.")
 
     def _check_shape(self, grid, block):
         for what, shape, most in (("grid", grid, MOST_GRID), ("block", block, MOST_BLOCK)):
             if len(shape) != 3 or not all(1 <= n <= m for n, m in zip(shape, most, strict=True)):
-                raise KernelError(f"{self.name}: a {what} of {shape}, within 1 and {most}")
+                raise KernelError(f"{self.name}: {what} {shape}; sizes must be from 1 to {most}.")
         threads, most = block[0] * block[1] * block[2], self._bound or MOST_THREADS
         if threads > most:
-            reason = "by __launch_bounds__" if self._bound else "on any GPU"
-            raise KernelError(f"{self.name}: {threads} threads, and at most {most} {reason}")
+            source = " by __launch_bounds__" if self._bound else ""
+            raise KernelError(
+                f"{self.name}: {threads} threads in a block; the limit is {most}{source}."
+            )
 
 
 def _as_ctypes(argument):
-    """Return an object of ctypes with the bytes of an argument."""
+    """Return an argument as an object of ctypes."""
     if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure, ctypes.Array)):
         return argument
     data = memoryview(argument).cast("B")
     return (ctypes.c_char * len(data)).from_buffer_copy(data)
 
 
-# --- libraries ----------------------------------------------------------------------------------
+# --- libraries ------------------------------------------------------------------------------------
 
 
 class _ParameterRecord(ctypes.Structure):
+    """`Parameter` of emulate.h."""
+
     _fields_ = (("kind", ctypes.c_int), ("size", ctypes.c_uint))
 
 
@@ -258,7 +264,7 @@ class _KernelRecord(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Library:
-    """Shared library of all kernels of a source: (address, launch bound, parameters) by name."""
+    """Compiled source: its kernels by name, each (address, launch bound, parameters)."""
 
     launch: ctypes._CFuncPtr
     kernels: dict
@@ -280,11 +286,12 @@ class _Library:
         library.emulator_kernels.restype = ctypes.POINTER(_KernelRecord)
         kernels, records, k = {}, library.emulator_kernels(), 0
         while (record := records[k]).name:
-            declarations = record.declarations.decode().splitlines()
-            parameters = tuple(
-                Parameter(record.parameters[p].size, KINDS[record.parameters[p].kind], text)
-                for p, text in enumerate(declarations)
+            listed = zip(
+                record.parameters[: record.count],
+                record.declarations.decode().splitlines(),
+                strict=False,
             )
+            parameters = tuple(Parameter(p.size, KINDS[p.kind], text) for p, text in listed)
             address = ctypes.addressof(records[k])
             kernels[record.name.decode()] = address, record.bound, parameters
             k += 1
@@ -298,7 +305,7 @@ def _library(code, options):
 
 @cache
 def _cached_library(code, options):
-    """Return the library of a source, compiled unless the cache has it."""
+    """Return the library of a source from the cache, or compile it."""
     compiler, version = _compiler()
     flags = _flags(options)
     parts = (code, flags, version, HEADER.read_text(), Path(__file__).read_text())
@@ -310,17 +317,13 @@ def _cached_library(code, options):
 
 
 def _compile(code, compiler, flags, path):
-    """Write the library of a source; processes that do the same at once do not disturb it."""
+    """Write the library of a source; it appears at `path` when it is complete."""
     language = ["-x", "c++", "-"]
-    # emulate.h has what the checks call: the sanitizers' own libraries are not needed, except
-    # for that of addresses
-    libraries = (
-        []
-        if "-fsanitize=address" in flags
-        else ["-nodefaultlibs", "-Wl,--no-undefined", "-lm", "-lc", "-lgcc"]
-    )
-    preprocessed = _run([compiler, "-E", "-nostdinc", *flags, *language], code)
-    text = translated(preprocessed)
+    # without the sanitizers' libraries: emulate.h defines the functions that the checks call
+    libraries = ["-nodefaultlibs", "-Wl,--no-undefined", "-lm", "-lc", "-lgcc"]
+    if "-fsanitize=address" in flags:
+        libraries = []
+    text = translated(_run([compiler, "-E", "-nostdinc", *flags, *language], code))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         fresh = Path(folder) / path.name
         _run([compiler, "-shared", *flags, "-o", str(fresh), *language, *libraries], text)
@@ -330,12 +333,12 @@ def _compile(code, compiler, flags, path):
 def _run(command, text):
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise KernelError(f"the source does not compile:\n{done.stderr}")
+        raise KernelError(f"The CUDA source does not compile:\n{done.stderr}")
     return done.stdout
 
 
 def _flags(options):
-    """Return g++'s options for those of NVRTC, of which the later ones prevail."""
+    """Return the options of g++. Of two that contradict each other, the last one counts."""
     asan = os.environ.get("GEOMXP_EMULATOR_ASAN") == "1"
     flags = list(FLAGS) + ["-mfma"] * _has_fma() + ["-g", "-fsanitize=address"] * asan
     for option in options:
@@ -345,13 +348,13 @@ def _flags(options):
                 flags += match.expand(flag).split()
                 break
         else:
-            raise KernelError(f"the emulator does not know the option {option!r} of NVRTC")
+            raise KernelError(f"The emulator does not know NVRTC's option {option!r}.")
     return tuple(flags)
 
 
 @cache
 def _has_fma():
-    """Whether the processor of an x86 computer has fma; that of others is in its base set."""
+    """Whether g++ needs -mfma to use the processor's fma instructions."""
     try:
         found = re.search(r"^flags\s*:.*\bfma\b", Path("/proc/cpuinfo").read_text(), re.M)
     except OSError:
@@ -364,7 +367,7 @@ def _compiler():
     """Return the path of g++ and its version."""
     path = shutil.which(os.environ.get("CXX", "g++"))
     if path is None:
-        raise KernelError("the CUDA emulator needs g++, which is not found")
+        raise KernelError("The CUDA emulator needs g++, which was not found.")
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     return path, version.stdout
 
@@ -382,7 +385,7 @@ def _cache_folder():
             continue
         if os.access(folder, os.W_OK):
             return folder
-    raise KernelError("no folder for compiled kernels: set GEOMXP_EMULATOR_CACHE to one")
+    raise KernelError("No writable folder for compiled kernels. Set GEOMXP_EMULATOR_CACHE.")
 
 
 # --- translation ----------------------------------------------------------------------------------
@@ -404,11 +407,11 @@ _KERNEL = re.compile(
 
 
 def translated(preprocessed):
-    """Return C++ for a preprocessed CUDA source: emulate.h, the source, and its kernels' table."""
+    """Return a preprocessed CUDA source in C++, with emulate.h and the table of its kernels."""
     text = _SHARED.sub(_shared_variable, preprocessed)
     text = _ASM.sub(_statements, text)
     if unread := re.search(r"\basm\b.*", text):
-        raise KernelError(f"inline PTX that the emulator cannot read: {unread[0]}")
+        raise KernelError(f"The emulator cannot parse this inline PTX: {unread[0]}")
     bare = re.sub(r"^#.*\n", "", preprocessed, flags=re.M)
     table = [_table_entry(match) for match in _KERNEL.finditer(bare)]
     return "\n".join(
@@ -429,22 +432,22 @@ def translated(preprocessed):
 
 
 def _shared_variable(match):
-    """Return a declaration in shared memory in terms of emulate.h."""
+    """Return the declaration of a shared variable, with the macros of emulate.h."""
     if match.string[match.end()] != ";":
-        raise KernelError(f"write one __shared__ variable in a declaration, as: {match[0]};")
+        raise KernelError(f"Declare __shared__ variables one by one, for example: {match[0]};")
     before = match.string[: match.start()]
     if (match["storage"] or "").startswith("extern"):
         macro, kind = "EMULATOR_DYNAMIC_SHARED", match["type"]
     elif before.count("{") > before.count("}"):
         macro, kind = "EMULATOR_SHARED", match["type"] + match["sizes"]
     else:
-        raise KernelError(f"a __shared__ variable outside of functions: {match[0]};")
+        raise KernelError(f"Declare __shared__ variables in functions: {match[0]};")
     lines = "\n" * match[0].count("\n")
     return f"{macro}({match['name']}, {' '.join(kind.split())}){lines}"
 
 
 def _statements(match):
-    """Return the statements of C++ for inline PTX, in as many lines."""
+    """Return inline PTX as statements of C++, with as many line breaks."""
     operands = re.findall(r'"[=+]?\w"\s*(\((?:[^()]|\([^()]*\))*\))', match["operands"])
     ptx = "".join(re.findall(r'"([^"]*)"', match["text"]))
     statements = []
@@ -459,18 +462,18 @@ def _statements(match):
             statements.append(f"{REGISTERS[kind]} {name}")
         elif opcode:
             raise KernelError(
-                f"the emulator does not translate the PTX instruction {opcode!r}: add it to PTX "
-                f"in {Path(__file__).name}"
+                f"The emulator does not know the PTX instruction {opcode!r}. Add it to PTX in "
+                f"{Path(__file__).name}."
             )
     return "{ " + " ".join(s + ";" for s in statements) + " }" + "\n" * match[0].count("\n")
 
 
 def _table_entry(match):
-    """Return a kernel's row of the table."""
+    """Return a row of the table of kernels."""
     parameters = [" ".join(p.split()) for p in match["parameters"].split(",") if p.strip()]
     declarations = "\\n".join(p.replace("*__restrict__ ", "*") for p in parameters)
     bounds = match["before"] or match["after"]
     bound = f"emulator::first_of({bounds})" if bounds else "0"
     name = match["name"]
     entry = f"emulator::Entry<decltype({name}), {name}>"
-    return f'{entry}::described("{name}", "{declarations}", {bound}),'
+    return f'{entry}::kernel("{name}", "{declarations}", {bound}),'

@@ -1,4 +1,4 @@
-"""Laws of the emulated multiprocessor, by small kernels, and the project's CUDA sources."""
+"""Laws of the emulated multiprocessor on small kernels, and the project's CUDA sources."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ def kernel(body, parameters="int *out", before="", bounds="", options=cuda.OPTIO
 def run(
     body, count=64, block=64, grid=1, *, dtype=np.int32, shared=0, order=0, limit=48 << 10, **text
 ):
-    """What a kernel writes to `out`, which is full of sevens before."""
+    """Return `out`, initially filled with 7, after a kernel has run."""
     out = np.full(count, 7, dtype)
     grid, block = ((*n, 1, 1)[:3] if isinstance(n, tuple) else (n, 1, 1) for n in (grid, block))
     kernel(body, **text).launch(
@@ -184,29 +184,29 @@ def test_a_lane_that_takes_no_part_gives_nan():
     [
         (
             "if (threadIdx.x < 48) __syncthreads();",
-            r"of 64 threads 48 wait at __syncthreads in \S+:3, from \(0, 0, 0\) on; "
-            r"16 exited, from \(48, 0, 0\) on",
+            r"of 64 threads 48 wait at __syncthreads in \S+:3, first \(0, 0, 0\); "
+            r"16 have exited, first \(48, 0, 0\)",
         ),
         (
             "if (threadIdx.x % 32 < 16) __syncwarp(0xfffff);\nelse __syncwarp(0xfff);",
-            r"\(16, 0, 0\): .*:4: the mask 0x00000fff is without the calling lane 16",
+            r"\(16, 0, 0\): __syncwarp in .*:4: lane 16 is not in its mask 0x00000fff",
         ),
         (
             "if (threadIdx.x < 32) __syncthreads();\n"
             "else if (threadIdx.x < 40) __syncwarp(0xffff);\n"
             "else __syncwarp(0xffffff00);",
-            "32 wait at __syncthreads .*; 8 wait at __syncwarp for lanes 0x0000ffff .*; 24 exited",
+            "32 wait at __syncthreads .*; 8 wait at __syncwarp with mask 0x0000ffff .*; 24 have",
         ),
         (
             "if (threadIdx.x % 2) __syncthreads();\nelse __syncthreads();",
-            r"lanes of one warp wait at __syncthreads in \S+:4 and in \S+:3",
+            r"lanes of one warp wait at __syncthreads in \S+:4 and \S+:3",
         ),
-        ("if (threadIdx.x % 32 < 9) __syncwarp();", "18 wait at __syncwarp for lanes 0xffffffff"),
+        ("if (threadIdx.x % 32 < 9) __syncwarp();", "18 wait at __syncwarp with mask 0xffffffff"),
         (
             "if (threadIdx.x % 2) __syncwarp();\nelse __shfl_sync(~0u, 1, 0);",
             "32 wait at __shfl_sync .*32 wait at __syncwarp",
         ),
-        ('asm("bar.sync %0, %1;" : : "r"(1), "r"(48));', "multiple of 32 threads, not 48"),
+        ('asm("bar.sync %0, %1;" : : "r"(1), "r"(48));', "48 threads are not whole warps"),
         (
             "if (threadIdx.x < 32) __syncthreads();\n"
             'else asm("bar.sync %0, %1;" : : "r"(0), "r"(32));',
@@ -252,12 +252,12 @@ def test_fresh_shared_memory_is_nan_in_every_block():
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("dynamic[25] = 1", "at byte 100 of the dynamic shared memory, which has 100"),
-        ("dynamic[27 + threadIdx.x % 8] = 1", "at byte 108 of the dynamic shared memory"),
-        ("dynamic[-2] = 1", "at byte -5 of the dynamic shared memory"),
-        ("pointer[6] = 1", "at byte 24 of own, which has 24"),
-        ("pointer[-1] = 1", "at byte -1 of own"),
-        ("*(short *)(pointer + 6) = 0", "at byte 24 of own"),
+        ("dynamic[25] = 1", r"byte 100 of the dynamic shared memory \(100 bytes\)"),
+        ("dynamic[27 + threadIdx.x % 8] = 1", "byte 108 of the dynamic shared memory"),
+        ("dynamic[-2] = 1", "byte -5 of the dynamic shared memory"),
+        ("pointer[6] = 1", r"byte 24 of own \(24 bytes\)"),
+        ("pointer[-1] = 1", "byte -1 of own"),
+        ("*(short *)(pointer + 6) = 0", "byte 24 of own"),
     ],
 )
 def test_writes_out_of_shared_memory_are_errors(statement, told):
@@ -276,7 +276,7 @@ def test_shared_memory_is_limited():
     body = "__shared__ char own[1024]; own[0] = 0; out[0] = own[0];"
     for shared, limit in ((47 << 10, 48 << 10), (232448 - 1024, 232448)):
         run(body, shared=shared, limit=limit)
-        with pytest.raises(KernelError, match="with own, and the limit is"):
+        with pytest.raises(KernelError, match="own brings shared memory to"):
             run(body, shared=shared + 1, limit=limit)
     for shared, limit in ((49153, 49152), (2000, 1000), (232449, 10**6)):
         with pytest.raises(KernelError, match=f"{shared} bytes of dynamic shared memory"):
@@ -314,7 +314,7 @@ def test_instances_of_a_template_have_shared_variables_of_their_own():
         ("int a[4] = {1}; out[0] = a[out[0]]", "index 7 out of the bounds of an array"),
         ("out[0] = 1 << (out[0] + 30)", "shift by 37 bits"),
         ("out[0] = 1 / (out[0] - 7)", "integer division of 1 by 0"),
-        ("out[0] = (int)(out[0] * 1e9)", "floating-point number without an integer of its type"),
+        ("out[0] = (int)(out[0] * 1e9)", "conversion of a number that the type cannot hold"),
         ("out[0] = deep(out[0])", "stack overflow"),
     ],
 )
@@ -344,10 +344,10 @@ def test_arguments_are_compared_with_the_signature():
         with pytest.raises(KernelError, match=f"{len(wrong)} arguments for 5 parameters"):
             some.check(wrong)
     for position, wrong, told in (
-        (0, ("integer", 8), "argument 1 is a integer of 8 bytes, .*`const double .x` a pointer"),
-        (1, ("integer", 4), "argument 2 is a integer of 4 bytes, .*`long long n` a integer of 8"),
-        (2, ("real", 8), "argument 3 is a real of 8 bytes, .*`float a` a real of 4"),
-        (3, ("struct", 8), "argument 4 .*`Pair pair` a struct of 16"),
+        (0, ("integer", 8), r"1 is of kind integer \(8 .*`const double .x` is of kind pointer"),
+        (1, ("integer", 4), r"2 is of kind integer \(4 .*`long long n` is of kind integer \(8"),
+        (2, ("real", 8), r"3 is of kind real \(8 bytes\); .*`float a` is of kind real \(4 bytes"),
+        (3, ("struct", 8), r"4 is of kind struct \(8 .*`Pair pair` is of kind struct \(16"),
     ):
         with pytest.raises(KernelError, match=told):
             some.check([*right[:position], wrong, *right[position + 1 :]])
@@ -390,7 +390,9 @@ def test_grids_and_blocks_are_limited(grid, block):
 @pytest.mark.parametrize("bounds", ["__launch_bounds__(2 * (64))", "__launch_bounds__(128, 4)"])
 def test_launch_bounds_are_kept(bounds):
     run("", block=128, bounds=bounds)
-    with pytest.raises(KernelError, match="129 threads, and at most 128 by __launch_bounds__"):
+    with pytest.raises(
+        KernelError, match="129 threads in a block; the limit is 128 by __launch_bounds__"
+    ):
         run("", block=129, bounds=bounds)
 
 
@@ -438,17 +440,17 @@ def test_errors_of_the_compiler_name_the_line_of_the_source():
 
 
 def test_what_is_not_known_is_an_error():
-    with pytest.raises(KernelError, match=r'no such extern "C" kernel in the source, which has k'):
+    with pytest.raises(KernelError, match=r'no such extern "C" kernel; it has k'):
         HostKernel('extern "C" __global__ void k() {}', "other", ())
-    with pytest.raises(KernelError, match="option '--use_fast_math' of NVRTC"):
+    with pytest.raises(KernelError, match="option '--use_fast_math'"):
         kernel("", options=("--use_fast_math",))
     with pytest.raises(KernelError, match=r"PTX instruction 'ex2\.approx\.f32'"):
         kernel('float a = 1, b; asm("ex2.approx.f32 %0, %1;" : "=f"(b) : "f"(a));')
-    with pytest.raises(KernelError, match="inline PTX that the emulator cannot read"):
+    with pytest.raises(KernelError, match="cannot parse this inline PTX"):
         kernel('asm goto("bra %l0;" : : : : end); end: ;')
-    with pytest.raises(KernelError, match="one __shared__ variable in a declaration"):
+    with pytest.raises(KernelError, match="__shared__ variables one by one"):
         kernel("__shared__ int a, b;")
-    with pytest.raises(KernelError, match="a __shared__ variable outside of functions"):
+    with pytest.raises(KernelError, match="__shared__ variables in functions"):
         kernel("", before="__shared__ int a;")
     with pytest.raises(KernelError, match="does not compile"):
         kernel("undeclared(out);")

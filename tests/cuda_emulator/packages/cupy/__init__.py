@@ -43,7 +43,7 @@ from cuda_emulator.arrays import (
     zeros_like,
 )
 
-from . import cuda, linalg
+from . import cuda, linalg, random
 from .cuda import RawKernel, RawModule
 from .cuda.memory import get_default_memory_pool, get_default_pinned_memory_pool
 

@@ -30,8 +30,10 @@ COMPUTE = {
     68: {(0, 0, 0), (2, 2, 0), (2, 2, 2), (14, 14, 0), (14, 14, 14)},
     77: {(0, 0, 0)},
     70: {(1, 1, 1)},
+    79: {(1, 1, 1)},
 }
-"""Types of A, B and C that cublasGemmEx takes: CUBLAS_COMPUTE_32F, _32F_FAST_TF32, _64F."""
+"""Types of A, B and C that cublasGemmEx takes, by cublasComputeType_t: CUBLAS_COMPUTE_32F,
+_32F_FAST_TF32, _64F and _64F_EMULATED_FIXEDPOINT."""
 
 INT = 2**31 - 1
 
@@ -102,7 +104,7 @@ def gemmEx(
     _integers(m, n, k, lda, ldb, ldc)
     if (atype, btype, ctype) not in COMPUTE.get(compute, ()):
         raise CUBLASError(NOT_SUPPORTED)
-    real, wide = (c_double, np.float64) if compute == 70 else (c_float, np.float32)
+    real, wide = (c_double, np.float64) if compute in (70, 79) else (c_float, np.float32)
     operands = (
         operand(a, *_shape(transa, m, k), lda, TYPES[atype], "A"),
         operand(b, *_shape(transb, k, n), ldb, TYPES[btype], "B"),
@@ -280,12 +282,52 @@ class CublasLt:
         return 0
 
 
-_lt, _load = CublasLt(), ctypes.CDLL
+class Cublas:
+    """cuBLAS's C interface, as far as CuPy has no binding of it."""
+
+    def cublasSetEmulationStrategy(self, handle, strategy):
+        machine.check_handle(handle.value, "cublas")
+        return 0
+
+    def _trmm(self, name, real, dtype, handle, side, uplo, trans, diag, m, n, alpha, *places):
+        machine.check_handle(handle.value, "cublas")
+        a, lda, b, ldb, c, ldc = (x.value for x in places)
+        letters = {"side": side.value, "lower": uplo.value == CUBLAS_FILL_MODE_LOWER}
+        letters |= {"trans_a": trans.value, "diag": diag.value}
+        scale = _real(ctypes.cast(alpha, ctypes.c_void_p).value, real)
+        multiply, m, n = getattr(scipy.linalg.blas, name), m.value, n.value
+        order = n if side.value == CUBLAS_SIDE_RIGHT else m
+
+        def work(a, b, c):
+            c[...] = multiply(scale, np.array(a, order="F"), np.array(b, order="F"), **letters)
+
+        operands = (
+            operand(a, order, order, lda, dtype, "A"),
+            operand(b, m, n, ldb, dtype, "B"),
+            operand(c, m, n, ldc, dtype, "C"),
+        )
+        machine.library_call(name, work, operands)
+        return 0
+
+    def cublasDtrmm_v2(self, *arguments):
+        return self._trmm("dtrmm", c_double, np.float64, *arguments)
+
+    def cublasStrmm_v2(self, *arguments):
+        return self._trmm("strmm", c_float, np.float32, *arguments)
+
+
+LIBRARIES = {"cublasLt": CublasLt(), "cublas": Cublas()}
+"""What ctypes.CDLL gives from now on for a name that has one of these in it; the first fits."""
+
+_load = ctypes.CDLL
 
 
 def _loaded(name, *arguments, **options):
-    """Stand for ctypes.CDLL, which knows the emulated cuBLASLt from now on."""
-    return _lt if "cublasLt" in str(name) else _load(name, *arguments, **options)
+    """Stand for ctypes.CDLL."""
+    for part, library in LIBRARIES.items():
+        if part in str(name):
+            return library
+    return _load(name, *arguments, **options)
 
 
 ctypes.CDLL = _loaded
