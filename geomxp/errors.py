@@ -56,7 +56,7 @@ class MissingPackage(GeomxpError, ImportError):
 
 
 LACKING = (NotEnoughMemory, MissingDevice, MissingPackage)
-"""Errors of the machine, which another model does not mend."""
+"""Errors caused by the machine, which trying another model cannot avoid."""
 
 
 class LostCluster(GeomxpError, ConnectionError):

@@ -30,7 +30,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     where = config.getoption("--gpu")
     if where == "real" and not session.real_gpus():
-        raise pytest.UsageError("--gpu=real needs CuPy and a GPU, and finds none")
+        raise pytest.UsageError("--gpu=real found no GPU, or no CuPy: use --gpu=emulated")
     config.stash[WHERE] = where or ("real" if session.real_gpus() else "emulated")
 
 

@@ -1,10 +1,10 @@
-"""Work that GPU code asks for, counted on the emulator: launches, synchronizations, bytes.
+"""Count the launches, synchronizations and transferred bytes of GPU code on the emulator.
 
     python experiments/h200/counts.py [--output FILE]
 
-Sizes are small, and counts at the paper's sizes follow from them: they depend on the number of
-blocks, not on their order. A launch is a kernel of any kind, one inside a library call included as
-one. Rows are written to results/counts.csv.
+The problems are small. Launches and synchronizations depend on the number of blocks and not on
+their order, so those at the paper's sizes follow from them. Each kernel and each library call
+counts as one launch. Rows are written to results/counts.csv.
 """
 
 import argparse
@@ -37,7 +37,7 @@ LAYERS = (("fp64",), ("fp32",), ("fp16", "fp32"), ("fp16",) * 5 + ("fp32",))
 
 
 def counted(work):
-    """Return what a work has asked for, when everything is compiled and copied that stays."""
+    """Return the counts of a second call, when kernels are compiled and lasting copies are made."""
     work()
     machine.synchronize_device()
     with machine.counting() as counts:
@@ -56,7 +56,7 @@ def matrices():
 
 
 def factorizations():
-    """Nested POTRF of 32 leaves."""
+    """Yield the counts of nested POTRF with 32 leaves."""
     for name, matrix in matrices():
         for layers in LAYERS:
             a = cupy.asarray(np.asfortranarray(matrix))
@@ -66,14 +66,14 @@ def factorizations():
                 nested.potrf(a, layers, leaf=LEAF)
 
             row = counted(work)
-            # the matrix itself
+            # without the copy of the matrix itself
             row["bytes_to_device"] -= matrix.nbytes
             row["copies"] -= 1
             yield {"what": "nested potrf", "case": f"{name} {' '.join(layers)}"} | row
 
 
 def tiles():
-    """Tile Cholesky by norms, 16 by 16 tiles: in core, and out of core by V3."""
+    """Yield the counts of tile Cholesky by norms, 16 by 16 tiles, in core and out of core (V3)."""
     n = TILE * TILES
     for name, model_range in RANGES.items():
         seen = testing.observations(n)
@@ -90,7 +90,7 @@ def tiles():
 
 
 def likelihoods():
-    """One likelihood and one score, exact and by Vecchia's approximation."""
+    """Yield the counts of one likelihood and one score, exact and by Vecchia's approximation."""
     n, model = TILE * TILES, gx.Matern(1.0, RANGES["medium"], 0.8, nugget=0.01)
     seen, many = testing.observations(n), testing.observations(4 * n)
     methods = {
@@ -102,7 +102,7 @@ def likelihoods():
         evaluator, variances = method.prepare(observations), iter(range(1, 100))
 
         def at(evaluator=evaluator, variances=variances):
-            # another model each time: what is known of the last one is kept
+            # a new model each time: evaluators keep the results of the last one
             return evaluator, gx.Matern(next(variances), model.range, 0.8, 0.01)
 
         def likelihood(at=at):

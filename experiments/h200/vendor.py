@@ -27,12 +27,12 @@ EAGER = 2
 
 @cache
 def loaded(name):
-    """Return a library that CuPy has loaded, or else one that the system finds, by its name.
+    """Return the library of a name: the one that CuPy has loaded, or else the system's.
 
     Raises
     ------
     OSError
-        If there is none.
+        If the system does not find it.
     """
     for line in Path("/proc/self/maps").read_text().splitlines():
         found = re.search(rf"(/\S*/{re.escape(name)}\.so[.0-9]*)$", line)

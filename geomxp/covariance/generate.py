@@ -31,7 +31,7 @@ GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8":
 
 @cache
 def _loops():
-    """Return the module of loops on the CPU: compiled by numba, or NumPy's where it is missing."""
+    """Return the module with the CPU's loops: compiled by numba, or NumPy's if it is missing."""
     try:
         from . import kernel
     except MissingPackage:
@@ -39,7 +39,7 @@ def _loops():
 
         warnings.warn(
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
-            "times slower. pip install numba.",
+            "times slower. To install numba: pip install numba.",
             GeomxpWarning,
             stacklevel=3,
         )
@@ -267,9 +267,9 @@ class Generator:
         return out
 
     def covariance(self, index=None):
-        """Return σ²ρ for all pairs, (n, m) in Fortran order, on the CPU or a GPU.
+        """Return σ²ρ for all pairs, (n, m) in Fortran order.
 
-        Threads share the columns on the CPU.
+        It is computed on the GPU number `index`, or on the CPU, where threads share the columns.
         """
         n, m = self.x.shape[1], self.y.shape[1]
         if index is not None:

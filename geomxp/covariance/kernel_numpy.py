@@ -1,6 +1,6 @@
 """The loops of `geomxp.covariance.kernel` in NumPy, for machines without numba.
 
-They evaluate the same polynomials, and round apart where the compiled loops fuse multiply and add.
+They evaluate the same polynomials. Results differ by rounding where the compiled loops use fma.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ ENTRIES = 1 << 15
 """Entries handled at a time: temporary arrays stay in the second-level cache."""
 
 BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32)}
-"""The integer that has a number's bits, and how many of them lie within an interval."""
+"""Integer type for a number's bits, and how many low bits give its place in an interval."""
 
 
 def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
@@ -39,7 +39,7 @@ fill_fp32 = fill
 
 
 def squared_distances(x, y, inverse, arc):
-    """Return ((x_i - y_j)/a)² for (d, n) and (d, m) points, (m, n); of arcs if so asked."""
+    """Return ((x_i - y_j)/a)² for (d, n) and (d, m) points, (m, n); `arc`: along great circles."""
     s = sum((of_rows - of_columns[:, None]) ** 2 for of_rows, of_columns in zip(x, y, strict=True))
     if arc:
         # arc = 2R asin(chord / 2R)
@@ -48,7 +48,7 @@ def squared_distances(x, y, inverse, arc):
 
 
 def _polynomials(coefficients, base, s):
-    """Return p(s), and how many s lie, above 0, below the table."""
+    """Return p(s), and the number of positive s below the table."""
     with np.errstate(over="ignore", under="ignore"):
         s = s.astype(coefficients.dtype, copy=False)
     real, (whole, shift) = s.dtype.type, BITS[s.dtype.name]
@@ -56,7 +56,7 @@ def _polynomials(coefficients, base, s):
     row = (bits >> shift) - whole(base - 1)
     missed = np.count_nonzero((row <= 0) & (bits > 0))
     row = np.clip(row, 0, coefficients.shape[1] - 1)
-    # from the bits below the interval's own: t in [-1, 1)
+    # the place in the interval, from the low bits: t in [-1, 1)
     t = (bits & whole((1 << shift) - 1)).astype(real) * real(2.0 ** (1 - shift)) - real(1)
     value = coefficients[-1][row]
     with np.errstate(under="ignore"):

@@ -158,7 +158,7 @@ def _by_table(pairs, names, weights, alpha, beside, products):
 
 
 def _by_blocks(pairs, names, weights, alpha, beside, products):
-    """As `_by_table`, from blocks of derivatives: for a smoothness without table, or no numba."""
+    """As `_by_table`, from blocks of derivatives: without a table for the smoothness or numba."""
     n, factor = pairs.x.shape[1], _factors(pairs.model)
 
     def add(columns):

@@ -58,7 +58,7 @@ def module(name, *options):
 
 
 def device_of(array):
-    """Return a context in which an array's GPU is the current one; it does nothing for NumPy.
+    """Return a context in which an array's GPU is current; for a NumPy array it does nothing.
 
     CuPy allocates on the current device, and its kernels refuse arrays of another one.
     """
@@ -66,9 +66,10 @@ def device_of(array):
 
 
 def large_memory(count):
-    """Allocate memory of the current GPU that returns to it, not to CuPy's pool, when it is freed.
+    """Allocate memory of the current GPU outside CuPy's pool.
 
-    The pool would cut small arrays from it, and could then neither reuse nor release the rest.
+    It returns to the GPU when it is freed. The pool would put small arrays into a freed block, and
+    could then neither reuse nor release the rest of the block.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def large_memory(count):
         try:
             return cupy.cuda.alloc(count)
         except cupy.cuda.runtime.CUDARuntimeError:
-            # as the pool does: arrays in reference cycles, and memory that the pool keeps
+            # as the pool does: free arrays in reference cycles, and memory that the pool keeps
             gc.collect()
             cupy.get_default_memory_pool().free_all_blocks()
             return cupy.cuda.alloc(count)

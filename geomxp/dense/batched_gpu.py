@@ -1,7 +1,7 @@
 """Batched factorizations on a GPU: each thread factors one matrix, each warp 32 interleaved ones.
 
 The CUDA source is generated from the text that numba compiles for the CPU and gives the same bits.
-CuPy packs and unpacks the matrices. Tested on a CUDA emulator; not yet timed on a GPU.
+CuPy packs and unpacks the matrices. Tested on a CUDA emulator; not yet run on a real GPU.
 """
 
 import re

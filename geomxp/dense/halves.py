@@ -196,8 +196,8 @@ def rank_k(t, rows, b, forms, alpha):
     rows : slice
     b : Rows
     forms : tuple of Format
-        Of C21 and of the off-diagonal blocks within C11 and C22, from the outermost inwards. The
-        last repeats and is that of the leaves.
+        Formats of C21 and of the off-diagonal blocks within C11 and C22, from the outermost
+        inwards. The last one repeats and is the format of the leaves.
     alpha : float
     """
     if not t.half:
@@ -245,7 +245,7 @@ def factor(t, forms):
     # all that is done to a block is done in its format
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
     t.keep(rows)
-    # A21 is rounded to its format, in which paper 000 stores it: in a finer one its products would
-    # be the same
+    # A21 has been rounded to its format, in which paper 000 stores it: a finer format would give
+    # the same products
     rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[:1], -1.0)
     factor(t.a22, forms)

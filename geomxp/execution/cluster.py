@@ -97,7 +97,7 @@ class Crew:
         How many times workers were lost.
     gpu : bool
         Whether tiles live on the workers' GPUs: whoever started the workers gave each the
-        resource GPU, as `dask cuda worker --resources GPU=1` does. Not yet timed on a GPU.
+        resource GPU, as `dask cuda worker --resources GPU=1` does. Not yet run on real GPUs.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def free_memory():
 
 
 def _available_memory(path="/proc/meminfo"):
-    """Return the bytes that Linux calls available, as psutil does; elsewhere ask psutil."""
+    """Return the bytes of available memory: MemAvailable on Linux, psutil's figure elsewhere."""
     found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(Path(path)) or "", re.MULTILINE)
     if found:
         return int(found[1]) * 1024
@@ -118,7 +118,7 @@ SMALL = 600
 def blas_threads(order):
     """Let BLAS use the usable cores inside the block, or one thread for a small matrix.
 
-    Without threadpoolctl BLAS keeps the threads that it has.
+    Without threadpoolctl the number of BLAS's threads is not changed.
 
     Parameters
     ----------
@@ -251,17 +251,17 @@ def gpu_count():
 
 
 OUT_OF_MEMORY = 2
-"""cudaErrorMemoryAllocation."""
+"""CUDA's status cudaErrorMemoryAllocation."""
 
 
 @contextmanager
 def gpu_memory():
-    """Report that a GPU's memory is exhausted as `NotEnoughMemory`; also used as a decorator.
+    """Raise `NotEnoughMemory` when a GPU's memory is exhausted; a context and a decorator.
 
     Raises
     ------
     NotEnoughMemory
-        In the place of CuPy's own errors.
+        Instead of CuPy's own errors.
     """
     try:
         yield
@@ -271,8 +271,8 @@ def gpu_memory():
         if not (of_cupy and full):
             raise
         raise NotEnoughMemory(
-            f"the memory of the GPU is exhausted ({error}): use fewer places, or keep a part of "
-            'the tiles in RAM: gx.Exact(on="gpu", device_memory="20GB").'
+            f"the memory of the GPU is exhausted ({error}): use fewer places, or a method that "
+            'needs less, such as gx.Exact(on="gpu", device_memory="20GB"), which keeps tiles in RAM.'
         ) from None
 
 

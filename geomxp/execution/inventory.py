@@ -115,7 +115,7 @@ def _devices():
 
 
 def _cpu_name():
-    """Return what LLVM calls this CPU; without numba, its architecture."""
+    """Return LLVM's name of this CPU, or its architecture if numba is missing."""
     try:
         from .jit import binding
     except MissingPackage:
@@ -185,7 +185,7 @@ def _kernels():
         try:
             from numba.misc.appdirs import AppDirs
         except ImportError:
-            return "none: numba is missing, and computations on the CPU need it: pip install numba"
+            return "none: numba cannot be imported; to install it: pip install numba"
         place = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
     count, room = (
         len(list(place.rglob("*.nbi"))),

@@ -1,7 +1,7 @@
-"""numba and llvmlite, or an error that says how to install them.
+"""Names from numba and llvmlite; importing this module without them raises `MissingPackage`.
 
-A module of compiled loops imports them from here, and is itself imported in the function that first
-calls its loops, so that a fit on a GPU works without numba.
+Modules of compiled loops import these names from here. Such a module is imported only inside the
+functions that call its loops, so that a fit on a GPU works without numba.
 """
 
 from ..errors import MissingPackage

@@ -58,7 +58,7 @@ def run(store, tiles, threads=None):
                 worker.join()
             raise
         if failures:
-            # the traceback must not lead back to the error: it holds the lanes and their memory
+            # keep no reference in this frame: the error's traceback holds the lanes' memory
             raise failures.pop(0)
 
 

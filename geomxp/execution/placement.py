@@ -121,7 +121,7 @@ class Placement:
         return Originals(model, places, metric, layout, (device or self.devices[0]).index)
 
     def host(self):
-        """Return RAM for the tiles that devices do not hold; None where they are kept elsewhere."""
+        """Return a `Host` for tiles that devices do not hold; None if they are kept elsewhere."""
         if self.in_core or self.memory is not None or self.scheduler is not None:
             return None
         return Host(pinned=self.devices[0].index is not None)
@@ -138,7 +138,7 @@ class Placement:
         layout : Layout
         formats : PrecisionMap
         host : Host, optional
-            From `host`; the tiles of an earlier store in it are written over.
+            From `self.host()`. Tiles of an earlier store in it are overwritten.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Placement:
         else:
             slow = self.host() if host is None else host
             self._check("memory", needed, free_memory() + slow.bytes)
-            # each tile may begin a little behind the one before
+            # with room to align each tile
             slow.reserve(needed + ALIGNMENT * layout.tiles**2)
         memories = [Gpu(slow, device.index) if gpu else Ram(slow) for device in self.devices]
         parts = [

@@ -85,9 +85,9 @@ class ExactEvaluator:
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
 
     def _space(self):
-        """Return the memory that all evaluations write over, made at the first one.
+        """Return the memory that all evaluations overwrite, allocated at the first one.
 
-        Fresh memory would cost more than its entries do, and pinning it still more.
+        Allocating it anew would take longer than computing its entries, and pinning it even longer.
         """
         n, index = len(self.observations), self.device.index
         if self._workspace is None:
@@ -132,7 +132,7 @@ class ExactEvaluator:
         ----------
         model : Matern
         workspace : (n, n) array on the device, or Host, optional
-            Written over, and then part of the factor: for a factor that nobody keeps.
+            Overwritten, and then part of the factor: passing it again destroys that factor.
 
         Raises
         ------
@@ -264,9 +264,10 @@ class ExactEvaluator:
         return (self.placement.in_core and not self.how.tiled) or self._room_for(0)
 
     def _matrices(self, curvatures):
-        """Return how many n×n FP64 matrices derivatives need, and where, if more than L has.
+        """Return the number and the device of the n×n FP64 matrices that derivatives need.
 
-        The information wants one for each of so many parameters.
+        Nothing if the memory of L suffices. The information needs one for each of so many
+        parameters.
         """
         if self.how.tiled:
             # put together in RAM, wherever the tiles were factored
@@ -292,7 +293,7 @@ class ExactEvaluator:
         return bound if self.placement.memory is None else min(bound, self.placement.memory)
 
     def _held(self, device):
-        """Return the bytes of a memory that the workspace has already."""
+        """Return the bytes that the workspace already holds in a memory."""
         if self._workspace is None:
             return 0
         if self.how.tiled:
@@ -316,7 +317,7 @@ def _bytes_for(n, matrices, device=None):
 
 
 def check_memory(n, matrices, device, held=0):
-    """Raise `NotEnoughMemory` if so many n×n FP64 matrices do not fit into what is free or held."""
+    """Raise `NotEnoughMemory` if n×n FP64 matrices need more than the free and the held bytes."""
     on_gpu = device.index is not None
     what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
     needed = _bytes_for(n, matrices, device)

@@ -122,7 +122,7 @@ def maximize(
 
 
 def _nlopt(search):
-    """Import NLopt, which a fit whose Fisher scoring converges does not need."""
+    """Import NLopt. A fit by Fisher scoring needs it only where scoring does not converge."""
     try:
         import nlopt
     except ImportError as error:
@@ -134,7 +134,7 @@ def _nlopt(search):
 
 
 def _failures(nlopt):
-    """Return what NLopt raises where a search cannot go on: from 2.11 on classes of its own."""
+    """Return the exceptions of NLopt for a search that cannot continue; 2.11 has its own."""
     names = "RoundoffLimited", "runtime_error", "logic_error"
     return tuple(getattr(nlopt, name) for name in names if hasattr(nlopt, name))
 

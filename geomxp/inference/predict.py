@@ -298,7 +298,7 @@ def _krige(fit, targets, there, line):
 
 
 def _product(k, weights):
-    """Return k'w, a NumPy array, for a k in RAM or on a GPU."""
+    """Return k'w as a NumPy array, for k in RAM or on a GPU."""
     if isinstance(k, np.ndarray):
         return k.T @ weights
     import cupy

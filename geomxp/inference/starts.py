@@ -20,8 +20,8 @@ ENOUGH, NEIGHBOURS, EVALUATIONS, TOLERANCE = 1000, 15, 60, 1e-2
 """Places from which on Vecchia's likelihood finds the start of an exact search, and how."""
 
 RUNS, RUN = 250, 8
-"""Places that stand for all of them where Vecchia's likelihood cannot be computed: so many runs of
-so many neighbours along Hilbert's curve, which show long and short distances."""
+"""Subsample used without Vecchia's likelihood: the number of runs, and the number of
+successive places along Hilbert's curve in each, so that long and short distances occur."""
 
 
 def starts(problem, start, count, seed):
@@ -66,7 +66,7 @@ def _ranked(problem, candidates, seed):
 
 
 def _part(problem, rows):
-    """Return some of the observations and their design; (None, None) where its rank is lower."""
+    """Return some of the observations and their design; (None, None) if its rank is lower."""
     design = problem.design[rows]
     scaled = design / np.abs(design).max(axis=0, initial=1e-300)
     if np.linalg.matrix_rank(scaled) < design.shape[1]:
@@ -80,8 +80,9 @@ def approach(problem, model):
     """Return the maximum of Vecchia's likelihood near a model, where exact evaluations are dear.
 
     It costs about as much as one of them and lies within a fraction of the standard errors of the
-    exact maximum. Vecchia's likelihood needs numba; without it, the maximum of the exact likelihood
-    of 2,000 places, which costs less on a GPU and lies within some standard errors.
+    exact maximum. Vecchia's likelihood needs numba. Without numba, and from 4,000 places on, the
+    maximum of the exact likelihood of 2,000 places is returned. It costs less on a GPU and lies
+    within some standard errors of the exact maximum.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def approach(problem, model):
     Returns
     -------
     model : Matern
-        The given one for few places, or where the other likelihood has no maximum near it.
+        The given one for few places, or where the likelihood used has no maximum near it.
     near : bool
         Whether it is another.
     """
@@ -121,7 +122,7 @@ def _rough(problem, observations, design, how):
 
 
 def _spread(observations):
-    """Return the rows of `RUNS` runs of near places, spread over all places."""
+    """Return the rows of `RUNS` runs of nearby places, spread over all places."""
     order = order_places(observations.locations, "hilbert", observations.metric)
     first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
     return np.sort(order[first[:, None] + np.arange(RUN)].ravel())

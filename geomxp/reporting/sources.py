@@ -101,7 +101,7 @@ def method(fit):
 
 
 def _version(name):
-    """Return the version of an installed library, None of a missing one."""
+    """Return the version of a library, or None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -50,7 +50,7 @@ class Points:
     def covariances(self, model, locations, metric, part, index=None):
         """Return the covariances of the field there and here, (n, k) in Fortran order.
 
-        They are generated on the GPU of this number, if one is given, and stay there.
+        With `index` they are generated on the GPU of that number, and stay there.
         """
         return _between(model, locations, self.places[part], metric, index)
 
@@ -135,7 +135,7 @@ class Blocks:
     def covariances(self, model, locations, metric, part, index=None):
         """Return the covariances of the averages and the field here, (n, k) in Fortran order.
 
-        A NumPy array, also where a GPU generates the covariances of the nodes.
+        The result is a NumPy array even if a GPU generates the covariances of the nodes.
         """
         start, stop, _ = part.indices(len(self))
         found = np.zeros((len(locations), stop - start), order="F")

@@ -118,7 +118,7 @@ def factorize(store, order, run):
             return promoted
         except NotPositiveDefinite as error:
             order_in_tile = error.order or 1
-        # not in `except`, where the error's traceback keeps the memory of that run alive;
+        # outside `except`, in which the error's traceback keeps the memory of that run alive;
         # a diagonal tile fails only when all before it are final
         k = next(k for k in range(len(store.formats)) if not store.has(k, k))
         changed = 0 if k in tried else promote(store, k, run)

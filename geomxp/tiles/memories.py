@@ -19,13 +19,13 @@ from ..execution.devices import human_bytes, in_threads
 from .disk import aligned, pages
 
 ALIGNMENT = 512
-"""Of tiles in host memory, in bytes."""
+"""Alignment of tiles in host memory, in bytes."""
 
 GROWTH = 2**24
-"""Bytes that are added, at least, where the tiles outgrow the memory that was reserved."""
+"""Fewest bytes that are added when the tiles outgrow the reserved memory."""
 
 PART = 2**26
-"""Bytes whose pages one thread asks the system for at a time."""
+"""Bytes that a thread touches at a time, so that the system provides their pages."""
 
 PORTABLE = 1
 """cudaHostRegisterPortable: the memory is pinned for all GPUs."""
@@ -54,13 +54,13 @@ class Host:
         self.reserve(needed)
 
     def reserve(self, needed):
-        """Give all tiles up, and reuse the memory for others that need so many bytes."""
+        """Discard all tiles, and reuse the memory for tiles that need so many bytes."""
         self._tiles.clear()
         self._needed, self._free = needed, list(self._regions)
 
     @property
     def bytes(self):
-        """Bytes that this memory has taken so far."""
+        """Bytes of RAM allocated so far."""
         return sum(len(region) for region in self._regions)
 
     def buffer(self, key, count):
@@ -85,7 +85,7 @@ class Host:
         if self._pinned:
             from cupy.cuda import runtime
 
-            # the driver alone would ask the system for one page after the other
+            # threads touch the pages first: the driver would do so one page at a time
             parts = [region[k : k + PART] for k in range(0, len(region), PART)]
             in_threads(lambda part: part.fill(0), parts, len(region))
             try:
@@ -120,7 +120,7 @@ class Host:
 
 
 def _release(regions, pinned):
-    """Give regions of memory back, which are unpinned first."""
+    """Unpin regions of memory, and free them."""
     if pinned and regions:
         from cupy.cuda import runtime
 
@@ -235,7 +235,7 @@ class Gpu:
     def load(self, key, slot, count, waits=()):
         """Put a copy into a slot on its stream; return the events of its begin and end."""
         with self._device:
-            # pinning would make a context on whatever device is current
+            # inside `with`: pinning creates a CUDA context on the current device
             host = self.slow.buffer(key, count)
             return self._copy(self._in, waits, self._arena.ptr + slot, host.ctypes.data, count)
 

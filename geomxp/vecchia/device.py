@@ -1,6 +1,6 @@
 """Passes over Vecchia's blocks on one GPU: places, neighbours and columns stay there.
 
-Tested on a CUDA emulator; not yet timed on a GPU.
+Tested on a CUDA emulator; not yet run on a real GPU.
 """
 
 from dataclasses import dataclass

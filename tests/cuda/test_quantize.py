@@ -249,6 +249,15 @@ def test_gpu_refuses_what_the_cpu_refuses_in_the_same_words(value, dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gpu_finds_the_largest_magnitude_in_every_warp(dtype):
+    for place in range(0, 512, 32):
+        array = np.ones((512, 1), dtype)
+        array[place] = -2.0 - place
+        assert quantize_on_gpu.magnitude(on_gpu(array)) == 2.0 + place
+
+
+@pytest.mark.gpu
 def test_gpu_takes_a_matrix_of_zeros():
     for form in FORMATS.values():
         assert_equal_tiles(

@@ -1,7 +1,10 @@
 """Tiles that stay on one GPU: what is kept beside them, what is chosen there, what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from cuda_emulator import session
 
 import geomxp as gx
 from geomxp import testing
@@ -11,6 +14,7 @@ from geomxp.execution.devices import Device
 from geomxp.execution.placement import Placement
 from geomxp.inference import predict
 from geomxp.inference.factorize import tile_factor
+from geomxp.tiles.plan import POLICIES
 
 RULES = {
     "fp32 beside fp16": gx.by_band(("fp32", 1), "fp16"),
@@ -104,6 +108,33 @@ def test_a_full_gpu_is_an_error_that_says_what_to_do(method, little_memory, monk
     # as if another process had taken the memory after it was checked
     monkeypatch.setattr(Device, "free_memory", lambda self: 1e12)
     seen = testing.observations(1000)
-    message = r"the memory of the GPU is exhausted \(.*\): use fewer places, or keep"
+    message = r"the memory of the GPU is exhausted \(.*\): use fewer places, or a method"
     with pytest.raises(gx.NotEnoughMemory, match=message):
         gx.log_likelihood(seen, testing.MODEL, METHODS[method](), trend="linear")
+
+
+def orders(emulated):
+    """Yield once on a GPU; on the emulator several times, each with another order of execution."""
+    for number in range(session.size(1, emulated)):
+        if session.size(False, True):
+            from cuda_emulator import machine
+
+            machine.seed(number)
+        yield number
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize(
+    ("rule", "room"),
+    [(gx.uniform("fp64"), 45_000), (gx.by_band(("fp64", 1), ("fp16", 2), "fp8"), 70_000)],
+    ids=["fp64", "all formats"],
+)
+def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, policy):
+    seen, placement = testing.observations(130), Placement((Device("gpu:0", 0),))
+    known = tile_factor(testing.MODEL, seen, rule, 16, placement).dense()
+    # eight or nine slots, which are soon reused
+    placement = replace(placement, device_memory=room, policy=policy)
+    for _ in orders(4):
+        found = tile_factor(testing.MODEL, seen, rule, 16, placement)
+        np.testing.assert_array_equal(found.dense(), known)

@@ -3,7 +3,7 @@
 Shapes, types, strides and views are those of a NumPy array on the device's memory, known at once;
 numbers are read and written only by operations in the queues of `machine`. As in CuPy, results of
 universal functions and reductions are C-ordered, kernels run on the current device and refuse
-arrays of another one, and nothing becomes a NumPy array unasked.
+arrays of another one, and no array becomes a NumPy array implicitly.
 """
 
 import operator
@@ -14,11 +14,11 @@ from . import machine
 from .machine import Memory
 
 WEAK = (bool, int, float, complex)
-"""Python's own numbers, which take the type of the array beside them."""
+"""Python's own number types; such a number takes the type of the array operand."""
 
 
 class MemoryPointer:
-    """An address in an emulated device's memory, which lives as long as this.
+    """An address in an emulated device's memory; it keeps that memory alive.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class MemoryPointer:
         return Device(self.mem.device)
 
     def __add__(self, nbytes):
-        """Return the address so many bytes on."""
+        """Return the address `nbytes` further on."""
         return MemoryPointer(self.mem, self.offset + int(nbytes))
 
 
 def quiet(function, *arguments, **options):
-    """Call NumPy; a GPU raises nothing for overflow or NaN."""
+    """Call NumPy without warnings: a GPU does not report overflow or NaN."""
     with np.errstate(all="ignore"):
         return function(*arguments, **options)
 
@@ -90,7 +90,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
         other._a, other._memory = a, self._memory
         return other
 
-    # nothing becomes NumPy's unasked
+    # conversions to NumPy, and calls by it
 
     def __array__(self, *_, **__):
         """Refuse, as CuPy does."""
@@ -127,7 +127,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
             "version": 3,
         }
 
-    # what is known without the device
+    # attributes that are known without waiting for the device
 
     shape = property(lambda self: self._a.shape)
     dtype = property(lambda self: self._a.dtype)
@@ -207,7 +207,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
         launch("take", lambda: out._a.__setitem__(..., source[parts()]), out, self)
         return out
 
-    # what the device does
+    # operations on the device
 
     def __setitem__(self, key, value):
         if isinstance(value, np.ndarray) and value.ndim:
@@ -325,7 +325,7 @@ def _is_basic(key):
 
 
 def _host_index(key):
-    """Return an index with NumPy arrays, waiting for those on the device; for shapes."""
+    """Return an index with NumPy arrays for CuPy's, to find the shape of a result."""
     parts = key if isinstance(key, tuple) else (key,)
     found = tuple(part.get() if isinstance(part, ndarray) else part for part in parts)
     return found if isinstance(key, tuple) else found[0]
@@ -367,7 +367,7 @@ def _put(array, values, queue):
 
 
 def _operand(x):
-    """Return what NumPy is to compute with, and its type for the choice of the result's."""
+    """Return an operand for NumPy, and the type that decides the type of the result."""
     if isinstance(x, ndarray):
         return x._a, x.dtype
     if isinstance(x, np.generic):
@@ -556,7 +556,7 @@ def array(a, dtype=None, copy=True, order="K"):
 
 
 def asarray(a, dtype=None, order=None):
-    """Return an array on the current device: the same one where it is one already."""
+    """Return an array on the current device, or the same array if it is CuPy's already."""
     if isinstance(a, ndarray):
         return a.astype(a.dtype if dtype is None else dtype, order=order or "K", copy=False)
     return array(a, dtype, order=order or "K")
@@ -604,7 +604,7 @@ def tri(n, m=None, k=0, dtype=float):
 
 
 def where(condition, x, y):
-    """Return numbers of x where a condition holds, else of y."""
+    """Return entries of x where a condition holds, and of y elsewhere."""
     (c, _), (one, first), (two, second) = map(_operand, (condition, x, y))
     shape = np.broadcast_shapes(*(np.shape(part) for part in (c, one, two)))
     kinds = [np.empty(0, k) if isinstance(k, np.dtype) else k(0) for k in (first, second)]
@@ -615,7 +615,7 @@ def where(condition, x, y):
 
 
 def copyto(dst, src, casting="same_kind", where=None):
-    """Copy numbers into an array, where a mask says."""
+    """Copy numbers into an array, where a mask is true."""
     if not isinstance(dst, ndarray):
         raise TypeError("dst must be cupy.ndarray")
     source, kind = _operand(src)

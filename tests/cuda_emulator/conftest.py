@@ -9,7 +9,7 @@ collect_ignore_glob = ["packages/*", "[!t]*.py"]
 
 @pytest.fixture
 def machine(request):
-    """The emulated machine, with `import cupy` giving the emulator; all its memory in order."""
+    """The emulated machine: `import cupy` gives the emulator, which must find no fault."""
     with session.emulation(request.node.nodeid) as machine:
         yield machine
         assert machine.finish() == []

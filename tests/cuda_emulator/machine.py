@@ -51,7 +51,7 @@ _local = threading.local()
 
 
 class Fault(RuntimeError):
-    """Something that a GPU would answer with a wrong result or a crash."""
+    """A violation that may give a wrong result or a crash on a GPU."""
 
 
 class OutOfMemory(MemoryError):
@@ -72,14 +72,14 @@ def fault(message):
 
 
 def count(name, by=1):
-    """Count work."""
+    """Add to a counter."""
     with _lock:
         counts[name] += by
 
 
 @contextmanager
 def counting():
-    """Yield a Counter that holds, at the end, what has been done inside."""
+    """Yield a Counter of the work done in the block, filled at its end."""
     found = Counter()
     with _lock:
         before = counts.copy()
@@ -136,10 +136,10 @@ class Operation:
     label : str
     work : callable or None
     allocations : iterable of Allocation
-        Read or written; they must not have been given to anybody else by then.
+        Memory read or written, which must not be reused before the operation runs.
     waits : sequence of Moment
     where : str
-        The line that asked for it.
+        File and line of the call.
     """
 
     __slots__ = ("allocations", "label", "waits", "where", "work")
@@ -154,7 +154,7 @@ class Operation:
             if not allocation.alive:
                 fault(
                     f"use after free: {self.label} ({self.where}) ran after memory that it uses "
-                    f"({allocation}) was freed and may be another's"
+                    f"({allocation}) was freed and may have been reused"
                 )
         if self.work is None:
             return
@@ -173,7 +173,7 @@ class Queue:
     ----------
     device : int
     blocking : bool
-        Whether it waits for the default stream, and that for it.
+        Whether it and the default stream wait for each other.
     """
 
     _numbers = iter(range(1, 10**9))
@@ -195,7 +195,7 @@ class Queue:
 
     @property
     def ready(self):
-        """Whether the first operation waits for nothing that is still to come."""
+        """Whether the first operation can run: all moments that it waits for are reached."""
         return bool(self.operations) and all(m.reached for m in self.operations[0].waits)
 
     def step(self):
@@ -260,7 +260,7 @@ def pop_queue(device):
 
 
 def seed(number):
-    """Start the adversary's decisions anew."""
+    """Seed the order of execution."""
     with _lock:
         _random.seed(number)
         for queue in list(_queues):
@@ -274,7 +274,7 @@ def order():
 
 
 def enqueue(label, work, allocations=(), queue=None):
-    """Put an operation on a stream, the current one if not given; some others may run now."""
+    """Put an operation on a stream, the current one if not given; execute some queued ones."""
     queue = current_queue() if queue is None else queue
     with _lock:
         _put(queue, Operation(label, work, tuple(allocations), (), caller()))
@@ -282,7 +282,7 @@ def enqueue(label, work, allocations=(), queue=None):
 
 
 def wait_for(queue, moment):
-    """Let a stream's later operations come after a moment."""
+    """Make a stream's later operations wait for a moment."""
     with _lock:
         if moment is not None and not moment.reached:
             _put(queue, Operation("wait", None, (), (moment,)))
@@ -315,7 +315,7 @@ def _step(queue):
 
 
 def _let_some_run():
-    """Execute what the paces of the streams allow: a GPU may be fast or slow at any time."""
+    """Execute some operations by the streams' paces: a GPU may be fast or slow at any time."""
     if _random.random() < 0.02:
         for queue in _pending.values():
             queue.pace = _random.choice((0.0, 0.3, 1.0))
@@ -361,7 +361,7 @@ def queue_of(handle):
     with _lock:
         found = [queue for queue in _queues if queue.number == handle]
     if not found:
-        fault(f"{handle} is no stream ({caller()})")
+        fault(f"{handle} is not a stream ({caller()})")
     if found[0].device != current_device():
         fault(f"wrong device: {found[0]}, the current one is {current_device()} ({caller()})")
     return found[0]
@@ -381,10 +381,10 @@ def new_handle(library, device):
 
 
 def check_handle(handle, *libraries):
-    """Record a fault if a handle is not one of these libraries for this thread and device."""
+    """Record a fault unless a handle is of one of these libraries, this thread and this device."""
     library, device, thread = _handles.get(handle, (None, None, None))
     if library not in libraries:
-        fault(f"{handle:#x} is no handle of {' or '.join(libraries)} ({caller()})")
+        fault(f"{handle:#x} is not a handle of {' or '.join(libraries)} ({caller()})")
     if device != current_device():
         fault(f"wrong device: a handle of device {device}, not {current_device()} ({caller()})")
     if thread != threading.get_ident():
@@ -423,7 +423,7 @@ class Allocation:
     nbytes : int
     device : int
     stream : Queue or None
-        To whose later allocations it goes when it is freed; None if it returns to the device.
+        Its later allocations may reuse the memory when it is freed; None if the device gets it.
     """
 
     def __init__(self, nbytes, device, stream):
@@ -449,7 +449,7 @@ class Allocation:
 _live, _by_address, _addresses = set(), {}, []
 _freed = deque()
 _host = {}
-"""Pinned and registered host memory: address to (bytes, its moments of asynchronous use)."""
+"""Pinned and registered host memory: address to bytes."""
 
 
 class Memory:
@@ -459,7 +459,7 @@ class Memory:
     ----------
     nbytes : int
     pooled : bool
-        Whether it comes from CuPy's pool, or else from the device, to which it returns: freeing it
+        Whether it comes from CuPy's pool. Otherwise it comes from the device, and freeing it
         synchronizes the device, as cudaFree does.
     """
 
@@ -480,7 +480,7 @@ class Memory:
 
 
 def _collect():
-    """Give the pools what nobody owns any more; the garbage collector only takes notes."""
+    """Return freed memory to its pool; until then `_freed` lists it."""
     while _freed:
         allocation, chunk = _freed.popleft()
         _by_address.pop(allocation.address)
@@ -502,11 +502,11 @@ def _end(allocation):
 
 
 _retiring = {}
-"""Freed memory that the next allocation of a stream may be given, by the stream's number."""
+"""Freed memory that the next allocation on a stream may reuse, by the stream's number."""
 
 
 def _retire(stream):
-    """Let the memory that was freed on a stream change hands, in the order of the stream."""
+    """Let memory that was freed on a stream be reused, in the order of the stream."""
     gone = _retiring.pop(stream.number, ())
     if not gone:
         return
@@ -521,7 +521,7 @@ def _retire(stream):
 class Pool:
     """CuPy's memory pool of one device: chunks are split, joined, and kept for their stream.
 
-    What lies in a chunk is elsewhere (`Allocation`); here is only what fits.
+    The pool decides only where memory fits; an `Allocation` has the contents.
     """
 
     def __init__(self, device):
@@ -563,7 +563,7 @@ class Pool:
         return segment[0]
 
     def take_directly(self, nbytes):
-        """Take memory from the device, beside the pool; return how much."""
+        """Take memory from the device, outside the pool; return its bytes."""
         size = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
         if self.total_bytes() + self.direct + size > MEMORY:
             raise NoDeviceMemory(size)
@@ -590,7 +590,7 @@ class Pool:
                 chunk, at = one, next(k for k, c in enumerate(segment) if c is one)
 
     def free_all_blocks(self):
-        """Return to the device the segments that nobody uses a part of."""
+        """Return unused segments to the device."""
         self.segments = [s for s in self.segments if len(s) > 1 or not s[0][3]]
 
     def total_bytes(self):
@@ -642,7 +642,7 @@ class Region:
 
 
 def region(address, nbytes, what):
-    """Return the region of the current device at an address; a fault if it is not one."""
+    """Return the region of the current device at an address; record a fault if there is none."""
     with _lock:
         _collect()
         at = bisect_right(_addresses, address) - 1

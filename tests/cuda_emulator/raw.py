@@ -38,7 +38,7 @@ class RawModule:
 
 
 class RawKernel:
-    """A kernel; called with grid, block and arguments it is put on the current stream."""
+    """A kernel; a call with grid, block and arguments puts it on the current stream."""
 
     def __init__(self, code, name, options=()):
         self.name, self._kernel = name, _compiled(code, name, tuple(options))

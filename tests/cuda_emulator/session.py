@@ -21,7 +21,7 @@ def real_gpus():
 
 
 def size(on_a_gpu, emulated):
-    """Return the size of a test's problem: the emulator is slow."""
+    """Return the size of a test's problem, smaller on the emulator, which is slow."""
     return emulated if sys.path[0] == PACKAGES else on_a_gpu
 
 
@@ -34,12 +34,12 @@ _emulated = {}
 
 @contextmanager
 def emulation(name):
-    """Let `import cupy` give the emulator, here and in processes started meanwhile.
+    """Make `import cupy` give the emulator, here and in processes started in the block.
 
     Parameters
     ----------
     name : str
-        Of the test: it seeds the adversary.
+        Of the test; it seeds the order of execution.
     """
     from . import machine
 

@@ -1,4 +1,4 @@
-"""The emulator itself: it computes what CUDA promises, and notices what a GPU would not forgive."""
+"""Tests of the emulator: its results, its orders of execution, and the faults that it finds."""
 
 import ctypes
 import threading
@@ -17,7 +17,7 @@ def cupy(machine):
 
 
 def fault_of(machine, work, message):
-    """The emulator notices something while it does a work, or at its end."""
+    """Assert that the emulator finds a fault during `work`, or at its end."""
     known = len(machine.faults)
 
     def done():
@@ -32,7 +32,7 @@ def fault_of(machine, work, message):
 
 
 def outcomes(machine, work):
-    """The results of a work under many orders of execution."""
+    """Return the results of `work` under many orders of execution."""
     found = []
     for number in SEEDS:
         machine.seed(number)
@@ -291,7 +291,7 @@ def test_a_stream_of_another_device_is_refused(cupy):
 
 @pytest.fixture
 def gemm(cupy):
-    """C <- AB of cuBLAS, with what is given in the place of the right arguments."""
+    """cuBLAS's C <- AB as a function, in which right arguments can be replaced by others."""
     from cupy_backends.cuda.libs import cublas
 
     a, b = (cupy.asarray(np.asfortranarray(x)) for x in (np.ones((4, 3)), np.ones((3, 5))))
@@ -323,7 +323,7 @@ def test_cublas_multiplies(gemm):
         ({"ldb": 5}, "illegal address: B"),
         ({"transa": 1}, "leading dimension|illegal address"),
         ({"n": 6}, "illegal address: B"),
-        ({"handle": 5}, "no handle of cublas"),
+        ({"handle": 5}, "not a handle of cublas"),
         ({"a": 4096}, "illegal address: A"),
     ],
     ids=str,

@@ -103,7 +103,7 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     monkeypatch.setattr(sums_by_blocks, "BLOCK", 64)
     how, pool = gx.Exact(on="gpu"), cupy.get_default_memory_pool()
     pool.free_all_blocks()
-    # where CuPy's pool has cut a small array from a freed matrix, it cannot give it out again
+    # CuPy's pool cannot reuse a freed matrix when a small array has a part of its memory
     matrix = 8 * len(seen) ** 2
     pool.set_limit(size=pool.used_bytes() + int(1.7 * matrix))
     kept = []

@@ -1,4 +1,4 @@
-"""A GPU needs no numba; a CPU says what needs it."""
+"""Computations without numba: all of them on a GPU; on a CPU a warning or an error."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.matern import correlation
 
-# here, too, where a GPU's machine has none
+# this process, too, may run without numba
 pytestmark = pytest.mark.filterwarnings("ignore:numba cannot be imported")
 
 MODEL = gx.Matern(1.0, 0.25, 0.8, 0.2)

@@ -6,9 +6,9 @@ from cuda_emulator import arrays, machine
 
 
 def cholesky(a):
-    """Return the lower Cholesky factors of matrices; of an indefinite one something else.
+    """Return the lower Cholesky factors of matrices, without an error for an indefinite one.
 
-    CuPy does not look at cuSOLVER's info words, and neither does this.
+    Like CuPy it ignores cuSOLVER's info words.
     """
     if a.dtype not in (np.float32, np.float64):
         raise TypeError(f"the emulator's cholesky takes FP32 and FP64. Got {a.dtype}")

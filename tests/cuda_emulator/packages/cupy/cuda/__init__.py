@@ -56,7 +56,7 @@ class Device:
 
     @property
     def mem_info(self):
-        """Free and all bytes of its memory."""
+        """Free and total bytes of its memory."""
         with self:
             return runtime.memGetInfo()
 
@@ -122,7 +122,7 @@ class Stream:
 
 
 class Event:
-    """A moment of a stream; before it is recorded it is past."""
+    """A moment of a stream; an event that was never recorded counts as past."""
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self._moment, self._time, self._timed = None, None, not disable_timing

@@ -15,7 +15,7 @@ _local = threading.local()
 
 
 def alloc(size):
-    """Return memory of the current device, from its pool unless `using_allocator` says else."""
+    """Return memory of the current device, from its pool except inside `using_allocator`."""
     try:
         return MemoryPointer(machine.Memory(size, pooled=getattr(_local, "pooled", True)))
     except machine.NoDeviceMemory:
@@ -24,7 +24,7 @@ def alloc(size):
 
 @contextmanager
 def using_allocator(allocator=None):
-    """Let this thread's memory come from the device itself: the emulator knows no other way."""
+    """Allocate this thread's memory from the device itself; None is the only allocator."""
     if allocator is not None:
         raise TypeError("the emulator's using_allocator takes None only")
     _local.pooled = False
@@ -55,7 +55,7 @@ class MemoryPool:
         return self._pool.total_bytes()
 
     def free_all_blocks(self, stream=None):
-        """Give what no array uses back to the device."""
+        """Return unused memory to the device."""
         self._pool.free_bytes()
         self._pool.free_all_blocks()
 
@@ -69,7 +69,7 @@ class MemoryPool:
 
 
 class PinnedMemoryPool:
-    """The pool of pinned host memory, of which nothing is kept."""
+    """The pool of pinned host memory, which keeps nothing."""
 
     def free_all_blocks(self):
         """Do nothing."""

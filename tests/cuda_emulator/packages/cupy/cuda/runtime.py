@@ -42,7 +42,7 @@ def driverGetVersion():
 
 
 def memGetInfo():
-    """Return free and all bytes of the current device."""
+    """Return the free and the total bytes of the current device."""
     pool = machine.pools[getDevice()]
     return machine.MEMORY - pool.total_bytes() - pool.direct, machine.MEMORY
 
@@ -56,7 +56,7 @@ def deviceGetAttribute(attribute, device):
 
 
 def getDeviceProperties(device):
-    """Return what a device says of itself."""
+    """Return the properties of a device."""
     return {
         "name": b"emulated GPU",
         "totalGlobalMem": machine.MEMORY,

@@ -47,7 +47,7 @@ class CUBLASError(RuntimeError):
 
 
 def _integers(*values):
-    """Raise OverflowError, as CuPy's binding does, for what is no C int."""
+    """Raise OverflowError, as CuPy's binding does, for sizes that do not fit into a C int."""
     for value in values:
         if not 0 <= value <= INT:
             raise OverflowError(f"value too large to convert to int: {value}")
@@ -181,7 +181,7 @@ ATTRIBUTES = {"desc": {0: 4, 1: 4, 3: 4, 4: 4, 25: 1}, "preference": {1: 8, 5: 4
 class CublasLt:
     """cuBLASLt's C interface, as ctypes calls it: FP8 products on Hopper.
 
-    Descriptors are numbers; what a heuristic has chosen is good for its own descriptors only.
+    Descriptors are numbers; an algorithm is valid only for the descriptors it was chosen for.
     """
 
     WORKSPACE = 4096
@@ -198,7 +198,7 @@ class CublasLt:
     def _found(self, descriptor, kind):
         found = self._made.get(descriptor.value)
         if found is None or found["kind"] != kind:
-            machine.fault(f"cuBLASLt: {descriptor} is no {kind}")
+            machine.fault(f"cuBLASLt: {descriptor} is not a {kind}")
         return found
 
     def cublasLtMatmulDescCreate(self, out, compute, scale):
@@ -283,7 +283,7 @@ class CublasLt:
 
 
 class Cublas:
-    """cuBLAS's C interface, as far as CuPy has no binding of it."""
+    """Functions of cuBLAS's C interface that CuPy does not bind."""
 
     def cublasSetEmulationStrategy(self, handle, strategy):
         machine.check_handle(handle.value, "cublas")
@@ -317,13 +317,13 @@ class Cublas:
 
 
 LIBRARIES = {"cublasLt": CublasLt(), "cublas": Cublas()}
-"""What ctypes.CDLL gives from now on for a name that has one of these in it; the first fits."""
+"""Libraries that ctypes.CDLL returns for names that contain a key; the first match is taken."""
 
 _load = ctypes.CDLL
 
 
 def _loaded(name, *arguments, **options):
-    """Stand for ctypes.CDLL."""
+    """Replace ctypes.CDLL."""
     for part, library in LIBRARIES.items():
         if part in str(name):
             return library

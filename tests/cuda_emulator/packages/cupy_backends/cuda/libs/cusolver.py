@@ -26,7 +26,7 @@ dpotrf_bufferSize = spotrf_bufferSize = _buffer_size
 
 
 def _enqueue(name, uplo, n, a, lda, dtype, workspace, size, info):
-    """Enqueue a factorization, with a workspace of so many entries of the matrix's type."""
+    """Enqueue a factorization, with a workspace of `size` entries of the matrix's type."""
     factor = getattr(scipy.linalg.lapack, name)
     lower = uplo == CUBLAS_FILL_MODE_LOWER
 
@@ -34,7 +34,7 @@ def _enqueue(name, uplo, n, a, lda, dtype, workspace, size, info):
         mask = np.tri(n, dtype=bool)
         mask = mask if lower else mask.T
         if not np.isfinite(a[mask]).all():
-            # cuSOLVER promises nothing of NaN: at worst it goes on, and says 0
+            # cuSOLVER promises nothing for NaN: at worst it continues, and info is 0
             a[mask], info[0, 0] = np.nan, 0
             return
         found, order = factor(np.array(a, order="F"), lower=lower, clean=0)
@@ -66,7 +66,7 @@ def _potrf_batched(name, dtype):
     factor = getattr(scipy.linalg.lapack, name)
 
     def potrf(handle, uplo, n, addresses, lda, info, batch):
-        """Factor matrices whose addresses are on the device, and read there."""
+        """Factor matrices whose addresses are read from device memory."""
         _check(handle, n, lda)
 
         def work(addresses, info):
