@@ -14,7 +14,7 @@ Numba's cache of such a function, in a file that has not changed itself, does no
 these: delete it after one.
 
 Every variant and every layout gives the same bits: the same products are subtracted in the same
-order, each with one rounding. The CUDA source is tested on an emulator; it has not yet been timed
+order, each with one rounding. The CUDA source is tested on an emulator; it has not yet run
 on a GPU.
 """
 

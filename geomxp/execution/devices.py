@@ -272,7 +272,7 @@ def gpu_memory():
             raise
         raise NotEnoughMemory(
             f"the memory of the GPU is exhausted ({error}): use fewer places, or a method that "
-            'needs less, such as gx.Exact(on="gpu", device_memory="20GB"), which keeps tiles in RAM.'
+            'needs less: gx.Exact(on="gpu", device_memory="20GB") keeps most tiles in RAM.'
         ) from None
 
 

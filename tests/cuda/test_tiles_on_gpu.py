@@ -84,12 +84,12 @@ def test_predictions_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch, t
 
 @pytest.fixture
 def little_memory():
-    """The current GPU grants CuPy's pool 100 kB more than it has."""
+    """The current GPU grants CuPy's pool 1 kB more than it has."""
     import cupy
 
     pool = cupy.get_default_memory_pool()
     pool.free_all_blocks()
-    pool.set_limit(size=pool.total_bytes() + 100_000)
+    pool.set_limit(size=pool.total_bytes() + 1024)
     yield
     pool.set_limit(size=0)
 
