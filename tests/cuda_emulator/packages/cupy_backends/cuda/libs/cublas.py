@@ -316,17 +316,16 @@ class Cublas:
         return self._trmm("strmm", c_float, np.float32, *arguments)
 
 
-LIBRARIES = {"cublasLt": CublasLt(), "cublas": Cublas()}
-"""Libraries that ctypes.CDLL returns for names that contain a key; the first match is taken."""
+LIBRARIES = {"libcublasLt.so.13": CublasLt(), "libcublas.so": Cublas()}
+"""Libraries that ctypes.CDLL returns, by their names."""
 
 _load = ctypes.CDLL
 
 
 def _loaded(name, *arguments, **options):
-    """Replace ctypes.CDLL."""
-    for part, library in LIBRARIES.items():
-        if part in str(name):
-            return library
+    """Replacement of ctypes.CDLL."""
+    if name in LIBRARIES:
+        return LIBRARIES[name]
     return _load(name, *arguments, **options)
 
 

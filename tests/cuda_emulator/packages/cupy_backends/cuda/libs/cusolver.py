@@ -130,4 +130,4 @@ class Cusolver:
         return 0
 
 
-LIBRARIES["cusolver"] = Cusolver()
+LIBRARIES["libcusolver.so"] = Cusolver()
