@@ -250,8 +250,8 @@ def gpu_count():
         raise MissingDevice(f'on="gpu" needs an NVIDIA GPU and its driver: {reason}.') from None
 
 
-OUT_OF_MEMORY = 2
-"""CUDA's status cudaErrorMemoryAllocation."""
+OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2}
+"""Status of an exhausted memory, by CuPy's class of the error."""
 
 
 @contextmanager
@@ -267,7 +267,8 @@ def gpu_memory():
         yield
     except Exception as error:
         of_cupy = type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
-        full = isinstance(error, MemoryError) or getattr(error, "status", None) == OUT_OF_MEMORY
+        status = OUT_OF_MEMORY.get(type(error).__name__)
+        full = isinstance(error, MemoryError) or (status is not None and error.status == status)
         if not (of_cupy and full):
             raise
         raise NotEnoughMemory(

@@ -2,7 +2,8 @@
 
 import time
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
+from threading import RLock
 
 import numpy as np
 
@@ -23,6 +24,17 @@ from .likelihood import Evaluation, gaussian_log_likelihood
 
 BLOCKS = 16
 """Of derivatives, in work on a GPU at one time."""
+
+
+def _one_at_a_time(method):
+    """Make threads that share an evaluator, and with it its workspace, wait for each other."""
+
+    @wraps(method)
+    def waiting(self, *arguments, **options):
+        with self._lock:
+            return method(self, *arguments, **options)
+
+    return waiting
 
 
 class ExactEvaluator:
@@ -51,11 +63,12 @@ class ExactEvaluator:
             Layout.of(n, how.tile)
         else:
             check_memory(n, 1, self.device)
-        self._workspace = None
+        self._workspace, self._lock = None, RLock()
         self._twins = observations.duplicate()
         self._frozen = None
         self._last = (None, None, None)
 
+    @_one_at_a_time
     def freeze(self, model):
         """Let all later factors have the formats that the rule chooses for this model."""
         self._frozen = None
@@ -67,6 +80,7 @@ class ExactEvaluator:
             return
 
     @gpu_memory()
+    @_one_at_a_time
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
         if self._last[0] == model:
@@ -211,6 +225,7 @@ class ExactEvaluator:
         return found.part(found.expected, names)
 
     @gpu_memory()
+    @_one_at_a_time
     def derivatives(self, model, names, *, curvature=False):
         """Return `Derivatives` at a model; the last ones, and the evaluation there, are kept.
 

@@ -90,7 +90,11 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         try:
             factorize(store, store.order(), placement.run)
         except NotPositiveDefinite:
-            store.close()
+            if host is None:
+                store.close()
+            else:
+                # pinned memory is kept for the next evaluation
+                host.reserve(0)
             if formats.all_fp64:
                 raise
             continue

@@ -86,10 +86,16 @@ def maximize(
     best = [-np.inf, np.array(start, dtype=float)]
     worst = [np.inf]
 
+    failures = []
+
     def objective(x, gradient):
-        value = function(np.array(x))
-        if gradient.size:
-            gradient[:] = np.nan_to_num(slope(np.array(x))) if np.isfinite(value) else 0.0
+        try:
+            value = function(np.array(x))
+            if gradient.size:
+                gradient[:] = np.nan_to_num(slope(np.array(x))) if np.isfinite(value) else 0.0
+        except BaseException as error:
+            failures.append(error)
+            raise
         if value > best[0]:
             best[:] = [value, np.array(x)]
         if np.isfinite(value):
@@ -116,6 +122,9 @@ def maximize(
         search.optimize(np.clip(start, lower, upper))
         limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
     except (RuntimeError, ValueError, *_failures(nlopt)):
+        if failures:
+            # an error of the likelihood, not of the search
+            raise
         # rounding keeps it from going on: what it has reached stands, and Newton judges it
         limited = False
     return Maximum(best[1], best[0], limited)

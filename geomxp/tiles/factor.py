@@ -7,6 +7,7 @@ import numpy as np
 
 from ..cuda import device_of
 from ..dense import kernels
+from ..execution.devices import gpu_memory
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
 
@@ -39,24 +40,29 @@ class CholeskyFactor:
         """Bytes of the lower triangle."""
         return 4 * len(self.lower) * (len(self.lower) + 1)
 
+    @gpu_memory()
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
         diagonal = self.lower.diagonal()
         return 2.0 * float(np.log(on_host(diagonal)).sum())
 
+    @gpu_memory()
     def whiten(self, b):
         """Return L⁻¹b for (n,) or (n, m): independent and of variance 1 if b has covariance Σ."""
         return on_host(kernels.trsm(self.lower, self._beside(b)))
 
+    @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
         half = kernels.trsm(self.lower, self._beside(b))
         return on_host(kernels.trsm(self.lower, half, transposed=True))
 
+    @gpu_memory()
     def multiply(self, x):
         """Return L x for (n, m): of covariance Σ if x is independent and of variance 1."""
         return on_host(kernels.trmm(self.lower, self._beside(x)))
 
+    @gpu_memory()
     def columns(self, first, last):
         """Return some columns of L, (n, m), zeros above the diagonal."""
         block = np.array(on_host(self.lower[:, first:last]), order="F")
@@ -64,10 +70,12 @@ class CholeskyFactor:
             block[: first + j, j] = 0.0
         return block
 
+    @gpu_memory()
     def into_dense(self):
         """Return L as one FP64 array, where it lives; ends this factor."""
         return self.lower
 
+    @gpu_memory()
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹, written over L where that can be; ends this factor."""
         return on_host(kernels.potri(self.lower))
@@ -121,6 +129,7 @@ class TileFactor:
     def _unit(self):
         return 2.0**self.store.originals.exponent
 
+    @gpu_memory()
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
         layout = self.store.layout
@@ -128,6 +137,7 @@ class TileFactor:
         logs = sum(float(np.log(on_host(part)).sum()) for part in parts)
         return 2.0 * (logs + layout.n * float(np.log(self._unit)))
 
+    @gpu_memory()
     def whiten(self, b):
         """Return L⁻¹b, its rows in the factor's order, for (n,) or (n, m)."""
         y = self._sorted(b)
@@ -143,6 +153,7 @@ class TileFactor:
                 y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
             return on_host(y).reshape(b.shape, order="A")
 
+    @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
         x = self._transposed_solve(self._beside(self.whiten(b).reshape(len(b), -1) / self._unit))
@@ -159,6 +170,7 @@ class TileFactor:
                     y[layout.rows(j)] -= final(i, j).widen().T @ y[rows]
         return y
 
+    @gpu_memory()
     def multiply(self, x):
         """Return L x for (n, m), its rows in the order of the places."""
         layout, final = self.store.layout, self.store.final
@@ -172,6 +184,7 @@ class TileFactor:
             y *= self._unit
         return self._unsorted(y)
 
+    @gpu_memory()
     def dense(self):
         """Return L in FP64, rows and columns in the factor's order, zeros above the diagonal.
 
@@ -187,10 +200,12 @@ class TileFactor:
         lower *= self._unit
         return lower
 
+    @gpu_memory()
     def into_dense(self):
         """Return `dense()`."""
         return self.dense()
 
+    @gpu_memory()
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹ in FP64, rows and columns in the order of the places."""
         inverse = kernels.potri(self.dense())

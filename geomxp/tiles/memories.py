@@ -15,7 +15,7 @@ import numpy as np
 
 from ..cuda import large_memory
 from ..errors import NotEnoughMemory
-from ..execution.devices import human_bytes, in_threads
+from ..execution.devices import OUT_OF_MEMORY, human_bytes, in_threads
 from .disk import aligned, pages
 
 ALIGNMENT = 512
@@ -91,6 +91,8 @@ class Host:
             try:
                 runtime.hostRegister(region.ctypes.data, len(region), PORTABLE)
             except runtime.CUDARuntimeError as error:
+                if error.status != OUT_OF_MEMORY["CUDARuntimeError"]:
+                    raise
                 raise NotEnoughMemory(
                     f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "
                     "use fewer places, or ask for less accuracy."
@@ -124,8 +126,8 @@ def _release(regions, pinned):
     if pinned and regions:
         from cupy.cuda import runtime
 
-        for region in regions:
-            runtime.hostUnregister(region.ctypes.data)
+        while regions:
+            runtime.hostUnregister(regions.pop().ctypes.data)
     regions.clear()
 
 

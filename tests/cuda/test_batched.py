@@ -124,6 +124,20 @@ def test_a_gpus_factors_are_judged_as_the_cpus():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
+    import cupy
+
+    a = positive_definite(40, 9, dtype)
+    a[1, 3, 3], a[33, 4, 2] = -1.0, np.nan
+    expected, info = batched.potrf(a, check=False)
+    lower, found = batched.potrf(cupy.asarray(a), check=False)
+    assert info[[1, 33]].all()
+    np.testing.assert_array_equal(found, info)
+    np.testing.assert_array_equal(lower.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_gpu_has_the_bits_of_the_cpu(dtype):
     import cupy
 

@@ -308,6 +308,15 @@ def test_gpu_writes_the_bits_of_the_cpu(d, triangle, dtype):
 
 
 @pytest.mark.gpu
+def test_gpu_sums_the_squares_of_each_panel_for_itself():
+    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 1000))
+    # one panel down the columns, more across than there are blocks of threads
+    where = slice(0, 200), slice(0, 1000)
+    expected, _, norm = both(pairs, "correlation", *where, np.float64)
+    assert norm == pytest.approx((expected**2).sum(), rel=expected.size * 2.0**-53)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("what", ["correlation", "by_smoothness", "slope"])
 def test_gpu_knows_derivatives_and_the_nugget(what):
     pairs = Generator(gx.Matern(2, 0.3, 1.7), "euclidean", places_of("euclidean", 2, 300))

@@ -9,7 +9,7 @@ from compilers import compiled
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import nested, panels, views, views_gpu
+from geomxp.dense import matrix_units_gpu, nested, panels, views, views_gpu
 from geomxp.dense.tree import SymmetricTree
 from geomxp.precision.formats import BF16, FP8, FP16, FP32, TF32, named
 
@@ -113,6 +113,16 @@ def test_gpu_potrf_names_the_leading_minor_that_is_not_positive(layout, value, d
         with pytest.raises(gx.NotPositiveDefinite) as error:
             nested.potrf(Both(sigma.astype(dtype), layout).gpu, layers, leaf=LEAF)
         assert error.value.order == 71
+
+
+@pytest.mark.gpu
+def test_gpu_potrf_counts_the_places_between_columns(monkeypatch):
+    whole = Both(positive_definite(97)[0])
+    monkeypatch.setattr(views_gpu, "LARGEST_INDEX", 60 * 97 - 1)
+    with pytest.raises(gx.InvalidInput, match="60 columns that are 97 apart"):
+        views_gpu.factor("L", whole.gpu[:60, :60])
+    monkeypatch.setattr(views_gpu, "LARGEST_INDEX", 60 * 97)
+    assert views_gpu.factor("L", whole.gpu[:60, :60]) == 0
 
 
 @pytest.mark.gpu
@@ -260,6 +270,21 @@ def test_gpu_products_of_parts_are_exact_for_small_integers(form, dtype, layouts
     panels.multiply(c.gpu, narrow[0], slice(0, m), narrow[1], slice(0, n), -2.0)
     np.testing.assert_array_equal(c.gpu.get(), expected)
     c.assert_only(np.ones((m, n), bool))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["columns", "rows"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkeypatch):
+    monkeypatch.setattr(matrix_units_gpu, "FP8_SINCE", 1000)
+    rng = np.random.default_rng(7)
+    a, b = (Both(rng.integers(-1, 2, (rows, 21)).astype(dtype), layout) for rows in (37, 29))
+    c = Both(rng.integers(-9, 10, (37, 29)).astype(dtype), layout)
+    narrow = [panels.Panel(FP8, x.gpu.shape, x.gpu) for x in (a, b)]
+    for panel, x in zip(narrow, (a, b), strict=True):
+        panel.put(slice(0, 21), x.gpu)
+    panels.multiply(c.gpu, narrow[0], slice(0, 37), narrow[1], slice(0, 29), -2.0)
+    np.testing.assert_array_equal(c.gpu.get(), c.cpu - 2.0 * a.cpu @ b.cpu.T)
 
 
 @pytest.mark.gpu

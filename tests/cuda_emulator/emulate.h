@@ -763,8 +763,11 @@ static void run_block()
         warps[first / 32].exists = warps[first / 32].ready = 0xffffffffu >> (32 - lanes);
         runnable |= 1u << first / 32;
     }
+    /* in every other block a warp runs on to a block barrier before another one is chosen */
+    const bool greedy = order && random_number() % 2;
+    int w = -1;
     while (runnable && !failed) {
-        const int w = element_of(runnable);
+        if (!greedy || w < 0 || !(runnable >> w & 1)) w = element_of(runnable);
         run_phase(w);
         release_lanes(w);
         if (!warps[w].ready) runnable &= ~(1u << w);
