@@ -61,7 +61,7 @@ def pytest_runtest_call(item):
         if emulated(item):
             from cuda_emulator import machine
 
-            found = machine.finish()
+            found = session.faults_of(machine)
             if found:
                 pytest.fail("the CUDA emulator found:\n" + "\n".join(found), pytrace=False)
 

@@ -58,10 +58,18 @@ def quiet(function, *arguments, **options):
 
 
 def _order_of(a, order):
-    """Return "C" or "F" for CuPy's order of a copy of an array."""
+    """Return "C" or "F" for the order of a contiguous result of an array."""
     if order in ("C", "F"):
         return order
     return "F" if a.flags.f_contiguous and not a.flags.c_contiguous else "C"
+
+
+def _like(a, dtype, order):
+    """Return an uninitialized array of another one's shape; order "K" keeps that of its strides."""
+    if order == "K":
+        strides = np.empty_like(a._a, dtype, order="K", shape=a.shape).strides
+        return ndarray(a.shape, dtype, strides=strides)
+    return ndarray(a.shape, dtype, order=_order_of(a, order))
 
 
 class ndarray:  # noqa: N801 (CuPy's name)
@@ -237,7 +245,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
         )
         if not copy and dtype == self.dtype and same_order:
             return self
-        out = ndarray(self.shape, dtype, order=_order_of(self, order))
+        out = _like(self, dtype, order)
         source, target = self._a, out._a
         launch("cast", lambda: target.__setitem__(..., source.astype(dtype)), out, self)
         return out
@@ -250,7 +258,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
 
         with Device(self._memory.device):
             whole = self.astype(self.dtype, order=order, copy=False)
-        out = ndarray(self.shape, self.dtype, order=_order_of(whole, order))
+        out = _like(whole, self.dtype, order)
         source, target = whole._a, out._a
         machine.count("copies between devices")
         machine.enqueue(
@@ -523,8 +531,8 @@ def ones(shape, dtype=float, order="C"):
 
 
 def empty_like(a, dtype=None, order="K"):
-    """Return an array of poison, of another one's shape."""
-    return ndarray(a.shape, a.dtype if dtype is None else dtype, order=_order_of(a, order))
+    """Return an uninitialized array of another one's shape."""
+    return _like(a, a.dtype if dtype is None else dtype, order)
 
 
 def zeros_like(a, dtype=None, order="K"):
@@ -538,13 +546,10 @@ def full_like(a, value, dtype=None, order="K"):
 
 
 def array(a, dtype=None, copy=True, order="K"):
-    """Return a copy of an array, of NumPy or CuPy, on the current device."""
+    """Return a copy of a NumPy or CuPy array on the current device."""
     if isinstance(a, ndarray):
-        return (
-            a.astype(a.dtype if dtype is None else dtype, order=order)
-            if (dtype is not None and np.dtype(dtype) != a.dtype)
-            else a.copy(order=_order_of(a, order))
-        )
+        here = _here(a)
+        return here.astype(a.dtype if dtype is None else dtype, order=order, copy=here is a)
     if isinstance(a, (list, tuple)) and any(isinstance(x, ndarray) for x in a):
         raise TypeError("the emulator makes no arrays of lists of arrays")
     values = np.array(a, dtype=dtype)
@@ -558,8 +563,14 @@ def array(a, dtype=None, copy=True, order="K"):
 def asarray(a, dtype=None, order=None):
     """Return an array on the current device, or the same array if it is CuPy's already."""
     if isinstance(a, ndarray):
+        a = _here(a)
         return a.astype(a.dtype if dtype is None else dtype, order=order or "K", copy=False)
     return array(a, dtype, order=order or "K")
+
+
+def _here(a):
+    """Return an array on the current device: a copy of one on another device, as in CuPy."""
+    return a if a._memory.device == machine.current_device() else a.copy(order="K")
 
 
 def asfortranarray(a, dtype=None):

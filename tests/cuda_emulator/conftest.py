@@ -12,4 +12,4 @@ def machine(request):
     """The emulated machine: `import cupy` gives the emulator, which must find no fault."""
     with session.emulation(request.node.nodeid) as machine:
         yield machine
-        assert machine.finish() == []
+        assert session.faults_of(machine) == []

@@ -8,7 +8,9 @@ wait therefore gives wrong numbers, NaN poison or a `Fault`.
 Every violation is recorded in `faults` besides being raised, since code under test may catch it.
 """
 
+import atexit
 import ctypes
+import mmap
 import os
 import random
 import sys
@@ -43,6 +45,9 @@ HERE = str(Path(__file__).resolve().parent)
 counts = Counter()
 """What has been done: launches, library calls, synchronizations, bytes moved, allocations, ..."""
 
+REPORTS = os.environ.get("GEOMXP_EMULATOR_FAULTS")
+"""File to which processes started by a test append their faults."""
+
 faults = []
 """All violations so far, as text."""
 
@@ -68,6 +73,9 @@ class NoDeviceMemory(Exception):
 def fault(message):
     """Record a violation and raise it."""
     faults.append(message)
+    if REPORTS:
+        with open(REPORTS, "a") as file:
+            file.write(message + "\n")
     raise Fault(message)
 
 
@@ -391,7 +399,16 @@ def check_handle(handle, *libraries):
         fault(f"a handle of another thread ({caller()})")
 
 
-def library_call(name, work, operands):
+def _check_apart(name, output, operand):
+    try:
+        overlap = np.shares_memory(output, operand, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return
+    if overlap:
+        fault(f"{name}: the output overlaps an operand")
+
+
+def library_call(name, work, operands, output=None, in_place=()):
     """Enqueue a call of a library over `operand`s; `work` takes their arrays.
 
     Parameters
@@ -399,6 +416,10 @@ def library_call(name, work, operands):
     name : str
     work : callable
     operands : sequence of (callable, list of Allocation)
+    output : int, optional
+        Position of the operand that is written, which must not overlap the others.
+    in_place : sequence of int
+        Positions of operands that may be the output.
     """
     with _lock:
         counts["library calls"] += 1
@@ -406,8 +427,12 @@ def library_call(name, work, operands):
         counts["launches"] += 1
 
     def run():
+        arrays = [array() for array, _ in operands]
+        for other in range(len(arrays)):
+            if output is not None and other != output and other not in in_place:
+                _check_apart(name, arrays[output], arrays[other])
         with np.errstate(all="ignore"):
-            work(*(array() for array, _ in operands))
+            work(*arrays)
 
     enqueue(name, run, [a for _, allocations in operands for a in allocations])
 
@@ -416,7 +441,7 @@ def library_call(name, work, operands):
 
 
 class Allocation:
-    """A range of a device's memory, with poisoned margins that nobody may write.
+    """A range of a device's memory between poisoned margins and pages without access.
 
     Parameters
     ----------
@@ -430,9 +455,15 @@ class Allocation:
         self.nbytes, self.device, self.stream = nbytes, device, stream
         self.alive = True
         self.where = caller()
-        whole = np.full(nbytes + 3 * ALIGNMENT, POISON, np.uint8)
-        first = ALIGNMENT + -whole.ctypes.data % ALIGNMENT
-        self.before, self.after = whole[first - ALIGNMENT : first], whole[first + nbytes :]
+        #  | guard page | margin | memory | margin of less than 512 bytes | guard page |
+        pages = -(-max(nbytes, 1) // PAGE) * PAGE
+        mapped = np.frombuffer(mmap.mmap(-1, pages + 2 * PAGE), np.uint8)
+        for guard in (mapped[:PAGE], mapped[-PAGE:]):
+            _libc.mprotect(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(PAGE), 0)
+        whole = mapped[PAGE:-PAGE]
+        whole.fill(POISON)
+        first = (pages - nbytes) // ALIGNMENT * ALIGNMENT
+        self.before, self.after = whole[:first], whole[first + nbytes :]
         self.memory = whole[first : first + nbytes]
         self.address = whole.ctypes.data + first
 
@@ -445,6 +476,9 @@ class Allocation:
             self.before[...] = self.after[...] = POISON
             fault(f"written out of bounds: beside {self}")
 
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None)
 
 _live, _by_address, _addresses = set(), {}, []
 _freed = deque()
@@ -689,10 +723,13 @@ def operand(address, rows, columns, leading, dtype, what):
 
 
 def register_host(address, nbytes):
-    """Pin a range of host memory."""
+    """Pin a range of host memory; return whether none of it was pinned before."""
     with _lock:
+        if any(a < address + nbytes and address < a + size for a, size in _host.items()):
+            return False
         _host[address] = nbytes
         counts["host registrations"] += 1
+    return True
 
 
 def unregister_host(address):
@@ -748,9 +785,14 @@ def region_of_any(address, nbytes, what):
 
 
 def finish():
-    """Execute all that is queued and check the margins of all memory; return the new faults."""
+    """Execute all that is queued and check the margins of all memory.
+
+    Returns
+    -------
+    list of str
+        The faults since the last call.
+    """
     with _lock:
-        known = len(faults)
         try:
             for queue in list(_queues):
                 reach(queue.end)
@@ -768,4 +810,19 @@ def finish():
                 allocation.check_margins()
             except Fault:
                 continue
-        return faults[known:]
+        found = faults[:]
+        faults.clear()
+        return found
+
+
+def reset():
+    """Give this thread and the pools the state of a new process."""
+    _local.__dict__.clear()
+    for pool in pools:
+        pool.limit = 0
+        pool.free_bytes()
+        pool.free_all_blocks()
+
+
+if REPORTS:
+    atexit.register(finish)

@@ -89,8 +89,6 @@ def _value(argument):
     if isinstance(argument, np.generic):
         kind = {"f": "real", "V": "struct"}.get(argument.dtype.kind, "integer")
         return kind, (ctypes.c_char * argument.itemsize).from_buffer_copy(argument.tobytes())
-    if isinstance(argument, bool):
-        return "integer", ctypes.c_bool(argument)
     if isinstance(argument, int):
         return "integer", ctypes.c_int64(argument)
     if isinstance(argument, float):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from zlib import crc32
@@ -32,6 +33,24 @@ def _ours():
 _emulated = {}
 
 
+CACHES = {
+    "geomxp.cuda": ("module",),
+    "geomxp.dense.batched_gpu": ("_module",),
+    "geomxp.dense.matrix_units_gpu": ("_plan", "_cublaslt"),
+    "geomxp.precision.quantize_on_gpu": ("_most_blocks",),
+}
+"""Functions of the package that keep objects of CuPy."""
+
+
+def _forget():
+    """Drop what the package keeps of the emulator."""
+    for name, functions in CACHES.items():
+        for function in functions if name in sys.modules else ():
+            getattr(sys.modules[name], function).cache_clear()
+    if "geomxp.cuda" in sys.modules:
+        sys.modules["geomxp.cuda"]._copies.clear()
+
+
 @contextmanager
 def emulation(name):
     """Make `import cupy` give the emulator, here and in processes started in the block.
@@ -40,26 +59,49 @@ def emulation(name):
     ----------
     name : str
         Of the test; it seeds the order of execution.
+
+    Yields
+    ------
+    module
+        The emulated machine; `faults_of` returns what it and the processes have found.
     """
     from . import machine
 
-    others, path = _ours(), os.environ.get("PYTHONPATH")
+    others, environment = _ours(), dict(os.environ)
     for module in others:
         del sys.modules[module]
     sys.modules.update(_emulated)
     sys.path.insert(0, PACKAGES)
-    known = (PACKAGES, str(Path(PACKAGES).parents[1]), path)
+    known = (PACKAGES, str(Path(PACKAGES).parents[1]), environment.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, known))
+    from cupy_backends.cuda.libs import cublas
+
+    cublas.load()
     machine.seed(crc32(name.encode()) ^ int(os.environ.get("GEOMXP_EMULATOR_SEED", "0")))
     try:
-        yield machine
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["GEOMXP_EMULATOR_FAULTS"] = str(Path(folder) / "faults")
+            yield machine
     finally:
+        _forget()
+        machine.finish()
+        machine.reset()
+        cublas.unload()
         sys.path.remove(PACKAGES)
         _emulated.update(_ours())
         for module in _ours():
             del sys.modules[module]
         sys.modules.update(others)
-        if path is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = path
+        for variable in ("PYTHONPATH", "GEOMXP_EMULATOR_FAULTS"):
+            os.environ.pop(variable, None)
+            if variable in environment:
+                os.environ[variable] = environment[variable]
+
+
+def faults_of(machine):
+    """Return the faults since the last call, those of processes started by the test included."""
+    found, reports = machine.finish(), Path(os.environ["GEOMXP_EMULATOR_FAULTS"])
+    if reports.exists():
+        found += reports.read_text().splitlines()
+        reports.unlink()
+    return found

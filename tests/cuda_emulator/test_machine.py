@@ -1,10 +1,14 @@
 """Tests of the emulator: its results, its orders of execution, and the faults that it finds."""
 
 import ctypes
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
+
+from cuda_emulator import session
 
 SEEDS = range(20)
 
@@ -18,17 +22,17 @@ def cupy(machine):
 
 def fault_of(machine, work, message):
     """Assert that the emulator finds a fault during `work`, or at its end."""
-    known = len(machine.faults)
 
     def done():
         work()
         machine.synchronize_device()
-        if machine.finish():
-            raise machine.Fault(machine.faults[-1])
+        found = machine.finish()
+        if found:
+            raise machine.Fault(found[-1])
 
     with pytest.raises(machine.Fault, match=message):
         done()
-    del machine.faults[known:]
+    machine.finish()
 
 
 def outcomes(machine, work):
@@ -377,3 +381,82 @@ def test_work_is_counted(machine, cupy):
     assert counts["launches"] == 2
     assert counts["synchronizations"] == 1
     assert counts["bytes to host"] == 8
+
+
+# --- what a review of the emulator found ---------------------------------------------------------
+
+
+def test_a_fault_that_is_caught_is_reported_all_the_same(machine, gemm):
+    with pytest.raises(machine.Fault):
+        gemm(a=4096)
+    assert [text.partition(":")[0] for text in machine.finish()] == ["illegal address"]
+
+
+def test_faults_of_other_processes_are_reported(machine):
+    script = "import cupy; x = cupy.zeros(3); x._memory.allocation.after[0] = 1"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    (found,) = session.faults_of(machine)
+    assert "written out of bounds" in found
+
+
+READS = """
+extern "C" __global__ void copy(double *out, const double *in, long long n)
+{
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) out[i] = in[i];
+}
+"""
+
+
+@pytest.mark.parametrize(("written", "read"), [(4096, 16), (16, 4096)])
+def test_a_kernel_far_out_of_bounds_is_a_fault_and_no_crash(machine, cupy, written, read):
+    kernel = cupy.RawKernel(READS, "copy")
+    out, source = cupy.zeros(written), cupy.zeros(read)
+    fault_of(machine, lambda: kernel((1,), (32,), (out, source, 4096)), "copy, block")
+
+
+def test_arrays_of_another_device_are_moved_by_asarray(cupy):
+    x = cupy.arange(6.0).reshape(2, 3)
+    with cupy.cuda.Device(1):
+        for y in (cupy.asarray(x), cupy.asarray(x, dtype=np.float32), cupy.array(x)):
+            assert y.device.id == 1
+            np.testing.assert_array_equal(y.get(), x.get())
+
+
+def test_casts_keep_the_order_of_the_strides_of_parts(cupy):
+    x = cupy.zeros((6, 6), order="F")[:3, :3]
+    assert x.astype(np.float32).strides == np.empty((3, 3), np.float32, order="F").strides
+    assert cupy.empty_like(x).strides == np.empty((3, 3), order="F").strides
+
+
+def test_events_belong_to_a_device(cupy):
+    event = cupy.cuda.Event()
+    with cupy.cuda.Device(1), pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalid"):
+        event.record()
+
+
+def test_products_must_not_overlap_their_operands(machine, gemm):
+    a, _, _ = gemm.arrays
+    fault_of(machine, lambda: gemm(c=a.data.ptr, n=3), "the output overlaps an operand")
+
+
+def test_memory_is_pinned_once(cupy):
+    memory = np.zeros(4096, np.uint8)
+    runtime = cupy.cuda.runtime
+    runtime.hostRegister(memory.ctypes.data, 4096, 1)
+    with pytest.raises(runtime.CUDARuntimeError, match="AlreadyRegistered"):
+        runtime.hostRegister(memory.ctypes.data + 100, 8, 1)
+    runtime.hostUnregister(memory.ctypes.data)
+
+
+def test_the_next_test_starts_anew():
+    with session.emulation("one"):
+        import cupy
+
+        cupy.cuda.Device(1).use()
+        cupy.get_default_memory_pool().set_limit(size=4096)
+        cupy.cuda.Stream().__enter__()
+    with session.emulation("two") as machine:
+        assert machine.current_device() == 0
+        assert machine.pools[1].limit == 0
+        assert machine.current_queue() is machine.default_queue()
+    assert isinstance(ctypes.CDLL, type)

@@ -126,6 +126,7 @@ class Event:
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self._moment, self._time, self._timed = None, None, not disable_timing
+        self._device = machine.current_device()
         machine.count("events created")
 
     @property
@@ -136,7 +137,7 @@ class Event:
     def record(self, stream=None):
         """Take the end of a stream, the current one if not given."""
         queue = machine.current_queue() if stream is None else stream._queue
-        if queue.device != machine.current_device():
+        if not queue.device == self._device == machine.current_device():
             raise runtime.CUDARuntimeError(
                 400, "cudaErrorInvalidResourceHandle: an event of another device's stream"
             )
@@ -168,6 +169,9 @@ def get_current_stream(device_id=-1):
 
 def get_elapsed_time(start_event, end_event):
     """Return the milliseconds between two events that are past."""
+    events = start_event, end_event
+    if not all(event._timed and event._moment is not None for event in events):
+        raise runtime.CUDARuntimeError(400, "cudaErrorInvalidResourceHandle: events without times")
     if not (start_event.done and end_event.done):
         raise runtime.CUDARuntimeError(600, "cudaErrorNotReady: device not ready")
     return (end_event._time - start_event._time) * 1e3

@@ -27,11 +27,11 @@ def using_allocator(allocator=None):
     """Allocate this thread's memory from the device itself; None is the only allocator."""
     if allocator is not None:
         raise TypeError("the emulator's using_allocator takes None only")
-    _local.pooled = False
+    before, _local.pooled = getattr(_local, "pooled", True), False
     try:
         yield
     finally:
-        _local.pooled = True
+        _local.pooled = before
 
 
 class MemoryPool:

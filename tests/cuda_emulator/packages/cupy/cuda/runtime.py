@@ -79,7 +79,8 @@ def memcpyAsync(dst, src, size, kind, stream):
 
 def hostRegister(ptr, size, flags):
     """Pin host memory."""
-    machine.register_host(ptr, size)
+    if not machine.register_host(ptr, size):
+        raise CUDARuntimeError(712, "cudaErrorHostMemoryAlreadyRegistered")
 
 
 def hostUnregister(ptr):

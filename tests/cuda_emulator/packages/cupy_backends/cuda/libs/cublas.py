@@ -82,7 +82,7 @@ def _gemm(name, real, dtype):
             operand(c, m, n, ldc, dtype, "C"),
         )
         work = _product(transa, transb, _real(alpha, real), _real(beta, real), dtype)
-        machine.library_call(name, work, operands)
+        machine.library_call(name, work, operands, output=2)
 
     return gemm
 
@@ -117,7 +117,7 @@ def gemmEx(
             a, b = tf32(np.array(a, order="F")), tf32(np.array(b, order="F"))
         product(a, b, c)
 
-    machine.library_call("gemmEx", work, operands)
+    machine.library_call("gemmEx", work, operands, output=2)
 
 
 def _trsm(name, real, dtype):
@@ -137,7 +137,7 @@ def _trsm(name, real, dtype):
             )  # fmt: skip
 
         operands = operand(a, order, order, lda, dtype, "A"), operand(b, m, n, ldb, dtype, "B")
-        machine.library_call(name, work, operands)
+        machine.library_call(name, work, operands, output=1)
 
     return trsm
 
@@ -162,7 +162,7 @@ def _syrk(name, real, dtype):
             operand(a, *_shape(trans, n, k), lda, dtype, "A"),
             operand(c, n, n, ldc, dtype, "C"),
         )
-        machine.library_call(name, work, operands)
+        machine.library_call(name, work, operands, output=1)
 
     return syrk
 
@@ -278,7 +278,7 @@ class CublasLt:
         queue = machine.queue_of(stream.value)
         if queue is not machine.current_queue():
             machine.fault("cuBLASLt: called on a stream that is not the current one")
-        machine.library_call("cublasLtMatmul", lambda a, b, c, _: product(a, b, c), parts)
+        machine.library_call("cublasLtMatmul", lambda a, b, c, _: product(a, b, c), parts, output=2)
         return 0
 
 
@@ -306,7 +306,7 @@ class Cublas:
             operand(b, m, n, ldb, dtype, "B"),
             operand(c, m, n, ldc, dtype, "C"),
         )
-        machine.library_call(name, work, operands)
+        machine.library_call(name, work, operands, output=2, in_place=(1,))
         return 0
 
     def cublasDtrmm_v2(self, *arguments):
@@ -319,14 +319,22 @@ class Cublas:
 LIBRARIES = {"libcublasLt.so.13": CublasLt(), "libcublas.so": Cublas()}
 """Libraries that ctypes.CDLL returns, by their names."""
 
-_load = ctypes.CDLL
+_CDLL = ctypes.CDLL
 
 
-def _loaded(name, *arguments, **options):
+def _loaded(name=None, *arguments, **options):
     """Replacement of ctypes.CDLL."""
-    if name in LIBRARIES:
-        return LIBRARIES[name]
-    return _load(name, *arguments, **options)
+    return LIBRARIES.get(name) or _CDLL(name, *arguments, **options)
 
 
-ctypes.CDLL = _loaded
+def load():
+    """Make ctypes.CDLL find the emulated libraries."""
+    ctypes.CDLL = _loaded
+
+
+def unload():
+    """Undo `load`."""
+    ctypes.CDLL = _CDLL
+
+
+load()
