@@ -212,7 +212,7 @@ def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
     model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
     pool.free_all_blocks()
     # beside L, which is not in the pool: cuSOLVER's workspace and the blocks, not a second matrix
-    pool.set_limit(size=pool.used_bytes() + int(0.9 * 8 * n * n))
+    pool.set_limit(size=pool.total_bytes() + int(0.9 * 8 * n * n))
     try:
         found = evaluator.derivatives(model, tuple(model.parameters()))
     finally:

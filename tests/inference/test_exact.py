@@ -105,7 +105,7 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     pool.free_all_blocks()
     # CuPy's pool cannot reuse a freed matrix when a small array has a part of its memory
     matrix = 8 * len(seen) ** 2
-    pool.set_limit(size=pool.used_bytes() + int(1.7 * matrix))
+    pool.set_limit(size=pool.total_bytes() + int(1.7 * matrix))
     kept = []
     try:
         evaluator = how.prepare(seen)
