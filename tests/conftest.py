@@ -15,7 +15,7 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-WHERE = pytest.StashKey[str]()
+WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
 EMULATION = pytest.StashKey[object]()
 
 
@@ -31,13 +31,17 @@ def pytest_configure(config):
     where = config.getoption("--gpu")
     if where == "real" and not session.real_gpus():
         raise pytest.UsageError("--gpu=real found no GPU, or no CuPy: use --gpu=emulated")
-    config.stash[WHERE] = where or ("real" if session.real_gpus() else "emulated")
+    where = where or ("real" if session.real_gpus() else "emulated")
+    config.stash[WHERE], config.stash[REASON] = where, "--gpu=none"
+    if where == "emulated" and not session.compiler():
+        reason = "the CUDA emulator needs g++, which was not found"
+        config.stash[WHERE], config.stash[REASON] = "none", reason
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if config.stash[WHERE] == "none" and item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="--gpu=none"))
+            item.add_marker(pytest.mark.skip(reason=config.stash[REASON]))
 
 
 def emulated(item):

@@ -138,3 +138,74 @@ def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, p
     for _ in orders(4):
         found = tile_factor(testing.MODEL, seen, rule, 16, placement)
         np.testing.assert_array_equal(found.dense(), known)
+
+
+USES = {
+    "predict": lambda fit: gx.predict(fit, testing.places(2000, seed=3)),
+    "leave_one_out": gx.leave_one_out,
+    "cross_validate": lambda fit: gx.cross_validate(fit, 3, progress=False),
+    "simulate": lambda fit: gx.simulate(fit, testing.places(5, seed=3)),
+    "bootstrap": lambda fit: gx.bootstrap(fit, draws=2, progress=False),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("use", USES)
+def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monkeypatch):
+    import cupy
+
+    from geomxp.inference.exact_evaluator import ExactEvaluator
+
+    how, model = gx.Exact(on="gpu"), testing.MODEL
+    fit = gx.fit(
+        testing.observations(300), model, how, fixed=("range", "smoothness"), progress=False
+    )
+    pool, factorize = cupy.get_default_memory_pool(), ExactEvaluator.factorize
+
+    def then_full(*arguments):
+        factor = factorize(*arguments)
+        pool.free_all_blocks()
+        pool.set_limit(size=max(pool.total_bytes(), 1))
+        return factor
+
+    monkeypatch.setattr(ExactEvaluator, "factorize", then_full)
+    try:
+        with pytest.raises(gx.NotEnoughMemory, match="the memory of the GPU is exhausted"):
+            USES[use](fit)
+    finally:
+        pool.set_limit(size=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device_memory", [None, "2MB"])
+def test_threads_may_share_an_evaluator(device_memory):
+    from concurrent.futures import ThreadPoolExecutor
+
+    tile = None if device_memory is None else 64
+    how = gx.Exact(on="gpu", tile=tile, device_memory=device_memory)
+    evaluator = how.prepare(testing.observations(200))
+    models = [gx.Matern(1.0 + k, 0.2, 0.5, 0.01) for k in range(3)]
+    expected = [evaluator(model).log_likelihood for model in models]
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(3):
+            found = threads.map(lambda model: evaluator(model).log_likelihood, models)
+            assert list(found) == expected
+
+
+@pytest.mark.gpu
+def test_models_without_a_factor_do_not_cost_the_pinned_memory(monkeypatch):
+    from cupy.cuda import runtime
+
+    register, calls = runtime.hostRegister, []
+    monkeypatch.setattr(
+        runtime, "hostRegister", lambda *about: calls.append(about) or register(*about)
+    )
+    places = testing.places(256)
+    places[1] = places[0] + 1e-15
+    seen = gx.Observations(places, np.random.default_rng(0).standard_normal(256))
+    good, bad = gx.Matern(1.0, 0.1, 0.5, 0.1), gx.Matern(1.0, 50.0, 5.0, 0.0)
+    evaluator = gx.Exact(tile=64, on="gpu", device_memory="3MB").prepare(seen)
+    values = [evaluator(model).log_likelihood for model in (good, bad, good, bad, good)]
+    assert values[1] == values[3] == -np.inf
+    assert values[0] == values[2] == values[4]
+    assert len(calls) == 1

@@ -1,6 +1,7 @@
 """Where GPU tests run: on a real GPU, on the emulator, or nowhere."""
 
 import os
+import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -19,6 +20,11 @@ def real_gpus():
         return cupy.cuda.runtime.getDeviceCount()
     except Exception:
         return 0
+
+
+def compiler():
+    """Return the path of the C++ compiler for kernels, or None."""
+    return shutil.which(os.environ.get("CXX", "g++"))
 
 
 def size(on_a_gpu, emulated):

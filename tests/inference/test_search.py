@@ -128,6 +128,24 @@ def test_a_search_that_nlopt_gives_up_ends_at_the_best_point_seen():
     assert not end.limited
 
 
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, gx.MissingDevice, gx.InvalidInput])
+@pytest.mark.parametrize("search", ["bobyqa", "lbfgs"])
+def test_an_error_of_the_likelihood_ends_a_search(seen, search, error, monkeypatch):
+    from geomxp.inference.exact_evaluator import ExactEvaluator
+
+    whole, calls = ExactEvaluator.factorize, []
+
+    def factorize(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == 9:
+            raise error("a device broke")
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(ExactEvaluator, "factorize", factorize)
+    with pytest.raises(error, match="a device broke"):
+        gx.fit(seen, gx.Matern(1.0, 0.2, 0.5, 0.1), search=search, progress=False)
+
+
 def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
     places = np.random.default_rng(0).random((60, 2))
     values = 1e4 + gx.simulate(gx.Matern(1.0, 0.05, 0.5), places)[0]
