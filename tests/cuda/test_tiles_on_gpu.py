@@ -156,10 +156,9 @@ def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monke
 
     from geomxp.inference.exact_evaluator import ExactEvaluator
 
-    how, model = gx.Exact(on="gpu"), testing.MODEL
-    fit = gx.fit(
-        testing.observations(300), model, how, fixed=("range", "smoothness"), progress=False
-    )
+    places, held = testing.places(300), ("range", "smoothness", "nugget")
+    seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
+    fit = gx.fit(seen, testing.MODEL, gx.Exact(on="gpu"), fixed=held, progress=False)
     pool, factorize = cupy.get_default_memory_pool(), ExactEvaluator.factorize
 
     def then_full(*arguments):
