@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from compilers import compiled, library
 
+import geomxp as gx
 from geomxp.dense import batched
 from geomxp.dense.batched_gpu import as_batch, in_chunks, judged, potrf_text, substitution_text
 from geomxp.dense.batched_text import LOOKING, Variant
@@ -148,3 +149,13 @@ def test_a_gpu_has_the_bits_of_the_cpu(dtype):
         np.testing.assert_array_equal(lower.get(), batched.potrf(a))
         x = batched.solve(lower, cupy.asarray(b))
         np.testing.assert_array_equal(x.get(), batched.solve(lower.get(), b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(4, 6), (5, 5, 2), (3, 5), (4,), (4, 5, 2, 2)])
+def test_a_gpu_refuses_right_hand_sides_of_another_shape(shape):
+    import cupy
+
+    lower = batched.potrf(cupy.asarray(positive_definite(4, 5, np.float64)))
+    with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, n\) or \(batch, n, k\)"):
+        batched.solve(lower, cupy.zeros(shape))

@@ -274,6 +274,18 @@ def test_gpu_widens_fp8_to_fp16_exactly():
 
 
 @pytest.mark.gpu
+def test_gpu_widens_parts_of_fp8_arrays_to_parts_of_fp16_arrays():
+    import cupy
+
+    tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
+    whole = cupy.zeros((60, 40), np.float16, order="F")
+    quantize_on_gpu.fp8_as_fp16_into(whole[5:35, 7:27], tile.values[10:40, 5:25])
+    expected = np.zeros((60, 40), np.float16)
+    expected[5:35, 7:27] = quantize_on_gpu.fp8_as_fp16(tile).values.get()[10:40, 5:25]
+    np.testing.assert_array_equal(whole.get(), expected)
+
+
+@pytest.mark.gpu
 def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
     values = spread((40, 40), np.float64)
     casts = cast_formats(on_gpu(values), {FP64, FP32, FP16, FP8})
