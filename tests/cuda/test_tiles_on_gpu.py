@@ -8,6 +8,7 @@ from cuda_emulator import session
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.cuda import copy_on_gpu
 from geomxp.dense import matrix_units_gpu
 from geomxp.execution import devices
 from geomxp.execution.devices import Device
@@ -126,18 +127,30 @@ def orders(emulated):
 @pytest.mark.gpu
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize(
-    ("rule", "room"),
-    [(gx.uniform("fp64"), 45_000), (gx.by_band(("fp64", 1), ("fp16", 2), "fp8"), 70_000)],
+    ("rule", "room", "runs"),
+    [(gx.uniform("fp64"), 45_000, 12), (gx.by_band(("fp64", 1), ("fp16", 2), "fp8"), 70_000, 4)],
     ids=["fp64", "all formats"],
 )
-def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, policy):
-    seen, placement = testing.observations(130), Placement((Device("gpu:0", 0),))
+def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, runs, policy):
+    seen, placement = testing.observations(98), Placement((Device("gpu:0", 0),))
     known = tile_factor(testing.MODEL, seen, rule, 16, placement).dense()
     # eight or nine slots, which are soon reused
     placement = replace(placement, device_memory=room, policy=policy)
-    for _ in orders(4):
+    for _ in orders(runs):
         found = tile_factor(testing.MODEL, seen, rule, 16, placement)
         np.testing.assert_array_equal(found.dense(), known)
+
+
+@pytest.mark.gpu
+def test_a_copy_that_streams_share_is_there_for_all_of_them():
+    import cupy
+
+    for number in range(10):
+        array = np.arange(1000.0) + number
+        with cupy.cuda.Stream(non_blocking=True):
+            copy_on_gpu(array)
+        with cupy.cuda.Stream(non_blocking=True):
+            np.testing.assert_array_equal(copy_on_gpu(array).get(), array)
 
 
 USES = {

@@ -1,0 +1,501 @@
+"""Planted faults of GPU code, each with the test that must catch it.
+
+Each fault is planted in a copy of the package, and its test is run there on the emulator:
+
+    python tests/cuda_emulator/planted.py            # all of them
+    python tests/cuda_emulator/planted.py event      # those whose name has a word
+    python tests/cuda_emulator/planted.py --table    # as the table of README.md
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Fault(NamedTuple):
+    """A text of a file of the package, what is put in its place, and the test that must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+BATCHED = "tests/cuda/test_batched.py::"
+EXACT = "tests/inference/test_exact.py::"
+KERNELS = "tests/dense/test_kernels.py::"
+MATERN = "tests/cuda/test_matern_cuda.py::"
+MEMORIES = "tests/tiles/test_memories.py::"
+QUANTIZE = "tests/cuda/test_quantize.py::"
+TILES = "tests/cuda/test_tiles_on_gpu.py::"
+TWO_DEVICES = "tests/cuda/test_two_devices.py::"
+VECCHIA = "tests/cuda/test_vecchia.py::"
+VIEWS = "tests/cuda/test_views_gpu.py::"
+INTEGERS = QUANTIZE + "test_gpu_multiplies_small_integers_exactly"
+PRODUCTS = VIEWS + "test_gpu_products_of_parts_are_exact_for_small_integers"
+OUT_OF_CORE = TILES + "test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order"
+
+FAULTS = (
+    Fault(
+        "the panels of a tile are rounded down",
+        "covariance/generate.py",
+        "panels = (-((i0 - i1) // PANEL_ROWS))",
+        "panels = ((i1 - i0) // PANEL_ROWS)",
+        MATERN + "test_a_block_stands_at_its_place_in_the_whole_matrix",
+    ),
+    Fault(
+        "pairs that a table does not reach are not computed again",
+        "covariance/generate.py",
+        "if table.low <= LOWEST or not int(missed.sum()):",
+        "if True:",
+        MATERN + "test_gpu_counts_missed_pairs_and_extends_the_table[fp64-0.21]",
+    ),
+    Fault(
+        "shared memory has no room for the last row of a table",
+        "covariance/generate.py",
+        "shared_mem=staged * row_bytes",
+        "shared_mem=(staged - 1) * row_bytes",
+        MATERN + "test_gpu_writes_the_bits_of_the_cpu[2-True-float32]",
+    ),
+    Fault(
+        "a shared copy is handed out before it is made",
+        "cuda/__init__.py",
+        "        cupy.cuda.get_current_stream().synchronize()\n",
+        "",
+        TILES + "test_a_copy_that_streams_share_is_there_for_all_of_them",
+    ),
+    Fault(
+        "small arrays are cut from the memory of matrices",
+        "cuda/__init__.py",
+        "with cupy.cuda.using_allocator(None):",
+        "if True:",
+        EXACT + "test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix",
+    ),
+    Fault(
+        "panels are summed before all warps have written",
+        "cuda/matern.cu",
+        "warp_missed[threadIdx.x / 32] = missed;\n    }\n    __syncthreads();",
+        "warp_missed[threadIdx.x / 32] = missed;\n    }",
+        MATERN + "test_gpu_writes_the_bits_of_the_cpu[1-True-float32]",
+    ),
+    Fault(
+        "warps overwrite sums that are still read",
+        "cuda/matern.cu",
+        "*misses = missed;\n    }\n    __syncthreads();",
+        "*misses = missed;\n    }",
+        MATERN + "test_gpu_sums_the_squares_of_each_panel_for_itself",
+    ),
+    Fault(
+        "an offset of entries has 32 bits",
+        "cuda/matern.cu",
+        "Stored *__restrict__ out, long long offset,",
+        "Stored *__restrict__ out, int offset,",
+        MATERN + "test_a_block_stands_at_its_place_in_the_whole_matrix",
+    ),
+    Fault(
+        "warps report before the maximum of a block is initialized",
+        "cuda/quantize.cu",
+        "of_block = 0;\n    }\n    __syncthreads();",
+        "of_block = 0;\n    }",
+        QUANTIZE + "test_gpu_finds_the_largest_magnitude_in_every_warp[float32]",
+    ),
+    Fault(
+        "the maximum of a block is read before all warps have reported",
+        "cuda/quantize.cu",
+        "atomicMax(&of_block, found);\n    }\n    __syncthreads();",
+        "atomicMax(&of_block, found);\n    }",
+        QUANTIZE + "test_gpu_finds_the_largest_magnitude_in_every_warp[float32]",
+    ),
+    Fault(
+        "a leading dimension has 32 bits",
+        "cuda/quantize.cu",
+        "Stored *__restrict__ out, long long ld_out)                          \\\n",
+        "Stored *__restrict__ out, int ld_out)                          \\\n",
+        INTEGERS + "[fp32-fp16-(37, 29, 21)]",
+    ),
+    Fault(
+        "rows of a table are staged off by one",
+        "cuda/vecchia.cu",
+        "table.count + table.from + row) * 4",
+        "table.count + table.from + row + 1) * 4",
+        VECCHIA + "test_a_gpus_bits_do_not_depend_on_what_stands_in_shared_memory",
+    ),
+    Fault(
+        "a block is generated before its places are gathered",
+        "cuda/vecchia.cuh",
+        "places.columns[c * places.n + j] : 0.0;\n        }\n    }\n    TOGETHER();",
+        "places.columns[c * places.n + j] : 0.0;\n        }\n    }",
+        VECCHIA + "test_a_gpus_table_grows_where_places_are_closer_than_it_reaches",
+    ),
+    Fault(
+        "the grid leaves out the last chunk of a batch",
+        "dense/batched_gpu.py",
+        "kernel((len(chunks),), (lanes,)",
+        "kernel((batch // lanes,), (lanes,)",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "the arguments of a kernel are exchanged",
+        "dense/batched_gpu.py",
+        "(chunks, order, matrices))",
+        "(chunks, matrices, order))",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "the leading minor that fails is named off by one",
+        "dense/batched_gpu.py",
+        "wrong.argmax(axis=1) + 1, 0)",
+        "wrong.argmax(axis=1), 0)",
+        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float32]",
+    ),
+    Fault(
+        "substitutions run on the current GPU",
+        "dense/batched_gpu.py",
+        "    with lower.device:\n        if not b.size",
+        "    if True:\n        if not b.size",
+        TWO_DEVICES + "test_batches_stay_on_the_gpu_of_their_operands[float32]",
+    ),
+    Fault(
+        "an FP32 product is computed in TF32",
+        "dense/matrix_units_gpu.py",
+        "IN_TF32 if form is TF32 else IN_FP32",
+        "IN_TF32 if form in (FP32, TF32) else IN_FP32",
+        QUANTIZE + "test_gpu_products_have_the_error_of_their_sums[fp32-(37, 29, 21)]",
+    ),
+    Fault(
+        "BF16 is passed to cuBLAS as FP16",
+        "dense/matrix_units_gpu.py",
+        "BF16: 14",
+        "BF16: 2",
+        INTEGERS + "[bf16-bf16-(37, 29, 21)]",
+    ),
+    Fault(
+        "the exponent of an FP8 operand is forgotten",
+        "dense/matrix_units_gpu.py",
+        "return -(2.0 ** -(a.exponent + b.exponent))",
+        "return -(2.0**-a.exponent)",
+        INTEGERS + "[fp8-fp8-(48, 32, 64)]",
+    ),
+    Fault(
+        "the workspace of cuBLASLt is too small",
+        "dense/matrix_units_gpu.py",
+        'workspace = cupy.empty(size, "u1")',
+        'workspace = cupy.empty(size // 2, "u1")',
+        INTEGERS + "[fp8-fp8-(48, 32, 64)]",
+    ),
+    Fault(
+        "cuBLASLt multiplies on the default stream",
+        "dense/matrix_units_gpu.py",
+        "c_void_p(cupy.cuda.get_current_stream().ptr),",
+        "c_void_p(0),",
+        OUT_OF_CORE + "[all formats-v2]",
+    ),
+    Fault(
+        "FP8 operands that are kept stay in columns",
+        "dense/matrix_units_gpu.py",
+        'return {FP8: Tile(FP8, tile.values.copy(order="C"), tile.exponent)}',
+        "return {FP8: Tile(FP8, tile.values, tile.exponent)}",
+        TILES
+        + "test_casts_that_are_kept_change_no_bit_and_are_dropped_at_the_end"
+        + "[bf16 beside fp8-64]",
+    ),
+    Fault(
+        "the leading dimensions of a solve are exchanged",
+        "dense/mixed.py",
+        "*(lower.data.ptr, n, c.data.ptr, m),",
+        "*(lower.data.ptr, m, c.data.ptr, n),",
+        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float32]",
+    ),
+    Fault(
+        "a triangle is not transposed",
+        "dense/mixed.py",
+        "*(cublas.CUBLAS_OP_T, cublas",
+        "*(cublas.CUBLAS_OP_N, cublas",
+        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float32]",
+    ),
+    Fault(
+        "a product is added instead of subtracted",
+        "dense/mixed.py",
+        "out=c, alpha=-1.0, beta=1.0)",
+        "out=c, alpha=1.0, beta=1.0)",
+        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float64]",
+    ),
+    Fault(
+        "a NaN above the diagonal is multiplied by zero",
+        "dense/mixed.py",
+        "cupy.copyto(a, 0.0, where=cupy.tri(len(a), k=-1, dtype=bool).T)",
+        "a *= cupy.tri(len(a), dtype=bool)",
+        QUANTIZE + "test_gpu_factors_diagonal_tiles_and_leaves_zeros_above[float32]",
+    ),
+    Fault(
+        "the info of potrf is not read",
+        "dense/views_gpu.py",
+        "return int(info[0])",
+        "return 0",
+        KERNELS + "test_a_gpu_factors_matrices_whose_entries_cusolver_cannot_count",
+    ),
+    Fault(
+        "32-bit indices are checked without the leading dimension",
+        "dense/views_gpu.py",
+        "if n * leading > LARGEST_INDEX:",
+        "if n * n > LARGEST_INDEX:",
+        VIEWS + "test_gpu_potrf_counts_the_places_between_columns",
+    ),
+    Fault(
+        "the workspace of potrf is too small",
+        "dense/views_gpu.py",
+        "cupy.empty(size, a.dtype)",
+        "cupy.empty(size // 2, a.dtype)",
+        KERNELS + "test_an_inverse_from_a_gpu_is_that_of_the_cpu_and_in_columns",
+    ),
+    Fault(
+        "left and right are exchanged",
+        "dense/views_gpu.py",
+        '{"L": cublas.CUBLAS_SIDE_LEFT, "R": cublas.CUBLAS_SIDE_RIGHT}',
+        '{"R": cublas.CUBLAS_SIDE_LEFT, "L": cublas.CUBLAS_SIDE_RIGHT}',
+        VIEWS
+        + "test_gpu_trsm_and_trmm_are_as_exact_as_numpys"
+        + "[('fp16', 'fp32')-columns-N-RUT-trsm]",
+    ),
+    Fault(
+        "upper and lower are exchanged",
+        "dense/views_gpu.py",
+        '{"L": cublas.CUBLAS_FILL_MODE_LOWER, "U": cublas.CUBLAS_FILL_MODE_UPPER}',
+        '{"U": cublas.CUBLAS_FILL_MODE_LOWER, "L": cublas.CUBLAS_FILL_MODE_UPPER}',
+        KERNELS + "test_an_inverse_from_a_gpu_is_that_of_the_cpu_and_in_columns",
+    ),
+    Fault(
+        "operands are not exchanged for a transposed product",
+        "dense/views_gpu.py",
+        "            c, a, b = c.T, b, a\n        if form",
+        "            c = c.T\n        if form",
+        PRODUCTS + "[fp16-float32-CCF-(37, 29, 21)]",
+    ),
+    Fault(
+        "FP8 operands are not padded with zeros",
+        "dense/views_gpu.py",
+        "whole = cupy.zeros((rows, columns), a.dtype)",
+        "whole = cupy.empty((rows, columns), a.dtype)",
+        PRODUCTS + "[fp8-float32-CFF-(1, 1, 1)]",
+    ),
+    Fault(
+        "FP8 as FP16 keeps its factor of 2^16",
+        "dense/views_gpu.py",
+        "FP16, alpha * 2.0**16",
+        "FP16, alpha",
+        VIEWS + "test_a_gpu_without_units_for_fp8_has_the_same_products[float32-columns]",
+    ),
+    Fault(
+        "an evaluation overwrites a factor in memory that is kept",
+        "inference/exact_evaluator.py",
+        "return dense_factor(model, seen, self.device, workspace)",
+        "return dense_factor(model, seen, self.device, self._space())",
+        MEMORIES + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed[{}]",
+    ),
+    Fault(
+        "an evaluation overwrites tiles that are kept",
+        "inference/exact_evaluator.py",
+        "factor = tile_factor(model, seen, rule, *about, workspace)",
+        "factor = tile_factor(model, seen, rule, *about, self._space())",
+        MEMORIES
+        + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed"
+        + "[{'tile': 64, 'device_memory': '2MB'}]",
+    ),
+    Fault(
+        "arrays without gaps are assumed",
+        "precision/quantize_on_gpu.py",
+        "leading = [_leading(array) for array in arrays]",
+        "leading = [m] * len(arrays)",
+        PRODUCTS + "[fp16-float32-CFF-(37, 29, 21)]",
+    ),
+    Fault(
+        "a tile is generated on the current GPU",
+        "tiles/assemble.py",
+        "        with cupy.cuda.Device(self.index):\n            out",
+        "        if True:\n            out",
+        TWO_DEVICES + "test_a_careful_tile_is_rounded_where_it_was_generated[fp64-False]",
+    ),
+    Fault(
+        "tiles of a promoted block row are not computed again",
+        "tiles/cholesky.py",
+        "        store.forget(k, j)",
+        "        pass",
+        MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
+    ),
+    Fault(
+        "the CPU does not wait for an array",
+        "tiles/factor.py",
+        'array.get(order="A")',
+        'array.get(order="A", blocking=False)',
+        KERNELS + "test_an_inverse_from_a_gpu_is_that_of_the_cpu_and_in_columns",
+    ),
+    Fault(
+        "a lane does not wait for what it reads",
+        "tiles/lanes.py",
+        "self.memory.wait(moments + [",
+        "self.memory.wait([",
+        OUT_OF_CORE + "[fp64-v3]",
+    ),
+    Fault(
+        "a lane does not wait for the readers of a slot",
+        "tiles/lanes.py",
+        " + [self.device.done[number] for number in step.after])",
+        ")",
+        OUT_OF_CORE + "[fp64-v1]",
+    ),
+    Fault(
+        "an accumulator goes out before it is computed",
+        "tiles/lanes.py",
+        "self._slot, count, [memory.mark()])",
+        "self._slot, count)",
+        OUT_OF_CORE + "[fp64-sync]",
+    ),
+    Fault(
+        "a final tile in another format is not stored",
+        "tiles/lanes.py",
+        "            place[...] = tile.values\n",
+        "            pass\n",
+        OUT_OF_CORE + "[all formats-v1]",
+    ),
+    Fault(
+        "copies do not wait for events",
+        "tiles/memories.py",
+        "        for event in waits:\n            stream.wait_event(event)\n        begin",
+        "        begin",
+        OUT_OF_CORE + "[fp64-v1]",
+    ),
+    Fault(
+        "copies go to the default stream",
+        "tiles/memories.py",
+        "runtime.memcpyDefault, stream.ptr)",
+        "runtime.memcpyDefault, 0)",
+        OUT_OF_CORE + "[fp64-v1]",
+    ),
+    Fault(
+        "a promoted tile keeps the slot that it has outgrown",
+        "tiles/memories.py",
+        "if found is None or len(found) < count:",
+        "if found is None:",
+        MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
+    ),
+    Fault(
+        "a copy in does not wait for the copy out",
+        "tiles/out_of_core.py",
+        "            waits.append(store.events[read.tile])",
+        "            pass",
+        OUT_OF_CORE + "[fp64-v1]",
+    ),
+    Fault(
+        "a copy in does not wait for the steps that used its slot",
+        "tiles/out_of_core.py",
+        "self._wait_for(store, read.after)",
+        "self._wait_for(store, read.after) and []",
+        OUT_OF_CORE + "[fp64-v2]",
+    ),
+    Fault(
+        "a copy out does not wait for the computation",
+        "tiles/out_of_core.py",
+        "step.slot, count, [moment])",
+        "step.slot, count, [])",
+        OUT_OF_CORE + "[fp64-v2]",
+    ),
+    Fault(
+        "a slot is reused before its copy out is done",
+        "tiles/out_of_core.py",
+        "self.done[step.number] = end",
+        "self.done[step.number] = moment",
+        OUT_OF_CORE + "[fp64-v1]",
+    ),
+    Fault(
+        "a tile is read before its copy in is done",
+        "tiles/out_of_core.py",
+        "self.ready[read.tile] = about, end",
+        "self.ready[read.tile] = about, begin",
+        OUT_OF_CORE + "[fp64-v2]",
+    ),
+    Fault(
+        "sums are not set to zero",
+        "vecchia/device.py",
+        "sums, missed = cupy.zeros((parts, summed + 1)),",
+        "sums, missed = cupy.empty((parts, summed + 1)),",
+        VECCHIA + "test_a_gpus_bits_do_not_depend_on_what_stands_in_shared_memory",
+    ),
+    Fault(
+        "a grid leaves out the last sums",
+        "vecchia/device.py",
+        "added = cupy.empty((-(-count // FOLD), length))",
+        "added = cupy.empty((count // FOLD or 1, length))",
+        VECCHIA + "test_a_gpu_evaluates_as_the_cpu[30-plane-False]",
+    ),
+)
+
+
+def plant(fault, folder):
+    """Copy the package to a folder and plant a fault there.
+
+    Raises
+    ------
+    ValueError
+        If the text is not there exactly once.
+    """
+    shutil.copytree(ROOT / "geomxp", folder / "geomxp", symlinks=True)
+    (folder / "data").symlink_to(ROOT / "data")
+    path = folder / "geomxp" / fault.file
+    text = path.read_text()
+    if text.count(fault.old) != 1:
+        raise ValueError(f"{fault.name}: {text.count(fault.old)} places in {fault.file}")
+    path.write_text(text.replace(fault.old, fault.new))
+
+
+def caught(fault):
+    """Return whether a fault's test fails with it, and the end of pytest's output."""
+    with tempfile.TemporaryDirectory() as folder:
+        plant(fault, Path(folder))
+        options = ("-p", "no:cacheprovider")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "--gpu=emulated", *options, fault.test],
+            cwd=ROOT,
+            # without PYTHONSAFEPATH the package in the current directory would come first
+            env=os.environ | {"PYTHONPATH": folder, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    # 1: tests failed; anything else is a mistake of ours
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{fault.name}: pytest ended with {done.returncode}\n{done.stdout}")
+    return done.returncode == 1, done.stdout[-2000:]
+
+
+def table():
+    """Return the faults as a table in Markdown."""
+    lines = ["| fault | file | caught by |", "|---|---|---|"]
+    lines += [f"| {f.name} | `{f.file}` | `{f.test}` |" for f in FAULTS]
+    return "\n".join(lines)
+
+
+def main(arguments):
+    """Plant faults and report; return the number that nobody caught."""
+    if arguments == ["--table"]:
+        print(table())
+        return 0
+    missed = 0
+    for fault in FAULTS:
+        if all(word in fault.name for word in arguments):
+            found, output = caught(fault)
+            print(f"{'caught' if found else 'MISSED'}: {fault.name}", flush=True)
+            missed += not found
+            if not found:
+                print(output)
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
