@@ -11,7 +11,7 @@ from compilers import compiled, library
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import mixed
+from geomxp.dense import matrix_units_gpu, mixed
 from geomxp.dense.matrix_units import cast_formats, subtract_product
 from geomxp.execution.local import run
 from geomxp.execution.placement import Placement
@@ -292,6 +292,12 @@ def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
     assert casts == {FP32: False, FP16: False}
     for form in casts:
         assert_equal_tiles(quantize(on_gpu(values), form), quantize(values, form))
+
+
+@pytest.mark.gpu
+def test_a_shape_for_which_cublaslt_has_no_kernel_has_no_plan():
+    # rows of FP8 must be multiples of 16 bytes apart
+    assert matrix_units_gpu._plan(0, 16, 16, 16, (24, 16, 16)) is None
 
 
 SHAPES = [(1, 1, 1), (48, 32, 64), (64, 48, 1024), (37, 29, 21), (16, 30, 160)]
