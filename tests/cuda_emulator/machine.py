@@ -675,15 +675,20 @@ class Region:
         )
 
 
-def region(address, nbytes, what):
-    """Return the region of the current device at an address; record a fault if there is none."""
+def _allocation_at(address, nbytes):
+    """Return the allocation that holds a range, or None."""
     with _lock:
         _collect()
         at = bisect_right(_addresses, address) - 1
         found = _by_address[_addresses[at]] if at >= 0 else None
-    if found is None or address + nbytes > found.address + found.nbytes:
-        near = "" if found is None else f"; the allocation before it: {found}"
-        fault(f"illegal address: {what}, {nbytes} bytes at {address:#x} ({caller()}){near}")
+    return found if found and address + nbytes <= found.address + found.nbytes else None
+
+
+def region(address, nbytes, what):
+    """Return a range of the current device's memory as a `Region`; a fault if it is not one."""
+    found = _allocation_at(address, nbytes)
+    if found is None:
+        fault(f"illegal address: {what}, {nbytes} bytes at {address:#x} ({caller()})")
     if found.device != current_device():
         fault(
             f"wrong device: {what} is in the memory of device {found.device}, the current one is "
@@ -754,8 +759,10 @@ def copy(to, source, nbytes, queue):
                 ends.append(address)
                 directions.append("host")
             else:
-                found = region_of_any(address, nbytes, what)
-                allocations.append(found.allocation)
+                found = _allocation_at(address, nbytes)
+                if found is None:
+                    fault(f"{what} is neither device memory nor pinned host memory ({caller()})")
+                allocations.append(found)
                 ends.append(address)
                 directions.append("device")
         if directions == ["device", "host"]:
@@ -771,17 +778,6 @@ def copy(to, source, nbytes, queue):
 
     count("copies")
     enqueue("copy", work, allocations, queue)
-
-
-def region_of_any(address, nbytes, what):
-    """As `region`, on any device; host memory that is not pinned is a fault."""
-    with _lock:
-        _collect()
-        at = bisect_right(_addresses, address) - 1
-        found = _by_address[_addresses[at]] if at >= 0 else None
-    if found is None or address + nbytes > found.address + found.nbytes:
-        fault(f"{what} is neither device memory nor pinned host memory ({caller()})")
-    return Region(found, address - found.address)
 
 
 def finish():
