@@ -5,13 +5,14 @@ import weakref
 from contextlib import nullcontext
 from functools import cache
 from importlib.resources import files
+from threading import RLock
 
 import numpy as np
 
 OPTIONS = ("--std=c++14", "--fmad=false")
 """The sources write out each fma: none is to be added, so that the bits are those of the CPU."""
 
-_copies = {}
+_copies, _copying = {}, RLock()
 
 
 def source(name):
@@ -115,10 +116,12 @@ def copy_on_gpu(array):
     import cupy
 
     key = cupy.cuda.Device().id, id(array)
-    if key not in _copies:
-        copy = cupy.asarray(array)
-        # streams of other threads may use it from now on
-        cupy.cuda.get_current_stream().synchronize()
-        _copies[key] = copy
-        weakref.finalize(array, _copies.pop, key, None).atexit = False
-    return _copies[key]
+    # a second copy would be freed while kernels of other threads still read it
+    with _copying:
+        if key not in _copies:
+            copy = cupy.asarray(array)
+            # streams of other threads may use it from now on
+            cupy.cuda.get_current_stream().synchronize()
+            _copies[key] = copy
+            weakref.finalize(array, _copies.pop, key, None).atexit = False
+        return _copies[key]

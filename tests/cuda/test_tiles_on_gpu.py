@@ -1,6 +1,9 @@
 """Tiles that stay on one GPU: what is kept beside them, what is chosen there, what is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from threading import Barrier, BrokenBarrierError
 
 import numpy as np
 import pytest
@@ -153,6 +156,27 @@ def test_a_copy_that_streams_share_is_there_for_all_of_them():
             np.testing.assert_array_equal(copy_on_gpu(array).get(), array)
 
 
+@pytest.mark.gpu
+def test_threads_that_want_a_copy_at_once_share_one(monkeypatch):
+    import cupy
+
+    asarray, both, made = cupy.asarray, Barrier(2), []
+
+    def watched(array):
+        made.append(array)
+        with suppress(BrokenBarrierError):
+            # a second thread, if it is let in, comes meanwhile
+            both.wait(0.5)
+        return asarray(array)
+
+    monkeypatch.setattr(cupy, "asarray", watched)
+    array = np.arange(1000.0)
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(copy_on_gpu, (array, array))
+    assert one is two
+    assert len(made) == 1
+
+
 USES = {
     "predict": lambda fit: gx.predict(fit, testing.places(2000, seed=3)),
     "leave_one_out": gx.leave_one_out,
@@ -191,8 +215,6 @@ def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monke
 @pytest.mark.gpu
 @pytest.mark.parametrize("device_memory", [None, "2MB"])
 def test_threads_may_share_an_evaluator(device_memory):
-    from concurrent.futures import ThreadPoolExecutor
-
     tile = None if device_memory is None else 64
     how = gx.Exact(on="gpu", tile=tile, device_memory=device_memory)
     evaluator = how.prepare(testing.observations(200))

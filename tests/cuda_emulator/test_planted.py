@@ -1,14 +1,24 @@
 """The tests of GPU code catch faults."""
 
-import pytest
+import os
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from cuda_emulator import planted
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """The runs with each fault, some at a time."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield {fault: threads.submit(planted.caught, fault) for fault in planted.FAULTS}
+        threads.shutdown(cancel_futures=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", planted.FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_fault_is_caught(fault):
-    found, output = planted.caught(fault)
+def test_a_planted_fault_is_caught(fault, runs):
+    found, output = runs[fault].result()
     assert found, output
 
 
