@@ -67,7 +67,7 @@ FAULTS = (
     Fault(
         "a shared copy is handed out before it is made",
         "cuda/__init__.py",
-        "        cupy.cuda.get_current_stream().synchronize()\n",
+        "            cupy.cuda.get_current_stream().synchronize()\n",
         "",
         TILES + "test_a_copy_that_streams_share_is_there_for_all_of_them",
     ),
