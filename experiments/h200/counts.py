@@ -121,7 +121,7 @@ def likelihoods():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=HERE / "results" / "counts.csv")
-    about = {"commit": provenance()["commit"], "device": "CUDA emulator"}
+    about = provenance() | {"device": "CUDA emulator"}
     table = Table(parser.parse_args().output, about)
     for stage in (factorizations, tiles, likelihoods):
         for row in stage():
