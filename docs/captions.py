@@ -41,6 +41,8 @@ PAPERS = {
 """The numbers by which the texts of the studies call papers."""
 
 CAPTIONS = {
+    "h200/counts.csv": "Launches, synchronizations and bytes of the GPU code, counted on a CUDA "
+    "emulator before any work on speed.",
     "batched/size.png": "Rate against the order of the matrices, beside NumPy and MKL.",
     "batched/solve.png": "What the parts of a solution take of its time.",
     "batched/variants.png": "Rates of all variants, by order of looking and by tile.",
