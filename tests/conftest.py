@@ -83,7 +83,8 @@ def pytest_runtest_teardown(item):
 def pytest_terminal_summary(terminalreporter, config):
     reports = [
         report
-        for report in terminalreporter.getreports("")
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
         if "gpu" in report.keywords and report.when == "call"
     ]
     if reports:
