@@ -186,7 +186,7 @@ class ndarray:  # noqa: N801 (CuPy's name)
         return self._view(np.lib.stride_tricks.as_strided(a, shape, strides))
 
     def reshape(self, *shape, order="C"):
-        """Return a view of another shape, or a copy where there is none."""
+        """Return a view of another shape; a copy if the strides allow no view."""
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         order = _order_of(self, order)
         try:
