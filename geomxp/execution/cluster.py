@@ -166,6 +166,14 @@ class Crew:
             "ran there; a fit with a checkpoint then goes on from it."
         )
 
+    def identity(self):
+        """Return what the scheduler says of itself and its workers, or raise `LostCluster`.
+
+        `Client.scheduler_info` returns its last known state, without workers, where the scheduler
+        cannot be reached.
+        """
+        return self.answer(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
+
     def check_memory(self, share, beside=0):
         """Raise `NotEnoughMemory`, naming a worker, if it has not the room for its slots.
 
@@ -284,7 +292,7 @@ class Crew:
 
     def look(self):
         """Raise `WorkerLost` or `LostCluster` if not all are there, or one is paused for good."""
-        info = self.answer(lambda: self.client.scheduler_info(n_workers=-1))
+        info = self.identity()
         if not set(self.slots) <= set(info["workers"]):
             raise WorkerLost
         self._paused = paused(info, self._paused)

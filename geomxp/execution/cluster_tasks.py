@@ -253,7 +253,7 @@ class _Run:
 
     def _look(self):
         """Raise if the scheduler is gone, or has had no workers that work for some time."""
-        info = self.crew.answer(lambda: self.client.scheduler_info(n_workers=-1))
+        info = self.crew.identity()
         if info["workers"]:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > GRACE:

@@ -23,7 +23,7 @@ from waiting import PATIENCE, wait_until
 import geomxp as gx
 from geomxp import cli, testing
 from geomxp.errors import LostCluster
-from geomxp.execution import cluster_client, cluster_paused
+from geomxp.execution import cluster_client, cluster_paused, cluster_tasks
 from geomxp.execution.cluster_tasks import Tasks
 from geomxp.execution.devices import blas_threads, usable_cores
 from geomxp.execution.placement import Placement
@@ -331,6 +331,19 @@ def test_a_lost_scheduler_is_one_line(tmp_path):
         thread.join()
         client.close()
     assert "\n" not in str(caught.value)
+
+
+def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monkeypatch):
+    async def refused(**_):
+        raise OSError("connection refused")
+
+    tasks = Tasks(alone)
+    run = cluster_tasks._Run(tasks.crew, pow, 2, range(3), lambda: None)
+    # as after a long silence
+    run._seen -= 2 * cluster_tasks.GRACE
+    monkeypatch.setattr(tasks.crew.client.scheduler, "identity", refused, raising=False)
+    with pytest.raises(LostCluster, match=r"scheduler at .* is lost \(.*connection refused"):
+        run._look()
 
 
 def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):
