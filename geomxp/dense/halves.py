@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import NotPositiveDefinite
-from . import panels, views, working
+from . import panels, views, views_gpu, working
 from .panels import LOW, Panel
 
 MULTIPLE = 128
@@ -42,6 +42,10 @@ class Triangle:
         Whether the diagonal stands for ones.
     first : int
         Number of its first row in the whole matrix.
+    bound : float, optional
+        No number of a Cholesky factor is larger; see `Panel`.
+    quarter : bool
+        Whether this is a part of what `quarters` has returned.
     panels : dict of Format to Panel
         The off-diagonal block, cast, once it is final.
     """
@@ -51,15 +55,23 @@ class Triangle:
     leaf: int
     unit: bool = False
     first: int = 0
+    bound: float | None = None
+    quarter: bool = False
     panels: dict = field(default_factory=dict)
 
     def __post_init__(self):
         n = len(self.a)
         self.half = halve(n, self.leaf) if n > self.leaf else 0
+        self._prepared = {}
         if self.half:
             h, inner = self.half, self.forms[1:] or self.forms
-            self.a11 = Triangle(self.a[:h, :h], inner, self.leaf, self.unit, self.first)
-            self.a22 = Triangle(self.a[h:, h:], inner, self.leaf, self.unit, self.first + h)
+            about, more = (inner, self.leaf, self.unit), (self.bound, self.quarter)
+            self.a11 = Triangle(self.a[:h, :h], *about, self.first, *more)
+            self.a22 = Triangle(self.a[h:, h:], *about, self.first + h, *more)
+
+    def is_one_view(self, largest):
+        """Return whether all of this is one view, and not larger than some order."""
+        return len(self.a) <= largest
 
     def open(self):
         """Return A21 to be written over."""
@@ -76,7 +88,7 @@ class Triangle:
         """Return A21 as a panel in a format, cast when it is first asked for."""
         if form not in self.panels:
             block = self.open()
-            self.panels[form] = Panel(form, block.shape, block)
+            self.panels[form] = Panel(form, block.shape, block, self.bound)
             self.panels[form].put(slice(0, self.half), block)
         return self.panels[form]
 
@@ -88,6 +100,22 @@ class Triangle:
             same.a11, same.a22 = self.a11.read_in(form), self.a22.read_in(form)
         return same
 
+    def quarters(self):
+        """Return a leaf as a triangle whose leaves are a quarter of it, made once.
+
+        All of it is read in the format of the leaf.
+        """
+        if "quarters" not in self._prepared:
+            about = self.unit, self.first, self.bound, True
+            self._prepared["quarters"] = Triangle(self.a, self.forms, -(-self.leaf // 4), *about)
+        return self._prepared["quarters"].read_in(self.forms[-1])
+
+    def inverse(self):
+        """Return the inverse of a leaf on a GPU, zeros above the diagonal, made once."""
+        if "inverse" not in self._prepared:
+            self._prepared["inverse"] = views_gpu.inverse(self.a, self.unit)
+        return self._prepared["inverse"]
+
 
 class Rows:
     """The rows of a block that a triangle acts on, (m, n): an FP32 or FP64 view and its casts.
@@ -97,11 +125,14 @@ class Rows:
     array : (m, n) view
     forms : tuple of Format
         In which it will be read.
+    bound : float, optional
+        See `Panel`.
     """
 
-    def __init__(self, array, forms):
+    def __init__(self, array, forms, bound=None):
+        low = [form for form in dict.fromkeys(forms) if form in LOW]
         self.array = array
-        self.panels = {f: Panel(f, array.shape, array) for f in dict.fromkeys(forms) if f in LOW}
+        self.panels = {form: Panel(form, array.shape, array, bound) for form in low}
 
     def finish(self, columns):
         """Cast columns that are final."""
@@ -121,14 +152,26 @@ def solve(t, b, columns, transposed):
     B2 T22 = B2,   B1 <- B1 - B2 T21,   B1 T11 = B1
     """
     if not t.half:
-        views.solve(t.a, b.array[:, columns], transposed, t.unit)
-        b.finish(columns)
+        _solve_leaf(t, b, columns, transposed)
         return
     one, two = _split(columns, t.half)
     first, second = ((one, t.a11), (two, t.a22)) if transposed else ((two, t.a22), (one, t.a11))
     solve(first[1], b, first[0], transposed)
     update(b, second[0], first[0], t, transposed, -1.0)
     solve(second[1], b, second[0], transposed)
+
+
+def _solve_leaf(t, b, columns, transposed):
+    """As `solve`, for a leaf. In FP32 a GPU halves it further, down to products with inverses."""
+    part = b.array[:, columns]
+    if isinstance(part, np.ndarray) or part.dtype != np.float32:
+        views.solve(t.a, part, transposed, t.unit)
+    elif len(t.a) > 1 and not t.quarter:
+        solve(t.quarters(), b, columns, transposed)
+        return
+    else:
+        views_gpu.multiply_by_inverse(part, t.inverse(), transposed)
+    b.finish(columns)
 
 
 def multiply(t, b, columns, transposed):
@@ -184,7 +227,7 @@ def _aligned_rows(target, left, source, right, alpha):
             )
 
 
-def rank_k(t, rows, b, forms, alpha):
+def rank_k(t, rows, b, forms, alpha, least=0):
     """Lower triangle of C <- C + αBB' for some rows of B, by halves of C.
 
         C11 <- C11 + αB1B1',  C21 <- C21 + αB2B1',  C22 <- C22 + αB2B2'
@@ -199,8 +242,10 @@ def rank_k(t, rows, b, forms, alpha):
         Formats of C21 and of the off-diagonal blocks within C11 and C22, from the outermost
         inwards. The last one repeats and is the format of the leaves.
     alpha : float
+    least : int
+        Triangles up to this order are not halved.
     """
-    if not t.half:
+    if not t.half or t.is_one_view(least):
         form = forms[-1]
         if form in LOW:
             total = working.zeros(t.a.shape, t.a)
@@ -210,7 +255,7 @@ def rank_k(t, rows, b, forms, alpha):
             views.syrk(t.a, b.array[rows], alpha, 1.0)
         return
     (one, two), form, inner = _split(rows, t.half), forms[0], forms[1:] or forms
-    rank_k(t.a11, one, b, inner, alpha)
+    rank_k(t.a11, one, b, inner, alpha, least)
     block = t.open()
     # C21 <- C21 + αB2B1'
     if form in LOW:
@@ -218,7 +263,14 @@ def rank_k(t, rows, b, forms, alpha):
     else:
         views.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
     t.close(block)
-    rank_k(t.a22, two, b, inner, alpha)
+    rank_k(t.a22, two, b, inner, alpha, least)
+
+
+def leaves(t):
+    """Return the leaves of a triangle from the top."""
+    if not t.half:
+        return [t]
+    return leaves(t.a11) + leaves(t.a22)
 
 
 def factor(t, forms):
@@ -231,21 +283,62 @@ def factor(t, forms):
     t : Triangle
     forms : tuple of Format
         All that its blocks will be read in.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        With the order of the first leading minor that is not positive. On a GPU it is known at the
+        end only, so that the GPU need not wait.
     """
+    pivots = _Pivots(leaves(t))
+    _factor(t, forms, pivots)
+    pivots.check()
+
+
+def _factor(t, forms, pivots):
     if not t.half:
-        if not len(t.a):
-            return
-        info = views.potrf(t.a)
-        if info or not np.isfinite(float(t.a[-1, -1])):
-            order = t.first + (info or len(t.a))
-            raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+        pivots.factor(t)
         return
-    factor(t.a11, forms)
-    rows = Rows(t.open(), forms)
+    _factor(t.a11, forms, pivots)
+    rows = Rows(t.open(), forms, t.bound)
     # all that is done to a block is done in its format
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
     t.keep(rows)
+    # a GPU is not filled by small products
+    least = 0 if isinstance(rows.array, np.ndarray) else 2 * t.leaf
     # A21 has been rounded to its format, in which paper 000 stores it: a finer format would give
     # the same products
-    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[:1], -1.0)
-    factor(t.a22, forms)
+    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[:1], -1.0, least)
+    _factor(t.a22, forms, pivots)
+
+
+class _Pivots:
+    """Factors the leaves, and tells whether all have factors: on a GPU once, at the end."""
+
+    def __init__(self, leaves):
+        self._leaves, self._words, self._next = leaves, None, iter(range(len(leaves)))
+        if not isinstance(leaves[0].a, np.ndarray):
+            self._words = views_gpu.info_words(leaves[0].a, len(leaves))
+
+    def factor(self, t):
+        """Factor the next leaf."""
+        if not len(t.a):
+            return
+        if self._words is None:
+            info = views.potrf(t.a)
+            _check_leaf(t, info or (0 if np.isfinite(t.a[-1, -1]) else len(t.a)))
+        else:
+            k = next(self._next)
+            views.potrf(t.a, self._words[k : k + 1])
+
+    def check(self):
+        """Raise `NotPositiveDefinite` if a leaf on a GPU has no factor."""
+        if self._words is not None:
+            for t, info in zip(self._leaves, self._words.get().tolist(), strict=True):
+                _check_leaf(t, info)
+
+
+def _check_leaf(t, info):
+    if info:
+        order = t.first + info
+        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)

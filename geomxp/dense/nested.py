@@ -61,9 +61,9 @@ def potrf(
     """
     check_matrix("a", a, square=True, written=True)
     forms = check_layers(layers, a)
-    with working.one_matrix(a, forms) as work:
-        leaf = check_leaf(leaf, "potrf", len(a), forms)
-        factor(Triangle(work, forms, leaf), forms)
+    with working.one_matrix(a, forms) as (work, bound):
+        leaf = check_leaf(leaf, "potrf", work, forms)
+        factor(Triangle(work, forms, leaf, bound=bound), forms)
     return a
 
 
@@ -140,7 +140,7 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
-    leaf = check_leaf(leaf, name, len(a), forms)
+    leaf = check_leaf(leaf, name, a, forms)
     for letter, allowed in ((side, "LR"), (uplo, "LU"), (trans, "NT"), (diag, "NU")):
         if letter not in tuple(allowed):
             raise InvalidInput(
@@ -220,7 +220,7 @@ def syrk(
         raise InvalidInput(
             f"`c` must be {len(a)} by {len(a)} of {a.dtype}. Got {c.dtype} {c.shape}."
         )
-    leaf = check_leaf(leaf, "syrk", len(c), forms)
+    leaf = check_leaf(leaf, "syrk", c, forms)
     # as BLAS: nothing of A is read for α = 0
     a = a[:, :0] if alpha == 0.0 else a
     with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
@@ -249,10 +249,10 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
     return forms
 
 
-def check_leaf(leaf: int | None, name: str, n: int, forms: Sequence[Format]) -> int:
-    """Return the leaf given, or the tuned one; `InvalidInput` if it is no positive integer."""
+def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
+    """Return the leaf given, or the tuned one for a square array; `InvalidInput` if it is wrong."""
     if leaf is None:
-        return leaf_size(name, n, forms)
+        return leaf_size(name, len(a), forms, "cpu" if isinstance(a, np.ndarray) else "gpu")
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)

@@ -1,7 +1,9 @@
 """Columns of a matrix in a coarse format, cast once when they are final and read by every product.
 
-A panel is cut at the leaves of the recursion; each piece has its own power of two. Neighbouring
-pieces whose powers agree are multiplied in one go.
+A panel is cut at the leaves of the recursion. Its power of two follows from a bound of its numbers,
+where there is one: then a GPU has not to be asked for the largest, and the whole panel is
+multiplied at once. Otherwise each piece has its own, and neighbouring pieces whose powers agree are
+multiplied together.
 """
 
 from ctypes import c_float, c_int
@@ -30,10 +32,12 @@ class Panel:
     shape : (int, int)
     like : array
         NumPy or CuPy.
+    bound : float, optional
+        No number of it is larger. Not used for FP8, whose range is too small for one power of two.
     """
 
-    def __init__(self, form, shape, like):
-        self.form = form
+    def __init__(self, form, shape, like, bound=None):
+        self.form, self.bound = form, None if form is FP8 else bound
         self.values = padded(shape, form.dtype, like)
         self.exponents = {}
 
@@ -58,13 +62,13 @@ class Panel:
         Raises
         ------
         InvalidInput
-            If a number is not finite.
+            If a number is not finite and no bound is given.
         """
-        largest = magnitude(array)
+        largest = magnitude(array) if self.bound is None else self.bound
         if not np.isfinite(largest):
             raise InvalidInput(f"the matrix holds or reaches {largest}, which no format has.")
         exponent = self.form.exponent_for(largest)
-        if self.form is FP16:
+        if self.form is FP16 and self.bound is None:
             exponent = exponent // STEP * STEP
         self.exponents[columns.start, columns.stop] = exponent
         round_into(self.values[:, columns], array, self.form, exponent)

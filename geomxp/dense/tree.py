@@ -25,25 +25,29 @@ class StoredTriangle(halves.Triangle):
     ----------
     a : (n, n) FP32 or FP64 view
         Copied.
-    forms, leaf, first
+    forms, leaf, first, bound
         See `Triangle`.
     """
 
-    def __init__(self, a, forms, leaf, first=0):
+    def __init__(self, a, forms, leaf, first=0, bound=None):
         n = len(a)
         self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
         # what the block is stored in, whatever it is read in
         self.form, self.last = forms[0], forms[-1]
         self.half = halves.halve(n, leaf) if n > leaf else 0
-        self.panels = {}
+        self.panels, self._prepared, self.bound, self.quarter = {}, {}, bound, False
         if not self.half:
             self.a = a.astype(forms[-1].dtype, order="F")
             return
         h, inner = self.half, forms[1:] or forms
-        self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first)
-        self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h)
+        self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first, bound)
+        self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h, bound)
         self._whole = None
         self.close(a[h:, :h].astype(forms[-1].dtype, order="F"))
+
+    def is_one_view(self, largest):
+        """Return whether all of this is one view: no, its blocks are stored apart."""
+        return False
 
     def open(self):
         """Return A21 in the leaves' format, to be written over and given to `close`."""
@@ -76,7 +80,7 @@ class StoredTriangle(halves.Triangle):
         if form in self.panels:
             return self.panels[form]
         block = self.open()
-        panel = Panel(form, block.shape, block)
+        panel = Panel(form, block.shape, block, self.bound)
         panel.put(slice(0, self.half), block)
         return panel
 
@@ -112,16 +116,18 @@ class SymmetricTree:
         nested.check_matrix("a", a, square=True)
         forms = nested.check_layers(layers, a)
         working.check_finite(a)
-        leaf = nested.check_leaf(leaf, "potrf", len(a), forms)
+        leaf = nested.check_leaf(leaf, "potrf", a, forms)
         self.shape = a.shape
         self._forms = forms
-        logs, _ = working.half_logs(a)
+        diagonal = a.diagonal() if isinstance(a, np.ndarray) else a.diagonal().get()
+        logs, _ = working.half_logs(diagonal)
+        bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
         with device_of(a):
             self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
             # above the diagonal too: casts warn of what uninitialized memory may hold
             work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
-            working.copy_lower(a, self._d, self._d, work)
-            self._root = StoredTriangle(work, forms, leaf)
+            working.copy_lower(a, work, self._d, self._d)
+            self._root = StoredTriangle(work, forms, leaf, bound=bound)
         self.factored = False
 
     @property
@@ -152,7 +158,7 @@ class SymmetricTree:
         self._check_factored()
         xp = working.module(self._d)
         with device_of(self._d):
-            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in _leaves(self._root)])
+            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in halves.leaves(self._root)])
             return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):
@@ -184,12 +190,6 @@ class SymmetricTree:
     def _check_factored(self):
         if not self.factored:
             raise ValueError("the tree is not factored: call potrf() first.")
-
-
-def _leaves(t):
-    if not t.half:
-        return [t]
-    return _leaves(t.a11) + _leaves(t.a22)
 
 
 def _write(t, out):

@@ -1,7 +1,7 @@
 """What is fastest on a machine: how large a leaf is, and how small batched matrices are computed.
 
 Leaves are as large as where a library's own routine is as fast as another halving: measured on one
-core with AMX (experiments/nested_cholesky); a GPU needs larger ones.
+core with AMX (experiments/nested_cholesky). A GPU needs larger ones; those have not been measured.
 
 Variants of `geomxp.dense.batched` are searched for one order, type and device; the winner is kept
 in `batched.json` of the user's cache directory (`GEOMXP_CACHE_DIR`, else the system's place for
@@ -26,6 +26,9 @@ PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which outrun the leaves."""
 
+LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
+"""Smaller products do not fill a GPU. Not measured yet."""
+
 UNTUNED = Variant()
 SHIPPED = (
     (8, Variant("left", 4, 4, unroll=True)),
@@ -49,7 +52,7 @@ GAIN = 1.03
 """What a variant must gain over the untuned one to be remembered."""
 
 
-def leaf_size(name, n, forms):
+def leaf_size(name, n, forms, on="cpu"):
     """Return the leaf of a recursion.
 
     Parameters
@@ -58,12 +61,14 @@ def leaf_size(name, n, forms):
     n : int
         Order of the matrix.
     forms : sequence of Format
+    on : {"cpu", "gpu"}
 
     Returns
     -------
     int
     """
     leaves = COARSE if any(form in LOW for form in forms) else PLAIN
+    leaves = leaves if on == "cpu" else LEAVES_ON_GPU
     return min(leaves[name], max(n, 1))
 
 

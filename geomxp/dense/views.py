@@ -138,11 +138,18 @@ def syrk(c, a, alpha, beta):
     return c
 
 
-def potrf(a):
-    """Overwrite the lower triangle of a view with its Cholesky factor; return LAPACK's info."""
+def potrf(a, info=None):
+    """Overwrite the lower triangle of a view with its Cholesky factor; return LAPACK's info.
+
+    Parameters
+    ----------
+    a : (n, n) view
+    info : array, optional
+        On a GPU, where the info word is left instead; see `views_gpu.factor`.
+    """
     uplo, target = ("L", a) if by_columns(a) else ("U", a.T)
     if isinstance(a, np.ndarray):
         return blas.factor(uplo, target)
     from . import views_gpu
 
-    return views_gpu.factor(uplo, target)
+    return views_gpu.factor(uplo, target, info)

@@ -21,6 +21,7 @@ from ctypes import addressof
 
 import numpy as np
 
+from ..cuda import module
 from ..errors import InvalidInput
 from ..precision import quantize_on_gpu
 from ..precision.formats import FP8, FP16
@@ -29,8 +30,13 @@ from . import blas, matrix_units_gpu, views
 LARGEST_INDEX = 2**31 - 1
 """Places that cuSOLVER's potrf counts in one array."""
 
-BAND = 2048
-"""Columns of a triangle that are taken at a time, so that copies stay small."""
+LARGEST_SQUARE = 2048
+"""The largest order for which a rank-k update makes the whole product."""
+
+TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
+
+SIDE, STEP = 32, 8
+"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu."""
 
 
 def gemm(c, a, b, alpha, beta, trans_a, trans_b):
@@ -88,7 +94,7 @@ def rank_k(uplo, trans, c, a, alpha, beta):
     Of a small C the whole product is made and half of it added: at most twice the operations, where
     cuBLAS's syrk is up to 14 times slower than products (paper 000, Figure 4).
     """
-    if len(c) <= BAND:
+    if len(c) <= LARGEST_SQUARE:
         _rank_k_of_small(c if uplo == "L" else c.T, a if trans == "N" else a.T, alpha, beta)
         return
     cublas, letter, real = _library(c)
@@ -108,16 +114,23 @@ def _rank_k_of_small(c, a, alpha, beta):
     with c.device:
         total = cupy.empty(c.shape, c.dtype, order="F" if views.by_columns(c) else "C")
         views.gemm(total, a, a.T, alpha, 0.0)
-        if beta:
-            # what stands above the diagonal may be anything, and is not written
-            total += c if beta == 1.0 else c * c.dtype.type(beta)
-        put_lower(c, total)
+        combine(c, total, beta=beta, lower=True)
 
 
-def factor(uplo, a):
+def factor(uplo, a, info=None):
     """Overwrite one triangle with the Cholesky factor; return the info word.
 
-    To know it, the CPU waits for the GPU.
+    Parameters
+    ----------
+    uplo : {"L", "U"}
+    a : (n, n) view
+    info : (1,) cupy.ndarray of int32, optional
+        Where the info word is left: also n where the last pivot is not finite. Without it, the CPU
+        waits for the GPU to know the word.
+
+    Returns
+    -------
+    int or None
 
     Raises
     ------
@@ -139,9 +152,30 @@ def factor(uplo, a):
     with a.device:
         handle = get_cusolver_handle()
         size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
-        work, info = cupy.empty(size, a.dtype), cupy.empty(1, np.int32)
-        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, info.data.ptr)
-        return int(info[0])
+        work, word = cupy.empty(size, a.dtype), cupy.empty(1, np.int32) if info is None else info
+        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, word.data.ptr)
+        if info is None:
+            return int(word[0])
+        if n:
+            _kernel("check_pivot", a)((1,), (1,), (a[-1:, -1:], np.int32(n), info))
+    return None
+
+
+def info_words(like, count):
+    """Return zeros for `factor` on an array's GPU."""
+    import cupy
+
+    with like.device:
+        return cupy.zeros(count, np.int32)
+
+
+def inverse(lower, unit):
+    """Return the inverse of a lower triangle, zeros above the diagonal, Fortran order."""
+    import cupy
+
+    with lower.device:
+        one = cupy.eye(len(lower), dtype=lower.dtype, order="F")
+    return views.solve(lower, one, False, unit)
 
 
 def product(c, a, b, form, alpha):
@@ -167,7 +201,7 @@ def product(c, a, b, form, alpha):
             # scaled in FP64: FP32 may not hold what FP64 does
             total = cupy.zeros(c.shape, np.float32, order="F")
             product(total, a, b, form, 1.0)
-            c += total.astype(np.float64) * alpha
+            combine(c, total, alpha=alpha, beta=1.0)
             return
         if not views.by_columns(c):
             # C' = C' + αBA'
@@ -236,38 +270,75 @@ def magnitude(array):
         return quantize_on_gpu.magnitude(array)
 
 
-def put_lower(c, values):
-    """Lower triangle of C <- values, in one kernel; the rest is not written."""
+def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
+    """Out <- α r_i a_ij c_j + β out, in one kernel, for arrays of any types and layouts.
+
+    Parameters
+    ----------
+    out, a : (m, n) FP64 or FP32 cupy.ndarray
+        They may be the same array, but must not overlap otherwise.
+    alpha, beta : float
+        Nothing of an array is read whose factor is 0. Computed in FP64.
+    lower : bool
+        Read and write the lower triangle only.
+    rows, columns : (m,) and (n,) FP64 cupy.ndarray, optional
+        r and c, both or neither; ones if not given.
+    """
+    if not out.size:
+        return
+    scaled = rows is not None
+    # CuPy makes no null pointer of None
+    factors = (rows, columns) if scaled else (a, a)
+    flags = np.int32(lower), np.int32(scaled)
+    with out.device:
+        _kernel("combine", a, out)(
+            *(_squares(out.shape), (SIDE, STEP)),
+            (
+                *(a, *_steps(a), out, *_steps(out), *out.shape),
+                *(*flags, *factors, np.float64(alpha), np.float64(beta)),
+            ),
+        )
+
+
+def survey(a):
+    """Return the diagonal of a matrix, and max|a| of its lower triangle, in one transfer.
+
+    Parameters
+    ----------
+    a : (n, n) FP64 or FP32 cupy.ndarray
+
+    Returns
+    -------
+    (n,) FP64 ndarray, float
+        The largest magnitude is inf or NaN where one stands there.
+    """
     import cupy
 
-    with c.device:
-        cupy.copyto(c, values, where=cupy.tri(len(c), dtype=bool))
+    n = len(a)
+    with a.device:
+        found = cupy.zeros(n + 1)
+        if n:
+            found[:n] = a.diagonal()
+            launch = _kernel("largest_of_lower", a)
+            launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
+        found = found.get()
+    return found[:n], float(found[n])
 
 
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
-    with c.device:
-        for first in range(0, len(c) if beta != 1.0 else 0, BAND):
-            corner, below = _band(c, first)
-            put_lower(corner, corner * c.dtype.type(beta) if beta else 0.0)
-            below[...] = below * c.dtype.type(beta) if beta else 0.0
+    if beta != 1.0:
+        combine(c, c, alpha=beta, lower=True)
 
 
-def parts_of_lower(array):
-    """Yield a lower triangle in parts: squares on the diagonal, zeros above it, and the rest."""
+def multiply_by_inverse(b, inverse, transposed):
+    """B <- B X or B X' for a small X, (n, n), in the arithmetic of B, an (m, n) view."""
     import cupy
 
-    for first in range(0, len(array), BAND):
-        corner, below = _band(array, first)
-        with array.device:
-            corner = cupy.tril(corner)
-        yield corner
-        yield below
-
-
-def _band(c, first):
-    stop = min(first + BAND, len(c))
-    return c[first:stop, first:stop], c[stop:, first:stop]
+    with b.device:
+        copy = cupy.empty(b.shape, b.dtype, order="F" if views.by_columns(b) else "C")
+    combine(copy, b)
+    views.gemm(b, copy, inverse.T if transposed else inverse, 1.0, 0.0)
 
 
 def round_into(out, array, form, exponent):
@@ -323,6 +394,21 @@ def _fp8_as_fp16(a):
     values, wide = _columns(a, out)
     quantize_on_gpu.fp8_as_fp16_into(wide, values)
     return out
+
+
+def _kernel(name, *arrays):
+    """Return a kernel of cuda/combine.cu for arrays of some types."""
+    return module("combine.cu").get_function("_".join((name, *(TYPES[a.dtype] for a in arrays))))
+
+
+def _squares(shape):
+    """Return the grid of a kernel whose blocks take SIDE by SIDE entries."""
+    return tuple(-(-size // SIDE) for size in shape)
+
+
+def _steps(a):
+    """Return how many entries the next row and the next column are away."""
+    return tuple(stride // a.itemsize for stride in a.strides)
 
 
 def _columns(*arrays):

@@ -7,7 +7,7 @@ import numpy as np
 from ..cuda import device_of
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from . import views, views_gpu
-from .panels import LOW, magnitude, module, padded
+from .panels import LOW, module, padded
 
 
 def empty_like(array, dtype):
@@ -26,8 +26,7 @@ def zeros(shape, like):
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
     if not isinstance(c, np.ndarray):
-        with c.device:
-            views_gpu.put_lower(c, c + total)
+        views_gpu.combine(c, total, beta=1.0, lower=True)
         return
     lines = _lines(total, c)
     if lines:
@@ -66,24 +65,40 @@ def one_array(array, form, write="whole"):
     """
     work = array
     if array.dtype != form.dtype or not views.contiguous(array):
-        # what is not read may be anything
-        with device_of(array), np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            work = array.astype(form.dtype, order="F")
+        work = _copy(array, form.dtype)
     yield work
     if write == "lower" and work is not array:
-        ones = np.ones(len(array))
-        copy_lower(work, ones, ones, array)
+        copy_lower(work, array)
     elif write == "whole" and work is not array:
-        with device_of(array):
+        if isinstance(array, np.ndarray):
             array[...] = work
+        else:
+            views_gpu.combine(array, work)
+
+
+def _copy(array, dtype):
+    """Return a copy in FP64 or FP32, Fortran order."""
+    if not isinstance(array, np.ndarray):
+        work = empty_like(array, dtype)
+        views_gpu.combine(work, array)
+        return work
+    # what is not read may be anything
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return array.astype(dtype, order="F")
 
 
 @contextmanager
 def one_matrix(array, forms):
     """Give the lower triangle of a symmetric matrix to be factored, and write the factor back.
 
-    In place where no format is coarse. Otherwise in FP32 or FP64 with a diagonal near 1: a power of
-    two for each row keeps coarse formats from over- and underflow and changes no digit.
+    In place where no format is coarse or the diagonal varies little. Otherwise in FP32 or FP64 with
+    a diagonal near 1: a power of two for each row keeps coarse formats from over- and underflow and
+    changes no digit.
+
+    Yields
+    ------
+    array, float
+        The matrix, and a bound of all |l_ij|: the root of the largest diagonal entry.
 
     Raises
     ------
@@ -91,26 +106,29 @@ def one_matrix(array, forms):
         If the lower triangle holds a NaN or an infinity.
     """
     n, form = len(array), forms[-1]
-    logs, positive = half_logs(array)
-    near_one = n == 0 or float(abs(logs).max()) < 8
-    coarse = any(f in LOW for f in forms)
     same = array.dtype == form.dtype and views.contiguous(array)
-    if same and (near_one or not coarse or not positive):
-        check_finite(array)
-        yield array
+    # a copy is checked if it has no factor
+    logs, positive = half_logs(_diagonal(array, whole=same))
+    coarse = any(f in LOW for f in forms)
+    near_one = n == 0 or float(abs(logs).max()) < 8
+    # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
+    even = n == 0 or float(logs.max() - logs.min()) < 4
+    if same and ((near_one and even) or not coarse or not positive):
+        yield array, float(np.exp2(logs.max(initial=-np.inf)))
         return
-    d = np.exp2(0.0 * logs if near_one else -np.round(logs))
+    scaled = not (near_one and even)
+    steps = np.round(logs) if scaled else 0.0 * logs
     # by columns whatever the array is, so that its bits are the same for all of them
     work = padded(array.shape, form.dtype, array[:0, :0])
-    copy_lower(array, d, d, work)
+    copy_lower(array, work, *((np.exp2(-steps), np.exp2(-steps)) if scaled else ()))
     try:
-        yield work
+        yield work, float(np.exp2((logs - steps).max(initial=-np.inf)))
     except GeomxpError:
         # a NaN ends as a pivot that is not positive: say what it was
         check_finite(array)
         _check_rows(array)
         raise
-    copy_lower(work, 1.0 / d, np.ones(n), array)
+    copy_lower(work, array, *((np.exp2(steps), np.ones(n)) if scaled else ()))
 
 
 def _check_rows(array):
@@ -122,12 +140,29 @@ def _check_rows(array):
             raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
 
 
-def half_logs(array):
-    """Return log2 of the roots of the diagonal, zeros where it is not positive, and if it is."""
-    diagonal = array.diagonal()
-    diagonal = diagonal if isinstance(array, np.ndarray) else diagonal.get()
-    positive = diagonal > 0
-    return np.log2(np.where(positive, diagonal, 1.0).astype(np.float64)) / 2, positive.all()
+def _diagonal(array, whole):
+    """Return a matrix's diagonal, after a check that it, or the whole lower triangle, is finite."""
+    if isinstance(array, np.ndarray):
+        diagonal, largest = array.diagonal(), 0.0
+    elif whole:
+        # one transfer of both: for each the CPU would wait for the GPU
+        diagonal, largest = views_gpu.survey(array)
+    else:
+        diagonal, largest = array.diagonal().get(), 0.0
+    on_cpu = isinstance(array, np.ndarray)
+    if (whole and on_cpu) or not (np.isfinite(diagonal).all() and np.isfinite(largest)):
+        check_finite(array)
+    return diagonal
+
+
+def half_logs(diagonal):
+    """Return log2 of the roots of a diagonal's magnitudes, and whether all entries are positive.
+
+    For a zero the median of the others is returned.
+    """
+    size = np.abs(diagonal.astype(np.float64))
+    size[size == 0] = np.median(size[size > 0]) if size.any() else 1.0
+    return np.log2(size) / 2, bool((diagonal > 0).all())
 
 
 def check_finite(array):
@@ -135,8 +170,7 @@ def check_finite(array):
     if not len(array):
         return
     if not isinstance(array, np.ndarray):
-        for part in views_gpu.parts_of_lower(array):
-            _finite(magnitude(part))
+        _finite(views_gpu.survey(array)[1])
         return
     from ..precision import casts
 
@@ -166,21 +200,27 @@ def _lines(*arrays):
     return (*(casts.flat(x.T if by_rows else x) for x in arrays), by_rows)
 
 
-def copy_lower(source, rows, columns, out):
-    """Lower triangle of out <- rows_i a_ij columns_j."""
-    if isinstance(source, np.ndarray) and views.contiguous(source) and views.contiguous(out):
+def copy_lower(source, out, rows=None, columns=None):
+    """Lower triangle of out <- rows_i a_ij columns_j; ones if not given, both or neither."""
+    if not isinstance(source, np.ndarray):
+        with source.device:
+            if rows is not None:
+                rows, columns = module(source).asarray(rows), module(source).asarray(columns)
+            views_gpu.combine(out, source, lower=True, rows=rows, columns=columns)
+        return
+    if rows is None:
+        rows = columns = np.ones(len(source))
+    if views.contiguous(source) and views.contiguous(out):
         _copy_lines(source, rows, columns, out)
         return
-    xp = module(source)
     # above the diagonal may stand anything
-    with device_of(source), np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        rows, columns = xp.asarray(rows), xp.asarray(columns)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for first in range(0, len(source), 512):
             block = slice(first, min(first + 512, len(source)))
             product = source[first:, block] * rows[first:, None] * columns[block]
             corner = out[block, block]
-            lower = xp.tri(len(corner), dtype=bool)
-            product[: len(corner)] = xp.where(lower, product[: len(corner)], corner)
+            lower = np.tri(len(corner), dtype=bool)
+            product[: len(corner)] = np.where(lower, product[: len(corner)], corner)
             out[first:, block] = product
 
 

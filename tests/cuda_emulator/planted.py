@@ -237,7 +237,7 @@ FAULTS = (
     Fault(
         "the info of potrf is not read",
         "dense/views_gpu.py",
-        "return int(info[0])",
+        "return int(word[0])",
         "return 0",
         KERNELS + "test_a_gpu_factors_matrices_whose_entries_cusolver_cannot_count",
     ),

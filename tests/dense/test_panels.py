@@ -270,7 +270,7 @@ def test_a_lower_triangle_is_copied_with_its_powers_and_no_more(order, other, n)
     for rows in (np.ones(n), 2.0 ** (np.arange(n) % 7 - 3)):
         columns = rows[::-1].copy()
         out = np.full((n, n), 5.0, order=other)
-        working.copy_lower(source, rows, columns, out)
+        working.copy_lower(source, out, rows, columns)
         assert (out[upper] == 5.0).all()
         expected = rows[:, None] * source * columns
         lower = np.tril_indices(n)
@@ -299,12 +299,12 @@ def test_a_matrix_to_be_factored_has_a_diagonal_near_one(order):
     d = 10.0 ** np.linspace(-30, 30, 20)
     a = np.array((np.eye(20) + 0.1) * d * d[:, None], order=order)
     before = a.copy()
-    with working.one_matrix(a, (FP16, FP32)) as work:
+    with working.one_matrix(a, (FP16, FP32)) as (work, bound):
         assert work.dtype == np.float32
         assert (work.diagonal() >= 0.5).all()
         assert (work.diagonal() <= 4.0).all()
     powers = np.log2((a / before)[np.tril_indices(20)])
     assert (abs(powers - np.round(powers)) <= 4 * FP32.unit_roundoff).all()
     np.testing.assert_array_equal(np.triu(a, 1), np.triu(before, 1))
-    with working.one_matrix(a, (FP64,)) as work:
+    with working.one_matrix(a, (FP64,)) as (work, _):
         assert work is a

@@ -1,0 +1,127 @@
+/* out <- alpha r_i a_ij c_j + beta out_ij: copies, conversions and sums of matrices in one pass.
+
+   Matrices lie in any layout: entry (i, j) is `down` entries per row and `across` entries per
+   column from the first one. A block of threads brings 32 by 32 entries from the one to the other
+   through shared memory, so that both are accessed along their contiguous direction. */
+
+#include "quantize.cuh"
+
+#define SIDE 32
+#define STEP 8
+
+__device__ double widened(float x) { return widened_fp64(x); }
+__device__ double widened(double x) { return x; }
+__device__ void put(float *out, double x) { *out = rounded_fp32(x); }
+__device__ void put(double *out, double x) { *out = x; }
+
+/* The row and the column, in a block's square, of the entry that a thread handles in step s. */
+#define ALONG(across, s, i, j)                                                                 \
+    const int i = across ? threadIdx.x : s + threadIdx.y;                                      \
+    const int j = across ? s + threadIdx.y : threadIdx.x
+
+/* Nothing is read of a where alpha is 0, nor of out where beta is. With `lower`, only entries on
+   and below the diagonal are read or written. Rows and columns are read only where `scaled`. */
+template <class In, class Out>
+__device__ void combine(const In *a, long long down_a, long long across_a, Out *out,
+                        long long down, long long across, long long m, long long n, int lower,
+                        int scaled, const double *rows, const double *columns, double alpha,
+                        double beta)
+{
+    __shared__ double square[SIDE][SIDE + 1];
+    const long long top = blockIdx.x * (long long)SIDE, left = blockIdx.y * (long long)SIDE;
+    if (lower && top + SIDE <= left) {
+        return;
+    }
+    if (alpha != 0.0) {
+        for (int s = 0; s < SIDE; s += STEP) {
+            ALONG(down_a <= across_a, s, i, j);
+            const long long row = top + i, column = left + j;
+            if (row < m && column < n && (!lower || row >= column)) {
+                const double x = widened(a[row * down_a + column * across_a]);
+                square[i][j] = alpha * (scaled ? x * rows[row] * columns[column] : x);
+            }
+        }
+    }
+    __syncthreads();
+    for (int s = 0; s < SIDE; s += STEP) {
+        ALONG(down <= across, s, i, j);
+        const long long row = top + i, column = left + j;
+        if (row < m && column < n && (!lower || row >= column)) {
+            Out *place = out + row * down + column * across;
+            const double x = alpha != 0.0 ? square[i][j] : 0.0;
+            put(place, beta != 0.0 ? x + beta * widened(*place) : x);
+        }
+    }
+}
+
+#define COMBINE(name, In, Out)                                                                 \
+    extern "C" __global__ void __launch_bounds__(SIDE *STEP)                                   \
+        name(const In *a, long long down_a, long long across_a, Out *out, long long down,      \
+             long long across, long long m, long long n, int lower, int scaled,                \
+             const double *rows, const double *columns, double alpha, double beta)             \
+    {                                                                                          \
+        combine(a, down_a, across_a, out, down, across, m, n, lower, scaled, rows, columns,    \
+                alpha, beta);                                                                  \
+    }
+COMBINE(combine_fp32_fp32, float, float)
+COMBINE(combine_fp32_fp64, float, double)
+COMBINE(combine_fp64_fp32, double, float)
+COMBINE(combine_fp64_fp64, double, double)
+
+/* *largest <- the larger of itself and the bits of max|a_ij| of the lower triangle as FP64, beyond
+   infinity's where there is a NaN. Magnitudes are in the order of their bits. */
+template <class In>
+__device__ void largest_of_lower(const In *a, long long down, long long across, long long n,
+                                 unsigned long long *largest)
+{
+    __shared__ unsigned long long of_block;
+    const long long top = blockIdx.x * (long long)SIDE, left = blockIdx.y * (long long)SIDE;
+    if (top + SIDE <= left) {
+        return;
+    }
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        of_block = 0;
+    }
+    __syncthreads();
+    unsigned long long found = 0;
+    for (int s = 0; s < SIDE; s += STEP) {
+        ALONG(down <= across, s, i, j);
+        const long long row = top + i, column = left + j;
+        if (row < n && row >= column) {
+            const double x = widened(a[row * down + column * across]);
+            found = max(found, __double_as_longlong(x) & 0x7fffffffffffffffULL);
+        }
+    }
+    for (int apart = 16; apart; apart /= 2) {
+        found = max(found, __shfl_down_sync(0xffffffffu, found, apart));
+    }
+    if (threadIdx.x == 0) {
+        atomicMax(&of_block, found);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        atomicMax(largest, of_block);
+    }
+}
+
+#define LARGEST(name, In)                                                                      \
+    extern "C" __global__ void __launch_bounds__(SIDE *STEP)                                   \
+        name(const In *a, long long down, long long across, long long n,                       \
+             unsigned long long *largest)                                                      \
+    {                                                                                          \
+        largest_of_lower(a, down, across, n, largest);                                         \
+    }
+LARGEST(largest_of_lower_fp32, float)
+LARGEST(largest_of_lower_fp64, double)
+
+/* *info, of cuSOLVER's potrf, also says where a factor is not finite: n if its last pivot is not. */
+#define CHECK_PIVOT(name, Real)                                                                \
+    extern "C" __global__ void name(const Real *last, int n, int *info)                        \
+    {                                                                                          \
+        const double x = widened(*last);                                                       \
+        if (*info == 0 && x - x != 0.0) {                                                      \
+            *info = n;                                                                         \
+        }                                                                                      \
+    }
+CHECK_PIVOT(check_pivot_fp32, float)
+CHECK_PIVOT(check_pivot_fp64, double)
