@@ -124,55 +124,74 @@ _BERNOULLI = np.array(
 """B_2, B_4, …, B_16."""
 
 
-def scaled_bessel_k(r, nu):
-    """Evaluate e^r K_ν(r), e^r K_{ν-1}(r) and e^r ∂K/∂ν of both, in extended precision.
+def matern_of_squares(s, nu):
+    """Evaluate f(s) = ρ_ν(√s), its slope and their derivatives by ν, in extended precision.
 
-    K_ν(r) = ∫_0^∞ exp(-r cosh t) cosh νt dt  (DLMF 10.32.9)
+    With r = √s and C = (r/2)^ν/Γ(ν), integrals over all t (DLMF 10.32.9):
 
-    by the trapezoidal rule, which converges geometrically: with the step h its relative error is
-    about |Γ(ν + 2πi/h)|/Γ(ν) for small r and exp(-2π²/(r h²)) for large r (Trefethen and Weideman
-    2014, SIAM Review 56:385). All terms are positive.
+    f(s) = C ∫ exp(νt - r cosh t) dt,  f'(s) = -C/(2r) ∫ exp((ν-1)t - r cosh t) dt
+
+    The trapezoidal rule converges geometrically: with the step h its relative error is about
+    |Γ(ν + 2πi/h)|/Γ(ν) for small r and exp(-2π²/(r h²)) for large r (Trefethen and Weideman 2014,
+    SIAM Review 56:385). All terms of f and of f' have one sign.
 
     Parameters
     ----------
-    r : (n,) ndarray of longdouble
-        Greater than 0.
+    s : (n,) ndarray of longdouble
+        Greater than 0. The values at one do not depend on the others.
     nu : float
 
     Returns
     -------
-    (4, n) ndarray of longdouble
-        K_ν, K_{ν-1}, ∂K_ν/∂ν, ∂K_{ν-1}/∂ν, each times e^r.
+    (2, 2, n) ndarray of longdouble
+        f and ∂f/∂ν; f' and ∂f'/∂ν.
     """
-    result = np.empty((4, len(r)), dtype=np.longdouble)
+    r, nu = np.sqrt(s), np.longdouble(nu)
+    log_gamma, digamma = log_gamma_and_digamma(nu)
+    result = np.empty((2, 2, len(r)), dtype=np.longdouble)
     # arguments of like size share their points t: only one exponential is left for each pair
-    for part in np.array_split(np.argsort(r), max(1, len(r) // 32)):
-        if len(part):
-            result[:, part] = _trapezoid(r[part], np.longdouble(nu))
+    size = np.frexp(r)[1] // SIZES
+    for some in set(size.tolist()):
+        there = size == some
+        result[..., there] = _trapezoid(r[there], nu, log_gamma, SIZES * some - 1)
+    result[1] /= -2 * r
+    # ∂/∂ν of the logarithm of C
+    result[:, 1] += (np.log(r / 2) - digamma) * result[:, 0]
     return result
 
 
-def _trapezoid(r, nu):
-    """Sum over t = h, 2h, … for arguments r of like size; half a term at t = 0."""
-    least, most, order = float(r.min()), float(r.max()), abs(float(nu)) + 1
+SIZES = 4
+"""Powers of two of arguments that share their points."""
+
+
+def _trapezoid(r, nu, log_gamma, exponent):
+    """Return C times ∫ e^w, ∫ t e^w, ∫ e^(w-t), ∫ t e^(w-t), where w = νt - r cosh t.
+
+    The points are ±t with t = 0, h, 2h, …, for all r from q = 2^exponent to 2^SIZES q.
+    """
+    least, most, order = 2.0**exponent, 2.0 ** (exponent + SIZES), abs(float(nu)) + 1
     # small r: Γ(ν + iy) at y = 2π/h must be below 1e-19 Γ(ν); large r: a Gaussian of width 1/√r
     step = np.longdouble(min(2 * np.pi / (31.4 + 1.4 * order), 0.62 / (most**2 + order**2) ** 0.25))
     # the integrand has fallen by e^-47 where r(cosh t - 1) - (ν + 1)t = 47
     top = np.arccosh(1 + 47 / least)
     for _ in range(4):
         top = np.arccosh(1 + (47 + order * top) / least)
-    t = step * np.arange(1, int(np.ceil(top / float(step))) + 2, dtype=np.longdouble)
-    growth, below = np.exp(nu * t), np.exp((nu - 1) * t)
-    weights = np.array(
-        [
-            growth + 1 / growth,
-            below + 1 / below,
-            t * (growth - 1 / growth),
-            t * (below - 1 / below),
-        ]
-    )
+    t = step * np.arange(int(np.ceil(top / float(step))) + 2, dtype=np.longdouble)
+    log_half = np.log(np.longdouble(least) / 2)
     with np.errstate(under="ignore"):
+        # h (q/2)^ν/Γ(ν) e^(νt) at t and at -t; a half of each at t = 0
+        up, down = (step * np.exp(nu * (log_half + v) - log_gamma) for v in (t, -t))
+        up[0] = down[0] = up[0] / 2
+        grown = np.exp(t)
+        up_less, down_less = up / grown, down * grown
+        weights = np.array(
+            [up + down, t * (up - down), up_less + down_less, t * (up_less - down_less)]
+        )
         # exp(-r(cosh t - 1)), without cancellation
-        decay = np.exp(np.multiply.outer(-2 * np.sinh(t / 2) ** 2, r))
-    half = np.array([1, 1, 0, 0], dtype=np.longdouble)[:, None]
-    return step * (half + weights @ decay) / 2
+        fall = -2 * np.sinh(t / 2) ** 2
+        # for large ν, points far below the integrands' peaks add nothing, whatever r
+        peaks = (weights[::2] * np.exp(fall * most)).max(axis=1, keepdims=True)
+        needed = (weights[::2] > 1e-22 * peaks).any(axis=0)
+        decay = np.exp(np.multiply.outer(fall[needed], r))
+        sums = np.exp(nu * np.log(r / least) - r) * np.dot(weights[:, needed], decay)
+    return sums.reshape(2, 2, -1)

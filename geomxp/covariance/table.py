@@ -5,8 +5,8 @@ cut into 32 equal intervals; on each, f is a polynomial of degree 7 in t in [-1,
 and t come from the bits of the floating-point number s: no square root, no exponential and no
 Bessel function is left for an entry of the matrix.
 
-The polynomials come from Taylor series at 8 centres an octave, of which Bessel's equation gives
-all terms from the first two; each serves four intervals, economised by Chebyshev polynomials.
+The polynomials come from Taylor series at 4 centres an octave, of which Bessel's equation gives
+all terms from the first two; each serves eight intervals, economised by Chebyshev polynomials.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from threading import Lock
 
 import numpy as np
 
-from .bessel import log_gamma_and_digamma, scaled_bessel_k
+from .bessel import matern_of_squares
 
 SPLIT, DEGREE = 5, 7
 """Intervals of an octave, as a power of two, and the degree on each."""
@@ -24,11 +24,11 @@ SPLIT, DEGREE = 5, 7
 SPLIT_FP32, DEGREE_FP32 = 6, 2
 """The same for FP32, whose errors they keep below 2e-8."""
 
-CENTRES = 8
-"""Taylor series of an octave; each serves the intervals that it covers."""
+CENTRES = 4
+"""Taylor series of an octave. With 2, rounding errors grow as (6/5)^ν: too much at ν = 50."""
 
-TERMS = 20
-"""Terms of a series: its centre is 17 half-widths away from the singular point s = 0."""
+TERMS = 28
+"""Terms of a series: its centre is at least 9 half-widths away from the singular point s = 0."""
 
 LOWEST, HIGHEST = -1020, 20
 """Octaves that a table may cover: 2^20 > 745², where exp(-r) is below the smallest number."""
@@ -60,123 +60,117 @@ class CorrelationTable:
         # the sign, the exponent and SPLIT bits of the mantissa
         self.base = (low + 1023) << SPLIT
         self.base_fp32 = (low + 127) << SPLIT_FP32
-        octaves = np.arange(low, high, dtype=np.longdouble)
+        octaves = np.exp2(np.arange(low, high, dtype=np.longdouble))
         inside = (np.arange(CENTRES, dtype=np.longdouble) + np.longdouble(0.5)) / CENTRES
-        centres = np.exp2(octaves)[:, None] * (1 + inside)
-        self._centre = centres.ravel()
-        width = np.broadcast_to(np.exp2(octaves)[:, None], centres.shape).ravel()
-        self._half_width = width / (2 * CENTRES)
+        self._centre = np.multiply.outer(octaves, 1 + inside).ravel()
+        self._half_width = np.repeat(octaves, CENTRES) / (2 * CENTRES)
 
     @cached_property
     def correlation(self):
         """Coefficients of ρ; 1 at s = 0."""
-        return _table(self._series[0], SPLIT, DEGREE, at_zero=1.0)
+        return _table(self._series, SPLIT, DEGREE, at_zero=1.0)
 
     @cached_property
     def correlation_fp32(self):
         """The same of degree 2 on 64 intervals an octave, in FP32."""
-        rows = _table(self._series[0], SPLIT_FP32, DEGREE_FP32, at_zero=1.0)
+        rows = _table(self._series, SPLIT_FP32, DEGREE_FP32, at_zero=1.0)
         return rows.astype(np.float32)
 
     @cached_property
     def by_smoothness(self):
         """Coefficients of ∂ρ/∂ν."""
-        return _table(self._series[1], SPLIT, DEGREE, at_zero=0.0)
+        series = self._solve(self._first[:, 1], self._series)
+        return _table(series, SPLIT, DEGREE, at_zero=0.0)
 
     @cached_property
     def slope(self):
         """Coefficients of r dρ/dr."""
-        # 2 s f'(s) with s = s₀ + δt, and f' = Σ (k+1) c_{k+1} tᵏ / δ
-        f = self._series[0]
-        k = np.arange(TERMS, dtype=np.longdouble)[:, None]
-        derivative = (k[1:]) * f[1:]
-        w = np.zeros_like(f)
-        w[:-1] = derivative * (self._centre / self._half_width)
-        w[1:] += derivative
-        return _table(2 * w, SPLIT, DEGREE, at_zero=0.0)
+        # 2 s f'(s) with s = s₀ + δt, and f' = Σ k c_k t^(k-1) / δ
+        kc = np.arange(TERMS, dtype=np.longdouble)[:, None] * self._series
+        terms = kc.copy()
+        terms[:-1] += kc[1:] * (self._centre / self._half_width)
+        return _table(2 * terms, SPLIT, DEGREE, at_zero=0.0)
+
+    @cached_property
+    def _first(self):
+        """Values f and ∂f/∂ν, slopes f' and ∂f'/∂ν at the centres, (2, 2, K)."""
+        return matern_of_squares(self._centre, self.nu)
 
     @cached_property
     def _series(self):
-        """Taylor coefficients of f and ∂f/∂ν in t, (2, TERMS, K), by Bessel's equation.
+        """Taylor coefficients of f in t, (TERMS, K)."""
+        return self._solve(self._first[:, 0], 0)
+
+    def _solve(self, first, source):
+        """Return the Taylor coefficients in t of a solution of Bessel's equation, (TERMS, K).
 
         s f'' + (1-ν) f' - f/4 = 0, and for g = ∂f/∂ν:  s g'' + (1-ν) g' - g/4 = f'
+
+        Parameters
+        ----------
+        first : (2, K) ndarray of longdouble
+            The solution and its slope at the centres.
+        source : (TERMS, K) ndarray of longdouble, or 0
+            Coefficients of the function whose slope is the right-hand side.
         """
-        nu, s, d = np.longdouble(self.nu), self._centre, self._half_width
-        f, g = np.zeros((2, TERMS, len(s)), dtype=np.longdouble)
-        f[:2], g[:2] = self._values_and_slopes()
-        f[1] *= d
-        g[1] *= d
+        nu, d = np.longdouble(self.nu), self._half_width
+        ratio, quarter = d / self._centre, d / 4
+        c = np.zeros((TERMS, len(d)), dtype=np.longdouble)
+        c[:2] = first
+        c[1] *= d
+        # coefficients of tᵏ, with powers of the half-width d taken in
+        right = np.arange(TERMS)[:, None] * source + np.zeros_like(c)
         for k in range(TERMS - 2):
-            # coefficients of tᵏ, with powers of the half-width d taken in
-            a, b = d / (s * (k + 2) * (k + 1)), (k + 1 - nu) * (k + 1)
-            f[k + 2] = a * (d * f[k] / 4 - b * f[k + 1])
-            g[k + 2] = a * (d * g[k] / 4 - b * g[k + 1] + (k + 1) * f[k + 1])
-        return f, g
-
-    def _values_and_slopes(self):
-        """Return (f, f') and (∂f/∂ν, ∂f'/∂ν) at the centres.
-
-        f = C r^ν K_ν(r),  f' = -½ C r^(ν-1) K_{ν-1}(r),  C = 2^(1-ν)/Γ(ν)
-        """
-        nu, r = np.longdouble(self.nu), np.sqrt(self._centre)
-        log_gamma, digamma = log_gamma_and_digamma(nu)
-        log2 = np.log(np.longdouble(2))
-        upper, lower, upper_nu, lower_nu = scaled_bessel_k(r, self.nu)
-        with np.errstate(under="ignore"):
-            common = np.exp((1 - nu) * log2 - log_gamma + nu * np.log(r) - r)
-            below = -common / (2 * r)
-            # ∂/∂ν of the logarithm of C r^ν
-            change = np.log(r) - log2 - digamma
-            return (
-                np.array([common * upper, below * lower]),
-                np.array(
-                    [
-                        common * (change * upper + upper_nu),
-                        below * (change * lower + lower_nu),
-                    ]
-                ),
-            )
+            inner = quarter * c[k] - (k + 1) * (k + 1 - nu) * c[k + 1] + right[k + 1]
+            c[k + 2] = ratio / ((k + 1) * (k + 2)) * inner
+        return c
 
 
 def _table(series, split, degree, at_zero):
     """Economise Taylor series in t and add the rows for s = 0 and for s beyond the table."""
-    parts = 2**split // CENTRES
-    rows = np.zeros((series.shape[1] * parts + 2, degree + 1))
-    for part in range(parts):
-        with np.errstate(under="ignore"):
-            rows[1 + part : -1 : parts] = (_economisation(degree, part, parts) @ series).T
+    matrix, constants = _economisation(split, degree)
+    rows = np.zeros(((series.shape[1] << split) // CENTRES + 2, degree + 1))
+    inside = rows[1:-1]
+    with np.errstate(under="ignore"):
+        double = series.astype(np.float64)
+        np.einsum("kc,kn->cn", double, matrix, out=inside.reshape(len(double.T), -1))
+        # in extended precision, for t⁰ only: the other terms are small beside it
+        inside[:, 0] = np.dot(series.T, constants).ravel()
     rows[0, 0] = at_zero
     return rows
 
 
 @cache
-def _economisation(degree, part, parts):
-    """Return the matrix from Taylor coefficients to one interval's polynomial.
+def _economisation(split, degree):
+    """Return the matrix from a series' Taylor coefficients to the polynomials of its intervals.
 
-    The interval is one of equal parts of the series' own: u = c + t/parts. In t the truncated
-    Chebyshev series is taken, with tᵏ = 2^(1-k) Σ_j binom(k, j) T_{k-2j}(t), the term T_0 halved.
+    The intervals are equal parts of the series' own: u = c + t/parts. The polynomial in t is the
+    truncated Chebyshev series, with tᵏ = 2^(1-k) Σ_j binom(k, j) T_{k-2j}(t), the term T_0 halved.
+
+    Returns
+    -------
+    matrix : (TERMS, parts (degree + 1)) ndarray
+    constants : (TERMS, parts) ndarray of longdouble
+        Its columns for t⁰, in extended precision.
     """
-    # u^k in powers of t
-    centre = (np.longdouble(2 * part + 1) - parts) / parts
-    shift = np.zeros((TERMS, TERMS), dtype=np.longdouble)
-    for k in range(TERMS):
-        for j in range(k + 1):
-            shift[j, k] = comb(k, j) * centre ** (k - j) / np.longdouble(parts) ** j
+    parts, k = 2**split // CENTRES, np.arange(TERMS)
+    binomial = np.array([[comb(m, j) for j in k] for m in k], dtype=np.longdouble)
     # Chebyshev polynomials in powers of t, row by row
-    power = np.zeros((degree + 1, degree + 1), dtype=np.longdouble)
-    power[0, 0] = 1
-    power[1, 1] = 1
+    power = np.eye(degree + 1, dtype=np.longdouble)
     for n in range(2, degree + 1):
         power[n, 1:] = 2 * power[n - 1, :-1]
         power[n] -= power[n - 2]
-    chebyshev = np.zeros((degree + 1, TERMS), dtype=np.longdouble)
-    for k in range(TERMS):
-        for j in range(k // 2 + 1):
-            n = k - 2 * j
-            if n <= degree:
-                share = np.longdouble(comb(k, j)) * np.exp2(np.longdouble(1 - k))
-                chebyshev[n, k] += share / 2 if n == 0 else share
-    return power.T @ chebyshev @ shift
+    # powers of t in Chebyshev polynomials
+    chebyshev = np.zeros((TERMS, degree + 1), dtype=np.longdouble)
+    for n in range(degree + 1):
+        m = np.arange(n, TERMS, 2)
+        chebyshev[m, n] = binomial[m, (m - n) // 2] * np.exp2(np.longdouble(1) - m)
+    chebyshev[:, 0] /= 2
+    # u^m in powers of t
+    centre = (2 * np.arange(parts, dtype=np.longdouble)[:, None, None] + 1 - parts) / parts
+    shift = binomial * centre ** np.maximum(k[:, None] - k, 0) / np.longdouble(parts) ** k
+    matrix = (shift @ (chebyshev @ power)).swapaxes(0, 1)
+    return matrix.astype(np.float64).reshape(TERMS, -1), matrix[:, :, 0].copy()
 
 
 _tables = OrderedDict()

@@ -1,15 +1,16 @@
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
 from geomxp.covariance import generate, kernel
-from geomxp.covariance.bessel import log_gamma_and_digamma, scaled_bessel_k
-from geomxp.covariance.table import CorrelationTable
+from geomxp.covariance import table as table_module
+from geomxp.covariance.bessel import log_gamma_and_digamma, matern_of_squares
+from geomxp.covariance.table import CENTRES, LOWEST, CorrelationTable
 
-SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0]
+SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 20.0, 50.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 130), np.linspace(0.02, 40.0, 70)))
 
 
@@ -69,22 +70,85 @@ def test_no_smoothness_gives_nan(nu):
     assert (np.diff(rho) <= 4e-16).all()
 
 
-@pytest.mark.parametrize("nu", [0.01, 0.8, 4.0, 11.5, 30.0])
-def test_bessel_functions_have_seventeen_digits(nu):
-    r = np.array([1e-7, 1e-3, 0.4, 1.9, 2.1, 7.0, 40.0, 600.0], dtype=np.longdouble)
-    found = scaled_bessel_k(r, nu)
+@given(nu=st.floats(0.02, 50.0), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=25)
+def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
+    random = np.random.default_rng(seed)
+    r = np.concatenate(
+        (np.exp(random.uniform(np.log(1e-12), np.log(700.0), 12)), random.uniform(0.01, 40.0, 12))
+    )
+    table = CorrelationTable(nu, -82, 20)
+    found = values(table, table.correlation, r)
     with mpmath.workdps(40):
-        for k, x in enumerate(mpmath.mpf(float(v)) for v in r):
-            x = mpmath.mpf(float(r[k])) + mpmath.mpf(float(r[k] - np.longdouble(float(r[k]))))
-            grown = mpmath.exp(x)
-            for row, order in ((0, mpmath.mpf(nu)), (1, mpmath.mpf(nu) - 1)):
-                value = mpmath.besselk(order, x) * grown
-                head = float(found[row, k])
-                rest = mpmath.mpf(head) + mpmath.mpf(float(found[row, k] - np.longdouble(head)))
-                assert abs(float(rest / value - 1)) < 1e-17
-        log_gamma, digamma = log_gamma_and_digamma(nu)
-        assert float(log_gamma) == pytest.approx(float(mpmath.loggamma(nu)), rel=1e-15, abs=1e-16)
-        assert float(digamma) == pytest.approx(float(mpmath.digamma(nu)), rel=1e-15)
+        # the table sees the rounded square
+        expected = [exact(mpmath.sqrt(mpmath.mpf(float(s))), nu) for s in r * r]
+        for value, reference in zip(found, expected, strict=True):
+            assert abs(mpmath.mpf(float(value)) - reference) <= 1.6e-16
+            if reference > 1e-13:
+                assert abs(mpmath.mpf(float(value)) / reference - 1) <= 4e-11
+
+
+def test_a_row_does_not_depend_on_the_octaves_of_its_table():
+    whole = CorrelationTable(0.8, -50, 12)
+    for low, high in ((-50, -49), (-13, 3), (-2, 12)):
+        part = CorrelationTable(0.8, low, high)
+        place = slice(1 + part.base - whole.base, part.base - whole.base + 32 * (high - low) + 1)
+        for what in ("correlation", "by_smoothness", "slope"):
+            np.testing.assert_array_equal(
+                getattr(part, what)[1:-1], getattr(whole, what)[place], strict=True
+            )
+
+
+def test_four_evaluations_an_octave_serve_all_polynomials(monkeypatch):
+    evaluated = []
+
+    def counted(s, nu):
+        evaluated.append(len(s))
+        return matern_of_squares(s, nu)
+
+    monkeypatch.setattr(table_module, "matern_of_squares", counted)
+    table = CorrelationTable(0.8, -20, 4)
+    for what in ("correlation", "correlation_fp32", "by_smoothness", "slope"):
+        assert np.isfinite(getattr(table, what)).all()
+    assert CENTRES == 4
+    assert evaluated == [24 * CENTRES]
+
+
+@pytest.mark.parametrize("nu", [0.02, 0.8, 50.0])
+def test_the_lowest_octaves_hold_no_nan(nu):
+    table = CorrelationTable(nu, LOWEST, LOWEST + 8)
+    for what in ("correlation", "by_smoothness", "slope"):
+        assert np.isfinite(getattr(table, what)).all()
+    # 1 - ρ ~ r^(2ν)
+    assert table.correlation[1:-1, 0] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("nu", [0.02, 0.8, 1.0, 4.0, 11.5, 50.0])
+def test_values_and_slopes_at_the_centres_are_good_to_5e_17(nu):
+    s = np.array([1e-14, 1e-6, 0.16, 3.6, 4.4, 49.0, 1600.0, 3.6e5], dtype=np.longdouble)
+    (f, f_nu), (slope, slope_nu) = matern_of_squares(s, nu)
+    log_gamma, digamma = log_gamma_and_digamma(nu)
+    with mpmath.workdps(45):
+
+        def number(x):
+            return mpmath.mpf(float(x)) + mpmath.mpf(float(x - np.longdouble(float(x))))
+
+        def rho_and_slope(x, order):
+            c = 2 ** (1 - order) / mpmath.gamma(order) * x**order
+            return c * mpmath.besselk(order, x), -c * mpmath.besselk(order - 1, x) / (2 * x)
+
+        order, step = mpmath.mpf(nu), mpmath.mpf("1e-14")
+        for k in range(len(s)):
+            x = mpmath.sqrt(number(s[k]))
+            here, up, down = (rho_and_slope(x, order + t) for t in (0, step, -step))
+            for found, by_nu, j in ((f[k], f_nu[k], 0), (slope[k], slope_nu[k], 1)):
+                assert abs(number(found) / here[j] - 1) < 5e-17
+                difference = (up[j] - down[j]) / (2 * step)
+                assert abs(number(by_nu) - difference) < 5e-17 * abs(here[j]) + 1e-16 * abs(
+                    difference
+                )
+    assert float(log_gamma) == pytest.approx(float(mpmath.loggamma(nu)), rel=1e-15, abs=1e-16)
+    assert float(digamma) == pytest.approx(float(mpmath.digamma(nu)), rel=1e-15)
 
 
 def test_single_precision_is_good_to_single_precision():
