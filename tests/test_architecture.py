@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "geomxp"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 EVERYWHERE = {
-    *("annotations", "outcome", "errors", "cuda"),
+    *("annotations", "outcome", "errors", "cuda", "cuda.streams"),
     *("execution.devices", "execution.jit", "execution.trace"),
 }
 """Modules that all others may import."""

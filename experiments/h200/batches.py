@@ -49,7 +49,12 @@ def _timed(machine, a, way):
 def _ours(machine, a):
     """Return the factorization of chunks in place, what makes them anew, and the variant."""
     n, variant = a.shape[1], tuning.variant_for(a.shape[1], a.dtype, machine.on)
-    if machine.gpu:
+    if machine.gpu and not variant.chunk:
+        # a block of threads for each matrix: nothing is interleaved
+        kept = machine.xp.asarray(a)
+        chunks = kept.copy()
+        work = partial(batched.potrf, chunks, overwrite=True, check=False, variant=variant)
+    elif machine.gpu:
         lanes = batched_gpu.WARP * variant.chunk
         kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
         text = batched_gpu.potrf_text(variant, n if variant.unroll else None)

@@ -182,7 +182,17 @@ class Generator:
             self.octaves = low, high
 
     def write_on_gpu(
-        self, what, rows, columns, out, *, triangle=False, place=None, scale=1.0, nugget=0.0
+        self,
+        what,
+        rows,
+        columns,
+        out,
+        *,
+        triangle=False,
+        place=None,
+        scale=1.0,
+        nugget=0.0,
+        panels=None,
     ):
         """Write a block of values on a GPU, as `write` does on the CPU.
 
@@ -199,11 +209,16 @@ class Generator:
             A power of two by which the values are multiplied before they are rounded to `out`.
         nugget : float
             Added where a row's number is the column's.
+        panels : (FP64 cupy.ndarray, int32 cupy.ndarray), optional
+            One number for each of `panels_of` the block: where the sums of squares and the numbers
+            of missed pairs are left. The CPU then does not wait to extend the table; see
+            `extend`.
 
         Returns
         -------
-        cupy.ndarray, ()
+        cupy.ndarray, () or None
             Squared Frobenius norm of what was written, before scale and rounding; on the GPU.
+            Nothing where panels are given.
 
         Raises
         ------
@@ -234,11 +249,19 @@ class Generator:
             while True:
                 table = correlation_table(self.model.smoothness, low, high)
                 polynomials, base = getattr(table, what + single), getattr(table, "base" + single)
-                squares, missed = _launch(form, pairs, polynomials, base, entries)
+                squares, missed = _launch(form, pairs, polynomials, base, entries, panels)
+                if panels is not None:
+                    return None
                 if table.low <= LOWEST or not int(missed.sum()):
                     return squares.sum()
                 low = table.low - 20
                 self.octaves = low, high
+
+    def extend(self):
+        """Let later tables reach closer pairs; return whether any can be closer."""
+        low, high = self.octaves
+        self.octaves = low - 20, high
+        return low > LOWEST
 
     def _by_formula(self, what, rows, columns):
         """As `write`, for a smoothness without table."""
@@ -329,14 +352,19 @@ class Generator:
         return result
 
 
-def _launch(form, pairs, polynomials, base, entries):
+def panels_of(rows, columns):
+    """Return how many panels a block of so many rows and columns has."""
+    return (-(-rows // PANEL_ROWS)) * (-(-columns // PANEL_COLUMNS))
+
+
+def _launch(form, pairs, polynomials, base, entries, given=None):
     """Start the kernel; return the sum of squares and the number of missed pairs by panel."""
     import cupy
     from cupy.cuda import runtime
 
     i0, i1, j0, j1 = pairs[5:9]
-    panels = (-((i0 - i1) // PANEL_ROWS)) * (-((j0 - j1) // PANEL_COLUMNS))
-    squares, missed = cupy.empty(panels), cupy.empty(panels, dtype=np.int32)
+    panels = panels_of(i1 - i0, j1 - j0)
+    squares, missed = given or (cupy.empty(panels), cupy.empty(panels, dtype=np.int32))
     processors = runtime.deviceGetAttribute(
         runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
     )

@@ -13,10 +13,27 @@
         for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < m;               \
              i += gridDim.x * (long long)THREADS)
 
-/* *largest <- the larger of itself and the bits of max|x|, beyond infinity's where there is a
-   NaN. Magnitudes are in the order of their bits. */
+/* The bits of max|x|: FP32's or FP64's, beyond infinity's where there is a NaN. Magnitudes are in
+   the order of their bits. `done` counts the blocks that have reported. Both are 0 at the start. */
+struct Largest {
+    unsigned long long bits, done;
+};
+
+__device__ int exponent_of(unsigned bits, int top)
+{
+    return bits && bits < INFINITY_FP32 ? exponent_for(binary_exponent_fp32(bits), top) : 0;
+}
+
+__device__ int exponent_of(unsigned long long bits, int top)
+{
+    return bits && bits < INFINITY_FP64 ? exponent_for(binary_exponent_fp64(bits), top) : 0;
+}
+
+/* Finds the largest magnitude, and from it two exponents: that of the array in its own format, 0
+   unless `own`, and that of its numbers in FP16, which is less by `shift`. */
 template <class Bits>
-__device__ void find_largest(const Bits *x, long long m, long long n, long long ld, Bits *largest)
+__device__ void find_exponent(const Bits *x, long long m, long long n, long long ld, int top,
+                              int own, int shift, Largest *largest, int *exponents)
 {
     __shared__ Bits of_block;
     const Bits sign = (Bits)1 << (8 * sizeof(Bits) - 1);
@@ -34,33 +51,52 @@ __device__ void find_largest(const Bits *x, long long m, long long n, long long 
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        atomicMax(largest, of_block);
+        atomicMax(&largest->bits, (unsigned long long)of_block);
+        __threadfence();
+        /* the last block sees what all have reported */
+        if (atomicAdd(&largest->done, 1ull) == (unsigned long long)gridDim.x * gridDim.y - 1) {
+            const int exponent = exponent_of((Bits)atomicMax(&largest->bits, 0ull), top);
+            exponents[0] = own ? exponent : 0;
+            exponents[1] = exponent - shift;
+        }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) magnitude_fp32(
-    const unsigned *__restrict__ x, long long m, long long n, long long ld, unsigned *largest)
-{
-    find_largest(x, m, n, ld, largest);
-}
+#define FIND(name, Bits)                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                      \
+        name(const Bits *__restrict__ x, long long m, long long n, long long ld, int top,      \
+             int own, int shift, Largest *largest, int *exponents)                             \
+    {                                                                                          \
+        find_exponent(x, m, n, ld, top, own, shift, largest, exponents);                       \
+    }
+FIND(exponent_fp32, unsigned)
+FIND(exponent_fp64, unsigned long long)
 
+/* alpha_j <- factor 2^-(left_j + right_j) */
 extern "C" __global__ void __launch_bounds__(THREADS)
-    magnitude_fp64(const unsigned long long *__restrict__ x, long long m, long long n,
-                   long long ld, unsigned long long *largest)
+    factors(const int *__restrict__ left, const int *__restrict__ right, long long count,
+            float factor, float *__restrict__ alpha)
 {
-    find_largest(x, m, n, ld, largest);
+    const long long j = blockIdx.x * (long long)THREADS + threadIdx.x;
+    if (j < count) {
+        alpha[j] = product_fp32(factor, rounded_fp32(power_of_two(-(left[j] + right[j]))));
+    }
 }
 
 /* x·scale in FP32; FP64 is rounded to it first, as on the CPU. */
 __device__ float scaled(float x, float scale) { return product_fp32(x, scale); }
 __device__ float scaled(double x, double scale) { return rounded_fp32(x * scale); }
 
+__device__ float as_scale(double power, float) { return rounded_fp32(power); }
+__device__ double as_scale(double power, double) { return power; }
+
 /* out <- value for each entry x of an array, with a power of two as scale. */
-#define KERNEL(name, Source, Scale, Stored, value)                                             \
+#define KERNEL(name, Source, Scale, given, scale_, Stored, value)                              \
     extern "C" __global__ void __launch_bounds__(THREADS)                                      \
         name(const Source *__restrict__ source, long long m, long long n, long long ld,        \
-             Scale scale, Stored *__restrict__ out, long long ld_out)                          \
+             given, Stored *__restrict__ out, long long ld_out)                                \
     {                                                                                          \
+        const Scale scale = scale_;                                                            \
         FOR_EACH(i, m, j, n)                                                                   \
         {                                                                                      \
             const Source x = source[i + j * ld];                                               \
@@ -68,26 +104,82 @@ __device__ float scaled(double x, double scale) { return rounded_fp32(x * scale)
         }                                                                                      \
     }
 
-/* into a format */
-KERNEL(fp64_to_fp64, double, double, double, x * scale)
-KERNEL(fp32_to_fp64, float, float, double, widened_fp64(scaled(x, scale)))
+#define BY_VALUE(name, Source, Scale, Stored, value)                                           \
+    KERNEL(name, Source, Scale, Scale given, given, Stored, value)
+
+/* the exponent that a kernel has found: plus it into a format, minus it back */
+#define BY_POINTER(name, Source, Scale, sign, Stored, value)                                   \
+    KERNEL(name##_by_pointer, Source, Scale, const int *exponent,                              \
+           as_scale(power_of_two(sign *exponent), (Scale)0), Stored, value)
+
+#define BOTH(name, Source, Scale, sign, Stored, value)                                         \
+    BY_VALUE(name, Source, Scale, Stored, value)                                               \
+    BY_POINTER(name, Source, Scale, sign, Stored, value)
+
+/* into a format; those with FP32's range have no exponents */
+BY_VALUE(fp64_to_fp64, double, double, double, x * scale)
+BY_VALUE(fp32_to_fp64, float, float, double, widened_fp64(scaled(x, scale)))
 #define INTO_NARROW_FORMATS(source, Source)                                                    \
-    KERNEL(source##_to_fp32, Source, Source, float, scaled(x, scale))                          \
-    KERNEL(source##_to_tf32, Source, Source, float, tf32_number(scaled(x, scale)))             \
-    KERNEL(source##_to_bf16, Source, Source, unsigned short, bf16_bits(scaled(x, scale)))      \
-    KERNEL(source##_to_fp16, Source, Source, unsigned short,                                   \
-           fp16_bits_saturated(scaled(x, scale)))                                              \
-    KERNEL(source##_to_fp8, Source, Source, unsigned char, fp8_bits(scaled(x, scale)))
+    BY_VALUE(source##_to_fp32, Source, Source, float, scaled(x, scale))                        \
+    BY_VALUE(source##_to_tf32, Source, Source, float, tf32_number(scaled(x, scale)))           \
+    BY_VALUE(source##_to_bf16, Source, Source, unsigned short, bf16_bits(scaled(x, scale)))    \
+    BOTH(source##_to_fp16, Source, Source, +, unsigned short,                                  \
+         fp16_bits_saturated(scaled(x, scale)))                                                \
+    BOTH(source##_to_fp8, Source, Source, +, unsigned char, fp8_bits(scaled(x, scale)))
 INTO_NARROW_FORMATS(fp64, double)
 INTO_NARROW_FORMATS(fp32, float)
 
 /* and back */
-#define FROM_NARROW_FORMAT(form, Bits)                                                         \
-    KERNEL(form##_to_fp32, Bits, float, float, product_fp32(form##_number(x), scale))          \
-    KERNEL(form##_to_fp64, Bits, double, double, widened_fp64(form##_number(x)) * scale)
-FROM_NARROW_FORMAT(bf16, unsigned short)
-FROM_NARROW_FORMAT(fp16, unsigned short)
-FROM_NARROW_FORMAT(fp8, unsigned char)
+#define TO_FP32(form) product_fp32(form##_number(x), scale)
+#define TO_FP64(form) widened_fp64(form##_number(x)) * scale
+BY_VALUE(bf16_to_fp32, unsigned short, float, float, TO_FP32(bf16))
+BY_VALUE(bf16_to_fp64, unsigned short, double, double, TO_FP64(bf16))
+BOTH(fp16_to_fp32, unsigned short, float, -, float, TO_FP32(fp16))
+BOTH(fp16_to_fp64, unsigned short, double, -, double, TO_FP64(fp16))
+BOTH(fp8_to_fp32, unsigned char, float, -, float, TO_FP32(fp8))
+BOTH(fp8_to_fp64, unsigned char, double, -, double, TO_FP64(fp8))
+
+/* FP32 in columns to FP8 in rows, by squares of 32 in shared memory: both are accessed along their
+   contiguous direction. */
+#define SIDE 32
+template <class Source>
+__device__ void to_fp8_by_rows(const Source *source, long long m, long long n, long long ld,
+                               Source scale, unsigned char *out, long long ld_out)
+{
+    __shared__ unsigned char square[SIDE][SIDE + 4];
+    const int near = threadIdx.x % SIDE, first = threadIdx.x / SIDE;
+    for (long long left = blockIdx.y * (long long)SIDE; left < n; left += gridDim.y * SIDE) {
+        for (long long top = blockIdx.x * (long long)SIDE; top < m; top += gridDim.x * SIDE) {
+            for (int j = first; j < SIDE; j += THREADS / SIDE) {
+                if (top + near < m && left + j < n) {
+                    const Source x = source[top + near + (left + j) * ld];
+                    square[near][j] = fp8_bits(scaled(x, scale));
+                }
+            }
+            __syncthreads();
+            for (int i = first; i < SIDE; i += THREADS / SIDE) {
+                if (top + i < m && left + near < n) {
+                    out[(top + i) * ld_out + left + near] = square[i][near];
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    fp32_to_fp8_by_rows(const float *__restrict__ source, long long m, long long n, long long ld,
+                        const int *exponent, unsigned char *__restrict__ out, long long ld_out)
+{
+    to_fp8_by_rows(source, m, n, ld, rounded_fp32(power_of_two(*exponent)), out, ld_out);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    fp64_to_fp8_by_rows(const double *__restrict__ source, long long m, long long n, long long ld,
+                        const int *exponent, unsigned char *__restrict__ out, long long ld_out)
+{
+    to_fp8_by_rows(source, m, n, ld, power_of_two(*exponent), out, ld_out);
+}
 
 /* numbers of FP16 that are 2^-8 times those of E4M3; the scale has no part in it */
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -10,6 +10,10 @@
 #include "matern.cuh"
 
 #define INFINITY_FP32 0x7f800000u
+#define INFINITY_FP64 0x7ff0000000000000ull
+
+/* as in geomxp/precision/formats.py */
+#define LARGEST_EXPONENT 120
 
 LEAF float product_fp32(float x, float y)
 {
@@ -119,5 +123,27 @@ LEAF float fp8_number(unsigned char bits)
     }
     return product_fp32(fp16_number(fp8_as_fp16(bits)), 256.0f);
 }
+
+/* The exponent of frexp for the bits of a positive number; below the normal numbers that of the
+   smallest of these, which `exponent_for` cuts off alike. */
+LEAF int binary_exponent_fp32(unsigned bits) { return (int)(bits >> 23) - 126; }
+
+LEAF int binary_exponent_fp64(unsigned long long bits) { return (int)(bits >> 52) - 1022; }
+
+/* Format.exponent_for, from frexp's exponent of the largest magnitude; top is 0 for formats that
+   have none. */
+LEAF int exponent_for(int binary, int top)
+{
+    const int exponent = top - binary;
+    if (top == 0) {
+        return 0;
+    }
+    return exponent < -LARGEST_EXPONENT  ? -LARGEST_EXPONENT
+           : exponent > LARGEST_EXPONENT ? LARGEST_EXPONENT
+                                         : exponent;
+}
+
+/* 2^exponent, for exponents of FP64's normal numbers. */
+LEAF double power_of_two(int exponent) { return number_fp64((long long)(exponent + 1023) << 52); }
 
 #endif

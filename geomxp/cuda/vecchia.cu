@@ -25,7 +25,7 @@ extern __shared__ Pair shared[];
         const Pair *__restrict__ tables, long long kinds, long long intervals, long long base, \
         long long from, long long staged, long long rows, long long stride
 #define START                                                                                  \
-    const Model model = *given;                                                                \
+    const Model &model = *given;                                                               \
     const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count, (int)arc,    \
                            (int)turned};                                                       \
     const Table table = {tables, shared, (int)intervals, (int)base, (int)from, (int)staged};   \

@@ -30,7 +30,9 @@
 #if TEAM <= 32
 #define TOGETHER() __syncwarp()
 #else
-#define TOGETHER() __syncthreads()
+/* barrier 0 is the block's; a team of several warps has its own, and waits for no other team */
+#define TOGETHER()                                                                             \
+    asm volatile("bar.sync %0, %1;" : : "r"(1 + (int)threadIdx.x / TEAM), "n"(TEAM) : "memory")
 #endif
 #elif !defined(TOGETHER)
 #define TOGETHER()

@@ -5,7 +5,8 @@ matrix m, so that one SIMD instruction of a CPU serves a register of matrices, a
 transaction of a GPU a warp. Only the lower triangle (j <= i) is read and written. `potrf` and
 `solve` take batches as NumPy has them and pack chunk by chunk; `factor_chunk`, `forward_chunk`,
 `backward_chunk` and `backward_last` work on a chunk in place, and may be called from functions
-compiled by numba (without the interpreter's lock; FP64 or FP32).
+compiled by numba (without the interpreter's lock; FP64 or FP32). On a GPU, matrices above order 32,
+and those of all substitutions, are not interleaved: a block of threads holds each in shared memory.
 
     chunk : (rows, ld, lanes) ndarray, C order, n <= rows, n <= ld
     lanes : a multiple of `lanes_of(dtype)`; lanes without a matrix must hold one, say the identity
@@ -128,6 +129,8 @@ def potrf(
     info = np.zeros(batch, np.int64)
     if source.size:
         variant = variant or tuning.variant_for(n, source.dtype)
+        if not variant.chunk:
+            raise InvalidInput("a variant with chunk=0 is for a GPU. On a CPU chunk is 1 or more.")
         program = batched_programs.factorization(variant, n)
         lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
         past_cache = not own and row % REGISTER == 0 and source.nbytes >= BEYOND_CACHE

@@ -1,7 +1,11 @@
-"""Batched factorizations on a GPU: each thread factors one matrix, each warp 32 interleaved ones.
+"""Batched factorizations on a GPU.
 
-The CUDA source is generated from the text that numba compiles for the CPU and gives the same bits.
-CuPy packs and unpacks the matrices. Tested on a CUDA emulator; not yet run on a real GPU.
+There are two ways to factor: a block of threads holds one matrix in shared memory
+(`cuda/batched.cu`), or each thread factors one matrix of an interleaved chunk, by a program
+generated from the text that numba compiles for the CPU. `geomxp.dense.tuning` chooses by the order.
+Substitutions have a block for each matrix. All give the bits of the CPU.
+
+Tested on a CUDA emulator; not yet run on a real GPU.
 """
 
 import re
@@ -9,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from ..cuda import OPTIONS, source
+from ..cuda import OPTIONS, module, source
 from ..errors import InvalidInput
 from . import batched_text
 from .batched_text import Variant
@@ -19,13 +23,16 @@ WARP = 32
 
 MOST = 128
 
-KERNELS = """
-extern "C" __global__ void {name}_{suffix}({real} *a, {extra}int n, long long matrices)
+MOVERS = 256
+"""Threads of a block that packs or unpacks 32 matrices."""
+
+KERNEL = """
+extern "C" __global__ void potrf_{suffix}({real} *a, int n, long long matrices)
 {{
     const int lanes = blockDim.x;
     const long long chunk = blockIdx.x;
     if (chunk * lanes < matrices) {{
-        {name}(a + chunk * n * n * lanes, {call}n, n, lanes, (int)threadIdx.x{columns});
+        potrf(a + chunk * n * n * lanes, n, n, lanes, (int)threadIdx.x);
     }}
 }}
 """
@@ -42,9 +49,7 @@ def translated(lines):
         loop = re.fullmatch(r"for (\w+) in range\((.*)\):", text)
         if loop:
             name, (start, stop, *step) = loop[1], loop[2].split(", ")
-            step = int(step[0]) if step else 1
-            compare = "<" if step > 0 else ">"
-            text = f"for ({name} = {start}; {name} {compare} {stop}; {name} += {step}) {{"
+            text = f"for ({name} = {start}; {name} < {stop}; {name} += {(*step, 1)[0]}) {{"
             integers.add(name)
             depths.append(depth)
         elif text.startswith("if "):
@@ -61,14 +66,6 @@ def translated(lines):
     return out, sorted(integers), sorted(numbers)
 
 
-def _function(name, lines, extra, columns, room):
-    """Return a program as a function template of C++."""
-    body, integers, numbers = translated(lines)
-    body = [f"int {', '.join(integers)};", f"Real {', '.join(numbers)};", *room, *body]
-    head = f"template <class Real>\nBOTH void {name}(Real *a, {extra}int n, int ld, int lanes, int "
-    return head + f"first{columns})\n{{\n" + "\n".join("    " + line for line in body) + "\n}\n"
-
-
 def potrf_text(variant=None, n=None):
     """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32.
 
@@ -78,30 +75,18 @@ def potrf_text(variant=None, n=None):
     n : int, optional
         The only order; needed where the variant is unrolled.
     """
-    variant = variant or Variant()
-    lines = batched_text.potrf(variant, n)
-    room = ["const int width = 1;", f"Real inverse[{n or MOST}];"]
-    return _with_kernels("potrf", lines, "", "", room)
-
-
-def substitution_text(backward, tile=4):
-    """Return CUDA C++ with kernels forward_fp64 and so on; b has `columns` right-hand sides."""
-    lines = batched_text.substitution(tile, backward)
-    name = "backward" if backward else "forward"
-    return _with_kernels(name, lines, "Real *b, ", ", int columns", [])
-
-
-def _with_kernels(name, lines, extra, columns, room):
-    text = source("batched.cuh") + _function(name, lines, extra, columns, room)
-    text += "#ifdef __CUDACC__\n"
-    for suffix, real in (("fp64", "double"), ("fp32", "float")):
-        call = "b + chunk * n * columns * lanes, " if extra else ""
-        more = extra.replace("Real", real) + (columns[2:] + ", " if columns else "")
-        last = ", columns" if columns else ""
-        text += KERNELS.format(
-            name=name, suffix=suffix, real=real, extra=more, call=call, columns=last
-        )
-    return text + "#endif\n"
+    body, integers, numbers = translated(batched_text.potrf(variant or Variant(), n))
+    lines = [
+        f"int {', '.join(integers)};",
+        f"Real {', '.join(numbers)};",
+        *("const int width = 1;", f"Real inverse[{n or MOST}];"),
+        *body,
+    ]
+    text = source("batched.cuh") + "template <class Real>\n"
+    text += "BOTH void potrf(Real *a, int n, int ld, int lanes, int first)\n{\n"
+    text += "\n".join("    " + line for line in lines) + "\n}\n#ifdef __CUDACC__\n"
+    kinds = ("fp64", "double"), ("fp32", "float")
+    return text + "".join(KERNEL.format(suffix=s, real=r) for s, r in kinds) + "#endif\n"
 
 
 @cache
@@ -111,33 +96,55 @@ def _module(text):
     return cupy.RawModule(code=text, options=OPTIONS)
 
 
-def in_chunks(xp, a, lanes, square=True):
-    """Return (chunks, n, k, lanes) of a batch (batch, n, k), what is missing the identity, or 0."""
-    batch, n, k = a.shape
-    count = -(-batch // lanes)
-    whole = xp.zeros((count * lanes, n, k), a.dtype)
-    whole[:batch] = a
-    if square:
-        whole[batch:] = xp.eye(n, dtype=a.dtype)
-    return xp.ascontiguousarray(whole.reshape(count, lanes, n, k).transpose(0, 2, 3, 1))
+def _kernel(name, dtype):
+    """Return a kernel of cuda/batched.cu."""
+    return module("batched.cu").get_function(f"{name}_{_suffix(dtype)}")
 
 
-def as_batch(xp, chunks, batch):
-    """Return the batch of so many matrices from its chunks."""
-    count, n, k, lanes = chunks.shape
-    return xp.ascontiguousarray(chunks.transpose(0, 3, 1, 2)).reshape(count * lanes, n, k)[:batch]
+def _suffix(dtype):
+    return "fp32" if dtype == np.float32 else "fp64"
 
 
-def judged(xp, lower, a):
-    """Return factors with zeros above, or NaN where there is none, and LAPACK's info, in NumPy."""
-    diagonal = xp.diagonal(lower, axis1=1, axis2=2)
-    wrong = ~((diagonal > 0) & (diagonal < np.inf))
-    info = xp.where(wrong.any(axis=1), wrong.argmax(axis=1) + 1, 0)
-    lower = xp.tril(lower)
-    lower = xp.where((info > 0)[:, None, None], xp.tril(xp.full_like(lower, np.nan)), lower)
-    broken = ~xp.isfinite(xp.tril(a)).all(axis=2)
-    info = xp.where(broken.any(axis=1), -1 - broken.argmax(axis=1), info)
-    return lower, info if xp is np else info.get()
+def _view(a):
+    """Return an array, and how far apart its entries are, by axis."""
+    return a, *(step // a.itemsize for step in a.strides)
+
+
+def _per_matrix(name, a, arguments, beside=0):
+    """Start a kernel with a block for each matrix; `beside` numbers stand beside its triangle."""
+    batch, n, _ = a.shape
+    kernel, order = _kernel(name, a.dtype), _padded(n)
+    # start_of(order) + order, as cuda/batched.cu has them
+    shared = (order * (order + 4 - order // 2) + beside) * a.itemsize
+    # never less than before: other threads may start the kernel for other orders
+    most = max(shared, kernel.max_dynamic_shared_size_bytes)
+    kernel.max_dynamic_shared_size_bytes = most
+    kernel.preferred_shared_memory_carveout = 100
+    kernel((batch,), (-(-n // WARP) * WARP,), arguments, shared_mem=shared)
+
+
+def _padded(n):
+    return -(-n // 4) * 4
+
+
+def in_chunks(xp, a, lanes):
+    """Return (chunks, n, n, lanes) of a batch's lower triangles; see `batched.interleave`.
+
+    Above the diagonal stands anything.
+
+    Parameters
+    ----------
+    xp : module
+        CuPy.
+    a : (batch, n, n) cupy.ndarray
+    lanes : int
+        Matrices in a chunk, a multiple of 32.
+    """
+    batch, n, _ = a.shape
+    chunks = xp.empty((-(-batch // lanes), n, n, lanes), a.dtype)
+    groups = len(chunks) * lanes // WARP
+    _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
+    return chunks
 
 
 def potrf(a, overwrite=False, variant=None):
@@ -153,24 +160,33 @@ def potrf(a, overwrite=False, variant=None):
 
     from . import tuning
 
-    given, batch, n = a, len(a), a.shape[1]
-    single = a.dtype == np.float32
+    given, (batch, n, _) = a, a.shape
     with a.device:
-        a = a.astype(np.float32 if single else np.float64, copy=False)
+        a = a.astype(np.float32 if a.dtype == np.float32 else np.float64, copy=False)
+        own = (overwrite or a is not given) and a.flags.c_contiguous
+        lower, info = a if own else cupy.empty(a.shape, a.dtype), cupy.empty(batch, np.int64)
         if not a.size:
-            return a.copy(), np.zeros(batch, np.int64)
+            return lower, np.zeros(batch, np.int64)
         variant = variant or tuning.variant_for(n, a.dtype, "gpu")
-        lanes = WARP * variant.chunk
-        chunks = in_chunks(cupy, a, lanes)
-        text = potrf_text(variant, n if variant.unroll else None)
-        kernel = _module(text).get_function("potrf_fp32" if single else "potrf_fp64")
-        order, matrices = np.int32(n), np.int64(len(chunks) * lanes)
-        kernel((len(chunks),), (lanes,), (chunks, order, matrices))
-        lower, info = judged(cupy, as_batch(cupy, chunks, batch), a)
-        if overwrite and a is given:
-            given[...] = lower
-            lower = given
-    return lower, info
+        if variant.chunk:
+            _interleaved(a, lower, info, variant)
+        else:
+            _per_matrix("factor", a, (*_view(a), lower, info, n))
+        return lower, info.get()
+
+
+def _interleaved(a, lower, info, variant):
+    """Lower, info <- factors, by a thread for each matrix of interleaved chunks."""
+    import cupy
+
+    (batch, n, _), lanes = a.shape, WARP * variant.chunk
+    chunks = in_chunks(cupy, a, lanes)
+    kernel = _module(potrf_text(variant, n if variant.unroll else None))
+    order, matrices = np.int32(n), np.int64(len(chunks) * lanes)
+    kernel = kernel.get_function(f"potrf_{_suffix(a.dtype)}")
+    kernel((len(chunks),), (lanes,), (chunks, order, matrices))
+    entries = *_view(a), chunks, lower, info, n, lanes, batch
+    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
 
 
 def substitute(lower, b, passes):
@@ -181,7 +197,7 @@ def substitute(lower, b, passes):
     lower : (batch, n, n) cupy.ndarray
     b : (batch, n) or (batch, n, k) cupy.ndarray
     passes : sequence of bool
-        Backward or not.
+        Backward or not; forward comes first.
     """
     import cupy
 
@@ -189,16 +205,18 @@ def substitute(lower, b, passes):
         raise InvalidInput(
             f"b must be (batch, n) or (batch, n, k), with lower {lower.shape}. Got {b.shape}."
         )
-    single = lower.dtype == b.dtype == np.float32
-    kind, suffix = (np.float32, "fp32") if single else (np.float64, "fp64")
+    if getattr(b, "device", None) != lower.device:
+        raise InvalidInput(
+            f"b must be on the GPU of lower, {lower.device}. Got {getattr(b, 'device', type(b))}."
+        )
+    dtype = np.dtype(np.float32 if lower.dtype == b.dtype == np.float32 else np.float64)
     with lower.device:
-        if not b.size:
-            return b.astype(kind)
-        x = in_chunks(cupy, b.reshape(*b.shape[:2], -1).astype(kind), WARP, False)
-        a = in_chunks(cupy, lower.astype(kind), WARP)
-        for backward in passes:
-            name = "backward" if backward else "forward"
-            kernel = _module(substitution_text(backward)).get_function(f"{name}_{suffix}")
-            sizes = np.int32(x.shape[2]), np.int32(a.shape[1]), np.int64(len(a) * WARP)
-            kernel((len(a),), (WARP,), (a, x, *sizes))
-        return as_batch(cupy, x, len(b)).reshape(b.shape)
+        x = cupy.empty(b.shape, dtype)
+        if b.size:
+            lower, b = lower.astype(dtype, copy=False), b.astype(dtype, copy=False)
+            b = b.reshape(*b.shape[:2], -1)
+            (_, n, columns), ways = b.shape, (int(False in passes), int(True in passes))
+            entries = *_view(lower), *_view(b), x, n, columns, *ways
+            # reciprocals of the diagonal, and two rooms for four rows of four right-hand sides
+            _per_matrix("solve", lower, entries, _padded(n) + 32)
+        return x

@@ -31,7 +31,9 @@ class Variant:
     tile : int
         Rows and columns of a tile.
     chunk : int
-        Matrices that are interleaved, in registers of a CPU or in warps of a GPU.
+        Matrices that are interleaved, in registers of a CPU or in warps of a GPU. 0, on a GPU only:
+        matrices are not interleaved, and a block of threads factors each in shared memory; the
+        other parameters have no effect then.
     unroll : bool
         Write out the loops over tiles too, for one order n.
     """

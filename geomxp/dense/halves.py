@@ -9,12 +9,14 @@ and read in that form by every product. Nothing here names a device.
 Paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
 """
 
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..errors import NotPositiveDefinite
+from ..precision.formats import FP8
 from . import panels, views, views_gpu, working
 from .panels import LOW, Panel
 
@@ -68,6 +70,11 @@ class Triangle:
             about, more = (inner, self.leaf, self.unit), (self.bound, self.quarter)
             self.a11 = Triangle(self.a[:h, :h], *about, self.first, *more)
             self.a22 = Triangle(self.a[h:, h:], *about, self.first + h, *more)
+
+    @property
+    def order(self):
+        """Rows and columns."""
+        return len(self.a)
 
     def is_one_view(self, largest):
         """Return whether all of this is one view, and not larger than some order."""
@@ -139,6 +146,13 @@ class Rows:
         for panel in self.panels.values():
             panel.put(columns, self.array[:, columns])
 
+    def close(self):
+        """Give panels of FP8 one power of two, now that all is final."""
+        panel = self.panels.get(FP8)
+        if panel is not None and len(panel.exponents) > 1:
+            panel.exponents.clear()
+            panel.put(slice(0, self.array.shape[1]), self.array)
+
 
 def _split(columns, half):
     middle = columns.start + half
@@ -159,6 +173,30 @@ def solve(t, b, columns, transposed):
     solve(first[1], b, first[0], transposed)
     update(b, second[0], first[0], t, transposed, -1.0)
     solve(second[1], b, second[0], transposed)
+
+
+def prepare(t, forms):
+    """Make all that `solve` will need of a triangle: its casts, and on a GPU inverses.
+
+    Other streams can then solve with it.
+
+    Parameters
+    ----------
+    t : Triangle
+        Of FP32, on a GPU.
+    forms : iterable of Format
+        In which it will be read; see `Triangle.read_in`.
+    """
+    if t.half:
+        for form in forms:
+            if form in LOW:
+                t.cast(form)
+        prepare(t.a11, forms)
+        prepare(t.a22, forms)
+    elif t.quarter or len(t.a) == 1:
+        t.inverse()
+    else:
+        prepare(t.quarters(), forms)
 
 
 def _solve_leaf(t, b, columns, transposed):
@@ -212,7 +250,7 @@ def _aligned(target, left, source, right, alpha, rows):
             mine = slice(part.start + source.start, part.stop + source.start)
             panels.product(
                 *(target, left.values[rows, mine], right.values[others, part]),
-                *(left.form, alpha * 2.0 ** -(a + b)),
+                *(left.form, panels.scale_of(alpha, a, b)),
             )
 
 
@@ -223,11 +261,11 @@ def _aligned_rows(target, left, source, right, alpha):
             inner = slice(run.start - source.start, run.stop - source.start)
             panels.product(
                 *(target[:, part], left.values[:, run], right.values[inner, part].T),
-                *(left.form, alpha * 2.0 ** -(a + b)),
+                *(left.form, panels.scale_of(alpha, a, b)),
             )
 
 
-def rank_k(t, rows, b, forms, alpha, least=0):
+def rank_k(t, rows, b, forms, alpha, least=0, done=None):
     """Lower triangle of C <- C + αBB' for some rows of B, by halves of C.
 
         C11 <- C11 + αB1B1',  C21 <- C21 + αB2B1',  C22 <- C22 + αB2B2'
@@ -244,7 +282,11 @@ def rank_k(t, rows, b, forms, alpha, least=0):
     alpha : float
     least : int
         Triangles up to this order are not halved.
+    done : Triangle, optional
+        A part of C that has been updated already.
     """
+    if t is done:
+        return
     if not t.half or t.is_one_view(least):
         form = forms[-1]
         if form in LOW:
@@ -255,7 +297,7 @@ def rank_k(t, rows, b, forms, alpha, least=0):
             views.syrk(t.a, b.array[rows], alpha, 1.0)
         return
     (one, two), form, inner = _split(rows, t.half), forms[0], forms[1:] or forms
-    rank_k(t.a11, one, b, inner, alpha, least)
+    rank_k(t.a11, one, b, inner, alpha, least, done)
     block = t.open()
     # C21 <- C21 + αB2B1'
     if form in LOW:
@@ -263,7 +305,7 @@ def rank_k(t, rows, b, forms, alpha, least=0):
     else:
         views.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
     t.close(block)
-    rank_k(t.a22, two, b, inner, alpha, least)
+    rank_k(t.a22, two, b, inner, alpha, least, done)
 
 
 def leaves(t):
@@ -296,6 +338,8 @@ def factor(t, forms):
 
 
 def _factor(t, forms, pivots):
+    if pivots.join(t):
+        return
     if not t.half:
         pivots.factor(t)
         return
@@ -303,13 +347,30 @@ def _factor(t, forms, pivots):
     rows = Rows(t.open(), forms, t.bound)
     # all that is done to a block is done in its format
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
+    rows.close()
     t.keep(rows)
-    # a GPU is not filled by small products
-    least = 0 if isinstance(rows.array, np.ndarray) else 2 * t.leaf
     # A21 has been rounded to its format, in which paper 000 stores it: a finer format would give
     # the same products
-    rank_k(t.a22, slice(0, rows.array.shape[0]), rows, t.forms[:1], -1.0, least)
+    whole, form = slice(0, rows.array.shape[0]), t.forms[:1]
+    if isinstance(rows.array, np.ndarray):
+        rank_k(t.a22, whole, rows, form, -1.0)
+    else:
+        _update_on_gpu(t.a22, rows, form, forms, pivots)
     _factor(t.a22, forms, pivots)
+
+
+def _update_on_gpu(t, rows, form, forms, pivots):
+    """Lower triangle of A22 <- A22 - A21 A21', and meanwhile the factor of its first block."""
+    # a GPU is not filled by smaller products
+    least, first = 2 * t.leaf, t
+    while first.half and not first.is_one_view(least):
+        first = first.a11
+    if first is not t:
+        rank_k(first, slice(0, first.order), rows, form, -1.0, least)
+        with pivots.beside(first):
+            _factor(first, forms, pivots)
+    done = first if first is not t else None
+    rank_k(t, slice(0, t.order), rows, form, -1.0, least, done)
 
 
 class _Pivots:
@@ -317,6 +378,7 @@ class _Pivots:
 
     def __init__(self, leaves):
         self._leaves, self._words, self._next = leaves, None, iter(range(len(leaves)))
+        self._beside, self._moment = None, None
         if not isinstance(leaves[0].a, np.ndarray):
             self._words = views_gpu.info_words(leaves[0].a, len(leaves))
 
@@ -330,6 +392,24 @@ class _Pivots:
         else:
             k = next(self._next)
             views.potrf(t.a, self._words[k : k + 1])
+
+    @contextmanager
+    def beside(self, t):
+        """Enclose the factorization of a block, which a GPU does beside what comes after it.
+
+        The block must not be read or written again before `join`.
+        """
+        with views_gpu.second_stream(self._leaves[0].a) as stream:
+            yield
+            self._moment = stream.record()
+        self._beside = t
+
+    def join(self, t):
+        """Return whether a block was factored beside; what comes now waits for it."""
+        if t is not self._beside:
+            return False
+        views_gpu.wait_for(self._moment, self._leaves[0].a)
+        return True
 
     def check(self):
         """Raise `NotPositiveDefinite` if a leaf on a GPU has no factor."""

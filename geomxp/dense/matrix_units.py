@@ -72,7 +72,7 @@ def _fp8_as_fp16(tile):
     return Tile(FP16, wide, tile.exponent - 8)
 
 
-def subtract_product(c, left, right, form):
+def subtract_product(c, left, right, form, alpha=None):
     """C <- C - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
 
     Parameters
@@ -82,6 +82,8 @@ def subtract_product(c, left, right, form):
     right : Tile, (n, k)
     form : Format
         FP32 or coarser.
+    alpha : cupy.ndarray, optional
+        On a GPU only; see `matrix_units_gpu.subtract_product`.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def subtract_product(c, left, right, form):
     if not isinstance(c, np.ndarray):
         from . import matrix_units_gpu
 
-        return matrix_units_gpu.subtract_product(c, left, right, form)
+        return matrix_units_gpu.subtract_product(c, left, right, form, alpha)
     if form is FP8:
         # a CPU has no product of its own for FP8, and FP16 holds all its numbers
         form = FP16

@@ -7,11 +7,20 @@ rounding the other one to it commits no larger an error than the first has alrea
 
 import numpy as np
 
+from ..cuda.streams import cublas_handle
 from ..errors import NotPositiveDefinite
 from ..precision.formats import FP8, FP16, FP32, FP64, coarser
 from . import blas, halves
 from .matrix_units import subtract_product
 from .tuning import leaf_size
+
+LARGEST_ON_GPU = 46_340
+"""The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
+and the CPU waits for the GPU."""
+
+
+LARGEST_ENTRY = 2.0**0.5
+"""A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
 
 
 def arithmetic(c, left, right):
@@ -51,8 +60,9 @@ def gemm(c, pairs, form):
     ----------
     c : (m, n) FP64 or FP32 array, Fortran order
         Written over; in a diagonal tile perhaps the lower triangle only.
-    pairs : iterable of (Tile, Tile)
-        Twice the same tile for a diagonal tile.
+    pairs : iterable of (Tile, Tile) or (Tile, Tile, cupy.ndarray)
+        Twice the same tile for a diagonal tile. On a GPU perhaps with the factor of their product,
+        see `matrix_units_gpu.subtract_product`.
     form : Format
 
     Returns
@@ -60,50 +70,66 @@ def gemm(c, pairs, form):
     c
     """
     if form is FP64:
-        for left, right in pairs:
-            _subtract_fp64(c, left.widen(), None if left is right else right.widen())
-        return c
-    for left, right in pairs:
-        if c.dtype == np.float32:
-            c = subtract_product(c, left, right, form)
-        else:
-            _add(c, subtract_product(_zeros_like(c), left, right, form))
+        for left, right, *_ in pairs:
+            a = left.widen()
+            _subtract_fp64(c, a, a if left is right else right.widen())
+    elif c.dtype == np.float32:
+        for left, right, *alpha in pairs:
+            c = subtract_product(c, left, right, form, *alpha)
+    else:
+        (_add if isinstance(c, np.ndarray) else _add_on_gpu)(c, pairs, form)
     return c
 
 
-def _zeros_like(c):
-    if isinstance(c, np.ndarray):
-        return np.zeros(c.shape, np.float32, order="F")
-    import cupy
-
-    with c.device:
-        return cupy.zeros(c.shape, np.float32, order="F")
-
-
-def _add(c, total):
-    if not isinstance(c, np.ndarray):
-        with c.device:
-            c += total
-        return
+def _add(c, pairs, form):
+    """Make each product in FP32 and add it to an FP64 array."""
     from ..precision import casts
 
-    casts.add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
+    for left, right in pairs:
+        total = np.zeros(c.shape, np.float32, order="F")
+        total = subtract_product(total, left, right, form)
+        casts.add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
+
+
+def _add_on_gpu(c, pairs, form):
+    import cupy
+
+    from .matrix_units_gpu import subtract_product as multiply
+    from .views_gpu import combine
+
+    with c.device:
+        total = cupy.empty(c.shape, np.float32, order="F")
+        for left, right, *alpha in pairs:
+            combine(c, multiply(total, left, right, form, *alpha, beta=0.0), beta=1.0)
 
 
 def _subtract_fp64(c, a, b):
     if not isinstance(c, np.ndarray):
-        from cupy import cublas
-
-        with c.device:
-            cublas.gemm("N", "T", a, a if b is None else b, out=c, alpha=-1.0, beta=1.0)
-    elif b is None:
+        _gemm_on_gpu(c, a, b)
+    elif b is a:
         blas.syrk(c, a, alpha=-1.0)
     else:
         blas.gemm(c, a, b, alpha=-1.0)
 
 
-def trsm(c, diagonal):
+def _gemm_on_gpu(c, a, b):
+    """C <- C - A B' in FP64 by cuBLAS."""
+    from cupy_backends.cuda.libs import cublas
+
+    (m, n), k, numbers = c.shape, a.shape[1], np.array([-1.0, 1.0])
+    with c.device:
+        cublas.dgemm(
+            *(cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, m, n, k),
+            *(numbers.ctypes.data, a.data.ptr, m, b.data.ptr, n),
+            *(numbers.ctypes.data + numbers.itemsize, c.data.ptr, m),
+        )
+
+
+def trsm(c, diagonal, form=FP32, triangle=None):
     """C <- C L⁻', in the arithmetic of C.
+
+    On a GPU an FP32 array is solved by halves. Their products are in the tile's format: it is
+    rounded to that in any case, and FP32 is slow there.
 
     Parameters
     ----------
@@ -111,37 +137,71 @@ def trsm(c, diagonal):
         Written over.
     diagonal : Tile, (n, n)
         Lower triangular, with a cast to FP32 where an FP32 array reads it.
+    form : Format, optional
+        Of the tile that C becomes.
+    triangle : Triangle, optional
+        What `solver` has made of the diagonal tile, on a GPU.
 
     Returns
     -------
     c
     """
-    lower = diagonal
-    if c.dtype == np.float32:
-        lower = diagonal.casts.get(FP32, diagonal)
-    lower = lower.widen(c.dtype)
-    if isinstance(c, np.ndarray):
-        return blas.trsm(lower, c)
-    return _trsm_on_gpu(lower, c)
+    if c.dtype == np.float32 and not isinstance(c, np.ndarray):
+        form = _of_products(form)
+        triangle = solver(diagonal, {form}) if triangle is None else triangle
+        rows = halves.Rows(c, (form,), LARGEST_ENTRY)
+        halves.solve(triangle.read_in(form), rows, slice(0, c.shape[1]), True)
+        return c
+    lower = _in(c.dtype, diagonal)
+    return blas.trsm(lower, c) if isinstance(c, np.ndarray) else _trsm_on_gpu(lower, c)
+
+
+def solver(diagonal, forms):
+    """Return a diagonal tile on a GPU as `trsm` uses it for tiles in some formats.
+
+    Parameters
+    ----------
+    diagonal : Tile
+    forms : iterable of Format
+
+    Returns
+    -------
+    Triangle
+    """
+    lower = _in(np.float32, diagonal)
+    leaf = leaf_size("trsm", len(lower), (FP32,), "gpu")
+    triangle = halves.Triangle(lower, (FP32,), leaf, bound=LARGEST_ENTRY)
+    halves.prepare(triangle, {_of_products(form) for form in forms})
+    return triangle
+
+
+def _of_products(form):
+    """Return the format of products for an FP32 array that becomes a tile in a format."""
+    return FP16 if form is FP8 else coarser(form, FP32)
+
+
+def _in(dtype, diagonal):
+    """Return the numbers of a diagonal tile in FP64 or FP32."""
+    if dtype == np.float32:
+        diagonal = diagonal.casts.get(FP32, diagonal)
+    return diagonal.widen(dtype)
 
 
 def _trsm_on_gpu(lower, c):
     """Call cuBLAS, in place (cupyx solves from the left only, and in a copy)."""
-    from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
 
     (m, n), one = c.shape, np.ones(1, c.dtype)
-    solve = cublas.strsm if c.dtype == np.float32 else cublas.dtrsm
     with c.device:
-        solve(
-            *(get_cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_LOWER),
+        cublas.dtrsm(
+            *(cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_LOWER),
             *(cublas.CUBLAS_OP_T, cublas.CUBLAS_DIAG_NON_UNIT, m, n, one.ctypes.data),
             *(lower.data.ptr, n, c.data.ptr, m),
         )
     return c
 
 
-def potrf(a):
+def potrf(a, info=None):
     """Overwrite a diagonal tile by its Cholesky factor, zeros above the diagonal.
 
     By halves where the tile is large. What stood above the diagonal is not looked at.
@@ -149,6 +209,9 @@ def potrf(a):
     Parameters
     ----------
     a : (n, n) FP64 or FP32 array, Fortran order
+    info : (1,) cupy.ndarray of int32, optional
+        For a tile on a GPU: where the order of the first leading minor that is not positive is
+        left, 0 if all are. Without it the CPU waits for the GPU to know.
 
     Returns
     -------
@@ -160,7 +223,7 @@ def potrf(a):
         With the order of the first leading minor that is not positive.
     """
     if not isinstance(a, np.ndarray):
-        return _potrf_on_gpu(a)
+        return _potrf_on_gpu(a, info)
     form = FP64 if a.dtype == np.float64 else FP32
     leaf = leaf_size("potrf", len(a), (form,))
     if len(a) > leaf:
@@ -175,16 +238,17 @@ def potrf(a):
     return a
 
 
-def _potrf_on_gpu(a):
-    import cupy
+def _potrf_on_gpu(a, info):
+    from . import kernels, views_gpu
 
-    from . import kernels
-
-    with a.device:
+    if len(a) > LARGEST_ON_GPU:
         kernels.potrf(a)
-        if not cupy.isfinite(a[-1, -1]):
-            order = len(a)
+    else:
+        word = views_gpu.info_words(a, 1) if info is None else info
+        views_gpu.factor("L", a, word)
+        if info is None and (order := int(word[0])):
             raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
-        # no product with zeros, which would keep a NaN that stands there
-        cupy.copyto(a, 0.0, where=cupy.tri(len(a), k=-1, dtype=bool).T)
+    # no product with zeros, which would keep a NaN that stands there
+    above = a[:-1, 1:].T
+    views_gpu.combine(above, above, alpha=0.0, lower=True)
     return a

@@ -3,7 +3,8 @@
 A panel is cut at the leaves of the recursion. Its power of two follows from a bound of its numbers,
 where there is one: then a GPU has not to be asked for the largest, and the whole panel is
 multiplied at once. Otherwise each piece has its own, and neighbouring pieces whose powers agree are
-multiplied together.
+multiplied together. FP8's range is too small for one bound: its pieces have their own powers, which
+stay on a GPU, until `Rows.close` casts the whole anew.
 """
 
 from ctypes import c_float, c_int
@@ -33,13 +34,14 @@ class Panel:
     like : array
         NumPy or CuPy.
     bound : float, optional
-        No number of it is larger. Not used for FP8, whose range is too small for one power of two.
+        No number of it is larger.
     """
 
     def __init__(self, form, shape, like, bound=None):
-        self.form, self.bound = form, None if form is FP8 else bound
-        self.values = padded(shape, form.dtype, like)
-        self.exponents = {}
+        self.form, self.bound, self.exponents = form, bound, {}
+        self._unknown = form is FP8 and bound is not None and not isinstance(like, np.ndarray)
+        # a GPU's units for FP8 want rows
+        self.values = padded(shape, form.dtype, like, None if not self._unknown else False)
 
     @property
     def shape(self):
@@ -64,7 +66,13 @@ class Panel:
         InvalidInput
             If a number is not finite and no bound is given.
         """
-        largest = magnitude(array) if self.bound is None else self.bound
+        if self._unknown:
+            # to all but the GPU
+            exponent = views_gpu.exponent_of(array, FP8)
+            self.exponents[columns.start, columns.stop] = exponent
+            round_into(self.values[:, columns], array, FP8, exponent)
+            return
+        largest = magnitude(array) if self.bound is None or self.form is FP8 else self.bound
         if not np.isfinite(largest):
             raise InvalidInput(f"the matrix holds or reaches {largest}, which no format has.")
         exponent = self.form.exponent_for(largest)
@@ -80,7 +88,7 @@ class Panel:
             first, stop = max(first, columns.start), min(stop, columns.stop)
             if first >= stop:
                 continue
-            if joined and joined[-1][1:] == (first, exponent):
+            if joined and joined[-1][1] == first and _equal(joined[-1][2], exponent):
                 joined[-1] = (joined[-1][0], stop, exponent)
             else:
                 joined.append((first, stop, exponent))
@@ -92,6 +100,18 @@ class Panel:
         for run, exponent in self.runs(columns):
             part = slice(run.start - columns.start, run.stop - columns.start)
             widen_into(out[:, part], self.values[rows, run], self.form, exponent)
+
+
+def _equal(a, b):
+    """Return whether two exponents are known to be equal; those on a GPU are if they are one."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+def scale_of(alpha, a, b):
+    """Return α 2^-(a+b), as a `views_gpu.Scale` where the exponents are on a GPU."""
+    if isinstance(a, int) and isinstance(b, int):
+        return alpha * 2.0 ** -(a + b)
+    return views_gpu.Scale(alpha, a, b)
 
 
 def multiply(c, left, rows, right, others, alpha):
@@ -108,7 +128,7 @@ def multiply(c, left, rows, right, others, alpha):
     """
     for run, a in left.runs(slice(0, left.shape[1])):
         for part, b in right.runs(run):
-            scale = alpha * 2.0 ** -(a + b)
+            scale = scale_of(alpha, a, b)
             product(c, left.values[rows, part], right.values[others, part], left.form, scale)
 
 
@@ -164,19 +184,21 @@ def empty(shape, dtype, like):
         return module(like).empty(shape, dtype, order="F" if views.by_columns(like) else "C")
 
 
-def padded(shape, dtype, like):
+def padded(shape, dtype, like, by_columns=None):
     """Return an uninitialized array whose long strides are no multiples of 1,024 bytes.
 
-    Columns at such strides fall into the same lines of a cache: products run up to 30 % slower.
+    Columns at such strides fall into the same lines of a cache: products run up to 30 % slower. The
+    array is of the other one's kind, and of its layout if `by_columns` is not given.
     """
-    by_columns, dtype = views.by_columns(like), np.dtype(dtype)
+    by_columns = views.by_columns(like) if by_columns is None else by_columns
+    dtype = np.dtype(dtype)
     long = shape[0] if by_columns else shape[1]
     stride = -(-long * dtype.itemsize // 64) * 64
     stride += 64 if stride % 1024 == 0 else 0
     room = stride // dtype.itemsize
-    if by_columns:
-        return empty((room, shape[1]), dtype, like)[: shape[0]]
-    return empty((shape[0], room), dtype, like)[:, : shape[1]]
+    whole, order = ((room, shape[1]), "F") if by_columns else ((shape[0], room), "C")
+    with device_of(like):
+        return module(like).empty(whole, dtype, order=order)[: shape[0], : shape[1]]
 
 
 def _widened(x, form):

@@ -30,7 +30,7 @@ class StoredTriangle(halves.Triangle):
     """
 
     def __init__(self, a, forms, leaf, first=0, bound=None):
-        n = len(a)
+        self._n = n = len(a)
         self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
         # what the block is stored in, whatever it is read in
         self.form, self.last = forms[0], forms[-1]
@@ -44,6 +44,11 @@ class StoredTriangle(halves.Triangle):
         self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h, bound)
         self._whole = None
         self.close(a[h:, :h].astype(forms[-1].dtype, order="F"))
+
+    @property
+    def order(self):
+        """Rows and columns."""
+        return self._n
 
     def is_one_view(self, largest):
         """Return whether all of this is one view: no, its blocks are stored apart."""

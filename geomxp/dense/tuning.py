@@ -42,11 +42,16 @@ PAIRED = 24
 """The largest order for which chunks of two registers are the fastest, where all is interleaved; in
 FP32 those of one are about as fast."""
 
-ON_GPU = Variant("top", 8)
-"""The paper's choice for orders above 20, chunks of one warp."""
+ON_GPU = Variant(chunk=0)
+"""A block of threads for each matrix, whatever the order."""
 
-UNROLLED = {"cpu": 16, "gpu": 20}
-"""The largest order for which it can pay to write everything out."""
+SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
+"""As SHIPPED, on a GPU; chosen by counting bytes, not timed yet. UNTUNED uses at most 166 registers
+and no stack; tiles of eight rows would spill."""
+
+UNROLLED = 16
+"""The largest order for which it can pay to write everything out; beyond it registers of a GPU
+spill."""
 
 GAIN = 1.03
 """What a variant must gain over the untuned one to be remembered."""
@@ -94,9 +99,8 @@ def variant_for(n, dtype, on="cpu"):
     known = remembered().get(_key(n, dtype, on))
     if known is not None:
         return known
-    if on == "gpu":
-        return ON_GPU
-    return next(variant for most, variant in SHIPPED if n <= most)
+    shipped = SHIPPED_ON_GPU if on == "gpu" else SHIPPED
+    return next(variant for most, variant in shipped if n <= most)
 
 
 def remembered():
@@ -127,7 +131,8 @@ def _read(path, _changed):
 
 
 def _sound(variant):
-    small = all(type(x) is int and 1 <= x <= 32 for x in (variant.tile, variant.chunk))
+    small = all(type(x) is int and x <= 32 for x in (variant.tile, variant.chunk))
+    small = small and variant.tile >= 1 and variant.chunk >= 0
     return small and variant.looking in LOOKING and type(variant.unroll) is bool
 
 
@@ -166,11 +171,11 @@ def device(on="cpu"):
 
 def candidates(n, on="cpu"):
     """Return the variants worth timing for an order; chunks of one register, or one warp."""
-    tiles = (1, 2, 4, 8) if on == "gpu" else (2, 3, 4)
+    tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     found = [Variant(looking, tile) for looking in LOOKING for tile in tiles if tile <= max(n, 2)]
-    if n <= UNROLLED[on]:
+    if n <= UNROLLED:
         found += [Variant(looking, 4, unroll=True) for looking in ("left", "top")]
-    return found
+    return found + [ON_GPU] * (on == "gpu")
 
 
 def search(n, dtype=np.float64, on="cpu", *, batch=4096, rounds=7, among=None):

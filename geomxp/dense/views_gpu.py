@@ -17,11 +17,14 @@ have no counterpart there, as of CuPy's cupy_hipblas.h:
   wavefront of 64 has.
 """
 
+from contextlib import contextmanager
 from ctypes import addressof
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..cuda import module
+from ..cuda.streams import cublas_handle, streams
 from ..errors import InvalidInput
 from ..precision import quantize_on_gpu
 from ..precision.formats import FP8, FP16
@@ -47,7 +50,7 @@ def gemm(c, a, b, alpha, beta, trans_a, trans_b):
     alpha, beta = real(alpha), real(beta)
     with c.device:
         getattr(cublas, letter + "gemm")(
-            *(_handle(), operation[trans_a], operation[trans_b], m, n, k, addressof(alpha)),
+            *(cublas_handle(), operation[trans_a], operation[trans_b], m, n, k, addressof(alpha)),
             *(*_at(a), *_at(b), addressof(beta), *_at(c)),
         )
 
@@ -67,7 +70,7 @@ def triangular(name, side, uplo, trans, diag, t, b):
     )
     with b.device:
         getattr(cublas, letter + "trsm")(
-            _handle(), *letters, *b.shape, addressof(one), *_at(t), *_at(b)
+            cublas_handle(), *letters, *b.shape, addressof(one), *_at(t), *_at(b)
         )
 
 
@@ -102,7 +105,7 @@ def rank_k(uplo, trans, c, a, alpha, beta):
     operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}[trans]
     with c.device:
         getattr(cublas, letter + "syrk")(
-            *(_handle(), _triangle(cublas, uplo), operation, len(c), a.shape[trans == "N"]),
+            *(cublas_handle(), _triangle(cublas, uplo), operation, len(c), a.shape[trans == "N"]),
             *(addressof(alpha), *_at(a), addressof(beta), *_at(c)),
         )
 
@@ -161,6 +164,34 @@ def factor(uplo, a, info=None):
     return None
 
 
+@contextmanager
+def second_stream(like):
+    """Enclose operations that come after all so far, and beside those after this block.
+
+    Memory that is allocated here is used again only here, so that nothing else can write to it.
+
+    Yields
+    ------
+    cupy.cuda.Stream
+    """
+    import cupy
+
+    with like.device:
+        now = cupy.cuda.get_current_stream().record()
+        (stream,) = streams(like.device.id, 1)
+        stream.wait_event(now)
+        with stream:
+            yield stream
+
+
+def wait_for(event, like):
+    """Let what comes next on an array's GPU come after an event."""
+    import cupy
+
+    with like.device:
+        cupy.cuda.get_current_stream().wait_event(event)
+
+
 def info_words(like, count):
     """Return zeros for `factor` on an array's GPU."""
     import cupy
@@ -178,6 +209,37 @@ def inverse(lower, unit):
     return views.solve(lower, one, False, unit)
 
 
+@dataclass(frozen=True)
+class Scale:
+    """α 2^-(e+f) with exponents that are on the GPU: of FP8 panels near 1.
+
+    Parameters
+    ----------
+    alpha : float
+    left, right : (2,) cupy.ndarray of int32
+        Of `exponent_of`.
+    """
+
+    alpha: float
+    left: object
+    right: object
+
+    def as_fp8(self):
+        """Return it for the numbers as they are, (1,) FP32 cupy.ndarray."""
+        return quantize_on_gpu.factors(self.left[:1], self.right[:1], self.alpha)
+
+    def as_fp16(self):
+        """Return it for the numbers as `_fp8_as_fp16` has them."""
+        return quantize_on_gpu.factors(self.left[1:], self.right[1:], self.alpha)
+
+
+def exponent_of(array, form):
+    """Return the exponent of an array where it is, for `round_into`; see `Exponents.find`."""
+    (array,) = _columns(array)
+    with array.device:
+        return quantize_on_gpu.Exponents(1).find(0, array, form)
+
+
 def product(c, a, b, form, alpha):
     """C <- C + α A B' of numbers in one format, summed in FP32.
 
@@ -192,15 +254,16 @@ def product(c, a, b, form, alpha):
     b : (n, k) view
         Numbers of the format, or their bits; all three by rows or by columns.
     form : Format
-    alpha : float
+    alpha : float or Scale
     """
     import cupy
 
     with c.device:
         if c.dtype != np.float32:
-            # scaled in FP64: FP32 may not hold what FP64 does
             total = cupy.zeros(c.shape, np.float32, order="F")
-            product(total, a, b, form, 1.0)
+            # scaled in FP64: FP32 may not hold what FP64 does
+            inner, alpha = (alpha, 1.0) if isinstance(alpha, Scale) else (1.0, alpha)
+            product(total, a, b, form, inner)
             combine(c, total, alpha=alpha, beta=1.0)
             return
         if not views.by_columns(c):
@@ -209,7 +272,8 @@ def product(c, a, b, form, alpha):
         if form is FP8:
             if _as_fp8(c, a, b, alpha):
                 return
-            a, b, form, alpha = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16, alpha * 2.0**16
+            scale = alpha.as_fp16() if isinstance(alpha, Scale) else alpha * 2.0**16
+            a, b, form, alpha = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16, scale
         trans_a, a = ("N", a) if views.by_columns(a) else ("T", a.T)
         trans_b, b = ("T", b) if views.by_columns(b) else ("N", b.T)
         matrix_units_gpu.multiply(c, a, b, form, alpha, trans_a, trans_b)
@@ -342,14 +406,25 @@ def multiply_by_inverse(b, inverse, transposed):
 
 
 def round_into(out, array, form, exponent):
-    """Out <- the numbers of array·2^exponent in a format, of one layout with it."""
+    """Out <- the numbers of array·2^exponent in a format.
+
+    Of one layout with the array; of FP8, where the exponent is on the GPU, by rows.
+    """
     array, out = _columns(array, out)
     with out.device:
         quantize_on_gpu.round_into(out, array, form, exponent)
 
 
 def widen_into(out, values, form, exponent):
-    """Out <- numbers in a format times 2^-exponent, of one layout with them."""
+    """Out <- numbers in a format times 2^-exponent."""
+    import cupy
+
+    if views.by_columns(out) != views.by_columns(values):
+        with out.device:
+            wide = cupy.empty(out.shape, out.dtype, order="F" if views.by_columns(values) else "C")
+        widen_into(wide, values, form, exponent)
+        combine(out, wide)
+        return
     out, values = _columns(out, values)
     with out.device:
         quantize_on_gpu.widen_into(out, values, form, exponent)
@@ -365,9 +440,11 @@ def _as_fp8(c, a, b, alpha):
     inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and blas._leading(c) % 4 == 0
     a, b = _by_rows(a, m, k), _by_rows(b, n, k)
     leading = (blas._leading(a.T), blas._leading(b.T), blas._leading(c) if inside else m)
-    plan = matrix_units_gpu._plan(c.device.id, m, n, k, leading)
+    on_gpu = isinstance(alpha, Scale)
+    plan = matrix_units_gpu._plan(c.device.id, m, n, k, leading, on_gpu)
     if plan is None:
         return False
+    alpha = alpha.as_fp8() if on_gpu else alpha
     total = c if inside else cupy.zeros((m, n), np.float32, order="F")
     matrix_units_gpu._execute(plan, total, a, b, alpha)
     if not inside:
@@ -421,12 +498,6 @@ def _library(array):
     from cupy_backends.cuda.libs import cublas
 
     return cublas, *blas.LETTERS[array.dtype]
-
-
-def _handle():
-    from cupy.cuda.device import get_cublas_handle
-
-    return get_cublas_handle()
 
 
 def _triangle(cublas, uplo):

@@ -108,7 +108,7 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
         if not last:
             return update_tile(array, pairs)
         try:
-            array = finish_tile(array, pairs, diagonal)
+            array = finish_tile(array, pairs, diagonal, formats[i, k])
         except NotPositiveDefinite as error:
             # raised here it would stand in the worker's log, with a traceback
             return error.with_traceback(None)

@@ -1,6 +1,11 @@
-"""One thread a lane over the tiles of one store; each waits inside the read of what it needs."""
+"""One thread a lane over the tiles of one store; each waits inside the read of what it needs.
 
-from threading import Thread
+Threads that work for a GPU are kept: CuPy gives each thread handles of cuBLAS and cuSOLVER of its
+own, and to create these takes longer than many a factorization.
+"""
+
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 from ..dense import blas
 from ..tiles.cholesky import finish
@@ -43,19 +48,16 @@ def run(store, tiles, threads=None):
                 failures.append(error)
                 lane.fail(error)
 
-        workers = [
-            Thread(target=work, args=lane, name=f"tiles-{t}") for t, lane in enumerate(lanes)
-        ]
-        for worker in workers:
-            worker.start()
+        on_gpu = any(lane.on_gpu for lane, _ in lanes)
+        waits = (_start_on_kept_threads if on_gpu else _start_on_new_threads)(work, lanes)
         try:
-            for worker in workers:
-                worker.join()
+            for wait in waits:
+                wait()
         except BaseException as interruption:
             # Ctrl-C: each thread ends with the tile that it has
             lanes[0][0].fail(interruption)
-            for worker in workers:
-                worker.join()
+            for wait in waits:
+                wait()
             raise
         if failures:
             # keep no reference in this frame: the error's traceback holds the lanes' memory
@@ -68,3 +70,41 @@ def _finish_all(lane, tiles):
             if lane.error:
                 return
             finish(lane, *tile)
+
+
+def _start_on_new_threads(work, lanes):
+    """Start a thread for each lane; return what waits for the end of each."""
+    threads = [Thread(target=work, args=lane, name=f"tiles-{t}") for t, lane in enumerate(lanes)]
+    for thread in threads:
+        thread.start()
+    return [thread.join for thread in threads]
+
+
+_idle, _lock = [], Lock()
+"""Kept threads without work, as the queues from which they take it."""
+
+
+def _start_on_kept_threads(work, lanes):
+    """Start kept threads, as many of them as there are lanes; see `_start_on_new_threads`."""
+    waits = []
+    for lane in lanes:
+        with _lock:
+            tasks = _idle.pop() if _idle else None
+        if tasks is None:
+            tasks = SimpleQueue()
+            Thread(target=_serve, args=(tasks,), name="gpu-tiles", daemon=True).start()
+        done = Event()
+        tasks.put((work, lane, done))
+        waits.append(done.wait)
+    return waits
+
+
+def _serve(tasks):
+    while True:
+        work, lane, done = tasks.get()
+        work(*lane)
+        # keep no reference to a lane's memory while waiting for other work
+        del work, lane
+        with _lock:
+            _idle.append(tasks)
+        done.set()

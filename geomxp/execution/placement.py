@@ -7,6 +7,7 @@ from shutil import disk_usage
 from tempfile import gettempdir
 
 from ..dense.matrix_units import splits
+from ..dense.mixed import LARGEST_ON_GPU
 from ..errors import InvalidInput, NotEnoughMemory
 from ..tiles import budgets
 from ..tiles.assemble import Originals
@@ -14,6 +15,7 @@ from ..tiles.disk import Disk
 from ..tiles.factor import TileFactor
 from ..tiles.layout import Layout
 from ..tiles.memories import ALIGNMENT, Gpu, Host, Ram
+from ..tiles.on_gpu import OnGpu
 from ..tiles.out_of_core import OutOfCore, Shared
 from ..tiles.stores import InCore
 from . import local
@@ -28,7 +30,7 @@ from .memory_plan import MemoryPlan
 GPU_STREAMS = 4
 """Tiles in work at one time on a GPU."""
 
-GPU_TILES = ((4096, 60_000), (2048, 16_000), (1024, 4_000))
+GPU_TILES = ((2048, 16_000), (1024, 4_000))
 """(tile, least n): a GPU's products need larger tiles than a CPU's. Not measured yet."""
 
 CLUSTER_TILES = ((1024, 4_000),)
@@ -126,7 +128,7 @@ class Placement:
             return None
         return Host(pinned=self.devices[0].index is not None)
 
-    def store(self, model, places, metric, layout, formats, host=None):
+    def store(self, model, places, metric, layout, formats, host=None, originals=None):
         """Return the store for a factorization of Σ(θ).
 
         Parameters
@@ -139,19 +141,22 @@ class Placement:
         formats : PrecisionMap
         host : Host, optional
             From `self.host()`. Tiles of an earlier store in it are overwritten.
+        originals : Originals, optional
+            From `self.originals(...)` for the first device, where they are there already.
 
         Raises
         ------
         NotEnoughMemory
             If the tiles do not fit, or a budget is below what can be worked with.
         """
+        about = model, places, metric, layout
+        originals = originals or self.originals(*about)
         if self.scheduler is not None:
-            return OnCluster(self.originals(model, places, metric, layout), formats)
+            return OnCluster(originals, formats)
         needed = formats.bytes(layout)
-        originals = [self.originals(model, places, metric, layout, d) for d in self.devices]
         if self.in_core:
             self._check("memory", needed + 2**24, self.devices[0].free_memory())
-            return InCore(originals[0], formats)
+            return _in_core(originals, formats)
         gpu = self.devices[0].index is not None
         if self.memory is not None:
             self._check("memory", min(self.memory, budgets.useful(needed)), free_memory())
@@ -164,6 +169,7 @@ class Placement:
             self._check("memory", needed, free_memory() + slow.bytes)
             # with room to align each tile
             slow.reserve(needed + ALIGNMENT * layout.tiles**2)
+        originals = [originals, *(self.originals(*about, d) for d in self.devices[1:])]
         memories = [Gpu(slow, device.index) if gpu else Ram(slow) for device in self.devices]
         parts = [
             OutOfCore(pairs, memory, self._asked(device), self.streams)
@@ -182,6 +188,8 @@ class Placement:
         """Finish some tiles of a store of this placement; see `local.run`."""
         if self.scheduler is not None:
             run_on_cluster(store, tiles)
+        elif isinstance(store, OnGpu):
+            store.run(tiles)
         else:
             local.run(store, tiles)
 
@@ -242,6 +250,12 @@ class Placement:
                 f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
                 'for less accuracy, use fewer places, or let a disk hold them: memory="4GB".'
             )
+
+
+def _in_core(originals, formats):
+    """Return the store for tiles in one memory."""
+    asynchronous = originals.index is not None and originals.layout.tile <= LARGEST_ON_GPU
+    return (OnGpu if asynchronous else InCore)(originals, formats)
 
 
 def _fingerprint(model, places, metric, layout, formats):

@@ -86,7 +86,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     for attempt in (rule, *finer_rules(rule)):
         formats = _chosen(attempt, layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(model, places, seen.metric, layout, formats, host)
+        store = placement.store(model, places, seen.metric, layout, formats, host, originals)
         try:
             factorize(store, store.order(), placement.run)
         except NotPositiveDefinite:

@@ -23,8 +23,10 @@ class Tile:
     form : Format
     values : (m, n) NumPy or CuPy array, Fortran order
         Numbers of the format, or their bits. FP32 may stand as two FP16 planes, high and low,
-        (m, n, 2): as many bytes, and matrix units can use them.
-    exponent : int
+        (m, n, 2): as many bytes, and matrix units can use them. On a GPU FP8 may stand in C order,
+        as its units need it.
+    exponent : int or (2,) cupy.ndarray of int32
+        While a GPU factors a matrix it may be known there only; see `quantize_on_gpu.Exponents`.
     casts : dict of Format to Tile
         The same numbers in coarser formats, for as long as somebody reads them.
     """
@@ -139,6 +141,12 @@ def magnitude(array):
     return float(np.int64(casts.magnitude_fp64(flat)).view(np.float64))
 
 
+def check_largest(largest, form):
+    """Raise `InvalidInput` unless an array with this largest magnitude has values in a format."""
+    if not np.isfinite(largest) or (form is not FP64 and largest > FP32.largest):
+        raise InvalidInput(f"a tile holds {largest:g}: it has no values in {form.name}.")
+
+
 def quantize(array, form, *, scale=True, split=False):
     """Return an array as a tile in a format.
 
@@ -175,8 +183,7 @@ def quantize(array, form, *, scale=True, split=False):
 
         return on_gpu(array, form, scale)
     largest = magnitude(array)
-    if not np.isfinite(largest) or (form is not FP64 and largest > FP32.largest):
-        raise InvalidInput(f"a tile holds {largest:g}: it has no values in {form.name}.")
+    check_largest(largest, form)
     split = split and form is FP32
     exponent = (FP16 if split else form).exponent_for(largest) if scale or split else 0
     return cast(array, form, exponent, split)

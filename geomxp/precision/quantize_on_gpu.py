@@ -2,6 +2,17 @@
 
 CuPy arrays in, tiles of CuPy arrays out; `round_into` and `widen_into` work on views. FP32 never
 stands as two FP16 planes in a tile there.
+
+`quantize` waits for the GPU to know an exponent. To leave it there, let `Exponents` find it and
+pass the array that `Exponents.find` returns wherever an exponent is asked for:
+
+    found = Exponents(1)
+    exponent = found.find(0, array, FP16)
+    round_into(values, array, FP16, exponent)
+    alpha = factors(exponent, other_exponent, -1.0)
+
+`matrix_units_gpu.multiply` and `_execute` take such an alpha. `found.fetch()`, in the end, tells
+which arrays were not finite.
 """
 
 from functools import cache
@@ -9,18 +20,111 @@ from functools import cache
 import numpy as np
 
 from ..cuda import module
-from ..errors import InvalidInput
 from . import formats
-from .formats import FP16
-from .quantize import Tile
+from .formats import FP8, FP16
+from .quantize import Tile, check_largest
 
 THREADS = 256
 """Threads of a block, as in cuda/quantize.cu."""
+
+SIDE = 32
+"""Side of the squares in which an array is transposed, as in cuda/quantize.cu."""
 
 MOST_DOWN = 65535
 """Blocks that CUDA allows in a grid's second dimension."""
 
 SOURCES = {"float64": "fp64", "float32": "fp32"}
+
+SHIFT = 8
+"""Numbers of FP8 have an exponent that is less by so much where they stand as FP16."""
+
+
+class Exponents:
+    """Exponents of arrays on the current GPU, found and kept there; one transfer fetches all.
+
+    Parameters
+    ----------
+    count : int
+        How many arrays.
+    more : int
+        How many other 32-bit words are fetched with them.
+
+    Attributes
+    ----------
+    on_gpu : (count, 2) cupy.ndarray of int32
+        Of each array's numbers in its own format, and in FP16: those of FP8 have another one there.
+    more : (more,) cupy.ndarray of int32
+        Zeros at first.
+    """
+
+    def __init__(self, count, more=0):
+        import cupy
+
+        self._words = cupy.zeros(6 * count + more, np.int32)
+        self._largest = self._words[: 4 * count].view(np.uint64).reshape(count, 2)
+        self.on_gpu = self._words[4 * count : 6 * count].reshape(count, 2)
+        self.more = self._words[6 * count :]
+
+    def find(self, number, array, form, own=True, scale=True):
+        """Find the exponent of an array; return it as a CuPy array.
+
+        Parameters
+        ----------
+        number : int
+            Which of the arrays it is; each is looked at once.
+        array : (m, n) FP32 or FP64 cupy.ndarray
+            Copied if its columns are not contiguous.
+        form : Format or None
+            Without a format, or for one without exponents, only the largest magnitude is found.
+        own : bool
+            Whether the format is the array's own; otherwise it is that of its cast.
+        scale : bool
+            Without, the exponent is 0.
+
+        Returns
+        -------
+        (2,) cupy.ndarray of int32
+            A row of `on_gpu`.
+        """
+        import cupy
+
+        row, largest = self.on_gpu[number], self._largest[number]
+        top = 0 if form is None or not scale else form.top or 0
+        shift = SHIFT if form is FP8 else 0
+        with array.device:
+            if not _by_columns(array):
+                array = cupy.asfortranarray(array)
+            about = np.int32(top), np.int32(own), np.int32(shift)
+            _launch(f"exponent_{SOURCES[array.dtype.name]}", [array], about, (largest, row))
+        return row
+
+    def fetch(self):
+        """Return what was found, when the GPU is ready: the CPU waits for the current stream.
+
+        Returns
+        -------
+        (count,) ndarray of uint64
+            The bits of the largest magnitudes; see `magnitude_of`.
+        (count, 2) ndarray of int32
+        (more,) ndarray of int32
+        """
+        words, count = self._words.get(), len(self.on_gpu)
+        largest = words[: 4 * count].view(np.uint64)[::2]
+        return largest, words[4 * count : 6 * count].reshape(count, 2), words[6 * count :]
+
+    def forget(self, numbers):
+        """Let some arrays be looked at again, and set the other words to zero."""
+        import cupy
+
+        self.more[...] = 0
+        if len(numbers):
+            self._largest[cupy.asarray(np.asarray(numbers))] = 0
+
+
+def magnitude_of(bits, dtype):
+    """Return the number whose bits `Exponents.fetch` returns, for an FP32 or FP64 array."""
+    dtype = np.dtype(dtype)
+    return float(np.array(bits, f"u{dtype.itemsize}").view(dtype))
 
 
 def quantize(array, form, scale=True):
@@ -44,8 +148,7 @@ def quantize(array, form, scale=True):
     """
     form = formats.named(form)
     largest = magnitude(array)
-    if not np.isfinite(largest):
-        raise InvalidInput(f"a tile holds {largest}: it has no values in {form.name}.")
+    check_largest(largest, form)
     return cast(array, form, form.exponent_for(largest) if scale else 0)
 
 
@@ -61,17 +164,37 @@ def magnitude(array):
     -------
     float
     """
+    with array.device:
+        found = Exponents(1)
+        found.find(0, array, None)
+        return magnitude_of(found.fetch()[0][0], array.dtype)
+
+
+def factors(left, right, factor=1.0):
+    """Return factor · 2^-(left + right), which scales the product of arrays with exponents.
+
+    Parameters
+    ----------
+    left, right : (n,) cupy.ndarray of int32
+        Of `Exponents`, contiguous.
+    factor : float
+
+    Returns
+    -------
+    (n,) cupy.ndarray of FP32
+    """
     import cupy
 
-    with array.device:
-        largest = cupy.zeros(1, f"u{array.itemsize}")
-        if not _by_columns(array):
-            array = cupy.asfortranarray(array)
-        _launch(f"magnitude_{SOURCES[array.dtype.name]}", [array], (), (largest,))
-    return float(largest.get().view(array.dtype)[0])
+    with left.device:
+        alpha = cupy.empty(left.size, np.float32)
+        if left.size:
+            launch = module("quantize.cu").get_function("factors")
+            grid = (-(-left.size // THREADS),)
+            launch(grid, (THREADS,), (left, right, left.size, np.float32(factor), alpha))
+    return alpha
 
 
-def cast(array, form, exponent=0):
+def cast(array, form, exponent=0, by_rows=False):
     """Return array·2^exponent as a tile in a format, in one pass; see `quantize`.
 
     Magnitudes beyond the largest number of FP16 or FP8 become that number.
@@ -80,7 +203,10 @@ def cast(array, form, exponent=0):
     ----------
     array : (m, n) FP32 or FP64 cupy.ndarray, Fortran order
     form : Format
-    exponent : int
+    exponent : int or cupy.ndarray
+        A number, or the first of an array of `Exponents`.
+    by_rows : bool
+        Store an FP32 array as FP8 in C order, for `matrix_units_gpu`; the exponent is on the GPU.
 
     Returns
     -------
@@ -89,7 +215,7 @@ def cast(array, form, exponent=0):
     import cupy
 
     with array.device:
-        values = cupy.empty(array.shape, form.dtype, order="F")
+        values = cupy.empty(array.shape, form.dtype, order="C" if by_rows else "F")
         round_into(values, cupy.asfortranarray(array), form, exponent)
     return Tile(form, values, exponent)
 
@@ -100,13 +226,34 @@ def round_into(out, array, form, exponent):
     Parameters
     ----------
     out : (m, n) cupy.ndarray of the format's dtype
+        With contiguous columns; of FP8 also with contiguous rows, where the exponent is on the GPU.
     array : (m, n) FP32 or FP64 cupy.ndarray
-        Both with contiguous columns.
+        With contiguous columns.
     form : Format
-    exponent : int
+    exponent : int or cupy.ndarray
+        A number, or the first of an array of `Exponents`, which is 0 for formats without one.
     """
-    scale = array.dtype.type(2.0**exponent)
-    _launch(f"{SOURCES[array.dtype.name]}_to_{form.name}", [array, out], (scale,))
+    kernel = f"{SOURCES[array.dtype.name]}_to_{form.name}"
+    if _is_number(exponent) or form.top is None:
+        exponent = exponent if _is_number(exponent) else 0
+        _launch(kernel, [array, out], (array.dtype.type(2.0**exponent),))
+    elif _by_columns(out):
+        _launch(f"{kernel}_by_pointer", [array, out], (exponent,))
+    else:
+        _transpose_into(out, array, exponent)
+
+
+def _transpose_into(out, array, exponent):
+    """Out <- the numbers of array·2^exponent in FP8, out in C order."""
+    (m, n), most = array.shape, _most_blocks(array.device.id)
+    if not _by_columns(out.T) or out.dtype != FP8.dtype:
+        raise ValueError("rows are for FP8")
+    across = min(-(-m // SIDE), most)
+    down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
+    with array.device:
+        launch = module("quantize.cu").get_function(f"{SOURCES[array.dtype.name]}_to_fp8_by_rows")
+        about = array, m, n, _leading(array), exponent, out, _leading(out.T)
+        launch((across, down), (THREADS,), about)
 
 
 def split_into(high, low, array, exponent):
@@ -148,13 +295,17 @@ def widen_into(out, values, form, exponent):
     values : (m, n) cupy.ndarray of the format's dtype
         Both with contiguous columns.
     form : Format
-    exponent : int
+    exponent : int or cupy.ndarray
+        See `round_into`.
     """
     source = SOURCES.get(values.dtype.name, form.name)
+    kernel = f"{source}_to_{SOURCES[out.dtype.name]}"
+    if not _is_number(exponent):
+        _launch(f"{kernel}_by_pointer", [values, out], (exponent,))
+        return
     # what is multiplied, FP32 or FP64, is multiplied as what it is
     real = values.dtype if values.dtype.name in SOURCES else out.dtype
-    scale = real.type(2.0**-exponent)
-    _launch(f"{source}_to_{SOURCES[out.dtype.name]}", [values, out], (scale,))
+    _launch(kernel, [values, out], (real.type(2.0**-exponent),))
 
 
 def fp8_as_fp16(tile):
@@ -168,13 +319,16 @@ def fp8_as_fp16(tile):
     Returns
     -------
     Tile
+        In the same order in memory.
     """
     import cupy
 
-    with tile.values.device:
-        wide = cupy.empty(tile.shape, FP16.dtype, order="F")
-        fp8_as_fp16_into(wide, cupy.asfortranarray(tile.values))
-    return Tile(FP16, wide, tile.exponent - 8)
+    values, exponent = tile.values, tile.exponent
+    rows = not _by_columns(values)
+    with values.device:
+        wide = cupy.empty(tile.shape, FP16.dtype, order="C" if rows else "F")
+        fp8_as_fp16_into(*(x.T if rows else x for x in (wide, values)))
+    return Tile(FP16, wide, exponent - SHIFT if _is_number(exponent) else exponent[1:])
 
 
 def fp8_as_fp16_into(out, values):
@@ -200,6 +354,11 @@ def _launch(kernel, arrays, scale=(), result=()):
     with arrays[0].device:
         launch = module("quantize.cu").get_function(kernel)
         launch((across, down), (THREADS,), (*arguments, *result))
+
+
+def _is_number(exponent):
+    """Return whether an exponent is known to the CPU."""
+    return isinstance(exponent, (int, np.integer))
 
 
 def _by_columns(array):

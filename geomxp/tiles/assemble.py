@@ -10,7 +10,7 @@ from math import frexp
 import numpy as np
 
 from ..covariance import sums_by_blocks
-from ..covariance.generate import Generator
+from ..covariance.generate import Generator, panels_of
 from ..cuda import device_of, empty_matrix
 from ..execution.devices import in_threads
 from ..precision.formats import FP32, FP64
@@ -144,7 +144,7 @@ class Originals:
         )
         self.pairs = Generator(self.model, metric, locations)
 
-    def tile(self, i, k, form=FP64, careful=False, out=None):
+    def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.
 
         Parameters
@@ -155,9 +155,12 @@ class Originals:
             Generate in FP64 and round, which costs a third more than to generate in FP32.
         out : array, Fortran order, optional
             Written over, and returned.
+        missed : cupy.ndarray, optional
+            A row of `missed_pairs()`. Then the CPU does not wait to know whether the table of
+            correlations reached all pairs: where it did not, the tile is wrong, and the row not 0.
         """
         if careful and form is not FP64:
-            fine = self.tile(i, k)
+            fine = self.tile(i, k, missed=missed)
             with device_of(fine):
                 if out is None:
                     return fine.astype(form.dtype)
@@ -166,32 +169,48 @@ class Originals:
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         shape = self.layout.height(i), self.layout.height(k)
         if self.index is not None:
-            return self._tile_on_gpu(rows, columns, shape, form, out)[0]
+            return self._tile_on_gpu(rows, columns, shape, form, out, missed)
         out = np.empty(shape, form.dtype, order="F") if out is None else out
         self.pairs.write("correlation", rows, columns, out, place=(0, 0))
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
         return out
 
-    def _tile_on_gpu(self, rows, columns, shape, form, out=None):
+    def _tile_on_gpu(self, rows, columns, shape, form, out, missed, squares=None):
         import cupy
 
         with cupy.cuda.Device(self.index):
             out = cupy.empty(shape, form.dtype, order="F") if out is None else out
-            squares = self.pairs.write_on_gpu(
-                *("correlation", rows, columns, out), place=(0, 0), nugget=self.model.nugget
+            panels = None
+            if missed is not None:
+                count = panels_of(*shape)
+                squares = cupy.empty(count) if squares is None else squares[:count]
+                panels = squares, missed[:count]
+            self.pairs.write_on_gpu(
+                *("correlation", rows, columns, out),
+                **{"place": (0, 0), "nugget": self.model.nugget, "panels": panels},
             )
-        return out, squares
+        return out
+
+    def missed_pairs(self, tiles):
+        """Return zeros on the GPU, a row for each of so many tiles; see `tile`."""
+        import cupy
+
+        width = self.layout.height(0)
+        with cupy.cuda.Device(self.index):
+            return cupy.zeros((tiles, panels_of(width, width)), np.int32)
+
+    def extend(self):
+        """Let the table of correlations reach closer pairs; return whether any can be closer."""
+        return self.pairs.extend()
 
     def square(self, i, k):
         """Return the squared Frobenius norm of a tile."""
-        if self.index is None:
-            from ..precision.casts import sum_of_squares
+        if self.index is not None:
+            return float(self._squares_on_gpu([(i, k)])[0])
+        from ..precision.casts import sum_of_squares
 
-            return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
-        shape = self.layout.height(i), self.layout.height(k)
-        rows, columns = self.layout.rows(i), self.layout.rows(k)
-        return float(self._tile_on_gpu(rows, columns, shape, FP32)[1])
+        return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
 
     def norms(self):
         """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
@@ -200,13 +219,38 @@ class Originals:
         """
         tiles = self.layout.tiles
         squares = np.zeros((tiles, tiles))
+        pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
+        if self.index is not None:
+            squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
+            return np.sqrt(squares)
 
         def measure(pair):
             squares[pair] = self.square(*pair)
 
-        pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
-        in_threads(measure, pairs, 0 if self.index is not None else self.layout.n**2 // 2)
+        in_threads(measure, pairs, self.layout.n**2 // 2)
         return np.sqrt(squares)
+
+    def _squares_on_gpu(self, pairs):
+        """Return the squared Frobenius norms of tiles; the CPU waits once."""
+        import cupy
+
+        layout, first = self.layout, self.layout.height(0)
+        with cupy.cuda.Device(self.index):
+            work = cupy.empty(first * first, FP32.dtype)
+            while True:
+                missed = self.missed_pairs(len(pairs))
+                squares = cupy.zeros(missed.shape)
+                for (i, k), wrong, sums in zip(pairs, missed, squares, strict=True):
+                    shape = layout.height(i), layout.height(k)
+                    out = work[: shape[0] * shape[1]].reshape(shape, order="F")
+                    about = layout.rows(i), layout.rows(k), shape, FP32, out, wrong, sums
+                    self._tile_on_gpu(*about)
+                totals = cupy.empty(len(pairs) + 1)
+                totals[:-1] = squares.sum(axis=1)
+                totals[-1] = missed.sum()
+                totals = totals.get()
+                if not (totals[-1] and self.extend()):
+                    return totals[:-1]
 
 
 def originals(model, locations, metric, tile=None, index=None):

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
+from ..precision.formats import FP32
 
 
 def update_tile(tile, updates):
@@ -18,20 +19,20 @@ def update_tile(tile, updates):
     tile : array
         A_ik, written over.
     updates : iterable of (Tile, Tile)
-        (L_ij, L_kj).
+        (L_ij, L_kj); on a GPU perhaps with a factor, see `mixed.gemm`.
 
     Returns
     -------
     array
     """
-    by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair))
+    by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair[:2]))
     for form, pairs in by_format:
         # A_ik <- A_ik - Σ_j L_ij L_kj', neighbours of one format in one accumulation
         tile = gemm(tile, pairs, form)
     return tile
 
 
-def finish_tile(tile, updates, diagonal=None):
+def finish_tile(tile, updates, diagonal=None, form=FP32):
     """Bring one tile of the factor to its final value; all that it reads is already final.
 
     Parameters
@@ -42,6 +43,8 @@ def finish_tile(tile, updates, diagonal=None):
         (L_ij, L_kj) for j < k; those that `update_tile` has not made yet.
     diagonal : callable, optional
         Reads L_kk, once all updates are made; the tile itself is on the diagonal if not given.
+    form : Format, optional
+        Of the tile; see `mixed.trsm`.
 
     Returns
     -------
@@ -56,14 +59,15 @@ def finish_tile(tile, updates, diagonal=None):
         # L_kk <- chol(A_kk)
         return potrf(tile)
     # L_ik <- A_ik L_kk⁻'
-    return trsm(tile, diagonal())
+    return trsm(tile, diagonal(), form)
 
 
 def finish(store, i, k):
     """Bring tile (i, k) of a store to its final value."""
     updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
     diagonal = None if i == k else lambda: store.final(k, k)
-    store.write(i, k, finish_tile(store.original(i, k), updates, diagonal))
+    tile = finish_tile(store.original(i, k), updates, diagonal, store.formats[i, k])
+    store.write(i, k, tile)
 
 
 def promote(store, k, run):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda import device_of
-from ..dense import kernels
+from ..dense import kernels, views
 from ..execution.devices import gpu_memory
 from ..precision.formats import FP64
 from ..precision.map import PrecisionMap
@@ -133,23 +133,24 @@ class TileFactor:
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
         layout = self.store.layout
-        parts = (self.store.final(i, i).widen().diagonal() for i in range(layout.tiles))
-        logs = sum(float(np.log(on_host(part)).sum()) for part in parts)
+        parts = _diagonals(layout, self.store.final)
+        logs = sum(float(np.log(part).sum()) for part in parts)
         return 2.0 * (logs + layout.n * float(np.log(self._unit)))
 
     @gpu_memory()
     def whiten(self, b):
         """Return L⁻¹b, its rows in the factor's order, for (n,) or (n, m)."""
-        y = self._sorted(b)
+        columns = self._sorted(b)
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
+        # zeros at the top stay zeros
+        start = next((i for i in blocks if columns[layout.rows(i)].any()), layout.tiles)
+        y = self._beside(columns)
         with device_of(y):
-            # zeros at the top stay zeros
-            start = next((i for i in blocks if y[layout.rows(i)].any()), layout.tiles)
             for i in blocks[start:]:
                 rows = layout.rows(i)
                 for j in range(start, i):
-                    y[rows] -= final(i, j).widen() @ y[layout.rows(j)]
+                    _add_product(y[rows], final(i, j).widen(), y[layout.rows(j)], -1.0)
                 y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
             return on_host(y).reshape(b.shape, order="A")
 
@@ -167,7 +168,7 @@ class TileFactor:
                 rows = layout.rows(i)
                 y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
                 for j in range(i):
-                    y[layout.rows(j)] -= final(i, j).widen().T @ y[rows]
+                    _add_product(y[layout.rows(j)], final(i, j).widen().T, y[rows], -1.0)
         return y
 
     @gpu_memory()
@@ -180,7 +181,7 @@ class TileFactor:
             for i in range(layout.tiles):
                 rows = layout.rows(i)
                 for j in range(i + 1):
-                    y[rows] += final(i, j).widen() @ x[layout.rows(j)]
+                    _add_product(y[rows], final(i, j).widen(), x[layout.rows(j)], 1.0)
             y *= self._unit
         return self._unsorted(y)
 
@@ -217,7 +218,7 @@ class TileFactor:
         columns = on_host(b).reshape(len(b), -1)
         if (self.order != np.arange(len(self.order))).any():
             columns = columns[self.order]
-        return self._beside(np.asfortranarray(columns / self._unit))
+        return np.asfortranarray(columns / self._unit)
 
     def _unsorted(self, x):
         result = np.empty(x.shape, order="F")
@@ -228,3 +229,31 @@ class TileFactor:
         """Return b where L is."""
         first = self.store.final(0, 0).values
         return b if isinstance(first, np.ndarray) else CholeskyFactor(first)._beside(b)
+
+
+def _add_product(y, a, x, alpha):
+    """Y <- Y + αAX, for α of 1 or -1."""
+    if not isinstance(y, np.ndarray):
+        # in one call; CuPy would make a copy of the product
+        views.gemm(y, a, x, alpha)
+    elif alpha > 0:
+        y += a @ x
+    else:
+        y -= a @ x
+
+
+def _diagonals(layout, final):
+    """Yield the diagonals of the diagonal tiles as NumPy arrays; of a GPU's, in one transfer."""
+    parts = (final(i, i).widen().diagonal() for i in range(layout.tiles))
+    if isinstance(final(0, 0).values, np.ndarray):
+        yield from parts
+        return
+    import cupy
+
+    with final(0, 0).values.device:
+        whole = cupy.empty(layout.n)
+        for i, part in enumerate(parts):
+            whole[layout.rows(i)] = part
+        whole = whole.get()
+    for i in range(layout.tiles):
+        yield whole[layout.rows(i)]

@@ -8,8 +8,10 @@ from collections import deque
 
 import numpy as np
 
-from ..precision.formats import FP64
+from ..precision.formats import FP32, FP64
 from ..precision.quantize import Tile, quantize
+from ..precision.quantize_on_gpu import Exponents
+from . import stored_on_gpu
 from .plan import Sizes
 from .stores import casts_of, in_format, original
 
@@ -19,13 +21,13 @@ class Absent:
 
     ndim = property(lambda self: len(self.shape))
 
-    def __init__(self, dtype, shape):
-        self.dtype, self.shape = np.dtype(dtype), tuple(shape)
+    def __init__(self, dtype, shape, order="F"):
+        self.dtype, self.shape, self.order = np.dtype(dtype), tuple(shape), order
         self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
 
     def over(self, data):
         """Return the array over these bytes."""
-        return data[: self.nbytes].view(self.dtype).reshape(self.shape, order="F")
+        return data[: self.nbytes].view(self.dtype).reshape(self.shape, order=self.order)
 
 
 class Lane:
@@ -45,6 +47,16 @@ class Lane:
         self._step = self._begin = self._slot = None
         self._left, self._tiles = 0, {}
         self._away = store.layout.tiles, device.number * device.streams + stream
+
+    @property
+    def on_gpu(self):
+        """Whether the lane works on a GPU, on a thread that is kept."""
+        return self.memory.index is not None
+
+    @property
+    def formats(self):
+        """The formats of all tiles."""
+        return self.store.formats
 
     @property
     def error(self):
@@ -72,7 +84,7 @@ class Lane:
         dtype = np.dtype(np.float64 if form is FP64 else np.float32)
         self._slot = step.slot
         out = self.memory.array(step.slot, shape, dtype)
-        return original(self.device.originals, self.store.formats, i, k, out)
+        return original(self.device.originals, self.store.formats, i, k, out=out)
 
     def final(self, i, k):
         """Return L_ik, when it is there."""
@@ -89,11 +101,8 @@ class Lane:
             self._take("factor", (i, k))
             self._end(None)
         step = self._take("write", (i, k))
-        tile = in_format(self.store.formats, i, k, array)
-        place = self.memory.array(step.slot, tile.values.shape, tile.values.dtype)
-        if tile.form is not FP64:
-            place[...] = tile.values
-        about = Tile(tile.form, Absent(place.dtype, place.shape), tile.exponent)
+        put = self._put_on_gpu if self.on_gpu else self._put
+        about = put(i, k, array, step.slot)
         self._end()
         moment = self.memory.mark()
         self.device.ready[i, k] = about, moment
@@ -101,6 +110,33 @@ class Lane:
         self.store.tell()
         if not self.store.policy.overlapped:
             self.store.wait_for(lambda: step.number in self.device.done)
+
+    def _put(self, i, k, array, slot):
+        """Write a finished tile in its format into a slot; return what is known of it."""
+        tile = in_format(self.store.formats, i, k, array)
+        place = self.memory.array(slot, tile.values.shape, tile.values.dtype)
+        if tile.form is not FP64:
+            place[...] = tile.values
+        return Tile(tile.form, Absent(place.dtype, place.shape), tile.exponent)
+
+    def _put_on_gpu(self, i, k, array, slot):
+        """As `_put`, in one pass; the CPU waits once, to know the exponents."""
+        formats = self.store.formats
+        form, found = formats[i, k], Exponents(1)
+
+        def room(order):
+            return self.memory.array(slot, array.shape, form.dtype, order)
+
+        tile = stored_on_gpu.in_format(found, 0, formats, i, k, array, room)
+        if form is FP32:
+            room("F")[...] = array
+        exponent = as_fp16 = 0
+        if stored_on_gpu.is_looked_at(formats, i, k):
+            (largest,), ((exponent, as_fp16),), _ = found.fetch()
+            stored_on_gpu.check(largest, form)
+        self.store.exponents_as_fp16[i, k] = int(as_fp16)
+        order = "F" if tile.values.flags.f_contiguous else "C"
+        return Tile(form, Absent(form.dtype, array.shape, order), int(exponent))
 
     def _peek(self):
         if not self.steps:
@@ -151,8 +187,11 @@ class Lane:
 
     def _tile(self, read):
         about, _ = self.device.ready[read.tile]
-        values = self.memory.array(read.slot, about.values.shape, about.values.dtype)
-        return readable(self.store.formats, *read.tile, Tile(about.form, values, about.exponent))
+        numbers = about.values
+        values = self.memory.array(read.slot, numbers.shape, numbers.dtype, numbers.order)
+        tile = Tile(about.form, values, about.exponent)
+        as_fp16 = self.store.exponents_as_fp16.get(read.tile) if self.on_gpu else None
+        return readable(self.store.formats, *read.tile, tile, as_fp16)
 
     def _travel(self, tile):
         """Let the accumulator go out and come back, for policies that have no room for it."""
@@ -165,34 +204,46 @@ class Lane:
             self.device.trace(store, kind, tile, self.stream, begin, end, count)
 
 
-def readable(formats, i, k, tile):
-    """Return tile (i, k) as it is read: an FP64 tile with the casts that its readers need.
+def readable(formats, i, k, tile, as_fp16=None):
+    """Return tile (i, k) as it is read: with the casts that its readers need.
 
     Parameters
     ----------
     formats : PrecisionMap
     i, k : int
     tile : Tile
+    as_fp16 : int, optional
+        On a GPU: the exponent of the tile's numbers in FP16.
 
     Returns
     -------
     Tile
         Of the same values.
     """
-    wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
+    if as_fp16 is not None:
+        wanted = stored_on_gpu.wanted_casts(formats, i, k)
+
+        def make(form):
+            return stored_on_gpu.cast_of(tile, form, as_fp16)
+    else:
+        wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
+
+        def make(form):
+            return quantize(tile.values, form, split=wanted[form])
+
     if not wanted:
         return tile
-    return Tile(tile.form, tile.values, tile.exponent, _OnDemand(tile.values, wanted))
+    return Tile(tile.form, tile.values, tile.exponent, _OnDemand(wanted, make))
 
 
 class _OnDemand(dict):
-    """The casts of an FP64 tile, each made when it is read: the same bits as kept ones."""
+    """The casts of a tile, each made when it is read: the same bits as kept ones."""
 
-    def __init__(self, values, wanted):
+    def __init__(self, wanted, make):
         super().__init__()
-        self._values, self._wanted = values, wanted
+        self._wanted, self._make = wanted, make
 
     def get(self, form, default=None):
         if form not in self and form in self._wanted:
-            self[form] = quantize(self._values, form, split=self._wanted[form])
+            self[form] = self._make(form)
         return super().get(form, default)

@@ -8,12 +8,14 @@ those that they must wait for.
 
 import weakref
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from time import perf_counter
 
 import numpy as np
 
 from ..cuda import large_memory
+from ..cuda.streams import streams
 from ..errors import NotEnoughMemory
 from ..execution.devices import OUT_OF_MEMORY, human_bytes, in_threads
 from .disk import aligned, pages
@@ -157,10 +159,10 @@ class Ram:
         """Enclose what one lane does."""
         yield
 
-    def array(self, slot, shape, dtype):
-        """Return a slot as an array in Fortran order."""
+    def array(self, slot, shape, dtype, order="F"):
+        """Return a slot as an array."""
         count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return self._arena[slot : slot + count].view(dtype).reshape(shape, order="F")
+        return self._arena[slot : slot + count].view(dtype).reshape(shape, order=order)
 
     def load(self, key, slot, count, waits=()):
         """Copy a tile from the slow memory into a slot; return the moments of its begin and end."""
@@ -189,7 +191,8 @@ class Ram:
 class Gpu:
     """The fast memory is a GPU's, the slow one pinned host memory.
 
-    Copies in and copies out have a stream each, and every lane one.
+    Copies in and copies out have a stream each, which all factorizations share, and every lane has
+    its thread's.
 
     Parameters
     ----------
@@ -204,7 +207,7 @@ class Gpu:
         self.slow, self.index, self._arena = slow, index, None
         self._device = cupy.cuda.Device(index)
         with self._device:
-            self._in, self._out = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+            self._in, self._out = _copy_streams(index)
             self._start, self._began = cupy.cuda.Event(), perf_counter()
             self._start.record()
 
@@ -221,18 +224,16 @@ class Gpu:
 
     @contextmanager
     def lane(self):
-        """Enclose what one lane does, on a stream of its own."""
-        import cupy
-
-        with self._device, cupy.cuda.Stream(non_blocking=True) as stream:
+        """Enclose what one lane does, on its thread's stream."""
+        with self._device, streams(self.index, 1)[0] as stream:
             yield
             stream.synchronize()
 
-    def array(self, slot, shape, dtype):
-        """Return a slot as an array in Fortran order."""
+    def array(self, slot, shape, dtype, order="F"):
+        """Return a slot as an array."""
         import cupy
 
-        return cupy.ndarray(shape, dtype, self._arena + slot, order="F")
+        return cupy.ndarray(shape, dtype, self._arena + slot, order=order)
 
     def load(self, key, slot, count, waits=()):
         """Put a copy into a slot on its stream; return the events of its begin and end."""
@@ -277,3 +278,11 @@ class Gpu:
 
         moment.synchronize()
         return self._began + get_elapsed_time(self._start, moment) / 1e3
+
+
+@cache
+def _copy_streams(index):
+    """Return two streams of a GPU, which is the current one."""
+    import cupy
+
+    return tuple(cupy.cuda.Stream(non_blocking=True) for _ in range(2))

@@ -7,9 +7,6 @@ reads wait until the tile is final. Here all tiles are in one memory; `out_of_co
 from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
 
-import numpy as np
-
-from ..dense import matrix_units_gpu
 from ..dense.matrix_units import cast_formats, splits
 from ..precision.formats import FP32, FP64
 from ..precision.quantize import Tile, quantize
@@ -20,12 +17,14 @@ class Stopped(Exception):
     """Another lane has failed."""
 
 
-def original(originals, formats, i, k, out=None):
-    """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others."""
+def original(originals, formats, i, k, **place):
+    """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others.
+
+    Other arguments are those of `Originals.tile`.
+    """
     form = formats[i, k]
     # FP32's own generation errs by more than FP32 rounds, which coarser formats do not see
     work = FP64 if form is FP64 else FP32
-    place = {} if out is None else {"out": out}
     return originals.tile(i, k, work, careful=form is FP32, **place)
 
 
@@ -91,8 +90,6 @@ class InCore:
         if tile.form is FP64:
             wanted = casts_of(self.formats, i, k, array)
             tile.casts.update({f: quantize(array, f, split=split) for f, split in wanted.items()})
-        elif i > k and not isinstance(tile.values, np.ndarray):
-            tile.casts.update(matrix_units_gpu.operands(tile, self.formats.partners(i, k)))
         with self._lock:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)
@@ -137,6 +134,9 @@ class InCore:
 
 class _Waiting:
     """An in-core store whose reads wait until the tile is final."""
+
+    on_gpu = False
+    formats = property(lambda self: self.store.formats)
 
     def __init__(self, store):
         self.store, self.changed, self.error = store, Condition(), None

@@ -7,10 +7,12 @@ from itertools import count, product
 import numpy as np
 import pytest
 from compilers import compiled, library
+from cuda_emulator.session import size as sized
 
 import geomxp as gx
-from geomxp.dense import batched
-from geomxp.dense.batched_gpu import as_batch, in_chunks, judged, potrf_text, substitution_text
+from geomxp import cuda
+from geomxp.dense import batched, batched_gpu, tuning
+from geomxp.dense.batched_gpu import potrf_text
 from geomxp.dense.batched_text import LOOKING, Variant
 from geomxp.dense.batched_vectors import FUSED
 
@@ -25,16 +27,13 @@ HOST = """
 HOST_FACTOR(factor_fp64, double)
 HOST_FACTOR(factor_fp32, float)
 """
-HOST_SOLVE = """
-#define HOST_SOLVE(name, Real)                                                        \\
-    extern "C" void name(Real *a, Real *b, int columns, int n, int lanes)             \\
-    {                                                                                 \\
-        for (int m = 0; m < lanes; ++m) FUNCTION<Real>(a, b, n, n, lanes, m, columns); \\
-    }
-HOST_SOLVE(solve_fp64, double)
-HOST_SOLVE(solve_fp32, float)
-"""
 SUFFIX = {np.float64: "fp64", np.float32: "fp32"}
+KINDS = ("factor", "solve", "pack", "unpack")
+BORDERS = (1, 3, 4, 5, 16, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128)
+"""Orders where rows fill tiles of four and warps, or do not."""
+
+WAYS = (None, Variant(chunk=0), Variant(), Variant("top", 4, 2))
+"""On a GPU: as shipped; a block for each matrix; a thread for each of 32 and of 64 in a chunk."""
 
 
 def positive_definite(batch, n, dtype):
@@ -59,7 +58,7 @@ def on_host(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("architecture", "variant"),
-    [(80, Variant("left", 4)), (90, Variant("top", 8)), (90, Variant("left", 4))],
+    [(80, Variant("left", 4)), (90, Variant("top", 4)), (90, Variant("left", 4))],
     ids=str,
 )
 def test_factorizations_compile_without_a_word(architecture, variant):
@@ -69,12 +68,22 @@ def test_factorizations_compile_without_a_word(architecture, variant):
     assert ".ftz" not in ptx
 
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_substitutions_compile_without_a_word(backward):
-    code, log, ptx = compiled(substitution_text(backward), 90)
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_kernels_with_a_block_for_each_matrix_compile_without_a_word(architecture):
+    code, log, ptx = compiled(cuda.source("batched.cu"), architecture)
     assert (code, log) == (0, "")
-    name = "backward" if backward else "forward"
-    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == {f"{name}_fp64", f"{name}_fp32"}
+    names = {f"{kind}_{suffix}" for kind, suffix in product(KINDS, SUFFIX.values())}
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == names
+    for name in SUFFIX.values():
+        # the arithmetic keeps subnormal numbers; packing has none
+        body = ptx[ptx.index(f".entry factor_{name}(") :]
+        assert not re.search(r"(fma|mul|sqrt|rcp|div)\.[\w.]*ftz", body[: body.index("ret;")])
+
+
+def test_python_launches_kernels_as_they_are_written_for():
+    text = cuda.source("batched.cu")
+    for name, value in (("MOST", batched.MOST), ("MOVERS", batched_gpu.MOVERS)):
+        assert re.search(rf"#define {name} {value}\b", text)
 
 
 def test_unrolled_right_looking_programs_compile_too():
@@ -87,40 +96,37 @@ def test_unrolled_right_looking_programs_compile_too():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dtype):
     library = on_host(potrf_text(Variant(looking, tile)) + HOST)
+    lanes = batched.lanes_of(dtype)
     for n in (1, 7, 12):
         a = positive_definite(9, n, dtype)
-        chunks = in_chunks(np, a, 4)
-        getattr(library, f"factor_{SUFFIX[dtype]}")(pointer(chunks), n, len(chunks), 4)
-        lower, info = judged(np, as_batch(np, chunks, 9), a)
-        np.testing.assert_array_equal(lower, batched.potrf(a, variant=Variant()))
-        assert not info.any()
+        chunks = batched.interleave(a, lanes)
+        getattr(library, f"factor_{SUFFIX[dtype]}")(pointer(chunks), n, len(chunks), lanes)
+        expected = batched.potrf(a, variant=Variant())
+        np.testing.assert_array_equal(batched.separate(chunks, 9), expected)
 
 
-@pytest.mark.skipif(not FUSED, reason="this CPU has no fused multiply-add: numba rounds twice")
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_threads_substitutions_have_the_bits_of_the_cpus(on_host, backward, dtype):
-    name = "backward" if backward else "forward"
-    library = on_host(substitution_text(backward) + HOST_SOLVE.replace("FUNCTION", name))
-    for n, columns in ((1, 1), (7, 5), (12, 4)):
-        lower = batched.potrf(positive_definite(4, n, dtype), variant=Variant())
-        b = np.random.default_rng(n).standard_normal((4, n, columns)).astype(dtype)
-        chunk, x = in_chunks(np, lower, 4), in_chunks(np, b, 4, False)
-        solve = getattr(library, f"solve_{SUFFIX[dtype]}")
-        solve(pointer(chunk), pointer(x), columns, n, 4)
-        expected = (batched.backward if backward else batched.forward)(lower, b)
-        np.testing.assert_array_equal(as_batch(np, x, 4), expected)
+def test_a_cpu_refuses_a_variant_of_a_gpu():
+    with pytest.raises(gx.InvalidInput, match="chunk=0 is for a GPU"):
+        batched.potrf(positive_definite(3, 5, np.float64), variant=tuning.ON_GPU)
 
 
-def test_a_gpus_factors_are_judged_as_the_cpus():
-    a = positive_definite(5, 9, np.float64)
-    a[1, 3, 3], a[3, 4, 2] = -1.0, np.nan
-    expected, info = batched.potrf(a, check=False)
-    lower = np.linalg.cholesky(np.where(info[:, None, None] == 0, a, np.eye(9)))
-    lower[1, 3:, 3:] = lower[3, 4:, 4:] = np.nan
-    found = judged(np, lower, a)
-    np.testing.assert_array_equal(found[1], info)
-    assert (np.isnan(found[0]) == np.isnan(expected)).all()
+# from here on with a GPU ----------------------------------------------------------------------
+
+
+def indefinite(batch, n, dtype):
+    """Matrices of which some have no factor, or hold numbers that are none."""
+    a = positive_definite(batch, n, dtype)
+    some = np.random.default_rng(n).permutation(batch)
+    rows = sorted({0, n // 3, n // 2, n - 1})
+    for k, row in zip(some, rows, strict=False):
+        a[k, row, row] = -1.0
+    first, last, *others = some[len(rows) :]
+    # the first pivot of two, and a pivot of zero
+    a[first, rows, rows] = -2.0
+    a[last, n - 1, : n - 1] = a[last, n - 1, n - 1] = 0.0
+    for k, row, value in zip(others, 2 * rows, (*[np.nan] * 4, *[np.inf] * 4), strict=False):
+        a[k, row, row // 2] = a[k, n - 1, 0] = value
+    return a
 
 
 @pytest.mark.gpu
@@ -128,13 +134,49 @@ def test_a_gpus_factors_are_judged_as_the_cpus():
 def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
     import cupy
 
-    a = positive_definite(40, 9, dtype)
-    a[1, 3, 3], a[33, 4, 2] = -1.0, np.nan
-    expected, info = batched.potrf(a, check=False)
-    lower, found = batched.potrf(cupy.asarray(a), check=False)
-    assert info[[1, 33]].all()
-    np.testing.assert_array_equal(found, info)
-    np.testing.assert_array_equal(lower.get(), expected)
+    for n, way in product((9, 32, 33, 64, 128), WAYS):
+        a = indefinite(40, n, dtype)
+        expected, info = batched.potrf(a, check=False)
+        assert (info > 0).sum() >= 5
+        assert (info < 0).sum() >= 6
+        lower, found = batched.potrf(cupy.asarray(a), check=False, variant=way)
+        np.testing.assert_array_equal(found, info)
+        assert found.dtype == info.dtype
+        np.testing.assert_array_equal(lower.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [9, 40])
+def test_a_gpu_raises_what_the_cpu_raises(n):
+    import cupy
+
+    a = positive_definite(5, n, np.float64)
+    a[3, 2, 2] = -1.0
+    with pytest.raises(gx.NotPositiveDefinite, match=r"matrix 3 of the batch.*order 3") as caught:
+        batched.potrf(cupy.asarray(a))
+    assert caught.value.members.tolist() == [3]
+    np.testing.assert_array_equal(caught.value.lower[:3].get(), batched.potrf(a[:3]))
+    a[4, 5, 1] = np.nan
+    with pytest.raises(gx.InvalidInput, match=r"matrix 4 of the batch holds a NaN .* in row 5"):
+        batched.potrf(cupy.asarray(a))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_factors_of_a_gpu_multiply_to_their_matrices(dtype, way):
+    import cupy
+
+    u = np.finfo(dtype).eps / 2
+    for n in (*BORDERS[:8], 100, 128):
+        a = positive_definite(35, n, dtype)
+        given = cupy.asarray(a)
+        lower = batched.potrf(given, variant=way).get().astype(np.float64)
+        np.testing.assert_array_equal(given.get(), a)
+        # Higham 2002, theorem 10.3
+        bound = 2 * (n + 1) * u * (abs(lower) @ abs(lower).transpose(0, 2, 1))
+        assert (abs(lower @ lower.transpose(0, 2, 1) - a) <= bound).all()
+        assert not np.triu(lower, 1).any()
 
 
 @pytest.mark.gpu
@@ -142,13 +184,147 @@ def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
 def test_a_gpu_has_the_bits_of_the_cpu(dtype):
     import cupy
 
-    for n in (1, 5, 16, 33, 128):
-        a = positive_definite(70, n, dtype)
-        b = np.random.default_rng(n).standard_normal((70, n, 3)).astype(dtype)
-        lower = batched.potrf(cupy.asarray(a))
+    for n in BORDERS:
+        batch = sized(4096, 70 if n < 64 else 7) + n % 2
+        a = positive_definite(batch, n, dtype)
+        b = np.random.default_rng(n).standard_normal((batch, n, 3)).astype(dtype)
+        expected = batched.potrf(a)
+        for way in WAYS:
+            lower = batched.potrf(cupy.asarray(a), variant=way)
+            np.testing.assert_array_equal(lower.get(), expected)
+        for call in (batched.solve, batched.forward, batched.backward):
+            x = call(lower, cupy.asarray(b))
+            np.testing.assert_array_equal(x.get(), call(expected, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 31, 32, 33, 65])
+def test_batches_of_any_number_have_the_bits_of_the_cpu(batch):
+    import cupy
+
+    for n, way in product((7, 33), WAYS):
+        a = positive_definite(batch, n, np.float64)
+        lower = batched.potrf(cupy.asarray(a), variant=way)
         np.testing.assert_array_equal(lower.get(), batched.potrf(a))
-        x = batched.solve(lower, cupy.asarray(b))
-        np.testing.assert_array_equal(x.get(), batched.solve(lower.get(), b))
+        found = batched.solve(lower, cupy.asarray(a[:, 0]))
+        np.testing.assert_array_equal(found.get(), batched.solve(lower.get(), a[:, 0]))
+
+
+def by_columns(cupy, a):
+    return cupy.asarray(a.transpose(0, 2, 1).copy()).transpose(0, 2, 1)
+
+
+def batch_last(cupy, a):
+    return cupy.asarray(np.moveaxis(a, 0, -1).copy()).transpose(2, 0, 1)
+
+
+def part_of_a_larger(cupy, a):
+    batch, n, k = a.shape
+    larger = np.full((2 * batch + 1, n + 3, 2 * k), np.nan, a.dtype)
+    larger[1::2, 2 : n + 2, ::2] = a
+    return cupy.asarray(larger)[1::2, 2 : n + 2, ::2]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [by_columns, batch_last, part_of_a_larger])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_matrices_lie_as_they_like(layout, dtype):
+    import cupy
+
+    for n in (7, 32, 33, 70):
+        a = positive_definite(35, n, dtype)
+        expected, garbage = batched.potrf(a), np.triu(np.full((n, n), np.nan, dtype), 1)
+        b = np.random.default_rng(n).standard_normal((35, n, 5)).astype(dtype)
+        given = layout(cupy, a + garbage)
+        assert not given.flags.c_contiguous
+        for way in WAYS:
+            for overwrite in (False, True):
+                lower = batched.potrf(given, variant=way, overwrite=overwrite)
+                assert lower.flags.c_contiguous
+                np.testing.assert_array_equal(lower.get(), expected)
+        x = batched.solve(layout(cupy, expected + garbage), layout(cupy, b))
+        np.testing.assert_array_equal(x.get(), batched.solve(expected, b))
+
+
+@pytest.mark.gpu
+def test_factors_take_the_place_of_their_matrices_if_asked_to():
+    import cupy
+
+    for n, way in product((7, 33, 128), WAYS):
+        a = indefinite(40, n, np.float64)
+        expected, info = batched.potrf(a, check=False)
+        given = cupy.asarray(a)
+        lower, found = batched.potrf(given, check=False, variant=way, overwrite=True)
+        assert lower.data.ptr == given.data.ptr
+        np.testing.assert_array_equal(given.get(), expected)
+        np.testing.assert_array_equal(found, info)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [9, 40])
+def test_numbers_of_other_types_become_fp64(n):
+    import cupy
+
+    a = np.stack([np.eye(n, dtype=np.int64) * 4 + 1] * 3)
+    lower = batched.potrf(cupy.asarray(a))
+    np.testing.assert_array_equal(lower.get(), batched.potrf(a))
+    found = batched.solve(lower.astype(np.float32), cupy.asarray(np.ones((3, n))))
+    assert found.dtype == np.float64
+    expected = batched.solve(lower.get().astype(np.float32), np.ones((3, n)))
+    np.testing.assert_array_equal(found.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [None, 1, 3, 4, 5, 9])
+def test_a_gpu_substitutes_in_any_number_of_columns(columns):
+    import cupy
+
+    for n in (1, 6, 33, 66):
+        lower = batched.potrf(positive_definite(5, n, np.float64))
+        shape = (5, n) if columns is None else (5, n, columns)
+        b = np.random.default_rng(n).standard_normal(shape)
+        for call in (batched.solve, batched.forward, batched.backward):
+            found = call(cupy.asarray(lower), cupy.asarray(b))
+            assert found.shape == shape
+            np.testing.assert_array_equal(found.get(), call(lower, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [5, 33, 64])
+def test_an_infinity_goes_no_further_on_a_gpu_than_on_the_cpu(n):
+    import cupy
+
+    # rows that pad a matrix to whole tiles hand nothing on
+    lower = batched.potrf(positive_definite(3, n, np.float64))
+    b = np.ones((3, n, 2))
+    b[1, n - 1, 0] = np.inf
+    found = batched.solve(cupy.asarray(lower), cupy.asarray(b)).get()
+    np.testing.assert_array_equal(found, batched.solve(lower, b))
+    assert np.isinf(found[1, :, 0]).any()
+
+
+@pytest.mark.gpu
+def test_large_orders_have_a_block_for_each_matrix():
+    for n, dtype in product((33, 64, 128), (np.float64, np.float32)):
+        assert tuning.variant_for(n, dtype, "gpu") == tuning.ON_GPU
+    assert tuning.variant_for(32, np.float64, "gpu") == Variant()
+    for n in (4, 16, 17, 128):
+        shipped = tuning.variant_for(n, np.float64, "gpu")
+        assert shipped in tuning.candidates(n, "gpu")
+        assert tuning.ON_GPU in tuning.candidates(n, "gpu")
+
+
+@pytest.mark.gpu
+def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        tuning, "_race", lambda variants, *_: {v: 1.0 + (v != tuning.ON_GPU) for v in variants}
+    )
+    among = Variant("left", 2), tuning.ON_GPU
+    winner, _ = tuning.search(12, np.float64, "gpu", batch=64, among=among)
+    assert winner == tuning.ON_GPU
+    assert tuning.variant_for(12, np.float64, "gpu") == tuning.ON_GPU
+    assert tuning.variant_for(12, np.float64) != tuning.ON_GPU
 
 
 @pytest.mark.gpu
@@ -159,3 +335,12 @@ def test_a_gpu_refuses_right_hand_sides_of_another_shape(shape):
     lower = batched.potrf(cupy.asarray(positive_definite(4, 5, np.float64)))
     with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, n\) or \(batch, n, k\)"):
         batched.solve(lower, cupy.zeros(shape))
+
+
+@pytest.mark.gpu
+def test_a_gpu_refuses_right_hand_sides_in_other_memory():
+    import cupy
+
+    lower = batched.potrf(cupy.asarray(positive_definite(4, 5, np.float64)))
+    with pytest.raises(gx.InvalidInput, match="b must be on the GPU of lower"):
+        batched.solve(lower, np.zeros((4, 5)))

@@ -17,7 +17,16 @@ from geomxp.execution.local import run
 from geomxp.execution.placement import Placement
 from geomxp.inference.factorize import tile_factor
 from geomxp.precision import casts, quantize_on_gpu
-from geomxp.precision.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
+from geomxp.precision.formats import (
+    BF16,
+    FORMATS,
+    FP8,
+    FP16,
+    FP32,
+    FP64,
+    LARGEST_EXPONENT,
+    TF32,
+)
 from geomxp.precision.quantize import Tile, cast, quantize
 from geomxp.tiles import assemble
 from geomxp.tiles.schedule import left_looking
@@ -61,15 +70,22 @@ def test_kernels_compile_without_a_word_and_flush_no_subnormal_number(architectu
 def test_there_is_a_kernel_for_each_source_and_format():
     _, _, ptx = compiled(cuda.source("quantize.cu"), 90)
     wide = ("fp64", "fp32")
-    expected = {f"magnitude_{source}" for source in wide}
-    expected |= {"fp8_to_fp16", "fp32_to_planes"}
+    scaled = {f"{source}_to_{form}" for source in wide for form in ("fp16", "fp8")}
+    scaled |= {f"{form}_to_{target}" for form in ("fp16", "fp8") for target in wide}
+    expected = {f"exponent_{source}" for source in wide} | scaled
+    expected |= {"factors", "fp8_to_fp16", "fp32_to_planes", "fp32_to_fp8_by_rows"}
+    expected |= {"fp64_to_fp8_by_rows"}
     expected |= {f"{source}_to_{form}" for source in wide for form in FORMATS}
-    expected |= {f"{form}_to_{target}" for form in ("bf16", "fp16", "fp8") for target in wide}
+    expected |= {f"bf16_to_{target}" for target in wide}
+    expected |= {f"{name}_by_pointer" for name in scaled}
     assert set(re.findall(r"\.entry (\w+)\(", ptx)) == expected
 
 
-def test_python_and_the_kernels_have_blocks_of_one_size():
-    assert f"#define THREADS {quantize_on_gpu.THREADS}\n" in cuda.source("quantize.cu")
+def test_python_and_the_kernels_have_the_same_constants():
+    text = cuda.source("quantize.cu")
+    assert f"#define THREADS {quantize_on_gpu.THREADS}\n" in text
+    assert f"#define SIDE {quantize_on_gpu.SIDE}\n" in text
+    assert f"#define LARGEST_EXPONENT {LARGEST_EXPONENT}\n" in text
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +273,84 @@ def test_gpu_finds_the_largest_magnitude_in_every_warp(dtype):
         assert quantize_on_gpu.magnitude(on_gpu(array)) == 2.0 + place
 
 
+MAGNITUDES = [
+    *(0.0, 1.0, 0.99999997, 2.0, 3.0, 448.0, 65504.0, 1e-30, 1e30, 2.0**-120, 2.0**127, 1e38),
+    *(2.0**-126, 1e-40, 2.0**-149, np.inf, np.nan),
+]
+"""Of FP32: both sides of powers of two, subnormal numbers, numbers whose exponents are clipped."""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", [*FORMATS.values(), None], ids=str)
+def test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu(form, dtype):
+    largest = np.array(MAGNITUDES + [5e-324, 1e-310, 1e300] * (dtype is np.float64), dtype)
+    found = quantize_on_gpu.Exponents(len(largest))
+    for number, value in enumerate(largest):
+        array = np.full((70, 11), value / 4 if np.isfinite(value) else 0.5, dtype, order="F")
+        array[number, number % 11] = -value
+        found.find(number, on_gpu(array), form)
+    bits, exponents, _ = found.fetch()
+    for value, word, (own, as_fp16) in zip(largest, bits, exponents, strict=True):
+        np.testing.assert_equal(quantize_on_gpu.magnitude_of(word, dtype), float(value))
+        expected = 0 if form is None else form.exponent_for(float(value))
+        assert own == expected
+        assert as_fp16 == expected - 8 * (form is FP8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(301, 77), (1, 40), (40, 1), (64, 32)], ids=str)
+@pytest.mark.parametrize("form", FORMATS.values(), ids=str)
+def test_bits_do_not_depend_on_where_the_exponent_is(form, shape, dtype):
+    for size in (1e-9, 3e7):
+        array = spread(shape, dtype, size)
+        there, known = on_gpu(array), quantize(array, form)
+        exponent = quantize_on_gpu.Exponents(1).find(0, there, form)
+        tile = quantize_on_gpu.cast(there, form, exponent)
+        np.testing.assert_array_equal(tile.values.get(), known.values)
+        if form.top is not None:
+            for wide in (np.float64, np.float32):
+                np.testing.assert_array_equal(tile.widen(wide).get(), known.widen(wide))
+        if form is FP8:
+            as_fp16 = quantize_on_gpu.fp8_as_fp16(tile)
+            np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
+        if form is FP8 and dtype is np.float32:
+            rows = quantize_on_gpu.cast(there, FP8, exponent, by_rows=True)
+            assert rows.values.flags.c_contiguous
+            np.testing.assert_array_equal(rows.values.get(), known.values)
+            np.testing.assert_array_equal(rows.widen().get(), known.widen())
+            as_fp16 = quantize_on_gpu.fp8_as_fp16(rows)
+            assert as_fp16.values.flags.c_contiguous
+            np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
+
+
+@pytest.mark.gpu
+def test_a_cast_has_an_exponent_beside_the_arrays_own_or_none():
+    found, array = quantize_on_gpu.Exponents(3, more=2), on_gpu(np.full((5, 4), 3.0))
+    found.find(0, array, FP16, own=False)
+    found.find(1, array, FP8, scale=False)
+    found.find(2, array, None)
+    found.more[1] = 7
+    _, exponents, more = found.fetch()
+    assert exponents.tolist() == [[0, 13], [0, -8], [0, 0]]
+    assert more.tolist() == [0, 7]
+
+
+@pytest.mark.gpu
+def test_an_array_that_is_forgotten_can_be_looked_at_again():
+    found = quantize_on_gpu.Exponents(3, more=1)
+    for number in range(3):
+        found.find(number, on_gpu(np.full((5, 4), 100.0)), FP16)
+    found.more[0] = 1
+    found.forget([0, 2])
+    for number in range(3):
+        found.find(number, on_gpu(np.ones((900, 4))), FP16)
+    _, exponents, more = found.fetch()
+    assert exponents[:, 0].tolist() == [14, 8, 14]
+    assert more.tolist() == [0]
+
+
 @pytest.mark.gpu
 def test_gpu_takes_a_matrix_of_zeros():
     for form in FORMATS.values():
@@ -326,6 +420,43 @@ def test_gpu_multiplies_small_integers_exactly(left, right, shape):
     np.testing.assert_array_equal(out.get(), c - a @ b.T)
 
 
+def tile_with_exponents_on_a_gpu(numbers, form, by_rows):
+    """A tile as `tiles.on_gpu` stores it, with its exponent and that of its numbers in FP16."""
+    array = on_gpu(numbers.astype(np.float32))
+    exponents = quantize_on_gpu.Exponents(1).find(0, array, form)
+    return quantize_on_gpu.cast(array, form, exponents, by_rows)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("left", [FP16, FP8], ids=str)
+@pytest.mark.parametrize("right", [FP16, FP8], ids=str)
+def test_products_do_not_depend_on_where_the_exponents_are(left, right, shape, beta, given):
+    (m, n, k), rng = shape, np.random.default_rng(12)
+    a, b, c = (np.asfortranarray(rng.standard_normal(size)) for size in ((m, k), (n, k), (m, n)))
+    b *= 1e-7
+    form = mixed.arithmetic(np.zeros((1, 1), np.float32), left, right)
+    tiles = tiles_of(a.astype(np.float32), left)[1], tiles_of(b.astype(np.float32), right)[1]
+    product = matrix_units_gpu.subtract_product
+    expected = product(on_gpu(c.astype(np.float32)), *tiles, form, beta=beta).get()
+    for rows in ((False, False), (True, False), (True, True)):
+        there = [
+            tile_with_exponents_on_a_gpu(x, f, by_rows and f is FP8)
+            for x, f, by_rows in zip((a, b), (left, right), rows, strict=True)
+        ]
+        alpha = ()
+        if given:
+            alpha = (quantize_on_gpu.factors(*(tile.exponent for tile in there), -1.0),)
+        out = on_gpu(c.astype(np.float32) if beta else np.full((m, n), np.nan, np.float32))
+        found = product(out, *there, form, *alpha, beta=beta).get()
+        # rows are multiplied as columns of the transpose, whose sums may have another order
+        sizes = abs(there[0].widen().get()) @ abs(there[1].widen().get()).T
+        bound = any(rows) * 2 * (k + 3) * FP32.unit_roundoff * (sizes + beta * abs(c))
+        assert (abs(found - expected) <= bound).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("form", COARSE, ids=str)
@@ -382,6 +513,9 @@ def test_gpu_names_the_leading_minor_that_is_not_positive(dtype, value, order):
     with pytest.raises(gx.NotPositiveDefinite) as error:
         mixed.potrf(on_gpu(sigma))
     assert error.value.order == order or order is None
+    info = on_gpu(np.zeros(1, np.int32))
+    mixed.potrf(on_gpu(sigma), info)
+    assert int(info[0]) == error.value.order
 
 
 @pytest.mark.gpu
@@ -417,9 +551,9 @@ def test_a_gpus_factor_is_as_near_to_the_matrix_as_its_formats_promise(rule):
     seen = observed()
     factor = tile_factor(MODEL, seen, rule, tile=128, placement=Placement.of("gpu"))
     store = factor.store
-    assert all(
-        store.final(i, k).values.flags.f_contiguous for i, k in left_looking(store.layout.tiles)
-    )
+    for pair in left_looking(store.layout.tiles):
+        tile = store.final(*pair)
+        assert tile.values.flags.f_contiguous or tile.form is FP8
     places = seen.locations[factor.order]
     sigma = MODEL(places, places) + MODEL.nugget * np.eye(len(places))
     lower = factor.dense()

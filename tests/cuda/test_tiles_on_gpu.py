@@ -12,19 +12,12 @@ from cuda_emulator import session
 import geomxp as gx
 from geomxp import testing
 from geomxp.cuda import copy_on_gpu
-from geomxp.dense import matrix_units_gpu
 from geomxp.execution import devices
 from geomxp.execution.devices import Device
 from geomxp.execution.placement import Placement
 from geomxp.inference import predict
 from geomxp.inference.factorize import tile_factor
 from geomxp.tiles.plan import POLICIES
-
-RULES = {
-    "fp32 beside fp16": gx.by_band(("fp32", 1), "fp16"),
-    "bf16 beside fp8": gx.by_band(("bf16", 1), "fp8"),
-    "fp8 beside all": gx.by_band(("fp32", 1), ("fp16", 1), "fp8"),
-}
 
 
 def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
@@ -48,27 +41,6 @@ def test_a_stream_for_each_thread_is_refused(monkeypatch):
 
 
 # from here on with a GPU ----------------------------------------------------------------------
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("tile", [64, 50])
-@pytest.mark.parametrize("rule", RULES)
-def test_casts_that_are_kept_change_no_bit_and_are_dropped_at_the_end(monkeypatch, rule, tile):
-    seen, placement = testing.observations(400), Placement((Device("gpu:0", 0),))
-    operands, made = matrix_units_gpu.operands, []
-
-    def watched(tile, partners):
-        made.append(operands(tile, partners))
-        return made[-1]
-
-    monkeypatch.setattr(matrix_units_gpu, "operands", watched)
-    kept = tile_factor(testing.MODEL, seen, RULES[rule], tile, placement)
-    assert any(made)
-    assert not any(kept.store.final(i, k).casts for i in range(4) for k in range(i))
-    monkeypatch.setattr(matrix_units_gpu, "operands", lambda tile, partners: {})
-    anew = tile_factor(testing.MODEL, seen, RULES[rule], tile, placement)
-    assert anew.store.bytes == kept.store.bytes
-    np.testing.assert_array_equal(kept.dense(), anew.dense())
 
 
 @pytest.mark.gpu

@@ -43,10 +43,16 @@ def test_kernels_for_all_teams_compile_without_a_word(on_gpus):
         assert set(re.findall(r"\.entry (\w+)\(", ptx)) == KERNELS
 
 
-def test_teams_of_more_than_a_warp_wait_for_all_of_the_block(on_gpus):
-    waits = {team: on_gpus[team, 90][2].count("bar.sync") for team in (16, 64)}
-    # within a warp only the staged tables are waited for
-    assert waits[16] == 3 < waits[64]
+def test_no_team_waits_for_another(on_gpus):
+    warps, several = (on_gpus[team, 90][2] for team in (16, 64))
+    # the whole block waits for the staged tables only
+    assert warps.count("bar.sync \t0;") == several.count("bar.sync \t0;") == 3
+    # a team within a warp has the warp's barrier; one of two warps has a barrier of its own
+    assert "bar.warp.sync" in warps
+    assert warps.count("bar.sync") == 3
+    assert len(re.findall(r"bar\.sync %r\d+, 64;", several)) == several.count("bar.sync") - 3 > 0
+    # of the sixteen, the block has the first
+    assert device.THREADS // max(device.TEAMS.values()) < 16
 
 
 def test_python_shares_the_work_as_the_kernels_do():

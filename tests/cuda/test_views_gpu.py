@@ -105,6 +105,21 @@ def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(laye
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("layers", [("fp32",), ("fp16", "fp32"), ("fp8", "fp16", "fp64")], ids=str)
+def test_gpu_potrf_has_the_same_bits_in_whatever_order_two_streams_are_executed(layers):
+    import cupy
+
+    sigma, lower = positive_definite(512)
+    found = []
+    for _ in range(6):
+        a = cupy.asarray(np.asfortranarray(sigma))
+        found.append(np.tril(nested.potrf(a, layers, leaf=LEAF).get()))
+    assert np.linalg.norm(found[0] - lower) <= 1e-2 * np.linalg.norm(lower)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("value", [-1.0, 0.0])
 @pytest.mark.parametrize("layout", ["columns", "part of rows"])
@@ -286,6 +301,20 @@ def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkey
         panel.put(slice(0, 21), x.gpu)
     panels.multiply(c.gpu, narrow[0], slice(0, 37), narrow[1], slice(0, 29), -2.0)
     np.testing.assert_array_equal(c.gpu.get(), c.cpu - 2.0 * a.cpu @ b.cpu.T)
+
+
+@pytest.mark.gpu
+def test_a_gpu_without_units_for_fp8_factors_as_one_with_them(monkeypatch):
+    sigma, lower = positive_definite(203)
+    found = []
+    for since in (matrix_units_gpu.FP8_SINCE, 1000):
+        monkeypatch.setattr(matrix_units_gpu, "FP8_SINCE", since)
+        both = Both(sigma.astype(np.float32))
+        for array in (both.cpu, both.gpu):
+            nested.potrf(array, ("fp8", "fp16", "fp32"), leaf=LEAF)
+        assert_as_exact(both, lower, FP32.unit_roundoff, np.tri(203, dtype=bool))
+        found.append(np.tril(both.gpu.get()))
+    assert np.linalg.norm(found[0] - found[1]) <= 1e-5 * np.linalg.norm(lower)
 
 
 @pytest.mark.gpu

@@ -275,9 +275,12 @@ class ndarray:  # noqa: N801 (CuPy's name)
         target = np.empty(self.shape, self.dtype, _order_of(self, order)) if out is None else out
         queue = machine.current_queue(device) if stream is None else stream._queue
         contiguous = source.flags.c_contiguous or source.flags.f_contiguous
-        machine.count("launches", 0 if contiguous else 1)
+        if not contiguous:
+            machine.count("launches")
+            machine.note("function", "copy", [source], queue=queue)
         machine.count("bytes to host", self.nbytes)
         machine.count("copies")
+        machine.note("to host", "get", [source], self.nbytes, queue)
         machine.enqueue(
             "copy to the host",
             lambda: target.__setitem__(..., source),
@@ -358,6 +361,7 @@ def launch(label, work, *operands):
             )
         allocations.append(x._memory.allocation)
     machine.count("launches")
+    machine.note("function", label, [x._a for x in operands if isinstance(x, ndarray)])
     machine.enqueue(label, lambda: quiet(work), allocations)
 
 
@@ -366,6 +370,7 @@ def _put(array, values, queue):
     target = array._a
     machine.count("bytes to device", array.nbytes)
     machine.count("copies")
+    machine.note("to device", "set", [target], array.nbytes, queue)
     machine.enqueue(
         "copy to the device",
         lambda: target.__setitem__(..., values),
@@ -513,6 +518,7 @@ def zeros(shape, dtype=float, order="C"):
     """Return an array of zeros."""
     out = ndarray(shape, dtype, order=order)
     target = out._a
+    machine.note("memset", "zeros", [target])
     machine.enqueue("memset", lambda: target.fill(0), (out._memory.allocation,))
     machine.count("memsets")
     return out

@@ -96,6 +96,46 @@ def counting():
         found.update(counts - before)
 
 
+_recordings = []
+
+
+@contextmanager
+def recording():
+    """Yield a list of what is asked of the devices in the block, in order: tuples of `note`."""
+    notes = []
+    _recordings.append(notes)
+    try:
+        yield notes
+    finally:
+        # by identity: lists that are equal are not the same recording
+        _recordings[:] = [other for other in _recordings if other is not notes]
+
+
+def note(kind, name="", operands=(), about=None, queue=None):
+    """Add a (kind, name, ((shape, dtype, strides), ...), about, stream) to the recordings.
+
+    Parameters
+    ----------
+    kind : str
+        "library", "kernel", "function", "memset", "to device", "to host", "synchronize"; "record"
+        of a moment of a stream, and "wait" for it.
+    name : str
+    operands : sequence of numpy.ndarray, or of callable that return one
+    about : optional
+        What the kind adds: an arithmetic, the numbers among a kernel's arguments, the bytes of a
+        copy, the moment that is waited for.
+    queue : Queue, optional
+        The current stream if not given.
+    """
+    if _recordings:
+        arrays = (x() if callable(x) else x for x in operands)
+        shapes = tuple((x.shape, x.dtype, x.strides) for x in arrays)
+        seen = kind, name, shapes, about, (queue or current_queue()).number
+        with _lock:
+            for notes in _recordings:
+                notes.append(seen)
+
+
 def caller():
     """Return the file and line outside the emulator that made the current call."""
     frame = sys._getframe(1)
@@ -291,6 +331,8 @@ def enqueue(label, work, allocations=(), queue=None):
 
 def wait_for(queue, moment):
     """Make a stream's later operations wait for a moment."""
+    if moment is not None:
+        note("wait", about=(moment.stream.number, moment.count), queue=queue)
     with _lock:
         if moment is not None and not moment.reached:
             _put(queue, Operation("wait", None, (), (moment,)))
@@ -349,6 +391,7 @@ def reach(moment):
 
 def synchronize(moments):
     """Let the host wait for some moments."""
+    note("synchronize")
     count("synchronizations")
     for moment in moments:
         reach(moment)
@@ -408,7 +451,7 @@ def _check_apart(name, output, operand):
         fault(f"{name}: the output overlaps an operand")
 
 
-def library_call(name, work, operands, output=None, in_place=()):
+def library_call(name, work, operands, output=None, in_place=(), about=None):
     """Enqueue a call of a library over `operand`s; `work` takes their arrays.
 
     Parameters
@@ -420,7 +463,10 @@ def library_call(name, work, operands, output=None, in_place=()):
         Position of the operand that is written, which must not overlap the others.
     in_place : sequence of int
         Positions of operands that may be the output.
+    about : optional
+        Noted in recordings.
     """
+    note("library", name, [array for array, _ in operands], about)
     with _lock:
         counts["library calls"] += 1
         counts[name] += 1
@@ -767,8 +813,10 @@ def copy(to, source, nbytes, queue):
                 directions.append("device")
         if directions == ["device", "host"]:
             counts["bytes to device"] += nbytes
+            note("to device", about=nbytes, queue=queue)
         elif directions == ["host", "device"]:
             counts["bytes to host"] += nbytes
+            note("to host", about=nbytes, queue=queue)
 
     def work():
         for address, kind in zip(ends, directions, strict=True):

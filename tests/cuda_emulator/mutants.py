@@ -34,6 +34,10 @@ MODULES = {
     "cuda/vecchia.cuh": "tests/cuda/test_vecchia.py",
     "cuda/vecchia.cu": "tests/cuda/test_vecchia.py",
     "cuda/batched.cuh": "tests/cuda/test_batched.py",
+    "cuda/batched.cu": "tests/cuda/test_batched.py",
+    "cuda/combine.cu": "tests/cuda/test_combine.py tests/cuda/test_views_gpu.py",
+    "dense/halves.py": "tests/cuda/test_views_gpu.py",
+    "tiles/on_gpu.py": "tests/tiles/test_on_gpu.py",
 }
 """The files that are changed, and the tests that run against their mutants."""
 

@@ -29,25 +29,31 @@ class Fault(NamedTuple):
 
 
 BATCHED = "tests/cuda/test_batched.py::"
+COMBINE = "tests/cuda/test_combine.py::"
 EXACT = "tests/inference/test_exact.py::"
 KERNELS = "tests/dense/test_kernels.py::"
 MATERN = "tests/cuda/test_matern_cuda.py::"
 MEMORIES = "tests/tiles/test_memories.py::"
+ON_GPU = "tests/tiles/test_on_gpu.py::"
 QUANTIZE = "tests/cuda/test_quantize.py::"
 TILES = "tests/cuda/test_tiles_on_gpu.py::"
 TWO_DEVICES = "tests/cuda/test_two_devices.py::"
 VECCHIA = "tests/cuda/test_vecchia.py::"
 VIEWS = "tests/cuda/test_views_gpu.py::"
+FAILURES = ON_GPU + "test_a_failure_that_is_seen_at_the_end_gives_the_same_promotions_and_bits"
+WHERE = QUANTIZE + "test_products_do_not_depend_on_where_the_exponents_are"
 INTEGERS = QUANTIZE + "test_gpu_multiplies_small_integers_exactly"
 PRODUCTS = VIEWS + "test_gpu_products_of_parts_are_exact_for_small_integers"
+POTRF_IS_EXACT = VIEWS + "test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only"
+IN_ANY_ORDER = VIEWS + "test_gpu_potrf_has_the_same_bits_in_whatever_order_two_streams_are_executed"
 OUT_OF_CORE = TILES + "test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order"
 
 FAULTS = (
     Fault(
         "the panels of a tile are rounded down",
         "covariance/generate.py",
-        "panels = (-((i0 - i1) // PANEL_ROWS))",
-        "panels = ((i1 - i0) // PANEL_ROWS)",
+        "return (-(-rows // PANEL_ROWS))",
+        "return (rows // PANEL_ROWS)",
         MATERN + "test_a_block_stands_at_its_place_in_the_whole_matrix",
     ),
     Fault(
@@ -77,6 +83,76 @@ FAULTS = (
         "with cupy.cuda.using_allocator(None):",
         "if True:",
         EXACT + "test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix",
+    ),
+    Fault(
+        "a tile is factored before its rows are written",
+        "cuda/batched.cu",
+        "        __syncthreads();\n        /* L_jj <- chol(A_jj)",
+        "        /* L_jj <- chol(A_jj)",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "a tile is overwritten while other threads factor it",
+        "cuda/batched.cu",
+        "        __syncthreads();\n        if (i == j) {",
+        "        if (i == j) {",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "the stride of a column is too short",
+        "cuda/batched.cu",
+        "column += rows - k;",
+        "column += rows - k - 4;",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "another pivot that fails is named than the first",
+        "cuda/batched.cu",
+        "atomicMin(&failed, i)",
+        "failed = i",
+        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float32]",
+    ),
+    Fault(
+        "the leading minor that fails is named off by one",
+        "cuda/batched.cu",
+        "failed < n ? failed + 1 : 0",
+        "failed < n ? failed : 0",
+        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float32]",
+    ),
+    Fault(
+        "a NaN is reported as a pivot that is not positive",
+        "cuda/batched.cu",
+        "if (seen < n) atomicMin(&broken, seen);",
+        "",
+        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float64]",
+    ),
+    Fault(
+        "rows of the padding reach other rows",
+        "cuda/batched.cu",
+        "= i < n ? c[g] : (Real)0;",
+        "= c[g];",
+        BATCHED + "test_an_infinity_goes_no_further_on_a_gpu_than_on_the_cpu[33]",
+    ),
+    Fault(
+        "a substitution starts before the previous one has ended",
+        "cuda/batched.cu",
+        "    __syncthreads();\n}\n\n/* Matrix m of x",
+        "}\n\n/* Matrix m of x",
+        BATCHED + "test_a_gpu_substitutes_in_any_number_of_columns[9]",
+    ),
+    Fault(
+        "a tile of entries is read before it is filled",
+        "cuda/batched.cu",
+        "(Real)(i == j);\n        }\n        __syncthreads();",
+        "(Real)(i == j);\n        }",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
+    ),
+    Fault(
+        "a tile of entries is filled again while other warps read it",
+        "cuda/batched.cu",
+        "start + lane] = entry;\n        }\n        __syncthreads();",
+        "start + lane] = entry;\n        }",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float64]",
     ),
     Fault(
         "panels are summed before all warps have written",
@@ -116,9 +192,44 @@ FAULTS = (
     Fault(
         "a leading dimension has 32 bits",
         "cuda/quantize.cu",
-        "Stored *__restrict__ out, long long ld_out)                          \\\n",
-        "Stored *__restrict__ out, int ld_out)                          \\\n",
+        "             given, Stored *__restrict__ out, long long ld_out)",
+        "             given, Stored *__restrict__ out, int ld_out)",
         INTEGERS + "[fp32-fp16-(37, 29, 21)]",
+    ),
+    Fault(
+        "a square of FP8 is written before it is read",
+        "cuda/quantize.cu",
+        "                }\n            }\n            __syncthreads();\n            for (int i",
+        "                }\n            }\n            for (int i",
+        QUANTIZE + "test_bits_do_not_depend_on_where_the_exponent_is[fp8-(301, 77)-float32]",
+    ),
+    Fault(
+        "the factor of a product has the inverse of its power of two",
+        "cuda/quantize.cu",
+        "power_of_two(-(left[j] + right[j]))",
+        "power_of_two(left[j] + right[j])",
+        WHERE + "[fp16-fp16-(37, 29, 21)-1.0-True]",
+    ),
+    Fault(
+        "the exponent of FP8 is taken for that of its numbers as FP16",
+        "cuda/quantize.cu",
+        "exponents[1] = exponent - shift;",
+        "exponents[1] = exponent;",
+        WHERE + "[fp16-fp8-(37, 29, 21)-1.0-True]",
+    ),
+    Fault(
+        "a block that is not the last finds the exponent",
+        "cuda/quantize.cu",
+        "(unsigned long long)gridDim.x * gridDim.y - 1)",
+        "0)",
+        QUANTIZE + "test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu[fp16-float32]",
+    ),
+    Fault(
+        "exponents are not cut off",
+        "cuda/quantize.cuh",
+        "exponent > LARGEST_EXPONENT ? LARGEST_EXPONENT",
+        "exponent > 2 * LARGEST_EXPONENT ? LARGEST_EXPONENT",
+        QUANTIZE + "test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu[fp16-float32]",
     ),
     Fault(
         "rows of a table are staged off by one",
@@ -135,6 +246,13 @@ FAULTS = (
         VECCHIA + "test_a_gpus_table_grows_where_places_are_closer_than_it_reaches",
     ),
     Fault(
+        "all teams have the same barrier",
+        "cuda/vecchia.cuh",
+        '"r"(1 + (int)threadIdx.x / TEAM)',
+        '"r"(1)',
+        VECCHIA + "test_a_gpu_evaluates_as_the_cpu[128-plane-False]",
+    ),
+    Fault(
         "the grid leaves out the last chunk of a batch",
         "dense/batched_gpu.py",
         "kernel((len(chunks),), (lanes,)",
@@ -149,17 +267,24 @@ FAULTS = (
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
     ),
     Fault(
-        "the leading minor that fails is named off by one",
+        "strides are counted in bytes",
         "dense/batched_gpu.py",
-        "wrong.argmax(axis=1) + 1, 0)",
-        "wrong.argmax(axis=1), 0)",
-        BATCHED + "test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu[float32]",
+        "step // a.itemsize",
+        "step",
+        BATCHED + "test_matrices_lie_as_they_like[float32-by_columns]",
+    ),
+    Fault(
+        "shared memory has no room for the padding",
+        "dense/batched_gpu.py",
+        "order * (order + 4 - order // 2)",
+        "n * (n + 4 - n // 2)",
+        BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float64]",
     ),
     Fault(
         "substitutions run on the current GPU",
         "dense/batched_gpu.py",
-        "    with lower.device:\n        if not b.size",
-        "    if True:\n        if not b.size",
+        "    with lower.device:\n        x = cupy.empty",
+        "    if True:\n        x = cupy.empty",
         TWO_DEVICES + "test_batches_stay_on_the_gpu_of_their_operands[float32]",
     ),
     Fault(
@@ -198,13 +323,32 @@ FAULTS = (
         OUT_OF_CORE + "[all formats-v2]",
     ),
     Fault(
-        "FP8 operands that are kept stay in columns",
+        "FP8 is multiplied as rows where it stands in columns",
         "dense/matrix_units_gpu.py",
-        'return {FP8: Tile(FP8, tile.values.copy(order="C"), tile.exponent)}',
-        "return {FP8: Tile(FP8, tile.values, tile.exponent)}",
-        TILES
-        + "test_casts_that_are_kept_change_no_bit_and_are_dropped_at_the_end"
-        + "[bf16 beside fp8-64]",
+        'return values if values.flags.c_contiguous else values.copy(order="C")',
+        "return values",
+        INTEGERS + "[fp8-fp8-(48, 32, 64)]",
+    ),
+    Fault(
+        "FP16 is multiplied as columns where it stands in rows",
+        "dense/matrix_units_gpu.py",
+        'return ("N", values) if values.flags.f_contiguous else ("T", values.T)',
+        'return "N", values',
+        WHERE + "[fp8-fp16-(48, 32, 64)-1.0-True]",
+    ),
+    Fault(
+        "a handle of cuBLAS still expects its scalars on the GPU",
+        "dense/matrix_units_gpu.py",
+        "            cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)\n",
+        "            pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm, coarse-32]",
+    ),
+    Fault(
+        "β is 1 where the product is to replace C",
+        "dense/matrix_units_gpu.py",
+        "BETAS.itemsize * int(beta)",
+        "BETAS.itemsize",
+        WHERE + "[fp16-fp16-(37, 29, 21)-0.0-True]",
     ),
     Fault(
         "the leading dimensions of a solve are exchanged",
@@ -223,23 +367,79 @@ FAULTS = (
     Fault(
         "a product is added instead of subtracted",
         "dense/mixed.py",
-        "out=c, alpha=-1.0, beta=1.0)",
-        "out=c, alpha=1.0, beta=1.0)",
+        "np.array([-1.0, 1.0])",
+        "np.array([1.0, 1.0])",
         QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float64]",
     ),
     Fault(
-        "a NaN above the diagonal is multiplied by zero",
+        "what stands above the diagonal of a tile stays",
         "dense/mixed.py",
-        "cupy.copyto(a, 0.0, where=cupy.tri(len(a), k=-1, dtype=bool).T)",
-        "a *= cupy.tri(len(a), dtype=bool)",
+        "    views_gpu.combine(above, above, alpha=0.0, lower=True)\n",
+        "",
         QUANTIZE + "test_gpu_factors_diagonal_tiles_and_leaves_zeros_above[float32]",
+    ),
+    Fault(
+        "a copy does not wait until its square is read",
+        "cuda/combine.cu",
+        "    __syncthreads();\n    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
+        "    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
+        COMBINE + "test_out_is_alpha_r_a_c_plus_beta_out[(31, 33)-columns-rows-float32-float32]",
+    ),
+    Fault(
+        "the factor of the sum's other part is left out",
+        "cuda/combine.cu",
+        "x + beta * widened(*place)",
+        "x + widened(*place)",
+        COMBINE + "test_what_has_a_factor_of_zero_is_not_read",
+    ),
+    Fault(
+        "pivots that are not finite are not noticed",
+        "cuda/combine.cu",
+        "x - x != 0.0",
+        "x != x && x == x",
+        COMBINE + "test_an_info_word_also_says_that_a_pivot_is_not_finite[nan-float64]",
+    ),
+    Fault(
+        "the info words are not looked at",
+        "dense/halves.py",
+        "        if self._words is not None:\n            for t, info",
+        "        if False:\n            for t, info",
+        VIEWS + "test_gpu_potrf_names_the_leading_minor_that_is_not_positive[columns--1.0-float64]",
+    ),
+    Fault(
+        "nobody waits for a block that is factored beside",
+        "dense/halves.py",
+        "        views_gpu.wait_for(self._moment, self._leaves[0].a)\n",
+        "",
+        IN_ANY_ORDER + "[('fp16', 'fp32')]",
+    ),
+    Fault(
+        "a block is factored beside before its update is done",
+        "dense/views_gpu.py",
+        "        stream.wait_event(now)\n",
+        "",
+        IN_ANY_ORDER + "[('fp16', 'fp32')]",
+    ),
+    Fault(
+        "the block that is done is updated again",
+        "dense/halves.py",
+        "    if t is done:\n        return\n",
+        "",
+        POTRF_IS_EXACT + "[('fp16', 'fp32')-columns-203]",
+    ),
+    Fault(
+        "FP8 as FP16 keeps its factor of 2^16, with exponents on the GPU",
+        "dense/views_gpu.py",
+        "factors(self.left[1:], self.right[1:], self.alpha)",
+        "factors(self.left[:1], self.right[:1], self.alpha)",
+        VIEWS + "test_a_gpu_without_units_for_fp8_factors_as_one_with_them",
     ),
     Fault(
         "the info of potrf is not read",
         "dense/views_gpu.py",
         "return int(word[0])",
         "return 0",
-        KERNELS + "test_a_gpu_factors_matrices_whose_entries_cusolver_cannot_count",
+        KERNELS + "test_gpu_kernels_are_the_cpu_kernels",
     ),
     Fault(
         "32-bit indices are checked without the leading dimension",
@@ -316,6 +516,13 @@ FAULTS = (
         PRODUCTS + "[fp16-float32-CFF-(37, 29, 21)]",
     ),
     Fault(
+        "the largest magnitude of a tile that was given up stays",
+        "precision/quantize_on_gpu.py",
+        "            self._largest[cupy.asarray(np.asarray(numbers))] = 0\n",
+        "            pass\n",
+        QUANTIZE + "test_an_array_that_is_forgotten_can_be_looked_at_again",
+    ),
+    Fault(
         "a tile is generated on the current GPU",
         "tiles/assemble.py",
         "        with cupy.cuda.Device(self.index):\n            out",
@@ -358,13 +565,6 @@ FAULTS = (
         OUT_OF_CORE + "[fp64-sync]",
     ),
     Fault(
-        "a final tile in another format is not stored",
-        "tiles/lanes.py",
-        "            place[...] = tile.values\n",
-        "            pass\n",
-        OUT_OF_CORE + "[all formats-v1]",
-    ),
-    Fault(
         "copies do not wait for events",
         "tiles/memories.py",
         "        for event in waits:\n            stream.wait_event(event)\n        begin",
@@ -384,6 +584,83 @@ FAULTS = (
         "if found is None or len(found) < count:",
         "if found is None:",
         MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
+    ),
+    Fault(
+        "streams do not wait for what was put on the GPU before",
+        "tiles/on_gpu.py",
+        "            stream.wait_event(start)\n",
+        "            pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm-32]",
+    ),
+    Fault(
+        "a tile does not wait for the row that it is multiplied with",
+        "tiles/on_gpu.py",
+        "            stream.wait_event(self.row_done[k])\n",
+        "            pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm-32]",
+    ),
+    Fault(
+        "a solve does not wait for the diagonal tile",
+        "tiles/on_gpu.py",
+        "                stream.wait_event(self.factored[k])\n",
+        "                pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm-32]",
+    ),
+    Fault(
+        "casts are dropped while other streams read them",
+        "tiles/on_gpu.py",
+        "                    owner.wait_event(event)\n",
+        "                    pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm, coarse-32]",
+    ),
+    Fault(
+        "streams are not waited for in the end",
+        "tiles/on_gpu.py",
+        "            self.current.wait_event(stream.record())\n",
+        "            pass\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm-32]",
+    ),
+    Fault(
+        "the info words of diagonal tiles are not looked at",
+        "tiles/on_gpu.py",
+        "                    _check_info(infos[k])\n",
+        "                    pass\n",
+        FAILURES + "[by norm]",
+    ),
+    Fault(
+        "tiles behind a failure are kept",
+        "tiles/on_gpu.py",
+        "                self._give_up(tiles[position:])\n",
+        "                self._give_up(tiles[position : position + 1])\n",
+        FAILURES + "[by norm]",
+    ),
+    Fault(
+        "tiles that are not finite are not looked at",
+        "tiles/on_gpu.py",
+        "                check(largest[place], tile.form)\n",
+        "",
+        ON_GPU + "test_a_tile_that_is_not_finite_is_an_error[where3]",
+    ),
+    Fault(
+        "casts are not made again after a failure",
+        "tiles/on_gpu.py",
+        "                self._cast(i, k, tile)\n",
+        "",
+        ON_GPU + "test_each_run_after_a_failure_is_one_more_wait[by norm]",
+    ),
+    Fault(
+        "missed pairs are not looked at in the end",
+        "tiles/on_gpu.py",
+        "if not (missed and self.originals.extend()):",
+        "if True:",
+        ON_GPU + "test_tables_that_do_not_reach_all_pairs_are_extended[False]",
+    ),
+    Fault(
+        "memory is freed while an interrupted factorization uses it",
+        "tiles/on_gpu.py",
+        "                    run.synchronize()\n",
+        "",
+        ON_GPU + "test_after_an_error_nothing_is_left_and_the_rest_can_be_done",
     ),
     Fault(
         "a copy in does not wait for the copy out",
@@ -419,6 +696,20 @@ FAULTS = (
         "self.ready[read.tile] = about, end",
         "self.ready[read.tile] = about, begin",
         OUT_OF_CORE + "[fp64-v2]",
+    ),
+    Fault(
+        "a final tile in another format is not stored",
+        "tiles/stored_on_gpu.py",
+        "        round_into(values, array, form, exponent)\n",
+        "        pass\n",
+        OUT_OF_CORE + "[all formats-v1]",
+    ),
+    Fault(
+        "a tile that stands by rows is read by columns",
+        "tiles/lanes.py",
+        "numbers.shape, numbers.dtype, numbers.order)",
+        "numbers.shape, numbers.dtype)",
+        OUT_OF_CORE + "[all formats-v1]",
     ),
     Fault(
         "sums are not set to zero",

@@ -67,6 +67,9 @@ class RawKernel:
             machine.fault(str(error))
         machine.count("launches")
         machine.count(f"kernel {self.name}")
+        arrays = [x._a for x in args if isinstance(x, ndarray)]
+        scalars = tuple(float(x) for x in args if isinstance(x, (int, float, np.number)))
+        machine.note("kernel", self.name, arrays, scalars)
         order, raw = machine.order(), [value for _, value in values]
 
         def work():

@@ -42,8 +42,9 @@ _emulated = {}
 CACHES = {
     "geomxp.cuda": ("module",),
     "geomxp.dense.batched_gpu": ("_module",),
-    "geomxp.dense.matrix_units_gpu": ("_plan", "_cublaslt"),
+    "geomxp.dense.matrix_units_gpu": ("_plan", "_cublaslt", "_has_units_for_fp8"),
     "geomxp.precision.quantize_on_gpu": ("_most_blocks",),
+    "geomxp.tiles.memories": ("_copy_streams",),
 }
 """Functions of the package that keep objects of CuPy."""
 
@@ -55,6 +56,8 @@ def _forget():
             getattr(sys.modules[name], function).cache_clear()
     if "geomxp.cuda" in sys.modules:
         sys.modules["geomxp.cuda"]._copies.clear()
+    if "geomxp.cuda.streams" in sys.modules:
+        sys.modules["geomxp.cuda.streams"]._mine.__dict__.clear()
 
 
 @contextmanager

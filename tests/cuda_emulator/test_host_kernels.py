@@ -522,8 +522,7 @@ SOURCES = {
         for team in (8, 16, 32, 64)
     },
     "potrf": (batched_gpu.potrf_text(), "potrf_fp32"),
-    "forward": (batched_gpu.substitution_text(False), "forward_fp64"),
-    "backward": (batched_gpu.substitution_text(True), "backward_fp32"),
+    "batched": (cuda.source("batched.cu"), "factor_fp64"),
 }
 
 

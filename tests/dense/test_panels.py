@@ -303,6 +303,7 @@ def test_a_matrix_to_be_factored_has_a_diagonal_near_one(order):
         assert work.dtype == np.float32
         assert (work.diagonal() >= 0.5).all()
         assert (work.diagonal() <= 4.0).all()
+        assert bound == pytest.approx(np.sqrt(work.diagonal().max()))
     powers = np.log2((a / before)[np.tril_indices(20)])
     assert (abs(powers - np.round(powers)) <= 4 * FP32.unit_roundoff).all()
     np.testing.assert_array_equal(np.triu(a, 1), np.triu(before, 1))

@@ -147,6 +147,7 @@ class Event:
 
         machine.enqueue("event", note, (), queue)
         self._moment = queue.end
+        machine.note("record", about=(queue.number, queue.end.count), queue=queue)
 
     def synchronize(self):
         """Let the host wait for it."""

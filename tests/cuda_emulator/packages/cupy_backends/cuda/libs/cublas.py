@@ -14,6 +14,7 @@ CUBLAS_SIDE_LEFT, CUBLAS_SIDE_RIGHT = 0, 1
 CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER = 0, 1
 CUBLAS_DIAG_NON_UNIT, CUBLAS_DIAG_UNIT = 0, 1
 CUBLAS_GEMM_DEFAULT = -1
+CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE = 0, 1
 
 INVALID_VALUE, NOT_SUPPORTED = 7, 15
 
@@ -53,8 +54,47 @@ def _integers(*values):
             raise OverflowError(f"value too large to convert to int: {value}")
 
 
-def _real(address, kind):
-    return kind.from_address(address).value
+_modes = {}
+"""The pointer mode of each handle; CUBLAS_POINTER_MODE_HOST if it is not here."""
+
+
+def create():
+    """Return a new handle for the current device."""
+    machine.count("handles created")
+    return machine.new_handle("cublas", machine.current_device())
+
+
+def destroy(handle):
+    """Forget a handle's mode."""
+    _modes.pop(handle, None)
+
+
+def getPointerMode(handle):
+    """Return where a handle's calls find their scalars."""
+    machine.check_handle(handle, "cublas")
+    return _modes.get(handle, CUBLAS_POINTER_MODE_HOST)
+
+
+def setPointerMode(handle, mode):
+    """Say where a handle's calls find their scalars."""
+    machine.check_handle(handle, "cublas")
+    _modes[handle] = mode
+
+
+def _scalars(on_device, kind, *addresses):
+    """Return a function for each scalar, and their allocations.
+
+    Those of the host are read when the call is made, those of a device when it is executed.
+    """
+    if not on_device:
+        if any(machine._allocation_at(address, 1) for address in addresses):
+            machine.fault("cuBLAS: a scalar of the host is in the memory of a device")
+        values = [kind.from_address(address).value for address in addresses]
+        return [lambda value=value: value for value in values], []
+    found = [operand(address, 1, 1, 1, np.dtype(kind), "a scalar") for address in addresses]
+    return [lambda array=array: array()[0, 0] for array, _ in found], [
+        a for _, x in found for a in x
+    ]
 
 
 def _shape(transposed, rows, columns):
@@ -62,12 +102,15 @@ def _shape(transposed, rows, columns):
 
 
 def _product(transa, transb, alpha, beta, wide):
-    """Return C <- α op(A) op(B) + βC in one arithmetic; C is not read for β = 0."""
+    """Return C <- α op(A) op(B) + βC in one arithmetic; C is not read for β = 0.
+
+    The scalars are functions, called when the product is executed.
+    """
 
     def work(a, b, c):
         one, two = (a.T if transa else a).astype(wide), (b.T if transb else b).astype(wide)
-        total = wide(alpha) * (one @ two)
-        c[...] = (total if beta == 0 else total + wide(beta) * c.astype(wide)).astype(c.dtype)
+        total, factor = wide(alpha()) * (one @ two), wide(beta())
+        c[...] = (total if factor == 0 else total + factor * c.astype(wide)).astype(c.dtype)
 
     return work
 
@@ -76,12 +119,14 @@ def _gemm(name, real, dtype):
     def gemm(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
         machine.check_handle(handle, "cublas")
         _integers(m, n, k, lda, ldb, ldc)
+        scalars, more = _scalars(_modes.get(handle), real, alpha, beta)
+        found, used = operand(c, m, n, ldc, dtype, "C")
         operands = (
             operand(a, *_shape(transa, m, k), lda, dtype, "A"),
             operand(b, *_shape(transb, k, n), ldb, dtype, "B"),
-            operand(c, m, n, ldc, dtype, "C"),
+            (found, used + more),
         )
-        work = _product(transa, transb, _real(alpha, real), _real(beta, real), dtype)
+        work = _product(transa, transb, *scalars, dtype)
         machine.library_call(name, work, operands, output=2)
 
     return gemm
@@ -105,19 +150,21 @@ def gemmEx(
     if (atype, btype, ctype) not in COMPUTE.get(compute, ()):
         raise CUBLASError(NOT_SUPPORTED)
     real, wide = (c_double, np.float64) if compute in (70, 79) else (c_float, np.float32)
+    scalars, more = _scalars(_modes.get(handle), real, alpha, beta)
+    found, used = operand(c, m, n, ldc, TYPES[ctype], "C")
     operands = (
         operand(a, *_shape(transa, m, k), lda, TYPES[atype], "A"),
         operand(b, *_shape(transb, k, n), ldb, TYPES[btype], "B"),
-        operand(c, m, n, ldc, TYPES[ctype], "C"),
+        (found, used + more),
     )
-    product = _product(transa, transb, _real(alpha, real), _real(beta, real), wide)
+    product = _product(transa, transb, *scalars, wide)
 
     def work(a, b, c):
         if compute == 77:
             a, b = tf32(np.array(a, order="F")), tf32(np.array(b, order="F"))
         product(a, b, c)
 
-    machine.library_call("gemmEx", work, operands, output=2)
+    machine.library_call("gemmEx", work, operands, output=2, about=compute)
 
 
 def _trsm(name, real, dtype):
@@ -125,18 +172,19 @@ def _trsm(name, real, dtype):
         machine.check_handle(handle, "cublas")
         _integers(m, n, lda, ldb)
         order = n if side == CUBLAS_SIDE_RIGHT else m
-        scale = _real(alpha, real)
+        (scale,), more = _scalars(_modes.get(handle), real, alpha)
         solve = getattr(scipy.linalg.blas, name)
 
         def work(a, b):
             if not b.size:
                 return
             b[...] = solve(
-                scale, np.array(a, order="F"), np.array(b, order="F"), side=side,
+                scale(), np.array(a, order="F"), np.array(b, order="F"), side=side,
                 lower=uplo == CUBLAS_FILL_MODE_LOWER, trans_a=trans, diag=diag,
             )  # fmt: skip
 
-        operands = operand(a, order, order, lda, dtype, "A"), operand(b, m, n, ldb, dtype, "B")
+        found, used = operand(b, m, n, ldb, dtype, "B")
+        operands = operand(a, order, order, lda, dtype, "A"), (found, used + more)
         machine.library_call(name, work, operands, output=1)
 
     return trsm
@@ -149,19 +197,17 @@ def _syrk(name, real, dtype):
     def syrk(handle, uplo, trans, n, k, alpha, a, lda, beta, c, ldc):
         machine.check_handle(handle, "cublas")
         _integers(n, k, lda, ldc)
-        alpha, beta = _real(alpha, real), _real(beta, real)
+        (alpha, beta), more = _scalars(_modes.get(handle), real, alpha, beta)
 
         def work(a, c):
-            a = a.T if trans else a
-            total = dtype(alpha) * (a @ a.T)
-            total = total if beta == 0 else total + dtype(beta) * c
+            a, factor = a.T if trans else a, dtype(beta())
+            total = dtype(alpha()) * (a @ a.T)
+            total = total if factor == 0 else total + factor * c
             lower = np.tri(n, dtype=bool)
             np.copyto(c, total, where=lower if uplo == CUBLAS_FILL_MODE_LOWER else lower.T)
 
-        operands = (
-            operand(a, *_shape(trans, n, k), lda, dtype, "A"),
-            operand(c, n, n, ldc, dtype, "C"),
-        )
+        found, used = operand(c, n, n, ldc, dtype, "C")
+        operands = operand(a, *_shape(trans, n, k), lda, dtype, "A"), (found, used + more)
         machine.library_call(name, work, operands, output=1)
 
     return syrk
@@ -174,7 +220,10 @@ def setStream(handle, stream):
     """Do nothing: CuPy's calls take the current stream."""
 
 
-ATTRIBUTES = {"desc": {0: 4, 1: 4, 3: 4, 4: 4, 25: 1}, "preference": {1: 8, 5: 4, 6: 4, 7: 4, 8: 4}}
+ATTRIBUTES = {
+    "desc": {0: 4, 1: 4, 2: 4, 3: 4, 4: 4, 25: 1},
+    "preference": {1: 8, 5: 4, 6: 4, 7: 4, 8: 4},
+}
 """Bytes of the attributes of cuBLASLt's products and preferences."""
 
 
@@ -273,8 +322,11 @@ class CublasLt:
             kind, rows, columns, leading = self._found(layout, "layout")["shape"]
             parts.append(operand(address.value, rows, columns, leading, TYPES[kind], name))
         parts.append(operand(workspace.value, size.value, 1, size.value, np.uint8, "workspace"))
-        one, two = (_real(ctypes.cast(x, ctypes.c_void_p).value, c_float) for x in (alpha, beta))
-        product = _product(True, False, one, two, np.float32)
+        addresses = (ctypes.cast(x, ctypes.c_void_p).value for x in (alpha, beta))
+        on_device = self._found(desc, "desc").get(2, CUBLAS_POINTER_MODE_HOST)
+        scalars, more = _scalars(on_device, c_float, *addresses)
+        parts[-1][1].extend(more)
+        product = _product(True, False, *scalars, np.float32)
         queue = machine.queue_of(stream.value)
         if queue is not machine.current_queue():
             machine.fault("cuBLASLt: called on a stream that is not the current one")
@@ -294,7 +346,7 @@ class Cublas:
         a, lda, b, ldb, c, ldc = (x.value for x in places)
         letters = {"side": side.value, "lower": uplo.value == CUBLAS_FILL_MODE_LOWER}
         letters |= {"trans_a": trans.value, "diag": diag.value}
-        scale = _real(ctypes.cast(alpha, ctypes.c_void_p).value, real)
+        scale = real.from_address(ctypes.cast(alpha, ctypes.c_void_p).value).value
         multiply, m, n = getattr(scipy.linalg.blas, name), m.value, n.value
         order = n if side.value == CUBLAS_SIDE_RIGHT else m
 

@@ -1,0 +1,388 @@
+/* Small factorizations and substitutions on a GPU, a block of threads for each matrix; and matrices
+   interleaved in chunks, and back, for the programs of geomxp/dense/batched_gpu.py.
+
+   A thread has one row. The lower triangle, padded to a multiple of four rows with those of the
+   unit matrix, stands in shared memory: four columns of one length, then the next four, which
+   begin four rows lower. Entry (i, k) is a[start_of(k) + i].
+
+            k 0 1 2 3
+        i 0   * . . .              .  is never read
+          1   * * . .   4 5 6 7
+          ...                      neighbouring threads read neighbouring rows of a column, from
+          4   * * * *   * . . .    different banks; what all of them need of it, the rows of the
+          5   * * * *   * * . .    four columns at hand, is one address
+
+   The same products are subtracted from an entry in the same order as in
+   geomxp/dense/batched_text.py: the bits are the same. */
+
+#include "batched.cuh"
+
+#define MOST 128 /* rows of a matrix, and threads of a block */
+#define AHEAD 8  /* loads that a thread waits for at one time */
+#define COLUMNS 4 /* right-hand sides that go through a substitution together */
+#define MOVERS 256 /* threads of a block that packs or unpacks 32 matrices */
+
+extern __shared__ double2 memory[];
+
+template <class Real> struct alignas(2 * sizeof(Real)) Pair {
+    Real first, second;
+};
+
+/* Where entry (0, 0) of a batch's matrices is, and how far apart others are. */
+template <class Real> struct View {
+    const Real *a;
+    long long step, down, across;
+
+    BOTH const Real *at(long long m, int i, int j) const
+    {
+        return a + m * step + i * down + j * across;
+    }
+    /* Whether the rows of a column are nearer to each other than the columns of a row. */
+    BOTH bool by_columns() const { return down < across; }
+};
+
+BOTH int padded(int n) { return (n + 3) / 4 * 4; }
+
+/* 2 more than a multiple of four: pairs are aligned, and the columns' banks differ. */
+BOTH int rows_of(int n) { return padded(n) + 2; }
+
+BOTH int start_of(int k, int rows)
+{
+    const int first = k / 4 * 4;
+    return first * (rows + 1 - first / 2) + (k - first) * (rows - first);
+}
+
+template <class Real> BOTH bool is_finite(Real x) { return x - x == 0; }
+template <class Real> BOTH bool proper(Real pivot) { return pivot > 0 && is_finite(pivot); }
+
+/* Fetch the lower triangle of matrix m; return the first row where this thread saw a NaN or an
+   infinity, or n. */
+template <class Real>
+static __device__ int fetch(const View<Real> &view, long long m, int n, Real *a)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int rows = rows_of(n);
+    const bool by_columns = view.by_columns();
+    int broken = n;
+    /* lanes along what is contiguous, warps across */
+    for (int start = 0; start < n; start += 32) {
+        const int fast = start + lane;
+        const int first = by_columns ? 0 : start, last = by_columns ? min(start + 32, n) : n;
+        for (int slow = first + warp; slow < last; slow += AHEAD * warps) {
+            Real x[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                const int next = slow + u * warps;
+                const int i = by_columns ? fast : next, j = by_columns ? next : fast;
+                x[u] = next < last && fast < n && j <= i ? *view.at(m, i, j) : (Real)0;
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                const int next = slow + u * warps;
+                const int i = by_columns ? fast : next, j = by_columns ? next : fast;
+                if (next < last && fast < n && j <= i) {
+                    a[start_of(j, rows) + i] = x[u];
+                    if (!is_finite(x[u])) broken = min(broken, i);
+                }
+            }
+        }
+    }
+    for (int i = n; i < padded(n); ++i) {
+        for (int j = threadIdx.x; j <= i; j += blockDim.x) {
+            a[start_of(j, rows) + i] = i == j;
+        }
+    }
+    return broken;
+}
+
+/* Matrix m of `lower` <- the Cholesky factor of view's, or NaN where there is none; info as in
+   geomxp/dense/batched.py. `lower` may be view's memory. */
+template <class Real>
+static __device__ void factor(const View<Real> &view, Real *lower, long long *info, int n)
+{
+    __shared__ int failed;
+    __shared__ int broken;
+    const int i = threadIdx.x, order = padded(n), rows = rows_of(n);
+    const long long m = blockIdx.x;
+    Real *a = (Real *)memory;
+    if (i == 0) failed = broken = n;
+    __syncthreads();
+    const int seen = fetch(view, m, n, a);
+    if (seen < n) atomicMin(&broken, seen);
+    __syncthreads();
+    for (int j = 0; j < order; j += 4) {
+        const int height = rows - j;
+        Real c[4], *own = a + start_of(j, rows);
+        if (i >= j && i < order) {
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                c[q] = own[q * height + i];
+            }
+            /* A_ij <- A_ij - Σ_k L_ik L_jk' */
+            for (int k = 0; k < j; k += 4) {
+                const Real *column = a + start_of(k, rows);
+#pragma unroll
+                for (int p = 0; p < 4; ++p) {
+                    const Pair<Real> *tile = (const Pair<Real> *)(column + j);
+                    const Pair<Real> one = tile[0], two = tile[1];
+                    const Real x = column[i];
+                    c[0] = minus(c[0], x, one.first), c[1] = minus(c[1], x, one.second);
+                    c[2] = minus(c[2], x, two.first), c[3] = minus(c[3], x, two.second);
+                    column += rows - k;
+                }
+            }
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                if (q <= i - j && i < j + 4) own[q * height + i] = c[q];
+            }
+        }
+        __syncthreads();
+        /* L_jj <- chol(A_jj), by each thread for itself */
+        Real l[4][4], inverse[4];
+        if (i >= j && i < order) {
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+#pragma unroll
+                for (int p = q; p < 4; ++p) {
+                    l[p][q] = own[q * height + j + p];
+                }
+            }
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                l[q][q] = root(l[q][q]);
+                inverse[q] = reciprocal(l[q][q]);
+#pragma unroll
+                for (int p = q + 1; p < 4; ++p) {
+                    l[p][q] = times(l[p][q], inverse[q]);
+#pragma unroll
+                    for (int t = q + 1; t <= p; ++t) {
+                        l[p][t] = minus(l[p][t], l[p][q], l[t][q]);
+                    }
+                }
+            }
+        }
+        /* L_ij <- A_ij L_jj^-T */
+        if (i >= j + 4 && i < order) {
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+#pragma unroll
+                for (int t = 0; t < q; ++t) {
+                    c[q] = minus(c[q], c[t], l[q][t]);
+                }
+                c[q] = times(c[q], inverse[q]);
+                own[q * height + i] = c[q];
+            }
+        }
+        __syncthreads();
+        if (i == j) {
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+#pragma unroll
+                for (int p = q; p < 4; ++p) {
+                    own[q * height + j + p] = l[p][q];
+                }
+            }
+        }
+    }
+    __syncthreads();
+    if (i < n && !proper(a[start_of(i, rows) + i])) atomicMin(&failed, i);
+    __syncthreads();
+    if (i == 0) info[m] = broken < n ? -1 - broken : failed < n ? failed + 1 : 0;
+    for (int r = i / 32; r < n; r += blockDim.x / 32) {
+        for (int k = i % 32; k < n; k += 32) {
+            const Real entry = k > r ? 0 : failed < n ? root((Real)-1) : a[start_of(k, rows) + r];
+            lower[(m * n + r) * n + k] = entry;
+        }
+    }
+}
+
+/* Rows c of all threads <- those of L^-1 c, or of L^-T c; `room` is where four rows are told. */
+template <bool BACKWARD, class Real>
+static __device__ void substitute(const Real *a, const Real *inverse, Real *room, int n,
+                                  Real (&c)[COLUMNS])
+{
+    const int i = threadIdx.x, order = padded(n), rows = rows_of(n);
+    for (int step = 0; step < order; step += 4) {
+        const int j = BACKWARD ? order - 4 - step : step;
+        /* two rooms by turns, so that no thread writes what another one still reads */
+        Real *told = room + step % 8 * COLUMNS, z[4][COLUMNS];
+        if (i >= j && i < j + 4) {
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                /* what rows of the padding have got from others goes no further */
+                told[(i - j) * COLUMNS + g] = i < n ? c[g] : (Real)0;
+            }
+        }
+        __syncthreads();
+        if (i >= order || (BACKWARD ? i >= j + 4 : i < j)) continue;
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                z[q][g] = told[q * COLUMNS + g];
+            }
+        }
+        /* z_j <- L_jj^-1 z_j, by each thread for itself; c_i <- c_i - L_ij z_j */
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+            const int q = BACKWARD ? 3 - s : s;
+            const Real v = inverse[j + q];
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                z[q][g] = times(z[q][g], v);
+            }
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                if (BACKWARD ? p >= q : p <= q) continue;
+                const Real l = BACKWARD ? a[start_of(j + p, rows) + j + q]
+                                        : a[start_of(j + q, rows) + j + p];
+#pragma unroll
+                for (int g = 0; g < COLUMNS; ++g) {
+                    z[p][g] = minus(z[p][g], l, z[q][g]);
+                }
+            }
+        }
+        const bool told_itself = i >= j && i < j + 4;
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+            const int q = BACKWARD ? 3 - s : s;
+            const Real l = told_itself ? (Real)0
+                           : BACKWARD  ? a[start_of(i, rows) + j + q]
+                                       : a[start_of(j + q, rows) + i];
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                if (!told_itself) c[g] = minus(c[g], l, z[q][g]);
+                else if (i == j + q) c[g] = z[q][g];
+            }
+        }
+    }
+    __syncthreads();
+}
+
+/* Matrix m of x <- L^-1 b, L^-T b, or L^-T L^-1 b. */
+template <class Real>
+static __device__ void solve(const View<Real> &lower, const View<Real> &b, Real *x, int n,
+                             int columns, bool forward, bool backward)
+{
+    const int i = threadIdx.x, order = padded(n), rows = rows_of(n);
+    const long long m = blockIdx.x;
+    Real *a = (Real *)memory, *inverse = a + start_of(order, rows) + order;
+    fetch(lower, m, n, a);
+    __syncthreads();
+    if (i < order) inverse[i] = reciprocal(a[start_of(i, rows) + i]);
+    for (int start = 0; start < columns; start += COLUMNS) {
+        Real c[COLUMNS];
+#pragma unroll
+        for (int g = 0; g < COLUMNS; ++g) {
+            c[g] = i < n && start + g < columns ? *b.at(m, i, start + g) : (Real)0;
+        }
+        if (forward) substitute<false>(a, inverse, inverse + order, n, c);
+        if (backward) substitute<true>(a, inverse, inverse + order, n, c);
+#pragma unroll
+        for (int g = 0; g < COLUMNS; ++g) {
+            if (i < n && start + g < columns) x[(m * n + i) * columns + start + g] = c[g];
+        }
+    }
+}
+
+/* Entry (i, j) of 32 matrices from `first` on, side by side in a chunk of `lanes` matrices. */
+template <class Real>
+BOTH Real *beside(Real *chunks, long long first, int lanes, int n, int i, int j)
+{
+    return chunks + (first / lanes * n * n + i * n + j) * lanes + first % lanes;
+}
+
+/* Chunks <- lower triangles; what fills the last one is the unit matrix. */
+template <class Real>
+static __device__ void pack(const View<Real> &view, Real *chunks, int n, int lanes,
+                            long long batch)
+{
+    __shared__ Real tile[32][33];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const long long first = blockIdx.x * 32LL;
+    const bool by_columns = view.by_columns();
+    for (int start = 0; start < n * n; start += 32) {
+        for (int m = warp; m < 32; m += warps) {
+            const int slow = (start + lane) / n, fast = (start + lane) % n;
+            const int i = by_columns ? fast : slow, j = by_columns ? slow : fast;
+            if (i >= n || j > i) continue;
+            tile[m][lane] = first + m < batch ? *view.at(first + m, i, j) : (Real)(i == j);
+        }
+        __syncthreads();
+        for (int t = warp; t < 32; t += warps) {
+            const int slow = (start + t) / n, fast = (start + t) % n;
+            const int i = by_columns ? fast : slow, j = by_columns ? slow : fast;
+            if (i < n && j <= i) beside(chunks, first, lanes, n, i, j)[lane] = tile[lane][t];
+        }
+        __syncthreads();
+    }
+}
+
+/* Factors, or NaN where there is none, and info <- chunks; `view` has what was factored, and
+   `lower` may be its memory. */
+template <class Real>
+static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower, long long *info,
+                              int n, int lanes, long long batch)
+{
+    __shared__ Real tile[32][33];
+    __shared__ int found[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const long long first = blockIdx.x * 32LL;
+    if (warp == 0 && first + lane < batch) {
+        int failed = 0;
+        for (int i = n - 1; i >= 0; --i) {
+            if (!proper(beside(chunks, first, lanes, n, i, i)[lane])) failed = i + 1;
+        }
+        for (int i = failed ? n - 1 : -1; i >= 0; --i) {
+            for (int j = 0; j <= i; ++j) {
+                if (!is_finite(*view.at(first + lane, i, j))) failed = -1 - i;
+            }
+        }
+        info[first + lane] = found[lane] = failed;
+    }
+    __syncthreads();
+    for (int start = 0; start < n * n; start += 32) {
+        for (int t = warp; t < 32; t += warps) {
+            const int i = (start + t) / n, j = (start + t) % n;
+            if (i < n && j <= i) tile[t][lane] = beside(chunks, first, lanes, n, i, j)[lane];
+        }
+        __syncthreads();
+        for (int m = warp; m < 32 && first + m < batch; m += warps) {
+            const int i = (start + lane) / n, j = (start + lane) % n;
+            const Real entry = j > i ? 0 : found[m] ? root((Real)-1) : tile[lane][m];
+            if (i < n) lower[(first + m) * n * n + start + lane] = entry;
+        }
+        __syncthreads();
+    }
+}
+
+#define VIEWED(Real, a) const Real *a, long long a##_step, long long a##_down, long long a##_across
+#define VIEW(Real, a) (View<Real>{a, a##_step, a##_down, a##_across})
+
+#define KERNELS(Real, suffix)                                                                  \
+    extern "C" __global__ void __launch_bounds__(MOST)                                         \
+        factor_##suffix(VIEWED(Real, a), Real *lower, long long *info, long long n)            \
+    {                                                                                          \
+        factor(VIEW(Real, a), lower, info, (int)n);                                            \
+    }                                                                                          \
+    extern "C" __global__ void __launch_bounds__(MOST)                                         \
+        solve_##suffix(VIEWED(Real, lower), VIEWED(Real, b), Real *x, long long n,             \
+                       long long columns, long long forward, long long backward)               \
+    {                                                                                          \
+        solve(VIEW(Real, lower), VIEW(Real, b), x, (int)n, (int)columns, forward, backward);   \
+    }                                                                                          \
+    extern "C" __global__ void __launch_bounds__(MOVERS)                                       \
+        pack_##suffix(VIEWED(Real, a), Real *chunks, long long n, long long lanes,             \
+                      long long batch)                                                         \
+    {                                                                                          \
+        pack(VIEW(Real, a), chunks, (int)n, (int)lanes, batch);                                \
+    }                                                                                          \
+    extern "C" __global__ void __launch_bounds__(MOVERS)                                       \
+        unpack_##suffix(VIEWED(Real, a), Real *chunks, Real *lower, long long *info,           \
+                        long long n, long long lanes, long long batch)                         \
+    {                                                                                          \
+        unpack(VIEW(Real, a), chunks, lower, info, (int)n, (int)lanes, batch);                 \
+    }
+
+KERNELS(double, fp64)
+KERNELS(float, fp32)

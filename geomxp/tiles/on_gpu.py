@@ -1,0 +1,279 @@
+"""All tiles in one GPU's memory, finished by one thread of the CPU that waits once, at the end.
+
+The tiles of block row i are the work of stream i mod S, those on the diagonal of one stream more:
+
+    stream of row i    A_ik - Σ_j L_ij L_kj'    after (k, k-1)
+                       L_ik <- A_ik L_kk⁻'      after (k, k)
+    stream D           L_kk <- chol(A_kk - Σ_j L_kj L_kj')    after (k, k-1)
+
+So the updates of column k go on beside the factorization of its diagonal tile. Exponents, info
+words and counts of missed pairs stay on the GPU, until one transfer shows whether a tile has
+failed. What came after the first failure is then given up: formats, promotions and bits are those
+of a factorization that stops there.
+
+CuPy's pool reuses memory in the order of the stream that it was allocated on. What a tile is made
+with is used on one stream only; the casts of a block row, which all streams read, are dropped when
+its own streams have waited for the readers.
+"""
+
+from collections import deque
+
+from ..cuda.streams import streams
+from ..dense.mixed import arithmetic, potrf, solver, trsm
+from ..errors import InvalidInput, NotPositiveDefinite
+from ..precision.formats import FP8, FP16, FP64
+from ..precision.quantize import Tile
+from ..precision.quantize_on_gpu import Exponents, factors
+from .cholesky import update_tile
+from .stored_on_gpu import cast_of, check, in_format, wanted_casts
+from .stores import InCore, original
+
+STREAMS = 4
+"""Streams for the block rows, beside that for the diagonal."""
+
+
+class OnGpu(InCore):
+    """All tiles in the memory of one GPU, each in its format; see `InCore`."""
+
+    def __init__(self, originals, formats):
+        super().__init__(originals, formats)
+        self._exponents = None
+
+    def run(self, tiles):
+        """Finish some tiles.
+
+        Parameters
+        ----------
+        tiles : sequence of (int, int)
+            Each after all those that it needs, those of a column together.
+
+        Raises
+        ------
+        NotPositiveDefinite
+            If a diagonal tile has no factor. The tiles before it are final, and no others.
+        InvalidInput
+            If a tile holds a NaN or an infinity.
+        """
+        import cupy
+
+        tiles = list(tiles)
+        with cupy.cuda.Device(self.originals.index):
+            while True:
+                run = _Run(self, tiles)
+                try:
+                    run.issue()
+                    largest, exponents, infos, missed = run.fetch()
+                except BaseException:
+                    run.synchronize()
+                    self._give_up(tiles)
+                    raise
+                self._drop_all_casts()
+                if not (missed and self.originals.extend()):
+                    break
+                self._give_up(tiles)
+        self._settle(tiles, largest, exponents, infos)
+
+    def words(self, tiles):
+        """Return what these tiles leave on the GPU: `Exponents`, with info words, and misses."""
+        count = number(self.layout.tiles, 0)
+        if self._exponents is None:
+            # an info word for each diagonal tile, and the number of missed pairs
+            self._exponents = Exponents(count, more=self.layout.tiles + 1)
+        else:
+            self._exponents.forget([number(*tile) for tile in tiles])
+        return self._exponents, self.originals.missed_pairs(count)
+
+    def keep(self, i, k, tile):
+        """Take a tile, with its casts, that will be final when the GPU has come to it."""
+        if not self.has(i, k):
+            self._count(tile.values.nbytes)
+        self._tiles[i, k] = tile
+        self._count(sum(part.nbytes for part in tile.casts.values()))
+
+    def drop_casts(self, i):
+        """Drop the casts of a block row."""
+        for k in range(i + 1):
+            if self.has(i, k):
+                casts = self.final(i, k).casts
+                self._count(-sum(part.nbytes for part in casts.values()))
+                casts.clear()
+
+    def _settle(self, tiles, largest, exponents, infos):
+        """Take what the GPU has found, up to the first tile that has failed."""
+        for position, (i, k) in enumerate(tiles):
+            tile, place = self._tiles[i, k], number(i, k)
+            try:
+                if i == k:
+                    _check_info(infos[k])
+                check(largest[place], tile.form)
+            except (NotPositiveDefinite, InvalidInput):
+                self._give_up(tiles[position:])
+                raise
+            self._tiles[i, k] = Tile(tile.form, tile.values, int(exponents[place, 0]))
+
+    def _drop_all_casts(self):
+        for i in range(self.layout.tiles):
+            self.drop_casts(i)
+
+    def _give_up(self, tiles):
+        """Forget some tiles, which may not be there, and all casts."""
+        self._drop_all_casts()
+        for tile in tiles:
+            if tile in self._tiles:
+                self._count(-self._tiles.pop(tile).nbytes)
+
+    def forget(self, i, k):
+        """Give tile (i, k) up: it will be computed again."""
+        self._give_up([(i, k)])
+
+
+def number(i, k):
+    """Return the number of a tile in the lower triangle, by rows."""
+    return i * (i + 1) // 2 + k
+
+
+def _check_info(order):
+    if order:
+        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+
+
+class _Run:
+    """The operations that finish some tiles, put on streams."""
+
+    def __init__(self, store, tiles):
+        import cupy
+
+        self.store, self.formats, self.tiles = store, store.formats, tiles
+        self.current = cupy.cuda.get_current_stream()
+        *self.rows, self.diagonal = streams(store.originals.index, STREAMS + 1)
+        self.words, self.missed = store.words(tiles)
+        start = self.current.record()
+        for stream in (*self.rows, self.diagonal):
+            stream.wait_event(start)
+        self.started, self.row_done, self.factored = set(), {}, {}
+        self.triangles = {}
+
+    def issue(self):
+        """Put all that is to be done on the streams."""
+        leaving, column = deque(), None
+        for i, k in self.tiles:
+            if k != column and column is not None:
+                self._leave(leaving, column)
+            column = k
+            self._begin_row(k)
+            self._begin_row(i)
+            with self._stream(i, k) as stream:
+                self._finish(i, k, stream)
+
+    def _stream(self, i, k):
+        return self.diagonal if i == k else self.rows[i % len(self.rows)]
+
+    def _begin_row(self, i):
+        """Make the casts of a block row whose tiles an earlier run has finished."""
+        if i in self.started:
+            return
+        self.started.add(i)
+        final = [k for k in range(i + 1) if self.store.has(i, k)]
+        with self._stream(i, -1) as stream:
+            for k in final:
+                tile = self.store.final(i, k)
+                self._cast(i, k, tile)
+                self.store.keep(i, k, tile)
+            if final:
+                self.row_done[i] = stream.record()
+
+    def _leave(self, leaving, k):
+        """Drop what the readers of the row before the last used: the streams have passed them."""
+        leaving.append((k, [stream.record() for stream in (*self.rows, self.diagonal)]))
+        if len(leaving) > 1:
+            row, readers = leaving.popleft()
+            for owner in (self._stream(row, -1), self.diagonal):
+                for event in readers:
+                    owner.wait_event(event)
+            self.store.drop_casts(row)
+            self.triangles.pop(row, None)
+
+    def _finish(self, i, k, stream):
+        """Bring tile (i, k) to its final value; see `cholesky.finish_tile`."""
+        store = self.store
+        missed = self.missed[number(i, k)]
+        tile = original(store.originals, self.formats, i, k, missed=missed)
+        if k in self.row_done:
+            stream.wait_event(self.row_done[k])
+        # A_ik <- A_ik - Σ_j L_ij L_kj'
+        tile = update_tile(tile, self._updates(i, k, tile))
+        if i == k:
+            # L_kk <- chol(A_kk)
+            tile = potrf(tile, self.words.more[k : k + 1])
+        else:
+            if k in self.factored:
+                stream.wait_event(self.factored[k])
+            # L_ik <- A_ik L_kk⁻'
+            about = store.final(k, k), self.formats[i, k], self.triangles.get(k)
+            tile = trsm(tile, *about)
+        store.keep(i, k, self._stored(i, k, tile))
+        if i == k:
+            self._prepare(k)
+            self.factored[k] = stream.record()
+        elif i == k + 1:
+            self.row_done[i] = stream.record()
+
+    def _prepare(self, k):
+        """Make what the solves of column k read, on whatever stream they are."""
+        below = {self.formats[i, j] for i, j in self.tiles if j == k < i} - {FP64}
+        if below:
+            self.triangles[k] = solver(self.store.final(k, k), below)
+
+    def _updates(self, i, k, tile):
+        """Return the tiles that are multiplied, with the factors of their products."""
+        final = self.store.final
+        pairs = [(final(i, j), final(k, j)) for j in range(k)]
+        if not any(arithmetic(tile, *pair) in (FP16, FP8) for pair in pairs):
+            # only these have exponents
+            return pairs
+        exponents = self.words.on_gpu.reshape(-1)
+        left, right = (exponents[2 * number(r, 0) :][: 2 * k] for r in (i, k))
+        alpha = factors(left, right, -1.0)
+        return [(*pair, alpha[2 * j : 2 * j + 2]) for j, pair in enumerate(pairs)]
+
+    def _stored(self, i, k, array):
+        """Return a finished tile in its format, with its casts."""
+        import cupy
+
+        def room(order):
+            return cupy.empty(array.shape, self.formats[i, k].dtype, order=order)
+
+        place = number(i, k)
+        tile = in_format(self.words, place, self.formats, i, k, array, room)
+        self._cast(i, k, tile)
+        return tile
+
+    def _cast(self, i, k, tile):
+        """Make the casts of a tile."""
+        as_fp16 = self.words.on_gpu[number(i, k), 1:]
+        for form in wanted_casts(self.formats, i, k):
+            tile.casts[form] = cast_of(tile, form, as_fp16)
+
+    def fetch(self):
+        """Return what the tiles have left; the CPU waits for all streams.
+
+        Returns
+        -------
+        largest, exponents
+            See `Exponents.fetch`.
+        infos : list of int
+            For each diagonal tile, the order of the leading minor that is not positive, or 0.
+        missed : int
+            Pairs that the table of correlations did not reach.
+        """
+        for stream in (*self.rows, self.diagonal):
+            self.current.wait_event(stream.record())
+        self.words.more[-1:] = self.missed.sum()
+        largest, exponents, more = self.words.fetch()
+        *infos, missed = more.tolist()
+        return largest, exponents, infos, missed
+
+    def synchronize(self):
+        """Wait until all that was issued is done."""
+        for stream in (*self.rows, self.diagonal):
+            stream.synchronize()

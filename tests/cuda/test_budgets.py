@@ -1,0 +1,64 @@
+"""What GPU code may cost: launches, and waits of the host, counted on the emulator."""
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.dense import nested
+
+LEAF = 16
+LAYERS = (("fp64",), ("fp32",), ("fp16", "fp32"), ("fp16",) * 5 + ("fp32",), ("fp16", "fp64"))
+LAYERS += (("bf16", "fp32"), ("tf32", "fp32"), ("fp8", "fp16", "fp32"))
+
+
+@pytest.fixture
+def count(pytestconfig):
+    """Return the counts of a second call, when kernels are compiled."""
+    if pytestconfig.getoption("--gpu") == "real":
+        pytest.skip("a real GPU does not count")
+    from cuda_emulator import machine
+
+    def counted(prepare, work):
+        for _ in range(2):
+            prepare()
+            machine.synchronize_device()
+            with machine.counting() as counts:
+                work()
+        return counts
+
+    return counted
+
+
+def matrix(name, n, nugget):
+    if name == "random":
+        return np.random.default_rng(0).random((n, n)) + n * np.eye(n)
+    correlation = {"weak": 0.02627, "strong": 0.210158}[name]
+    places = testing.places(n)
+    return gx.Matern(1.0, correlation, 0.5)(places, places) + nugget * np.eye(n)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", LAYERS, ids="-".join)
+def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_blocks(count, layers):
+    import cupy
+
+    launches = {}
+    for name in ("random", "weak", "strong"):
+        for leaves in (8, 32):
+            # FP8 keeps only well conditioned matrices positive definite
+            nugget = 2.0 if "fp8" in layers else 0.01
+            numbers = np.asfortranarray(matrix(name, LEAF * leaves, nugget))
+            a = cupy.asarray(numbers)
+            counts = count(
+                lambda a=a, numbers=numbers: a.set(numbers),
+                lambda a=a: nested.potrf(a, layers, leaf=LEAF),
+            )
+            assert counts["synchronizations"] <= 2, name
+            launches[name, leaves] = counts["launches"]
+    # every level has as many columns of blocks as there are leaves, half of them off the diagonal
+    most = {leaves: leaves / 2 * np.log2(leaves) for leaves in (8, 32)}
+    for (name, leaves), found in launches.items():
+        assert found == launches["random", leaves], name
+        assert found <= 50 * most[leaves]
+    assert launches["random", 32] / most[32] <= 1.25 * launches["random", 8] / most[8]

@@ -1,0 +1,104 @@
+"""Registers, stack and spills of the kernels, as `ptxas -v` of NVRTC counts them, without a GPU."""
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+from compilers import compiled
+
+from geomxp import cuda
+from geomxp.dense import batched, tuning
+from geomxp.dense.batched_gpu import potrf_text
+from geomxp.dense.batched_text import Variant
+from geomxp.vecchia import device
+
+ARCHITECTURES = (80, 90)
+REGISTERS = 2**16
+"""Of a multiprocessor."""
+
+WIDEST = 4 * 32
+"""Threads of a block on the widest chunk that a search tries."""
+
+
+class Used(NamedTuple):
+    """What a thread uses, in registers and bytes, and a block, in barriers."""
+
+    stack: int
+    stored: int
+    loaded: int
+    registers: int
+    barriers: int
+
+
+@cache
+def used(text, architecture, *options):
+    """What ptxas says of each kernel of a source."""
+    code, log, _ = compiled(text, architecture, "--ptxas-options=-v", *options)
+    assert code == 0, log
+    found = re.findall(
+        r"Function properties for (\w+)\n"
+        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
+        r".*Used (\d+) registers, used (\d+) barriers",
+        log,
+    )
+    assert len(found) == log.count("Compiling entry function") > 0, log
+    return {name: Used(*map(int, numbers)) for name, *numbers in found}
+
+
+def assert_in_registers(kernels, threads):
+    """No kernel spills or has a stack, and blocks of so many threads have their registers."""
+    for name, kernel in kernels.items():
+        assert kernel[:3] == (0, 0, 0), (name, kernel)
+        assert kernel.registers <= min(255, REGISTERS // threads), (name, kernel)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
+    kernels = used(cuda.source("batched.cu"), architecture)
+    assert len(kernels) == 8
+    # as many blocks of order 128 as a multiprocessor's shared memory holds in FP32
+    assert_in_registers(kernels, 6 * batched.MOST)
+    assert all(kernel.barriers == 1 for kernel in kernels.values())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("variant", "n"),
+    [
+        (Variant(), None),
+        *((Variant(looking, 4, unroll=True), tuning.UNROLLED) for looking in ("left", "top")),
+    ],
+    ids=str,
+)
+def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, variant, n):
+    kernels = used(potrf_text(variant, n), architecture)
+    assert set(kernels) == {"potrf_fp64", "potrf_fp32"}
+    assert_in_registers(kernels, WIDEST)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("team", sorted(device.TEAMS.values()))
+def test_kernels_of_vecchias_blocks_spill_nothing(architecture, team):
+    kernels = used(cuda.source("vecchia.cu"), architecture, f"-DTEAM={team}")
+    assert_in_registers(kernels, device.THREADS)
+    for name in set(kernels) - {"fold"}:
+        # the number of a team's own barrier is not known before: all sixteen are kept for it
+        assert kernels[name].barriers == (16 if team > device.WARP else 1)
+
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024) spilling(double *a)
+{
+    double c[64];
+    for (int k = 0; k < 64; ++k) c[k] = a[1024 * k + threadIdx.x];
+    __syncthreads();
+    for (int k = 0; k < 64; ++k) a[1024 * k + threadIdx.x] = c[k] * c[63 - k];
+}
+"""
+
+
+def test_a_spill_is_seen():
+    found = used(SPILLING, 90)["spilling"]
+    assert found.registers <= REGISTERS // 1024
+    assert min(found.stack, found.stored, found.loaded) > 0
