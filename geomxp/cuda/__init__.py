@@ -120,8 +120,10 @@ def copy_on_gpu(array):
     with _copying:
         if key not in _copies:
             copy = cupy.asarray(array)
-            # streams of other threads may use it from now on
-            cupy.cuda.get_current_stream().synchronize()
-            _copies[key] = copy
+            _copies[key] = copy, cupy.cuda.get_current_stream().record()
             weakref.finalize(array, _copies.pop, key, None).atexit = False
-        return _copies[key]
+        copy, made = _copies[key]
+    if not made.done:
+        # on another stream, perhaps
+        cupy.cuda.get_current_stream().wait_event(made)
+    return copy

@@ -13,7 +13,7 @@ from ..errors import NotPositiveDefinite
 from ..execution.devices import usable_cores
 from ..precision.formats import FP64
 from . import blas as pointers
-from . import halves, inverse
+from . import cholesky, halves, inverse
 
 LARGE = 8192
 """Above this order a factorization is by halves: OpenBLAS 0.3.30's dpotrf on two threads crashes
@@ -43,7 +43,7 @@ def potrf(a):
     """
     if isinstance(a, np.ndarray) and len(a) > LARGE:
         with pointers.cores(usable_cores()):
-            halves.factor(halves.Triangle(a, (FP64,), LARGE // 2), (FP64,))
+            cholesky.factor(halves.Triangle(a, (FP64,), LARGE // 2), (FP64,))
         return a
     if isinstance(a, np.ndarray):
         factor, info = scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
@@ -55,7 +55,7 @@ def potrf(a):
         most = views_gpu.LARGEST_INDEX // pointers._leading(a)
         if len(a) > most:
             # cuSOLVER cannot count its entries; smaller leaves leave less to cuBLAS's syrk
-            halves.factor(halves.Triangle(a, (FP64,), min(GPU_LEAF, most)), (FP64,))
+            cholesky.factor(halves.Triangle(a, (FP64,), min(GPU_LEAF, most)), (FP64,))
             return a
         # cupy.linalg.cholesky ignores failure
         info = views_gpu.factor("L", a)

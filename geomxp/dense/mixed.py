@@ -11,6 +11,7 @@ from ..cuda.streams import cublas_handle
 from ..errors import NotPositiveDefinite
 from ..precision.formats import FP8, FP16, FP32, FP64, coarser
 from . import blas, halves
+from .cholesky import factor
 from .matrix_units import subtract_product
 from .tuning import leaf_size
 
@@ -95,7 +96,7 @@ def _add_on_gpu(c, pairs, form):
     import cupy
 
     from .matrix_units_gpu import subtract_product as multiply
-    from .views_gpu import combine
+    from .passes_gpu import combine
 
     with c.device:
         total = cupy.empty(c.shape, np.float32, order="F")
@@ -227,7 +228,7 @@ def potrf(a, info=None):
     form = FP64 if a.dtype == np.float64 else FP32
     leaf = leaf_size("potrf", len(a), (form,))
     if len(a) > leaf:
-        halves.factor(halves.Triangle(a, (form,), leaf), (form,))
+        factor(halves.Triangle(a, (form,), leaf), (form,))
     info = 0 if len(a) > leaf else blas.potrf(a)
     wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
     if info > 0 or wrong.size:
@@ -239,16 +240,16 @@ def potrf(a, info=None):
 
 
 def _potrf_on_gpu(a, info):
-    from . import kernels, views_gpu
+    from . import kernels, passes_gpu, views_gpu
 
     if len(a) > LARGEST_ON_GPU:
         kernels.potrf(a)
     else:
-        word = views_gpu.info_words(a, 1) if info is None else info
+        word = passes_gpu.info_words(a, 1) if info is None else info
         views_gpu.factor("L", a, word)
         if info is None and (order := int(word[0])):
             raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
     # no product with zeros, which would keep a NaN that stands there
     above = a[:-1, 1:].T
-    views_gpu.combine(above, above, alpha=0.0, lower=True)
+    passes_gpu.combine(above, above, alpha=0.0, lower=True)
     return a

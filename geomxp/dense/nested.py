@@ -19,7 +19,8 @@ from ..errors import InvalidInput
 from ..execution.devices import gpu_memory
 from ..precision.formats import FP32, FP64, Format, named
 from . import working
-from .halves import Rows, Triangle, factor, multiply, rank_k, solve
+from .cholesky import factor
+from .halves import Rows, Triangle, multiply, rank_k, solve
 from .tuning import leaf_size
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import numpy as np
 from ..cuda import device_of
 from ..errors import InvalidInput
 from . import halves, nested, views, working
+from .cholesky import factor, leaves
 from .panels import LOW, Panel
 
 
@@ -154,7 +155,7 @@ class SymmetricTree:
             raise ValueError("the tree is factored already: make a new one from the matrix.")
         # a failure leaves neither: the tree can be used no more
         self.factored = None
-        halves.factor(self._root, self._forms)
+        factor(self._root, self._forms)
         self.factored = True
         return self
 
@@ -163,7 +164,7 @@ class SymmetricTree:
         self._check_factored()
         xp = working.module(self._d)
         with device_of(self._d):
-            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in halves.leaves(self._root)])
+            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in leaves(self._root)])
             return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):

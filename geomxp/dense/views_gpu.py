@@ -17,29 +17,23 @@ have no counterpart there, as of CuPy's cupy_hipblas.h:
   wavefront of 64 has.
 """
 
-from contextlib import contextmanager
 from ctypes import addressof
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..cuda import module
-from ..cuda.streams import cublas_handle, streams
+from ..cuda.streams import cublas_handle
 from ..errors import InvalidInput
 from ..precision import quantize_on_gpu
 from ..precision.formats import FP8, FP16
 from . import blas, matrix_units_gpu, views
+from .passes_gpu import check_pivot, combine
 
 LARGEST_INDEX = 2**31 - 1
 """Places that cuSOLVER's potrf counts in one array."""
 
 LARGEST_SQUARE = 2048
 """The largest order for which a rank-k update makes the whole product."""
-
-TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
-
-SIDE, STEP = 32, 8
-"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu."""
 
 
 def gemm(c, a, b, alpha, beta, trans_a, trans_b):
@@ -159,45 +153,8 @@ def factor(uplo, a, info=None):
         getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, word.data.ptr)
         if info is None:
             return int(word[0])
-        if n:
-            _kernel("check_pivot", a)((1,), (1,), (a[-1:, -1:], np.int32(n), info))
+        check_pivot(a, info)
     return None
-
-
-@contextmanager
-def second_stream(like):
-    """Enclose operations that come after all so far, and beside those after this block.
-
-    Memory that is allocated here is used again only here, so that nothing else can write to it.
-
-    Yields
-    ------
-    cupy.cuda.Stream
-    """
-    import cupy
-
-    with like.device:
-        now = cupy.cuda.get_current_stream().record()
-        (stream,) = streams(like.device.id, 1)
-        stream.wait_event(now)
-        with stream:
-            yield stream
-
-
-def wait_for(event, like):
-    """Let what comes next on an array's GPU come after an event."""
-    import cupy
-
-    with like.device:
-        cupy.cuda.get_current_stream().wait_event(event)
-
-
-def info_words(like, count):
-    """Return zeros for `factor` on an array's GPU."""
-    import cupy
-
-    with like.device:
-        return cupy.zeros(count, np.int32)
 
 
 def inverse(lower, unit):
@@ -334,67 +291,6 @@ def magnitude(array):
         return quantize_on_gpu.magnitude(array)
 
 
-def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
-    """Out <- α r_i a_ij c_j + β out, in one kernel, for arrays of any types and layouts.
-
-    Parameters
-    ----------
-    out, a : (m, n) FP64 or FP32 cupy.ndarray
-        They may be the same array, but must not overlap otherwise.
-    alpha, beta : float
-        Nothing of an array is read whose factor is 0. Computed in FP64.
-    lower : bool
-        Read and write the lower triangle only.
-    rows, columns : (m,) and (n,) FP64 cupy.ndarray, optional
-        r and c, both or neither; ones if not given.
-    """
-    if not out.size:
-        return
-    scaled = rows is not None
-    # CuPy makes no null pointer of None
-    factors = (rows, columns) if scaled else (a, a)
-    flags = np.int32(lower), np.int32(scaled)
-    with out.device:
-        _kernel("combine", a, out)(
-            *(_squares(out.shape), (SIDE, STEP)),
-            (
-                *(a, *_steps(a), out, *_steps(out), *out.shape),
-                *(*flags, *factors, np.float64(alpha), np.float64(beta)),
-            ),
-        )
-
-
-def survey(a):
-    """Return the diagonal of a matrix, and max|a| of its lower triangle, in one transfer.
-
-    Parameters
-    ----------
-    a : (n, n) FP64 or FP32 cupy.ndarray
-
-    Returns
-    -------
-    (n,) FP64 ndarray, float
-        The largest magnitude is inf or NaN where one stands there.
-    """
-    import cupy
-
-    n = len(a)
-    with a.device:
-        found = cupy.zeros(n + 1)
-        if n:
-            found[:n] = a.diagonal()
-            launch = _kernel("largest_of_lower", a)
-            launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
-        found = found.get()
-    return found[:n], float(found[n])
-
-
-def scale_lower(c, beta):
-    """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
-    if beta != 1.0:
-        combine(c, c, alpha=beta, lower=True)
-
-
 def multiply_by_inverse(b, inverse, transposed):
     """B <- B X or B X' for a small X, (n, n), in the arithmetic of B, an (m, n) view."""
     import cupy
@@ -471,21 +367,6 @@ def _fp8_as_fp16(a):
     values, wide = _columns(a, out)
     quantize_on_gpu.fp8_as_fp16_into(wide, values)
     return out
-
-
-def _kernel(name, *arrays):
-    """Return a kernel of cuda/combine.cu for arrays of some types."""
-    return module("combine.cu").get_function("_".join((name, *(TYPES[a.dtype] for a in arrays))))
-
-
-def _squares(shape):
-    """Return the grid of a kernel whose blocks take SIDE by SIDE entries."""
-    return tuple(-(-size // SIDE) for size in shape)
-
-
-def _steps(a):
-    """Return how many entries the next row and the next column are away."""
-    return tuple(stride // a.itemsize for stride in a.strides)
 
 
 def _columns(*arrays):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..cuda import device_of
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
-from . import views, views_gpu
+from . import passes_gpu, views
 from .panels import LOW, module, padded
 
 
@@ -26,7 +26,7 @@ def zeros(shape, like):
 def add_lower(c, total):
     """Lower triangle of C <- C + total."""
     if not isinstance(c, np.ndarray):
-        views_gpu.combine(c, total, beta=1.0, lower=True)
+        passes_gpu.combine(c, total, beta=1.0, lower=True)
         return
     lines = _lines(total, c)
     if lines:
@@ -42,7 +42,7 @@ def add_lower(c, total):
 def scale_lower(c, beta):
     """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
     if not isinstance(c, np.ndarray):
-        views_gpu.scale_lower(c, beta)
+        passes_gpu.scale_lower(c, beta)
         return
     for j in range(len(c) if beta != 1.0 else 0):
         if beta == 0.0:
@@ -73,14 +73,14 @@ def one_array(array, form, write="whole"):
         if isinstance(array, np.ndarray):
             array[...] = work
         else:
-            views_gpu.combine(array, work)
+            passes_gpu.combine(array, work)
 
 
 def _copy(array, dtype):
     """Return a copy in FP64 or FP32, Fortran order."""
     if not isinstance(array, np.ndarray):
         work = empty_like(array, dtype)
-        views_gpu.combine(work, array)
+        passes_gpu.combine(work, array)
         return work
     # what is not read may be anything
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -146,7 +146,7 @@ def _diagonal(array, whole):
         diagonal, largest = array.diagonal(), 0.0
     elif whole:
         # one transfer of both: for each the CPU would wait for the GPU
-        diagonal, largest = views_gpu.survey(array)
+        diagonal, largest = passes_gpu.survey(array)
     else:
         diagonal, largest = array.diagonal().get(), 0.0
     on_cpu = isinstance(array, np.ndarray)
@@ -170,7 +170,7 @@ def check_finite(array):
     if not len(array):
         return
     if not isinstance(array, np.ndarray):
-        _finite(views_gpu.survey(array)[1])
+        _finite(passes_gpu.survey(array)[1])
         return
     from ..precision import casts
 
@@ -206,7 +206,7 @@ def copy_lower(source, out, rows=None, columns=None):
         with source.device:
             if rows is not None:
                 rows, columns = module(source).asarray(rows), module(source).asarray(columns)
-            views_gpu.combine(out, source, lower=True, rows=rows, columns=columns)
+            passes_gpu.combine(out, source, lower=True, rows=rows, columns=columns)
         return
     if rows is None:
         rows = columns = np.ones(len(source))
