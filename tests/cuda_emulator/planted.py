@@ -355,14 +355,14 @@ FAULTS = (
         "dense/mixed.py",
         "*(lower.data.ptr, n, c.data.ptr, m),",
         "*(lower.data.ptr, m, c.data.ptr, n),",
-        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float32]",
+        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float64]",
     ),
     Fault(
         "a triangle is not transposed",
         "dense/mixed.py",
         "*(cublas.CUBLAS_OP_T, cublas",
         "*(cublas.CUBLAS_OP_N, cublas",
-        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float32]",
+        QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float64]",
     ),
     Fault(
         "a product is added instead of subtracted",
@@ -460,9 +460,7 @@ FAULTS = (
         "dense/views_gpu.py",
         '{"L": cublas.CUBLAS_SIDE_LEFT, "R": cublas.CUBLAS_SIDE_RIGHT}',
         '{"R": cublas.CUBLAS_SIDE_LEFT, "L": cublas.CUBLAS_SIDE_RIGHT}',
-        VIEWS
-        + "test_gpu_trsm_and_trmm_are_as_exact_as_numpys"
-        + "[('fp16', 'fp32')-columns-N-RUT-trsm]",
+        VIEWS + "test_gpu_trsm_and_trmm_are_as_exact_as_numpys" + "[('fp64',)-columns-N-RUT-trsm]",
     ),
     Fault(
         "upper and lower are exchanged",
@@ -534,7 +532,7 @@ FAULTS = (
         "tiles/cholesky.py",
         "        store.forget(k, j)",
         "        pass",
-        MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
+        ON_GPU + "test_a_failure_that_is_seen_at_the_end_gives_the_same_promotions_and_bits[fp8]",
     ),
     Fault(
         "the CPU does not wait for an array",
@@ -586,11 +584,32 @@ FAULTS = (
         MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
     ),
     Fault(
+        "a column is solved with casts and inverses that are not made yet",
+        "tiles/on_gpu.py",
+        "            self._prepare(k)\n            self.factored[k] = stream.record()\n",
+        "            self.factored[k] = stream.record()\n            self._prepare(k)\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[fp8-32]",
+    ),
+    Fault(
+        "casts and inverses of a column are dropped while they are read",
+        "tiles/on_gpu.py",
+        "            self.triangles.pop(row, None)\n",
+        "            self.triangles.clear()\n",
+        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[fp8-32]",
+    ),
+    Fault(
+        "panels of a solve are scaled beyond the range of FP16",
+        "dense/mixed.py",
+        "LARGEST_ENTRY = 2.0**0.5",
+        "LARGEST_ENTRY = 2.0**-6",
+        ON_GPU + "test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu",
+    ),
+    Fault(
         "streams do not wait for what was put on the GPU before",
         "tiles/on_gpu.py",
         "            stream.wait_event(start)\n",
         "            pass\n",
-        ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm-32]",
+        ON_GPU + "test_a_run_begins_after_what_was_put_on_the_gpu_before",
     ),
     Fault(
         "a tile does not wait for the row that it is multiplied with",

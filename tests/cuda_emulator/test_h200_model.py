@@ -90,7 +90,7 @@ def test_four_devices_share_the_operations_of_one():
 def test_a_recording_has_the_operations_of_the_textbook(machine):
     n, large = 512, 16_384
     size = model.Small(n, large)
-    operations = model.recorded_potrf(spd(n), ("fp64",), size, leaf=1024)
+    operations = model.recorded_potrf(spd(n), ("fp64",), size, leaf=1024, dtype="float64")
     # updates of squares on the diagonal are computed as whole products
     assert 1.0 <= sum(o.flops for o in operations) / (large**3 / 3) < 1.25
 

@@ -101,6 +101,19 @@ def test_the_bits_are_those_of_a_wait_after_each_tile(rule, tile):
         assert_same_tiles(found, expected)
 
 
+def test_a_run_begins_after_what_was_put_on_the_gpu_before():
+    originals, formats = originals_of(ROUGH, 128, 32), None
+    found = []
+    for _ in orders(24):
+        formats = formats or RULES["fp8 beside all"](originals.norms())
+        store = OnGpu(originals, formats)
+        factorize(store, store.order(), lambda store, tiles: store.run(tiles))
+        found.append([store.final(i, k).widen().get() for i in range(4) for k in range(i + 1)])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
 @pytest.mark.parametrize("case", PROMOTED)
 def test_a_failure_that_is_seen_at_the_end_gives_the_same_promotions_and_bits(case):
     expected, promoted = factored(AtOnce, *PROMOTED[case])
@@ -339,6 +352,21 @@ def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correla
         assert counts["synchronizations"] <= 30 + 2 * all_tiles
         assert counts["launches"] <= 60 + 2.1 * products + 40 * all_tiles
         assert counts["streams created"] == counts["handles created"] == 0
+
+
+@pytest.mark.parametrize("accuracy", ACCURACIES)
+@pytest.mark.parametrize("correlation", RANGES)
+def test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu(correlation, accuracy):
+    seen, model = testing.observations(400), gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
+    errors = []
+    for there in (Placement(), Placement.of("gpu")):
+        factor = tile_factor(model, seen, gx.by_tile_norm(accuracy), 50, there)
+        lower, places = factor.dense(), seen.locations[factor.order]
+        sigma = model(places, places) + 0.01 * np.eye(400)
+        errors.append(np.linalg.norm(lower @ lower.T - sigma) / np.linalg.norm(sigma))
+    # solves in coarse formats err about as much as their tiles are rounded
+    assert errors[1] <= 1.5 * errors[0] + 1e-7
+    assert errors[1] <= accuracy + 1e-7
 
 
 def test_streams_and_handles_are_created_once():
