@@ -43,10 +43,10 @@ PAPERS = {
 CAPTIONS = {
     "h200/counts.csv": "Launches, synchronizations and bytes of the GPU code, counted on a CUDA "
     "emulator.",
-    "h200/counts_before.csv": "The same before the work on speed.",
+    "h200/counts_before.csv": "The same counts before the optimization of the GPU code.",
     "h200/model.csv": "Times that a roofline model predicts for an H200, what limits them, and the "
     "targets.",
-    "h200/model_papers.csv": "Rates that papers 000 and 001 published, and the model's.",
+    "h200/model_papers.csv": "Rates and ratios that papers 000 and 001 published, and the model's.",
     "batched/size.png": "Rate against the order of the matrices, beside NumPy and MKL.",
     "batched/solve.png": "What the parts of a solution take of its time.",
     "batched/variants.png": "Rates of all variants, by order of looking and by tile.",

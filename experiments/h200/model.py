@@ -5,7 +5,8 @@
 `recorded` lists the operations that the GPU code issues on the CUDA emulator of the tests, with
 their sizes. A small problem stands for a large one with as many blocks: `scaled` multiplies its
 dimensions. `predict` plays a list of operations on a `Machine`. Its constants are in constants.csv,
-each with its source; they were written down before any prediction was compared with a paper.
+each with its source. They were written down before any prediction was compared with a paper, except
+for two that no algorithm of the papers uses; constants.csv marks these.
 
 `published` lists the numbers of papers 000 and 001 beside what the model predicts for the papers'
 own algorithms, which `nested_potrf`, `nested_trsm`, `nested_syrk` and `tile_cholesky` enumerate.
@@ -109,8 +110,7 @@ class Operation:
     name : str
         Of the kernel or the routine.
     stream : object
-        Operations of a stream are executed in their order. None if those of several streams are
-        not told apart.
+        Operations of a stream are executed in their order. None: streams are not distinguished.
     event : object
         What "record" records and "wait" waits for.
     """
@@ -198,7 +198,7 @@ class Prediction:
     ----------
     seconds : float
     shares : dict of str to float
-        Seconds that the end waited for each resource; they add up to `seconds`.
+        Seconds of the critical path, by resource; they add up to `seconds`.
     launches, synchronizations : int
     flops : float
         Of the textbook.
@@ -259,11 +259,11 @@ class _Device:
         self.ends, self.free = (defaultdict(lambda: _Moment(0.0)) for _ in range(2))
 
     def finish(self):
-        """Execute what has been issued, first what can start first; return when all is done."""
+        """Execute the issued operations in order of their earliest start; return the last end."""
         while any(self.queues.values()):
             heads = {stream: self._ready(stream) for stream, queue in self.queues.items() if queue}
             able = {stream: moment for stream, moment in heads.items() if moment is not None}
-            # a wait for what was never recorded is none
+            # waiting for an event that was never recorded has no effect
             stream = min(able, key=lambda s: able[s].time) if able else next(iter(heads))
             _, o = self.queues[stream].popleft()
             moment = able.get(stream, self.ends[stream])
@@ -294,14 +294,14 @@ class _Device:
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """A point in time, what it waited for last, and the moment before that."""
+    """A point in time, its predecessor on the critical path, and the seconds in between."""
 
     time: float
     seconds: dict = field(default_factory=dict)
     before: object = None
 
     def after(self, seconds):
-        """Return the moment some seconds later, told by resource."""
+        """Return the moment that follows after some seconds, given by resource."""
         return _Moment(self.time + sum(seconds.values()), seconds, self) if seconds else self
 
     def shares(self):
@@ -413,10 +413,10 @@ COMBINE = ("down_a", "across_a", "down", "across", "m", "n", "lower", "scaled", 
 """Numbers among the arguments of the kernels of cuda/combine.cu."""
 
 SECTOR = 32
-"""Bytes that a GPU moves at least."""
+"""Fewest bytes that a GPU moves at a time."""
 
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
-"""Of paper 001, on the unit square."""
+"""Ranges of paper 001's correlations, on the unit square."""
 
 IN_TF32 = 77
 """CUBLAS_COMPUTE_32F_FAST_TF32."""
@@ -677,7 +677,7 @@ MIXED = 136.1e12
 
 
 def published():
-    """Yield a row for each number that papers 000 and 001 publish for their own algorithms.
+    """Yield a row for each published number that the model is compared with.
 
     A "rate" is n³/3 over the time. A "ratio" is a quotient of two speed-ups over a routine of
     cuBLAS whose rate the paper does not give.
@@ -735,7 +735,7 @@ def published():
 def formats_by_norm(tiles, accuracy, correlation="weak"):
     """Return the formats of the tiles of a Matérn matrix as {(i, k): name}.
 
-    They hardly depend on how many rows a tile has: norms are computed for 128.
+    They depend little on the tile size: the norms are computed for tiles of 128 rows.
     """
     import geomxp as gx
     from geomxp import testing
@@ -795,7 +795,7 @@ TILES = 32
 """Tiles of 2,048, as `Exact` takes them for this n."""
 
 GENERATED, MEMORY = Small(2048), 2**23
-"""Out of core, with as many bytes of device memory at the order of `NESTED`: 8.6 GB at 65,536."""
+"""Device memory of the small problem out of core; it stands for 8.6 GB at 65,536."""
 
 
 def matrices(n):

@@ -125,7 +125,7 @@ _BERNOULLI = np.array(
 
 
 def matern_of_squares(s, nu):
-    """Evaluate f(s) = ρ_ν(√s), its slope and their derivatives by ν, in extended precision.
+    """Evaluate f(s) = ρ_ν(√s), its slope and their derivatives in ν, in extended precision.
 
     With r = √s and C = (r/2)^ν/Γ(ν), integrals over all t (DLMF 10.32.9):
 
@@ -161,7 +161,7 @@ def matern_of_squares(s, nu):
 
 
 SIZES = 4
-"""Powers of two of arguments that share their points."""
+"""Octaves of r that share the points of the trapezoidal rule."""
 
 
 def _trapezoid(r, nu, log_gamma, exponent):

@@ -210,15 +210,15 @@ class Generator:
         nugget : float
             Added where a row's number is the column's.
         panels : (FP64 cupy.ndarray, int32 cupy.ndarray), optional
-            One number for each of `panels_of` the block: where the sums of squares and the numbers
-            of missed pairs are left. The CPU then does not wait to extend the table; see
-            `extend`.
+            Buffers with an entry for each panel of the block (see `panels_of`), for the sums of
+            squares and the counts of missed pairs. The CPU then does not wait to learn whether the
+            table must be extended; see `extend`.
 
         Returns
         -------
         cupy.ndarray, () or None
             Squared Frobenius norm of what was written, before scale and rounding; on the GPU.
-            Nothing where panels are given.
+            None if panels are given.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class Generator:
                 self.octaves = low, high
 
     def extend(self):
-        """Let later tables reach closer pairs; return whether any can be closer."""
+        """Extend the range of later tables towards closer pairs; False if that is not possible."""
         low, high = self.octaves
         self.octaves = low - 20, high
         return low > LOWEST
@@ -353,7 +353,7 @@ class Generator:
 
 
 def panels_of(rows, columns):
-    """Return how many panels a block of so many rows and columns has."""
+    """Return the number of panels of a block with these numbers of rows and columns."""
     return (-(-rows // PANEL_ROWS)) * (-(-columns // PANEL_COLUMNS))
 
 

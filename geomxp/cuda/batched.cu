@@ -9,8 +9,8 @@
         i 0   * . . .              .  is never read
           1   * * . .   4 5 6 7
           ...                      neighbouring threads read neighbouring rows of a column, from
-          4   * * * *   * . . .    different banks; what all of them need of it, the rows of the
-          5   * * * *   * * . .    four columns at hand, is one address
+          4   * * * *   * . . .    different banks; the rows j to j + 3 that all threads need are
+          5   * * * *   * * . .    read from one address by all (a broadcast)
 
    The same products are subtracted from an entry in the same order as in
    geomxp/dense/batched_text.py: the bits are the same. */
@@ -196,7 +196,7 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
     }
 }
 
-/* Rows c of all threads <- those of L^-1 c, or of L^-T c; `room` is where four rows are told. */
+/* Rows c of all threads <- those of L^-1 c, or of L^-T c; threads exchange four rows in `room`. */
 template <bool BACKWARD, class Real>
 static __device__ void substitute(const Real *a, const Real *inverse, Real *room, int n,
                                   Real (&c)[COLUMNS])
@@ -204,12 +204,12 @@ static __device__ void substitute(const Real *a, const Real *inverse, Real *room
     const int i = threadIdx.x, order = padded(n), rows = rows_of(n);
     for (int step = 0; step < order; step += 4) {
         const int j = BACKWARD ? order - 4 - step : step;
-        /* two rooms by turns, so that no thread writes what another one still reads */
+        /* two buffers in turn, so that no thread overwrites what another one still reads */
         Real *told = room + step % 8 * COLUMNS, z[4][COLUMNS];
         if (i >= j && i < j + 4) {
 #pragma unroll
             for (int g = 0; g < COLUMNS; ++g) {
-                /* what rows of the padding have got from others goes no further */
+                /* padding rows may hold other rows' infinities: pass on zeros */
                 told[(i - j) * COLUMNS + g] = i < n ? c[g] : (Real)0;
             }
         }
@@ -292,7 +292,7 @@ BOTH Real *beside(Real *chunks, long long first, int lanes, int n, int i, int j)
     return chunks + (first / lanes * n * n + i * n + j) * lanes + first % lanes;
 }
 
-/* Chunks <- lower triangles; what fills the last one is the unit matrix. */
+/* Chunks <- lower triangles; the last chunk is filled up with unit matrices. */
 template <class Real>
 static __device__ void pack(const View<Real> &view, Real *chunks, int n, int lanes,
                             long long batch)

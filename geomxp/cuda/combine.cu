@@ -1,8 +1,8 @@
 /* out <- alpha r_i a_ij c_j + beta out_ij: copies, conversions and sums of matrices in one pass.
 
-   Matrices lie in any layout: entry (i, j) is `down` entries per row and `across` entries per
-   column from the first one. A block of threads brings 32 by 32 entries from the one to the other
-   through shared memory, so that both are accessed along their contiguous direction. */
+   Matrices may have any layout: entry (i, j) is i*down + j*across entries after entry (0, 0). A
+   block of threads brings 32 by 32 entries from the one to the other through shared memory, so that
+   both are accessed along their contiguous direction. */
 
 #include "quantize.cuh"
 
@@ -19,8 +19,8 @@ __device__ void put(double *out, double x) { *out = x; }
     const int i = across ? threadIdx.x : s + threadIdx.y;                                      \
     const int j = across ? s + threadIdx.y : threadIdx.x
 
-/* Nothing is read of a where alpha is 0, nor of out where beta is. With `lower`, only entries on
-   and below the diagonal are read or written. Rows and columns are read only where `scaled`. */
+/* `a` is not read if alpha is 0, nor `out` if beta is 0. With `lower`, only entries on and below
+   the diagonal are read or written. `rows` and `columns` are read only if `scaled`. */
 template <class In, class Out>
 __device__ void combine(const In *a, long long down_a, long long across_a, Out *out,
                         long long down, long long across, long long m, long long n, int lower,
@@ -69,7 +69,7 @@ COMBINE(combine_fp64_fp32, double, float)
 COMBINE(combine_fp64_fp64, double, double)
 
 /* *largest <- the larger of itself and the bits of max|a_ij| of the lower triangle as FP64, beyond
-   infinity's where there is a NaN. Magnitudes are in the order of their bits. */
+   infinity's where there is a NaN. Bits of magnitudes, as integers, have the same order. */
 template <class In>
 __device__ void largest_of_lower(const In *a, long long down, long long across, long long n,
                                  unsigned long long *largest)
@@ -114,7 +114,7 @@ __device__ void largest_of_lower(const In *a, long long down, long long across, 
 LARGEST(largest_of_lower_fp32, float)
 LARGEST(largest_of_lower_fp64, double)
 
-/* *info, of cuSOLVER's potrf, also says where a factor is not finite: n if its last pivot is not. */
+/* Set *info, cuSOLVER's info word of potrf, to n if it is 0 but the last pivot is not finite. */
 #define CHECK_PIVOT(name, Real)                                                                \
     extern "C" __global__ void name(const Real *last, int n, int *info)                        \
     {                                                                                          \

@@ -13,8 +13,9 @@
         for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < m;               \
              i += gridDim.x * (long long)THREADS)
 
-/* The bits of max|x|: FP32's or FP64's, beyond infinity's where there is a NaN. Magnitudes are in
-   the order of their bits. `done` counts the blocks that have reported. Both are 0 at the start. */
+/* The bits of max|x|: FP32's or FP64's, beyond infinity's where there is a NaN. Bits of
+   magnitudes, as integers, have the same order. `done` counts the blocks that have reported. Both
+   are 0 at the start. */
 struct Largest {
     unsigned long long bits, done;
 };
@@ -107,7 +108,7 @@ __device__ double as_scale(double power, double) { return power; }
 #define BY_VALUE(name, Source, Scale, Stored, value)                                           \
     KERNEL(name, Source, Scale, Scale given, given, Stored, value)
 
-/* the exponent that a kernel has found: plus it into a format, minus it back */
+/* exponents found on the GPU: times 2^exponent into a format, times 2^-exponent back */
 #define BY_POINTER(name, Source, Scale, sign, Stored, value)                                   \
     KERNEL(name##_by_pointer, Source, Scale, const int *exponent,                              \
            as_scale(power_of_two(sign *exponent), (Scale)0), Stored, value)
@@ -139,8 +140,8 @@ BOTH(fp16_to_fp64, unsigned short, double, -, double, TO_FP64(fp16))
 BOTH(fp8_to_fp32, unsigned char, float, -, float, TO_FP32(fp8))
 BOTH(fp8_to_fp64, unsigned char, double, -, double, TO_FP64(fp8))
 
-/* FP32 in columns to FP8 in rows, by squares of 32 in shared memory: both are accessed along their
-   contiguous direction. */
+/* FP32 or FP64 by columns to FP8 by rows, by squares of 32 in shared memory: both are accessed
+   along their contiguous direction. */
 #define SIDE 32
 template <class Source>
 __device__ void to_fp8_by_rows(const Source *source, long long m, long long n, long long ld,

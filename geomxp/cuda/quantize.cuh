@@ -124,8 +124,8 @@ LEAF float fp8_number(unsigned char bits)
     return product_fp32(fp16_number(fp8_as_fp16(bits)), 256.0f);
 }
 
-/* The exponent of frexp for the bits of a positive number; below the normal numbers that of the
-   smallest of these, which `exponent_for` cuts off alike. */
+/* frexp's exponent from the bits of a positive number; for all subnormal numbers, that of the
+   largest of them, which `exponent_for` clips to the same value as theirs. */
 LEAF int binary_exponent_fp32(unsigned bits) { return (int)(bits >> 23) - 126; }
 
 LEAF int binary_exponent_fp64(unsigned long long bits) { return (int)(bits >> 52) - 1022; }

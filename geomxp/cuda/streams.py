@@ -1,7 +1,8 @@
 """Streams that live as long as their thread, each with its own handle of cuBLAS.
 
-CuPy has one handle for each thread and GPU. With several streams on one handle cuBLAS may choose
-another kernel from run to run (its documentation, "Results reproducibility"), and then other bits.
+CuPy has one handle for each thread and GPU. If several streams share a handle, cuBLAS may select
+different kernels from run to run (its documentation, "Results reproducibility"), which changes the
+last bits of the results. Hence one handle for each stream.
 """
 
 import threading
@@ -11,7 +12,9 @@ _mine = threading.local()
 
 
 def streams(index, count):
-    """Return streams of a GPU, created at this thread's first call; the default one has no part.
+    """Return this thread's first `count` streams of a GPU, creating those that do not exist yet.
+
+    The default stream is not among them.
 
     Parameters
     ----------

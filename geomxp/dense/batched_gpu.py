@@ -111,7 +111,7 @@ def _view(a):
 
 
 def _per_matrix(name, a, arguments, beside=0):
-    """Start a kernel with a block for each matrix; `beside` numbers stand beside its triangle."""
+    """Start a kernel with a block for each matrix, and shared memory for `beside` more numbers."""
     batch, n, _ = a.shape
     kernel, order = _kernel(name, a.dtype), _padded(n)
     # start_of(order) + order, as cuda/batched.cu has them
@@ -130,7 +130,7 @@ def _padded(n):
 def in_chunks(xp, a, lanes):
     """Return (chunks, n, n, lanes) of a batch's lower triangles; see `batched.interleave`.
 
-    Above the diagonal stands anything.
+    Entries above the diagonal are undefined.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def substitute(lower, b, passes):
     lower : (batch, n, n) cupy.ndarray
     b : (batch, n) or (batch, n, k) cupy.ndarray
     passes : sequence of bool
-        Backward or not; forward comes first.
+        False for forward, True for backward substitution. Forward always comes first.
     """
     import cupy
 

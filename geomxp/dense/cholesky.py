@@ -2,8 +2,8 @@
 
     A11 = L11 L11',  A21 <- A21 L11⁻',  A22 <- A22 - A21 A21',  A22 = L22 L22'
 
-On a GPU nothing waits for the host before the end, and the first block of A22 is factored beside
-the update of the others.
+On a GPU the CPU does not wait before the end, and the first block of A22 is factored while the
+others are updated.
 """
 
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ def factor(t, forms):
     ----------
     t : Triangle
     forms : tuple of Format
-        All that its blocks will be read in.
+        All formats in which its blocks will be read.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def _factor(t, forms, pivots):
 
 
 def _update_on_gpu(t, rows, form, forms, pivots):
-    """Lower triangle of A22 <- A22 - A21 A21', and meanwhile the factor of its first block."""
+    """Update the lower triangle of A22 by -A21 A21'; factor its first block at the same time."""
     # a GPU is not filled by smaller products
     least, first = 2 * t.leaf, t
     while first.half and not first.is_one_view(least):
@@ -81,7 +81,7 @@ def _update_on_gpu(t, rows, form, forms, pivots):
 
 
 class _Pivots:
-    """Factors the leaves, and tells whether all have factors: on a GPU once, at the end."""
+    """Factors the leaves and checks the info words: on a GPU all at once, at the end."""
 
     def __init__(self, leaves):
         self._leaves, self._words, self._next = leaves, None, iter(range(len(leaves)))
@@ -102,7 +102,7 @@ class _Pivots:
 
     @contextmanager
     def beside(self, t):
-        """Enclose the factorization of a block, which a GPU does beside what comes after it.
+        """Factor a block on a second stream, concurrently with the operations that follow.
 
         The block must not be read or written again before `join`.
         """
@@ -112,7 +112,7 @@ class _Pivots:
         self._beside = t
 
     def join(self, t):
-        """Return whether a block was factored beside; what comes now waits for it."""
+        """Return whether a block was factored on the second stream; if so, wait for it there."""
         if t is not self._beside:
             return False
         passes_gpu.wait_for(self._moment, self._leaves[0].a)

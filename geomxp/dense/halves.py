@@ -43,9 +43,9 @@ class Triangle:
     first : int
         Number of its first row in the whole matrix.
     bound : float, optional
-        No number of a Cholesky factor is larger; see `Panel`.
+        Upper bound of the magnitudes of the factor's entries; see `Panel`.
     quarter : bool
-        Whether this is a part of what `quarters` has returned.
+        Whether this is part of a triangle that `quarters` returned.
     panels : dict of Format to Panel
         The off-diagonal block, cast, once it is final.
     """
@@ -75,7 +75,7 @@ class Triangle:
         return len(self.a)
 
     def is_one_view(self, largest):
-        """Return whether all of this is one view, and not larger than some order."""
+        """Return whether this is stored as one view, of at most a given order."""
         return len(self.a) <= largest
 
     def open(self):
@@ -174,9 +174,7 @@ def solve(t, b, columns, transposed):
 
 
 def prepare(t, forms):
-    """Make all that `solve` will need of a triangle: its casts, and on a GPU inverses.
-
-    Other streams can then solve with it.
+    """Cast a triangle and invert its leaves on a GPU, so that other streams can `solve` with it.
 
     Parameters
     ----------

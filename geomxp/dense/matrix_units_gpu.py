@@ -140,7 +140,7 @@ def _has_units_for_fp8(index):
 
 
 def cast_formats(tile_form, partners):
-    """Return the coarser formats in which a tile that is not FP64 is multiplied.
+    """Return the coarser formats in which a tile is multiplied with its partners.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def _scalars(alpha, beta):
 def _factor(a, b, known=None):
     """Return α of C <- C + αAB' for tiles with exponents, on the GPU where one of them is there.
 
-    It is not computed if it is known for two exponents that are there.
+    It is `known`, if given, where both exponents are on the GPU.
     """
     there = [not isinstance(tile.exponent, int) for tile in (a, b)]
     if not any(there):
@@ -257,7 +257,7 @@ class _Heuristic(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Plan:
-    """How cuBLASLt multiplies FP8 tiles of one shape; its descriptors live as the process does."""
+    """How cuBLASLt multiplies FP8 tiles of one shape; descriptors live as long as the process."""
 
     operation: c_void_p
     a: c_void_p

@@ -1,10 +1,10 @@
 """Columns of a matrix in a coarse format, cast once when they are final and read by every product.
 
 A panel is cut at the leaves of the recursion. Its power of two follows from a bound of its numbers,
-where there is one: then a GPU has not to be asked for the largest, and the whole panel is
+where there is one: then the GPU need not report the largest magnitude, and the whole panel is
 multiplied at once. Otherwise each piece has its own, and neighbouring pieces whose powers agree are
-multiplied together. FP8's range is too small for one bound: its pieces have their own powers, which
-stay on a GPU, until `Rows.close` casts the whole anew.
+multiplied together. FP8's range is too small for one bound: its pieces have their own powers (on a
+GPU, known only there) until `Rows.close` casts the whole panel again.
 """
 
 from ctypes import c_float, c_int
@@ -34,7 +34,7 @@ class Panel:
     like : array
         NumPy or CuPy.
     bound : float, optional
-        No number of it is larger.
+        Upper bound of its magnitudes.
     """
 
     def __init__(self, form, shape, like, bound=None):
@@ -67,7 +67,7 @@ class Panel:
             If a number is not finite and no bound is given.
         """
         if self._unknown:
-            # to all but the GPU
+            # the exponent is known to the GPU only
             exponent = views_gpu.exponent_of(array, FP8)
             self.exponents[columns.start, columns.stop] = exponent
             round_into(self.values[:, columns], array, FP8, exponent)
@@ -103,7 +103,7 @@ class Panel:
 
 
 def _equal(a, b):
-    """Return whether two exponents are known to be equal; those on a GPU are if they are one."""
+    """Return whether two exponents are known to be equal; on a GPU, whether they are one array."""
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 

@@ -21,7 +21,7 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
     out, a : (m, n) FP64 or FP32 cupy.ndarray
         They may be the same array, but must not overlap otherwise.
     alpha, beta : float
-        Nothing of an array is read whose factor is 0. Computed in FP64.
+        An array whose factor is 0 is not read. Computed in FP64.
     lower : bool
         Read and write the lower triangle only.
     rows, columns : (m,) and (n,) FP64 cupy.ndarray, optional
@@ -30,7 +30,7 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
     if not out.size:
         return
     scaled = rows is not None
-    # CuPy makes no null pointer of None
+    # CuPy does not convert None to a null pointer
     factors = (rows, columns) if scaled else (a, a)
     flags = np.int32(lower), np.int32(scaled)
     with out.device:
@@ -75,7 +75,7 @@ def scale_lower(c, beta):
 
 
 def info_words(like, count):
-    """Return zeros for `factor` on an array's GPU."""
+    """Return zeroed info words for `views_gpu.factor`, on the GPU of an array."""
     import cupy
 
     with like.device:
@@ -83,7 +83,7 @@ def info_words(like, count):
 
 
 def check_pivot(a, info):
-    """Let an info word of cuSOLVER's potrf also say that a factor is not finite: n if it is not.
+    """Set an info word of cuSOLVER's potrf to n if it is 0 but the last pivot is not finite.
 
     Parameters
     ----------
@@ -97,9 +97,11 @@ def check_pivot(a, info):
 
 @contextmanager
 def second_stream(like):
-    """Enclose operations that come after all so far, and beside those after this block.
+    """Run the enclosed operations on a second stream.
 
-    Memory that is allocated here is used again only here, so that nothing else can write to it.
+    They follow all earlier ones of the current stream, and run concurrently with those that follow
+    this block. Memory allocated in the block is reused by this stream only, so no other stream
+    overwrites it.
 
     Yields
     ------
@@ -116,7 +118,7 @@ def second_stream(like):
 
 
 def wait_for(event, like):
-    """Let what comes next on an array's GPU come after an event."""
+    """Make later operations on an array's GPU wait for an event."""
     import cupy
 
     with like.device:

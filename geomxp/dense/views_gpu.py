@@ -168,7 +168,7 @@ def inverse(lower, unit):
 
 @dataclass(frozen=True)
 class Scale:
-    """α 2^-(e+f) with exponents that are on the GPU: of FP8 panels near 1.
+    """α 2^-(e+f) with exponents e and f that are on the GPU, for FP8 panels with entries near 1.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class Scale:
 
 
 def exponent_of(array, form):
-    """Return the exponent of an array where it is, for `round_into`; see `Exponents.find`."""
+    """Find an array's exponent on its GPU, for `round_into`; see `Exponents.find`."""
     (array,) = _columns(array)
     with array.device:
         return quantize_on_gpu.Exponents(1).find(0, array, form)
@@ -304,7 +304,7 @@ def multiply_by_inverse(b, inverse, transposed):
 def round_into(out, array, form, exponent):
     """Out <- the numbers of array·2^exponent in a format.
 
-    Of one layout with the array; of FP8, where the exponent is on the GPU, by rows.
+    `out` has the layout of the array; FP8 with its exponent on the GPU is stored by rows.
     """
     array, out = _columns(array, out)
     with out.device:

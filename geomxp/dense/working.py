@@ -91,9 +91,9 @@ def _copy(array, dtype):
 def one_matrix(array, forms):
     """Give the lower triangle of a symmetric matrix to be factored, and write the factor back.
 
-    In place where no format is coarse or the diagonal varies little. Otherwise in FP32 or FP64 with
-    a diagonal near 1: a power of two for each row keeps coarse formats from over- and underflow and
-    changes no digit.
+    In place where the type fits and no format is coarse, or the diagonal is near 1 and varies
+    little. Otherwise in FP32 or FP64, in a copy with a diagonal near 1: a power of two for each row
+    keeps coarse formats from over- and underflow and changes no digit.
 
     Yields
     ------
@@ -107,7 +107,7 @@ def one_matrix(array, forms):
     """
     n, form = len(array), forms[-1]
     same = array.dtype == form.dtype and views.contiguous(array)
-    # a copy is checked if it has no factor
+    # a copy is checked only if its factorization fails
     logs, positive = half_logs(_diagonal(array, whole=same))
     coarse = any(f in LOW for f in forms)
     near_one = n == 0 or float(abs(logs).max()) < 8
@@ -158,7 +158,7 @@ def _diagonal(array, whole):
 def half_logs(diagonal):
     """Return log2 of the roots of a diagonal's magnitudes, and whether all entries are positive.
 
-    For a zero the median of the others is returned.
+    Zeros are replaced by the median of the other magnitudes.
     """
     size = np.abs(diagonal.astype(np.float64))
     size[size == 0] = np.median(size[size > 0]) if size.any() else 1.0

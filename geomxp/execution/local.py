@@ -1,7 +1,7 @@
 """One thread a lane over the tiles of one store; each waits inside the read of what it needs.
 
-Threads that work for a GPU are kept: CuPy gives each thread handles of cuBLAS and cuSOLVER of its
-own, and to create these takes longer than many a factorization.
+Threads that run tiles out of core on a GPU are kept: CuPy gives each thread its own handles of
+cuBLAS and cuSOLVER, and creating these takes longer than many factorizations.
 """
 
 from queue import SimpleQueue
@@ -81,7 +81,7 @@ def _start_on_new_threads(work, lanes):
 
 
 _idle, _lock = [], Lock()
-"""Kept threads without work, as the queues from which they take it."""
+"""Task queues of the kept threads that are idle."""
 
 
 def _start_on_kept_threads(work, lanes):

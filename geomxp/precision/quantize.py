@@ -23,8 +23,8 @@ class Tile:
     form : Format
     values : (m, n) NumPy or CuPy array, Fortran order
         Numbers of the format, or their bits. FP32 may stand as two FP16 planes, high and low,
-        (m, n, 2): as many bytes, and matrix units can use them. On a GPU FP8 may stand in C order,
-        as its units need it.
+        (m, n, 2): as many bytes, and matrix units can use them. On a GPU FP8 may be stored in C
+        order, as its units need it.
     exponent : int or (2,) cupy.ndarray of int32
         While a GPU factors a matrix it may be known there only; see `quantize_on_gpu.Exponents`.
     casts : dict of Format to Tile
@@ -144,7 +144,7 @@ def magnitude(array):
 def check_largest(largest, form):
     """Raise `InvalidInput` unless an array with this largest magnitude has values in a format."""
     if not np.isfinite(largest) or (form is not FP64 and largest > FP32.largest):
-        raise InvalidInput(f"a tile holds {largest:g}: it has no values in {form.name}.")
+        raise InvalidInput(f"a tile holds {largest:g}, which {form.name} cannot represent.")
 
 
 def quantize(array, form, *, scale=True, split=False):

@@ -4,14 +4,14 @@ CuPy arrays in, tiles of CuPy arrays out; `round_into` and `widen_into` work on 
 stands as two FP16 planes in a tile there.
 
 `quantize` waits for the GPU to know an exponent. To leave it there, let `Exponents` find it and
-pass the array that `Exponents.find` returns wherever an exponent is asked for:
+pass the array that `Exponents.find` returns wherever an exponent is expected:
 
     found = Exponents(1)
     exponent = found.find(0, array, FP16)
     round_into(values, array, FP16, exponent)
     alpha = factors(exponent, other_exponent, -1.0)
 
-`matrix_units_gpu.multiply` and `_execute` take such an alpha. `found.fetch()`, in the end, tells
+`matrix_units_gpu.multiply` and `_execute` take such an alpha. `found.fetch()`, at the end, tells
 which arrays were not finite.
 """
 
@@ -36,7 +36,7 @@ MOST_DOWN = 65535
 SOURCES = {"float64": "fp64", "float32": "fp32"}
 
 SHIFT = 8
-"""Numbers of FP8 have an exponent that is less by so much where they stand as FP16."""
+"""The exponent of FP8 numbers stored as FP16 is smaller by this."""
 
 
 class Exponents:
@@ -79,7 +79,7 @@ class Exponents:
         own : bool
             Whether the format is the array's own; otherwise it is that of its cast.
         scale : bool
-            Without, the exponent is 0.
+            If False, the exponent is 0.
 
         Returns
         -------
@@ -206,7 +206,7 @@ def cast(array, form, exponent=0, by_rows=False):
     exponent : int or cupy.ndarray
         A number, or the first of an array of `Exponents`.
     by_rows : bool
-        Store an FP32 array as FP8 in C order, for `matrix_units_gpu`; the exponent is on the GPU.
+        Store FP8 in C order, as `matrix_units_gpu` needs it; the exponent must be on the GPU.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def _transpose_into(out, array, exponent):
     """Out <- the numbers of array·2^exponent in FP8, out in C order."""
     (m, n), most = array.shape, _most_blocks(array.device.id)
     if not _by_columns(out.T) or out.dtype != FP8.dtype:
-        raise ValueError("rows are for FP8")
+        raise ValueError("only FP8 can be stored by rows")
     across = min(-(-m // SIDE), most)
     down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
     with array.device:

@@ -193,7 +193,7 @@ class Originals:
         return out
 
     def missed_pairs(self, tiles):
-        """Return zeros on the GPU, a row for each of so many tiles; see `tile`."""
+        """Return zeroed counters of missed pairs on the GPU, a row for each tile; see `tile`."""
         import cupy
 
         width = self.layout.height(0)

@@ -120,7 +120,7 @@ class Lane:
         return Tile(tile.form, Absent(place.dtype, place.shape), tile.exponent)
 
     def _put_on_gpu(self, i, k, array, slot):
-        """As `_put`, in one pass; the CPU waits once, to know the exponents."""
+        """As `_put`, on a GPU; the CPU waits at most once, for the exponents."""
         formats = self.store.formats
         form, found = formats[i, k], Exponents(1)
 

@@ -191,8 +191,8 @@ class Ram:
 class Gpu:
     """The fast memory is a GPU's, the slow one pinned host memory.
 
-    Copies in and copies out have a stream each, which all factorizations share, and every lane has
-    its thread's.
+    One stream for copies in and one for copies out are shared by all factorizations; each lane uses
+    a stream of its thread.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Gpu:
 
 @cache
 def _copy_streams(index):
-    """Return two streams of a GPU, which is the current one."""
+    """Return two streams of a GPU, which must be the current device."""
     import cupy
 
     return tuple(cupy.cuda.Stream(non_blocking=True) for _ in range(2))

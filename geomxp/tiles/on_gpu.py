@@ -1,19 +1,19 @@
 """All tiles in one GPU's memory, finished by one thread of the CPU that waits once, at the end.
 
-The tiles of block row i are the work of stream i mod S, those on the diagonal of one stream more:
+S streams compute the block rows, row i on stream i mod S; one more computes the diagonal tiles:
 
     stream of row i    A_ik - Σ_j L_ij L_kj'    after (k, k-1)
                        L_ik <- A_ik L_kk⁻'      after (k, k)
     stream D           L_kk <- chol(A_kk - Σ_j L_kj L_kj')    after (k, k-1)
 
-So the updates of column k go on beside the factorization of its diagonal tile. Exponents, info
-words and counts of missed pairs stay on the GPU, until one transfer shows whether a tile has
-failed. What came after the first failure is then given up: formats, promotions and bits are those
-of a factorization that stops there.
+So the updates of column k overlap with the factorization of its diagonal tile. Exponents, info
+words and counts of missed pairs stay on the GPU until one transfer shows whether a tile has failed.
+Tiles after the first failure are then discarded: formats, promotions and bits are those of a
+factorization that stops there.
 
-CuPy's pool reuses memory in the order of the stream that it was allocated on. What a tile is made
-with is used on one stream only; the casts of a block row, which all streams read, are dropped when
-its own streams have waited for the readers.
+CuPy's pool gives freed memory only to later allocations on the same stream. The temporary arrays of
+a tile are used on one stream only. All streams read the casts of a block row; these are freed after
+the streams that allocated them wait for all readers.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ from .stored_on_gpu import cast_of, check, in_format, wanted_casts
 from .stores import InCore, original
 
 STREAMS = 4
-"""Streams for the block rows, beside that for the diagonal."""
+"""Streams for the block rows; the diagonal tiles have another one."""
 
 
 class OnGpu(InCore):
@@ -45,7 +45,7 @@ class OnGpu(InCore):
         Parameters
         ----------
         tiles : sequence of (int, int)
-            Each after all those that it needs, those of a column together.
+            Each after the tiles that it needs; tiles of one column are adjacent.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class OnGpu(InCore):
         self._settle(tiles, largest, exponents, infos)
 
     def words(self, tiles):
-        """Return what these tiles leave on the GPU: `Exponents`, with info words, and misses."""
+        """Return `Exponents` of these tiles, with info words, and zeroed counts of missed pairs."""
         count = number(self.layout.tiles, 0)
         if self._exponents is None:
             # an info word for each diagonal tile, and the number of missed pairs
@@ -84,7 +84,7 @@ class OnGpu(InCore):
         return self._exponents, self.originals.missed_pairs(count)
 
     def keep(self, i, k, tile):
-        """Take a tile, with its casts, that will be final when the GPU has come to it."""
+        """Store a tile and its casts; they are final once the GPU has executed their stream."""
         if not self.has(i, k):
             self._count(tile.values.nbytes)
         self._tiles[i, k] = tile
@@ -183,7 +183,7 @@ class _Run:
                 self.row_done[i] = stream.record()
 
     def _leave(self, leaving, k):
-        """Drop what the readers of the row before the last used: the streams have passed them."""
+        """Free what an earlier column has read, after its owners' streams wait for all readers."""
         leaving.append((k, [stream.record() for stream in (*self.rows, self.diagonal)]))
         if len(leaving) > 1:
             row, readers = leaving.popleft()
@@ -219,7 +219,7 @@ class _Run:
             self.row_done[i] = stream.record()
 
     def _prepare(self, k):
-        """Make what the solves of column k read, on whatever stream they are."""
+        """Make the casts and inverses that the solves of column k read, on any stream."""
         below = {self.formats[i, j] for i, j in self.tiles if j == k < i} - {FP64}
         if below:
             self.triangles[k] = solver(self.store.final(k, k), below)

@@ -50,7 +50,7 @@ class Shared:
         self.width, self.trace, self.meter = width, trace, Meter()
         self.changed, self.error = Condition(), None
         self.about, self.events, self.promoted = {}, {}, set()
-        # on GPUs: of each tile's numbers in FP16
+        # on GPUs: exponents of the tiles' numbers in FP16
         self.exponents_as_fp16 = {}
         self._recover()
 

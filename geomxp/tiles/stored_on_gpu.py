@@ -18,7 +18,7 @@ def wanted_casts(formats, i, k):
         # the solves of the FP32 arrays in this column
         return {FP32} if form is FP64 and partners - {FP64} else set()
     if form is FP8:
-        # beside finer tiles it is widened for each product: kept, it would need thrice the memory
+        # widened to FP16 for each product: kept as FP16 too, it would take three times the memory
         return set()
     return cast_formats(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
 
@@ -32,7 +32,7 @@ def _meets_fp64_in_fp32(formats, i, k):
 
 
 def is_looked_at(formats, i, k):
-    """Return whether the largest magnitude of tile (i, k) is found."""
+    """Return whether the largest magnitude of tile (i, k) is computed."""
     form = formats[i, k]
     if form in (FP64, FP32):
         return i > k and (form is FP32 or bool(wanted_casts(formats, i, k)))
@@ -40,7 +40,7 @@ def is_looked_at(formats, i, k):
 
 
 def order_of(formats, i, k, shape, index):
-    """Return in which order a finished tile stands on a GPU: "F", or "C" for its units."""
+    """Return the memory order of a finished tile: "C" if FP8 units multiply it, else "F"."""
     by_rows = i > k and stands_by_rows(formats[i, k], shape, formats.partners(i, k), index)
     return "C" if by_rows else "F"
 
@@ -51,9 +51,9 @@ def in_format(found, number, formats, i, k, array, room):
     Parameters
     ----------
     found : Exponents
-        Where its exponent is found, and that of its cast to FP16.
+        Receives the tile's exponent, and that of its cast to FP16.
     number : int
-        Of the tile there.
+        The tile's number in `found`.
     formats : PrecisionMap
     i, k : int
     array : (m, n) FP64 or FP32 cupy.ndarray

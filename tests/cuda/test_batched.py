@@ -69,7 +69,7 @@ def test_factorizations_compile_without_a_word(architecture, variant):
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-def test_kernels_with_a_block_for_each_matrix_compile_without_a_word(architecture):
+def test_kernels_with_a_block_for_each_matrix_compile_without_warnings(architecture):
     code, log, ptx = compiled(cuda.source("batched.cu"), architecture)
     assert (code, log) == (0, "")
     names = {f"{kind}_{suffix}" for kind, suffix in product(KINDS, SUFFIX.values())}
@@ -114,7 +114,7 @@ def test_a_cpu_refuses_a_variant_of_a_gpu():
 
 
 def indefinite(batch, n, dtype):
-    """Matrices of which some have no factor, or hold numbers that are none."""
+    """Matrices of which some are not positive definite, or hold a NaN or an infinity."""
     a = positive_definite(batch, n, dtype)
     some = np.random.default_rng(n).permutation(batch)
     rows = sorted({0, n // 3, n // 2, n - 1})
@@ -228,7 +228,7 @@ def part_of_a_larger(cupy, a):
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", [by_columns, batch_last, part_of_a_larger])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_matrices_lie_as_they_like(layout, dtype):
+def test_matrices_may_have_any_layout(layout, dtype):
     import cupy
 
     for n in (7, 32, 33, 70):

@@ -20,7 +20,7 @@ rng = np.random.default_rng(5)
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-def test_the_kernels_compile_without_a_word_and_flush_no_subnormal_number(architecture):
+def test_the_kernels_compile_without_warnings_and_flush_no_subnormal_number(architecture):
     code, log, ptx = compiled(cuda.source("combine.cu"), architecture)
     assert (code, log) == (0, "")
     assert ".ftz" not in ptx

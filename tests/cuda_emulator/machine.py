@@ -120,7 +120,7 @@ def note(kind, name="", operands=(), about=None, queue=None):
         "library", "kernel", "function", "memset", "to device", "to host", "synchronize"; "record"
         of a moment of a stream, and "wait" for it.
     name : str
-    operands : sequence of numpy.ndarray, or of callable that return one
+    operands : sequence of numpy.ndarray, or of callables that return one
     about : optional
         What the kind adds: an arithmetic, the numbers among a kernel's arguments, the bytes of a
         copy, the moment that is waited for.

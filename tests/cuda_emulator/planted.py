@@ -106,7 +106,7 @@ FAULTS = (
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
     ),
     Fault(
-        "another pivot that fails is named than the first",
+        "the failing pivot that is reported is not the first",
         "cuda/batched.cu",
         "atomicMin(&failed, i)",
         "failed = i",
@@ -197,7 +197,7 @@ FAULTS = (
         INTEGERS + "[fp32-fp16-(37, 29, 21)]",
     ),
     Fault(
-        "a square of FP8 is written before it is read",
+        "a square of FP8 is stored before all threads have loaded it",
         "cuda/quantize.cu",
         "                }\n            }\n            __syncthreads();\n            for (int i",
         "                }\n            }\n            for (int i",
@@ -271,7 +271,7 @@ FAULTS = (
         "dense/batched_gpu.py",
         "step // a.itemsize",
         "step",
-        BATCHED + "test_matrices_lie_as_they_like[float32-by_columns]",
+        BATCHED + "test_matrices_may_have_any_layout[float32-by_columns]",
     ),
     Fault(
         "shared memory has no room for the padding",
@@ -372,21 +372,21 @@ FAULTS = (
         QUANTIZE + "test_gpu_solves_and_subtracts_in_place_by_columns[float64]",
     ),
     Fault(
-        "what stands above the diagonal of a tile stays",
+        "entries above the diagonal of a tile are not zeroed",
         "dense/mixed.py",
         "    passes_gpu.combine(above, above, alpha=0.0, lower=True)\n",
         "",
         QUANTIZE + "test_gpu_factors_diagonal_tiles_and_leaves_zeros_above[float32]",
     ),
     Fault(
-        "a copy does not wait until its square is read",
+        "a square is stored before all threads have loaded it",
         "cuda/combine.cu",
         "    __syncthreads();\n    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
         "    for (int s = 0; s < SIDE; s += STEP) {\n        ALONG(down <=",
         COMBINE + "test_out_is_alpha_r_a_c_plus_beta_out[(31, 33)-columns-rows-float32-float32]",
     ),
     Fault(
-        "the factor of the sum's other part is left out",
+        "β is left out of the sum",
         "cuda/combine.cu",
         "x + beta * widened(*place)",
         "x + widened(*place)",
@@ -407,7 +407,7 @@ FAULTS = (
         VIEWS + "test_gpu_potrf_names_the_leading_minor_that_is_not_positive[columns--1.0-float64]",
     ),
     Fault(
-        "nobody waits for a block that is factored beside",
+        "nothing waits for the block that the second stream factors",
         "dense/cholesky.py",
         "        passes_gpu.wait_for(self._moment, self._leaves[0].a)\n",
         "",
@@ -633,7 +633,7 @@ FAULTS = (
         ON_GPU + "test_the_bits_are_those_of_a_wait_after_each_tile[by norm, coarse-32]",
     ),
     Fault(
-        "streams are not waited for in the end",
+        "the streams are not waited for at the end",
         "tiles/on_gpu.py",
         "            self.current.wait_event(stream.record())\n",
         "            pass\n",
@@ -647,7 +647,7 @@ FAULTS = (
         FAILURES + "[by norm]",
     ),
     Fault(
-        "tiles behind a failure are kept",
+        "tiles after a failure are kept",
         "tiles/on_gpu.py",
         "                self._give_up(tiles[position:])\n",
         "                self._give_up(tiles[position : position + 1])\n",
@@ -668,7 +668,7 @@ FAULTS = (
         ON_GPU + "test_each_run_after_a_failure_is_one_more_wait[by norm]",
     ),
     Fault(
-        "missed pairs are not looked at in the end",
+        "missed pairs are not checked at the end",
         "tiles/on_gpu.py",
         "if not (missed and self.originals.extend()):",
         "if True:",

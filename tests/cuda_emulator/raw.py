@@ -88,8 +88,8 @@ def _value(argument):
     if isinstance(argument, ndarray):
         return "pointer", ctypes.c_void_p(argument.data.ptr)
     if argument is None:
-        # of it CuPy makes a pointer that is not null: github.com/cupy/cupy/issues/9046
-        raise TypeError("None is no null pointer: pass an array and a flag")
+        # CuPy makes 0xffffffff of None, not a null pointer: github.com/cupy/cupy/issues/9046
+        raise TypeError("CuPy does not pass None as a null pointer: pass an array and a flag")
     if isinstance(argument, np.generic):
         kind = {"f": "real", "V": "struct"}.get(argument.dtype.kind, "integer")
         return kind, (ctypes.c_char * argument.itemsize).from_buffer_copy(argument.tobytes())

@@ -201,7 +201,7 @@ def test_formats_of_wide_range_scale_exactly_without_an_exponent(form, power):
 def test_what_is_no_number_is_refused_by_name(form, dtype, bad):
     array = np.ones((3, 2), dtype, order="F")
     array[1, 1] = bad
-    with pytest.raises(gx.InvalidInput, match=f"a tile holds {abs(bad)}.* in {form.name}"):
+    with pytest.raises(gx.InvalidInput, match=f"a tile holds {abs(bad)}, which {form.name}"):
         quantize(array, form)
 
 

@@ -1,4 +1,4 @@
-"""Tiles that stay on one GPU: one wait at the end, and what a wait after each tile would give."""
+"""Tiles in one GPU's memory: one wait at the end gives the bits of a wait after each tile."""
 
 import gc
 
@@ -160,7 +160,7 @@ def test_a_matrix_without_a_factor_is_the_same_error(rule):
 
 @pytest.mark.parametrize("where", [(0, 0), (3, 1), (5, 5), (8, 2)])
 def test_a_tile_that_is_not_finite_is_an_error(where, monkeypatch):
-    """An infinity is NaN behind the next product: a diagonal tile fails, or the tile itself."""
+    """An infinity becomes NaN in the next product: a diagonal tile fails, or the tile itself."""
     tile, errors = assemble.Originals.tile, []
 
     def spoiled(self, i, k, *about, **options):
@@ -227,7 +227,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(rule):
-    """FP8 stands in columns there, and products as FP16 may be summed in another order."""
+    """FP8 is stored by columns there, and products as FP16 may be summed in another order."""
     found, _ = factored(OnGpu, ROUGH, RULES[rule])
     known = InCore(found.originals, found.formats)
     local.run(known, known.order(), threads=3)
@@ -380,7 +380,7 @@ def test_streams_and_handles_are_created_once():
     assert counts["streams created"] == counts["handles created"] == 0
 
 
-def test_the_memory_in_the_end_is_that_of_the_tiles():
+def test_the_memory_at_the_end_is_that_of_the_tiles():
     store, _ = factored(OnGpu, ROUGH, RULES["fp8 beside all"])
     held = sum(store.final(*pair).nbytes for pair in store.order())
     assert store.bytes == held == store.formats.bytes(store.layout)
