@@ -131,6 +131,7 @@ class Generator:
         extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
         few = max(self.x.shape[1], self.y.shape[1])
         self.octaves = octaves_of(extent, len(self.x), few, metric, self.inverse)
+        self._read = {}
 
     def _points(self, places, middle, unit):
         points = (places - middle) / unit
@@ -248,6 +249,8 @@ class Generator:
             )
             while True:
                 table = correlation_table(self.model.smoothness, low, high)
+                # kernels may still read its copy when another table has taken its place
+                self._read[id(table)] = table
                 polynomials, base = getattr(table, what + single), getattr(table, "base" + single)
                 squares, missed = _launch(form, pairs, polynomials, base, entries, panels)
                 if panels is not None:

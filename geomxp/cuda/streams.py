@@ -33,9 +33,17 @@ def streams(index, count):
     with cupy.cuda.Device(index):
         while len(known) < count:
             stream, handle = cupy.cuda.Stream(non_blocking=True), cublas.create()
-            weakref.finalize(stream, cublas.destroy, handle).atexit = False
+            weakref.finalize(stream, _destroy, handle).atexit = False
             known.append((stream, handle))
     return [stream for stream, _ in known[:count]]
+
+
+def _destroy(handle):
+    """Destroy a handle of cuBLAS whose stream is gone."""
+    from cupy_backends.cuda.libs import cublas
+
+    cublas.setStream(handle, 0)
+    cublas.destroy(handle)
 
 
 def cublas_handle():

@@ -40,7 +40,12 @@ def factor(t, forms):
         end only, so that the GPU need not wait.
     """
     pivots = _Pivots(leaves(t))
-    _factor(t, forms, pivots)
+    try:
+        _factor(t, forms, pivots)
+    except BaseException:
+        # memory is freed now, which the second stream may still use
+        pivots.synchronize()
+        raise
     pivots.check()
 
 
@@ -117,6 +122,11 @@ class _Pivots:
             return False
         passes_gpu.wait_for(self._moment, self._leaves[0].a)
         return True
+
+    def synchronize(self):
+        """Wait until the second stream has done all."""
+        if self._words is not None:
+            passes_gpu.synchronize(self._words)
 
     def check(self):
         """Raise `NotPositiveDefinite` if a leaf on a GPU has no factor."""

@@ -198,7 +198,8 @@ def prepare(t, forms):
 def _solve_leaf(t, b, columns, transposed):
     """As `solve`, for a leaf. In FP32 a GPU halves it further, down to products with inverses."""
     part = b.array[:, columns]
-    if isinstance(part, np.ndarray) or part.dtype != np.float32:
+    # inverses are for factors, which are well scaled: of other triangles they may overflow
+    if isinstance(part, np.ndarray) or part.dtype != np.float32 or t.bound is None:
         views.solve(t.a, part, transposed, t.unit)
     elif len(t.a) > 1 and not t.quarter:
         solve(t.quarters(), b, columns, transposed)

@@ -117,6 +117,12 @@ def second_stream(like):
             yield stream
 
 
+def synchronize(like):
+    """Wait until the second stream of an array's GPU has done all."""
+    with like.device:
+        streams(like.device.id, 1)[0].synchronize()
+
+
 def wait_for(event, like):
     """Make later operations on an array's GPU wait for an event."""
     import cupy

@@ -126,7 +126,7 @@ class SymmetricTree:
         self.shape = a.shape
         self._forms = forms
         diagonal = a.diagonal() if isinstance(a, np.ndarray) else a.diagonal().get()
-        logs, _ = working.half_logs(diagonal)
+        logs = working.half_logs(diagonal)
         bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
         with device_of(a):
             self._d = working.module(a).asarray(np.exp2(-np.round(logs)))

@@ -108,12 +108,12 @@ def one_matrix(array, forms):
     n, form = len(array), forms[-1]
     same = array.dtype == form.dtype and views.contiguous(array)
     # a copy is checked only if its factorization fails
-    logs, positive = half_logs(_diagonal(array, whole=same))
+    logs = half_logs(_diagonal(array, whole=same))
     coarse = any(f in LOW for f in forms)
     near_one = n == 0 or float(abs(logs).max()) < 8
     # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
     even = n == 0 or float(logs.max() - logs.min()) < 4
-    if same and ((near_one and even) or not coarse or not positive):
+    if same and ((near_one and even) or not coarse):
         yield array, float(np.exp2(logs.max(initial=-np.inf)))
         return
     scaled = not (near_one and even)
@@ -123,20 +123,25 @@ def one_matrix(array, forms):
     copy_lower(array, work, *((np.exp2(-steps), np.exp2(-steps)) if scaled else ()))
     try:
         yield work, float(np.exp2((logs - steps).max(initial=-np.inf)))
-    except GeomxpError:
+    except GeomxpError as error:
         # a NaN ends as a pivot that is not positive: say what it was
         check_finite(array)
-        _check_rows(array)
+        _check_rows(array, getattr(error, "order", None) or n)
         raise
     copy_lower(work, array, *((np.exp2(steps), np.ones(n)) if scaled else ()))
 
 
-def _check_rows(array):
-    """Raise `NotPositiveDefinite` if |a_ij|² >= a_ii a_jj somewhere, of the first such row."""
+def _check_rows(array, last):
+    """Raise `NotPositiveDefinite` for the first row with a_ii <= 0 or an |a_ij|² >= a_ii a_jj.
+
+    Rows from `last` on, where the factorization has failed, are not looked at.
+    """
     array = array if isinstance(array, np.ndarray) else array.get()
-    roots = np.sqrt(np.abs(array.diagonal().astype(np.float64)))
-    for i in range(len(array)):
-        if (np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]).any():
+    diagonal = array.diagonal().astype(np.float64)
+    roots = np.sqrt(np.abs(diagonal))
+    for i in range(last - 1):
+        too_large = np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]
+        if diagonal[i] <= 0 or too_large.any():
             raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
 
 
@@ -156,13 +161,13 @@ def _diagonal(array, whole):
 
 
 def half_logs(diagonal):
-    """Return log2 of the roots of a diagonal's magnitudes, and whether all entries are positive.
+    """Return log2 of the roots of a diagonal's magnitudes.
 
     Zeros are replaced by the median of the other magnitudes.
     """
     size = np.abs(diagonal.astype(np.float64))
     size[size == 0] = np.median(size[size > 0]) if size.any() else 1.0
-    return np.log2(size) / 2, bool((diagonal > 0).all())
+    return np.log2(size) / 2
 
 
 def check_finite(array):

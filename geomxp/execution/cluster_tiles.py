@@ -20,7 +20,7 @@ from ..tiles.assemble import Originals
 from ..tiles.cholesky import finish_tile, update_tile
 from ..tiles.lanes import readable
 from ..tiles.schedule import left_looking
-from ..tiles.stores import in_format, original
+from ..tiles.stores import in_format, original, solved_in
 from .cluster import WorkerLost
 from .cluster_plan import depths_for, pieces, shallower, share
 from .devices import SMALL, at_most, blas_threads
@@ -108,7 +108,8 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
         if not last:
             return update_tile(array, pairs)
         try:
-            array = finish_tile(array, pairs, diagonal, formats[i, k])
+            form = solved_in(formats, originals.layout, i, k)
+            array = finish_tile(array, pairs, diagonal, form)
         except NotPositiveDefinite as error:
             # raised here it would stand in the worker's log, with a traceback
             return error.with_traceback(None)

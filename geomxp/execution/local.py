@@ -4,6 +4,7 @@ Threads that run tiles out of core on a GPU are kept: CuPy gives each thread its
 cuBLAS and cuSOLVER, and creating these takes longer than many factorizations.
 """
 
+import os
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 
@@ -82,6 +83,10 @@ def _start_on_new_threads(work, lanes):
 
 _idle, _lock = [], Lock()
 """Task queues of the kept threads that are idle."""
+
+if hasattr(os, "register_at_fork"):
+    # threads do not exist in a child process
+    os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _start_on_kept_threads(work, lanes):

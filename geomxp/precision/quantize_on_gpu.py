@@ -118,7 +118,9 @@ class Exponents:
 
         self.more[...] = 0
         if len(numbers):
-            self._largest[cupy.asarray(np.asarray(numbers))] = 0
+            numbers = cupy.asarray(np.asarray(numbers))
+            self._largest[numbers] = 0
+            self.on_gpu[numbers] = 0
 
 
 def magnitude_of(bits, dtype):

@@ -9,6 +9,7 @@ from itertools import groupby
 from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
 from ..precision.formats import FP32
+from .stores import solved_in
 
 
 def update_tile(tile, updates):
@@ -66,8 +67,8 @@ def finish(store, i, k):
     """Bring tile (i, k) of a store to its final value."""
     updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
     diagonal = None if i == k else lambda: store.final(k, k)
-    tile = finish_tile(store.original(i, k), updates, diagonal, store.formats[i, k])
-    store.write(i, k, tile)
+    form = solved_in(store.formats, store.layout, i, k)
+    store.write(i, k, finish_tile(store.original(i, k), updates, diagonal, form))
 
 
 def promote(store, k, run):

@@ -59,6 +59,11 @@ class Lane:
         return self.store.formats
 
     @property
+    def layout(self):
+        """The layout of all tiles."""
+        return self.store.layout
+
+    @property
     def error(self):
         """What has failed, anywhere."""
         return self.store.error

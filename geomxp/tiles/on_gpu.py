@@ -26,7 +26,7 @@ from ..precision.quantize import Tile
 from ..precision.quantize_on_gpu import Exponents, factors
 from .cholesky import update_tile
 from .stored_on_gpu import cast_of, check, in_format, wanted_casts
-from .stores import InCore, original
+from .stores import InCore, original, solved_in
 
 STREAMS = 4
 """Streams for the block rows; the diagonal tiles have another one."""
@@ -209,8 +209,7 @@ class _Run:
             if k in self.factored:
                 stream.wait_event(self.factored[k])
             # L_ik <- A_ik L_kk⁻'
-            about = store.final(k, k), self.formats[i, k], self.triangles.get(k)
-            tile = trsm(tile, *about)
+            tile = trsm(tile, store.final(k, k), self._solved_in(i, k), self.triangles.get(k))
         store.keep(i, k, self._stored(i, k, tile))
         if i == k:
             self._prepare(k)
@@ -218,9 +217,12 @@ class _Run:
         elif i == k + 1:
             self.row_done[i] = stream.record()
 
+    def _solved_in(self, i, k):
+        return solved_in(self.formats, self.store.layout, i, k)
+
     def _prepare(self, k):
         """Make the casts and inverses that the solves of column k read, on any stream."""
-        below = {self.formats[i, j] for i, j in self.tiles if j == k < i} - {FP64}
+        below = {self._solved_in(i, j) for i, j in self.tiles if j == k < i} - {FP64}
         if below:
             self.triangles[k] = solver(self.store.final(k, k), below)
 

@@ -28,6 +28,17 @@ def original(originals, formats, i, k, **place):
     return originals.tile(i, k, work, careful=form is FP32, **place)
 
 
+def solved_in(formats, layout, i, k):
+    """Return the format in which a GPU multiplies while it solves for tile (i, k).
+
+    FP32 where the formats promise so small an error that those of coarse solves could exceed it:
+    these are 2^-39 for each entry, of a matrix whose diagonal is near 1.
+    """
+    form, promised = formats[i, k], formats.error
+    exact = promised is not None and promised < 2.0**-36 * layout.n**0.5
+    return FP32 if exact and form is not FP64 else form
+
+
 def in_format(formats, i, k, array):
     """Return a finished tile in its format."""
     form = formats[i, k]
@@ -137,6 +148,7 @@ class _Waiting:
 
     on_gpu = False
     formats = property(lambda self: self.store.formats)
+    layout = property(lambda self: self.store.layout)
 
     def __init__(self, store):
         self.store, self.changed, self.error = store, Condition(), None

@@ -538,7 +538,11 @@ def test_all_kernels_of_a_source_are_found():
     expected = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in formats}
     expected |= {f"{form}_to_{out}" for form in formats[2:] for out in ("fp32", "fp64")}
     expected |= {"fp64_to_fp64", "fp32_to_fp64", "fp8_to_fp16", "fp32_to_planes"}
-    assert set(kernels) == expected | {"magnitude_fp32", "magnitude_fp64"}
+    scaled = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in ("fp16", "fp8")}
+    scaled |= {f"{form}_to_{out}" for form in ("fp16", "fp8") for out in ("fp32", "fp64")}
+    expected |= {f"{name}_by_pointer" for name in scaled} | {"factors"}
+    expected |= {f"{source}_to_fp8_by_rows" for source in ("fp64", "fp32")}
+    assert set(kernels) == expected | {"exponent_fp32", "exponent_fp64"}
 
 
 def test_conversions_to_fp16_are_those_of_numpy():
@@ -555,13 +559,13 @@ def test_conversions_to_fp16_are_those_of_numpy():
 
 
 def test_the_largest_magnitude_does_not_depend_on_the_order():
-    numbers = np.random.default_rng(3).standard_normal(5000)
-    largest = HostKernel(cuda.source("quantize.cu"), "magnitude_fp64", cuda.OPTIONS)
+    numbers = np.random.default_rng(3).standard_normal((70, 70))
+    largest = HostKernel(cuda.source("combine.cu"), "largest_of_lower_fp64", cuda.OPTIONS)
     for order in (0, *SEEDS):
         out = np.zeros(1)
-        arguments = [address(numbers), *map(ctypes.c_int64, (5000, 1, 5000)), address(out)]
-        largest.launch((3, 1, 1), (256, 1, 1), 0, arguments, order=order)
-        assert out == np.abs(numbers).max()
+        arguments = [address(numbers), *map(ctypes.c_int64, (70, 1, 70)), address(out)]
+        largest.launch((3, 3, 1), (32, 8, 1), 0, arguments, order=order)
+        assert out == np.abs(np.tril(numbers)).max()
 
 
 def test_factors_of_interleaved_matrices():
