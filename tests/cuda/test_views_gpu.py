@@ -9,7 +9,7 @@ from compilers import compiled
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import matrix_units_gpu, nested, panels, views, views_gpu
+from geomxp.dense import cholesky, matrix_units_gpu, nested, panels, views, views_gpu
 from geomxp.dense.tree import SymmetricTree
 from geomxp.precision.formats import BF16, FP8, FP16, FP32, TF32, named
 
@@ -315,6 +315,48 @@ def test_a_gpu_without_units_for_fp8_factors_as_one_with_them(monkeypatch):
         assert_as_exact(both, lower, FP32.unit_roundoff, np.tri(203, dtype=bool))
         found.append(np.tril(both.gpu.get()))
     assert np.linalg.norm(found[0] - found[1]) <= 1e-5 * np.linalg.norm(lower)
+
+
+@pytest.mark.gpu
+def test_gpu_solves_are_as_stable_as_substitution_for_any_triangle():
+    import cupy
+
+    tiny = np.eye(64, dtype=np.float32)
+    tiny[0, 0] = tiny[1, 1] = 1e-22
+    tiny[1, 0] = 1.0
+    right = np.zeros((64, 1), np.float32)
+    right[1] = 1e-22
+    found = nested.trsm(cupy.asarray(tiny), cupy.asarray(right), layers=("fp32",)).get()
+    np.testing.assert_array_equal(found, np.eye(64, dtype=np.float32)[:, 1:2])
+    rng = np.random.default_rng(0)
+    lower = np.tril(rng.uniform(-1, 1, (300, 300)), -1).astype(np.float32)
+    whole = lower.astype(float) + np.eye(300)
+    b = (whole @ rng.standard_normal((300, 5))).astype(np.float32)
+    x = nested.trsm(cupy.asarray(lower), cupy.asarray(b), diag="U", layers=("fp32",)).get()
+    backward = abs(whole @ x - b) / (abs(whole) @ abs(x))
+    assert backward.max() <= 300 * FP32.unit_roundoff
+
+
+@pytest.mark.gpu
+def test_an_error_in_gpu_potrf_leaves_no_operation_behind(monkeypatch):
+    import cupy
+
+    sigma, _ = positive_definite(192)
+    update, calls = cholesky.rank_k, []
+
+    def interrupted(*about):
+        calls.append(about)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return update(*about)
+
+    monkeypatch.setattr(cholesky, "rank_k", interrupted)
+    for _ in range(8):
+        calls.clear()
+        with pytest.raises(KeyboardInterrupt):
+            nested.potrf(Both(sigma.astype(np.float32)).gpu, ("fp16", "fp32"), leaf=16)
+        others = [cupy.zeros((192, 192), np.float32) for _ in range(6)]
+        assert not any(other.get().any() for other in others)
 
 
 @pytest.mark.gpu

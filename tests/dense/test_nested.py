@@ -587,6 +587,23 @@ def test_a_large_entry_off_the_diagonal_makes_a_matrix_indefinite(layers):
     assert error.value.order == 31
 
 
+@pytest.mark.parametrize("ratio", [1.0, 2.0**8, 2.0**40])
+def test_the_first_minor_is_named_whatever_the_scale_of_the_rows(ratio):
+    scale = np.array([1.0, 1.0, ratio, 1.0, 1.0, 1.0])
+    late = np.eye(6)
+    late[:3, :3] = [[1, 0.9, 0.9], [0.9, 1, 0], [0.9, 0, 1]]
+    late[5, 3] = late[3, 5] = 9.0
+    first = np.diag([0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    last = np.diag([1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    for a, order in ((late, 3), (first, 1), (last, 5), (-late, 1)):
+        for dtype in (np.float32, np.float64):
+            for layers in (("fp32",), ("fp16", "fp32")):
+                b = np.asfortranarray(a * scale[:, None] * scale, dtype=dtype)
+                with pytest.raises(gx.NotPositiveDefinite) as error:
+                    nested.potrf(b, layers, leaf=2)
+                assert error.value.order == order
+
+
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",), *LAYERS], ids="-".join)
 @pytest.mark.parametrize("where", [(0, 0), (59, 59), (40, 3), (31, 30), (59, 0)])
 @pytest.mark.parametrize(("number", "name"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf")])

@@ -1,6 +1,7 @@
 """Tiles in one GPU's memory: one wait at the end gives the bits of a wait after each tile."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from cuda_emulator import session
 
 import geomxp as gx
 from geomxp import testing
+from geomxp.covariance import table
 from geomxp.covariance.ordering import hilbert
 from geomxp.execution import local, placement
 from geomxp.execution.devices import gpu_count
@@ -16,6 +18,7 @@ from geomxp.inference.factorize import tile_factor
 from geomxp.precision.formats import FP64
 from geomxp.tiles import assemble
 from geomxp.tiles.cholesky import factorize
+from geomxp.tiles.factor import TileFactor
 from geomxp.tiles.on_gpu import OnGpu
 from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
@@ -367,6 +370,49 @@ def test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu(correlation, accura
     # solves in coarse formats err about as much as their tiles are rounded
     assert errors[1] <= 1.5 * errors[0] + 1e-7
     assert errors[1] <= accuracy + 1e-7
+
+
+@pytest.mark.parametrize("accuracy", [1e-9, 1e-11, 1e-13])
+def test_far_tiles_are_as_near_as_the_rule_promises(accuracy):
+    places = np.random.default_rng(1).random((300, 2)) * [0.1, 1.0]
+    places[100:200, 0] += 2.6
+    places[200:, 0] += 5.2
+    model = gx.Matern(1.0, 0.1, 0.5, 1e-4)
+    sigma = model(places, places) + 1e-4 * np.eye(300)
+    originals = assemble.originals(model, places, "euclidean", 100, 0)
+    store = OnGpu(originals, gx.by_tile_norm(accuracy)(originals.norms()))
+    factorize(store, store.order(), lambda store, tiles: store.run(tiles))
+    lower = TileFactor(store, np.arange(300)).dense()
+    error = (lower @ lower.T - sigma)[100:, :100]
+    assert np.linalg.norm(error) <= 2 * accuracy * np.linalg.norm(sigma)
+
+
+def test_another_thread_may_replace_the_table_that_is_read(monkeypatch):
+    places, rule = np.random.default_rng(2).random((200, 2)), gx.by_tile_norm(1e-6)
+    model, main = gx.Matern(1.0, 0.08, 0.7, 1e-2), threading.current_thread()
+
+    def factor_of(places, tile):
+        originals = assemble.originals(model, places, "euclidean", tile, 0)
+        store = OnGpu(originals, rule(originals.norms()))
+        factorize(store, store.order(), lambda store, tiles: store.run(tiles))
+        return TileFactor(store, np.arange(200)).dense()
+
+    expected, generate, calls = factor_of(places, 40), assemble.Originals.tile, []
+
+    def tile(*about, **more):
+        if threading.current_thread() is main:
+            calls.append(about)
+            if len(calls) == 8:
+                other = threading.Thread(target=factor_of, args=(places * 1e-3, 100))
+                other.start()
+                other.join()
+        return generate(*about, **more)
+
+    monkeypatch.setattr(assemble.Originals, "tile", tile)
+    for _ in orders(6):
+        calls.clear()
+        table._tables.clear()
+        np.testing.assert_array_equal(factor_of(places, 40), expected)
 
 
 def test_streams_and_handles_are_created_once():
