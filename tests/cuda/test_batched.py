@@ -61,7 +61,7 @@ def on_host(tmp_path_factory):
     [(80, Variant("left", 4)), (90, Variant("top", 4)), (90, Variant("left", 4))],
     ids=str,
 )
-def test_factorizations_compile_without_a_word(architecture, variant):
+def test_factorizations_compile_without_warnings(architecture, variant):
     code, log, ptx = compiled(potrf_text(variant), architecture)
     assert (code, log) == (0, "")
     assert set(re.findall(r"\.entry (\w+)\(", ptx)) == {"potrf_fp64", "potrf_fp32"}

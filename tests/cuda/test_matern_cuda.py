@@ -58,7 +58,7 @@ void to_fp8(const float *x, long long n, unsigned char *out)
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 100])
-def test_kernels_compile_without_a_word(architecture):
+def test_kernels_compile_without_warnings(architecture):
     if architecture not in architectures():
         pytest.skip(f"this NVRTC does not know sm_{architecture}")
     assert compiled(cuda.source("matern.cu"), architecture)[:2] == (0, "")

@@ -61,7 +61,7 @@ EACH(low_plane, float, unsigned short, fp16_low_bits(x, fp16_bits_saturated(x)))
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-def test_kernels_compile_without_a_word_and_flush_no_subnormal_number(architecture):
+def test_kernels_compile_without_warnings_and_flush_no_subnormal_number(architecture):
     code, log, ptx = compiled(cuda.source("quantize.cu"), architecture)
     assert (code, log) == (0, "")
     assert ".ftz" not in ptx

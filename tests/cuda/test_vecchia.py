@@ -37,7 +37,7 @@ def on_gpus():
         return dict(zip(variants, found, strict=True))
 
 
-def test_kernels_for_all_teams_compile_without_a_word(on_gpus):
+def test_kernels_for_all_teams_compile_without_warnings(on_gpus):
     for variant, (code, log, ptx) in on_gpus.items():
         assert (code, log) == (0, ""), variant
         assert set(re.findall(r"\.entry (\w+)\(", ptx)) == KERNELS
