@@ -882,7 +882,9 @@ def targets():
     yield _target("by norms weak 1e-5", done, rate, "TFLOP/s", 250)
     small = Small(NESTED.n)
     inside = predict(recorded_tiles(gx.uniform("fp64"), small), several)
-    outside = predict(recorded_tiles(gx.uniform("fp64"), small, memory=MEMORY), several)
+    # whose tiles are twice as large
+    outside = recorded_tiles(gx.uniform("fp64"), small, TILES // 2, MEMORY)
+    outside = predict(outside, several)
     share = inside.seconds / outside.seconds
     yield _target("FP64 out of core, 8.6 GB", outside, share, "of the rate in core", 0.9)
     done = predict(recorded_likelihood(gx.by_tile_norm(1e-5)), several)

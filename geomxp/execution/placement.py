@@ -33,6 +33,9 @@ GPU_STREAMS = 4
 GPU_TILES = ((2048, 16_000), (1024, 4_000))
 """(tile, least n): a GPU's products need larger tiles than a CPU's. Not measured yet."""
 
+GPU_TILES_OUT_OF_CORE = ((4096, 60_000), *GPU_TILES)
+"""The same where tiles travel: the larger they are, the fewer bytes."""
+
 CLUSTER_TILES = ((1024, 4_000),)
 """The same for a cluster: each task costs some milliseconds."""
 
@@ -113,7 +116,8 @@ class Placement:
         if tile is None and self.scheduler is not None:
             tile = next((size for size, least in CLUSTER_TILES if n >= least), None)
         if tile is None and self.devices[0].index is not None:
-            tile = next((size for size, least in GPU_TILES if n >= least), None)
+            sizes = GPU_TILES if self.in_core else GPU_TILES_OUT_OF_CORE
+            tile = next((size for size, least in sizes if n >= least), None)
         return Layout.of(n, tile)
 
     def originals(self, model, places, metric, layout, device=None):

@@ -27,6 +27,8 @@ def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
         assert there.layout(n).tile == tile > here.layout(n).tile
     assert there.layout(300).tile == here.layout(300).tile
     assert there.layout(60_000, 512).tile == 512
+    bounded = Placement((Device("gpu:0", 0),), device_memory=2**30)
+    assert [bounded.layout(n).tile for n in (60_000, 16_000, 4_000)] == [4096, 2048, 1024]
 
 
 def test_a_stream_for_each_thread_is_refused(monkeypatch):
