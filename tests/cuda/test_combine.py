@@ -39,11 +39,8 @@ def laid(numbers, layout):
     return view, memory
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("types", PAIRS, ids=lambda pair: "-".join(t.__name__ for t in pair))
-@pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS], ids="-".join)
-@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (65, 40)], ids=str)
-def test_out_is_alpha_r_a_c_plus_beta_out(shape, layouts, types):
+def assert_combined(layouts, types, shape):
+    """Out is α r_i a_ij c_j + β out, and nothing else is written."""
     import cupy
 
     a, c = (rng.standard_normal(shape).astype(dtype) for dtype in types)
@@ -60,6 +57,19 @@ def test_out_is_alpha_r_a_c_plus_beta_out(shape, layouts, types):
                 np.testing.assert_array_equal(out.get()[mask], expected[mask])
                 np.testing.assert_array_equal(out.get()[~mask], c[~mask])
                 assert int(cupy.isfinite(memory).sum()) == c.size
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("types", PAIRS, ids=lambda pair: "-".join(t.__name__ for t in pair))
+@pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS], ids="-".join)
+def test_out_is_alpha_r_a_c_plus_beta_out(layouts, types):
+    assert_combined(layouts, types, (65, 33))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (32, 64), (0, 5)], ids=str)
+def test_squares_at_the_border_of_a_matrix_are_whole(shape):
+    assert_combined(("columns", "rows"), (np.float64, np.float32), shape)
 
 
 @pytest.mark.gpu
