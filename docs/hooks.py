@@ -7,8 +7,8 @@ import reference
 import results
 from mkdocs.structure.files import File
 
-from geomxp.covariance.conventions import PACKAGES
-from geomxp.datasets import DATASETS
+from geomxp.covariance.matern import PACKAGES
+from geomxp.data.datasets import DATASETS
 
 VECCHIA_MODELS = {
     "rough": "ν = 0.5, a = 0.1, τ² = 0.01",

@@ -48,13 +48,13 @@ HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
 
 MODULES = {
     "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
-    "scores": ("geomxp.validation.scores", ()),
+    "scores": ("geomxp.prediction.scores", ()),
     "datasets": ("geomxp.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
-    "dense.nested": ("geomxp.dense.nested", ("potrf", "trsm", "trmm", "syrk")),
-    "dense.batched": ("geomxp.dense.batched", ("potrf", "solve", "forward", "backward")),
+    "dense.nested": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
+    "dense.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
-    "execution.simulate": ("geomxp.execution.simulate", ()),
+    "execution.simulate": ("geomxp.benchmarks.schedule_model", ()),
     "errors": ("geomxp.errors", ()),
 }
 """Pages of modules: where they are, and which of their names; all public ones if none is given."""
@@ -108,7 +108,7 @@ def command_pages():
     """Return the pages of the command line, {path: Markdown}, from the commands themselves."""
     import typer
 
-    from geomxp.cli import app
+    from geomxp.cli.main import app
 
     program = typer.main.get_command(app)
     return {

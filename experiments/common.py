@@ -12,10 +12,10 @@ import numpy as np
 import scipy
 
 import geomxp
-from geomxp.dense import blas
-from geomxp.dense.matrix_units import has_unit
-from geomxp.execution.devices import blas_threads
-from geomxp.precision.formats import BF16, FP16
+from geomxp.linalg import blas
+from geomxp.linalg.formats import BF16, FP16
+from geomxp.linalg.products import has_unit
+from geomxp.runtime.devices import blas_threads
 
 
 def provenance():
@@ -32,7 +32,7 @@ def provenance():
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
         "matrix_units": " ".join(f.name for f in (FP16, BF16) if has_unit(f)) or "none",
-        "cores": str(geomxp.execution.devices.usable_cores()),
+        "cores": str(geomxp.runtime.devices.usable_cores()),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,

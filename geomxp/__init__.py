@@ -1,8 +1,13 @@
 """geomxp fits Matérn Gaussian-process models to spatial data by maximum likelihood."""
 
-from . import datasets, plots
+from . import plots
+from ._version import __version__ as __version__
 from .covariance.matern import Anisotropy, Matern
+from .data import datasets
+from .data.observations import Observations
+from .data.tables import read_table
 from .errors import (
+    Ending,
     FitFailed,
     GeomxpError,
     GeomxpWarning,
@@ -11,31 +16,31 @@ from .errors import (
     MissingPackage,
     NotEnoughMemory,
     NotPositiveDefinite,
+    Outcome,
 )
-from .execution.memory_plan import MemoryPlan
-from .inference.bootstrap import Bootstrap, bootstrap
-from .inference.compare_models import ModelComparison, compare_models
-from .inference.divergence import Divergence, compare, kl_between, kl_divergence
-from .inference.estimate import Fit
-from .inference.exact import Exact
-from .inference.fit import fit
-from .inference.likelihood import Evaluation, log_likelihood
-from .inference.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
-from .inference.precision_influence import precision_influence
-from .inference.predict import Prediction, predict
-from .inference.raster import Raster, predict_raster
-from .inference.simulate import simulate
-from .inference.uncertainty import Estimate, information
-from .inference.vecchia import Vecchia
-from .observations import Observations
-from .outcome import Ending, Outcome
-from .precision.rules import by_band, by_tile_norm, for_divergence, layered, uniform
-from .tables import read_table
-from .validation import scores
-from .validation.misspecification import Misspecification, mloe_mmom
-from .validation.validate import Validation, cross_validate, leave_one_out
-
-__version__ = "0.1.0"
+from .estimation.bootstrap import Bootstrap, bootstrap
+from .estimation.compare import (
+    LikelihoodRatio,
+    ModelComparison,
+    compare_models,
+    likelihood_ratio_test,
+)
+from .estimation.fit import fit
+from .estimation.intervals import Estimate, information
+from .estimation.precision_influence import precision_influence
+from .estimation.result import Fit
+from .likelihood.base import Evaluation, log_likelihood
+from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.exact import Exact
+from .likelihood.vecchia import Vecchia
+from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
+from .prediction import scores
+from .prediction.kriging import Prediction, predict
+from .prediction.misspecification import Misspecification, mloe_mmom
+from .prediction.raster import Raster, predict_raster
+from .prediction.simulate import simulate
+from .prediction.validation import Validation, cross_validate, leave_one_out
+from .tiles.placement import MemoryPlan
 
 __all__ = [
     "Anisotropy",

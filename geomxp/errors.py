@@ -5,10 +5,12 @@ Each message is one line: what is wrong, what was given, what is needed, what to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .annotations import Fit, Iterable
+    from ._typing import Any, Iterable
 
 
 class GeomxpError(Exception):
@@ -74,7 +76,7 @@ class FitFailed(GeomxpError, ArithmeticError):
         What the search had reached (not an estimate), where there is anything to show.
     """
 
-    def __init__(self, message: str, fit: Fit | None = None) -> None:
+    def __init__(self, message: str, fit: Any = None) -> None:
         super().__init__(message)
         self.fit = fit
 
@@ -96,3 +98,55 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {str(name).lower(): str(name) for name in known}
     near = get_close_matches(str(word).lower(), names, 1)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
+
+
+# How a computation ended, in a word and a sentence.
+
+
+class Ending(StrEnum):
+    """The ways in which a computation can end."""
+
+    COMPUTED = "COMPUTED"
+    """One evaluation, done."""
+    CONVERGED = "CONVERGED"
+    """A maximum: the gain that one more Newton step promises is below the tolerance."""
+    ON_BOUND = "ON_BOUND"
+    """The maximum within bounds that the user or the metric sets lies on one of them."""
+    UNIDENTIFIED = "UNIDENTIFIED"
+    """The likelihood is flat in some direction: the data do not say what a parameter is."""
+    NO_FINITE_MAXIMUM = "NO_FINITE_MAXIMUM"
+    """The likelihood rises for ever as a parameter goes to 0 or to infinity: no estimate exists."""
+    EVALUATION_LIMIT = "EVALUATION_LIMIT"
+    """The search was told to stop before it had converged."""
+    STALLED = "STALLED"
+    """The search could not reach its tolerance."""
+    NOT_POSITIVE_DEFINITE = "NOT_POSITIVE_DEFINITE"
+    """A covariance matrix had no Cholesky factor."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a computation ended.
+
+    Parameters
+    ----------
+    ending : Ending
+    message : str
+        Sentences, with advice where something can be done.
+
+    Examples
+    --------
+    >>> str(Outcome(Ending.CONVERGED, "the maximum is inside the bounds"))
+    'CONVERGED: the maximum is inside the bounds'
+    """
+
+    ending: Ending
+    message: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the result may be used as what was asked for."""
+        return self.ending in (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
+
+    def __str__(self) -> str:
+        return f"{self.ending}: {self.message}" if self.message else str(self.ending)

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
+from .data.observations import LEAST_PLACES, Observations
+from .data.places import names_say_degrees
 from .errors import InvalidInput
-from .inference.fit import fit as fit_model
-from .inference.predict import predict as predict_at
-from .inference.simulate import simulate
-from .observations import LEAST_PLACES, Observations
-from .places import names_say_degrees
+from .estimation.fit import fit as fit_model
+from .prediction.kriging import predict as predict_at
+from .prediction.simulate import simulate
 
 if TYPE_CHECKING:
-    from .annotations import Any, ArrayLike, Floats, Frame, How, Whole
+    from ._typing import Any, ArrayLike, Floats, Frame, Whole
+    from .likelihood.base import Likelihood
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -59,7 +60,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Estimate geometric anisotropy, in the plane.
     reml : bool
         Maximise the restricted likelihood.
-    how : Exact or Vecchia, optional
+    method : Exact or Vecchia, optional
         How to compute: precision, device, approximation. `geomxp.Exact()` if None.
     starts : int
         From how many points to search.
@@ -108,7 +109,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         metric: str | None = None,
         anisotropy: bool = False,
         reml: bool = False,
-        how: How | None = None,
+        method: Likelihood | None = None,
         starts: int = 1,
     ) -> None:
         self.smoothness = smoothness
@@ -118,7 +119,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         self.metric = metric
         self.anisotropy = anisotropy
         self.reml = reml
-        self.how = how
+        self.method = method
         self.starts = starts
 
     def fit(self, X: ArrayLike | Frame, y: ArrayLike) -> GeoRegressor:
@@ -150,7 +151,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             trend = "constant" if seen.covariates is None else "covariates"
         self.fit_ = fit_model(
             seen,
-            how=self.how,
+            method=self.method,
             fixed=self._held(),
             trend=trend,
             anisotropy=self.anisotropy,

@@ -10,8 +10,8 @@ of the arithmetic and the condition number κ of the covariance matrix.
 import numpy as np
 
 from .covariance.matern import Matern
-from .inference.likelihood import profile_variance, rescale_variance
-from .observations import Observations
+from .data.observations import Observations
+from .likelihood.base import profile_variance, rescale_variance
 
 MODEL = Matern(variance=1.7, range=0.2, smoothness=0.8, nugget=0.1)
 
@@ -33,71 +33,75 @@ def condition_number(model, seen):
     return values[-1] / values[0]
 
 
-def is_the_gaussian_density(how, tolerance):
+def is_the_gaussian_density(method, tolerance):
     """ℓ is SciPy's multivariate normal log-density."""
     from scipy.stats import multivariate_normal
 
     seen = observations()
     sigma = MODEL(seen.locations, seen.locations) + MODEL.nugget * np.eye(len(seen))
     expected = multivariate_normal(np.zeros(len(seen)), sigma).logpdf(seen.values)
-    _equal(how.prepare(seen)(MODEL).log_likelihood, expected, tolerance)
+    _equal(method.prepare(seen)(MODEL).log_likelihood, expected, tolerance)
 
 
-def knows_no_order(how, tolerance):
+def knows_no_order(method, tolerance):
     """Rows in another order give the same ℓ."""
     seen = observations()
     other = seen.subset(np.random.default_rng(3).permutation(len(seen)))
     _equal(
-        how.prepare(other)(MODEL).log_likelihood, how.prepare(seen)(MODEL).log_likelihood, tolerance
+        method.prepare(other)(MODEL).log_likelihood,
+        method.prepare(seen)(MODEL).log_likelihood,
+        tolerance,
     )
 
 
-def knows_no_unit_of_length(how, tolerance):
+def knows_no_unit_of_length(method, tolerance):
     """Locations and range in another unit give the same ℓ."""
     seen = observations()
     other = Observations(seen.locations * 1000.0, seen.values)
     model = Matern(MODEL.variance, MODEL.range * 1000.0, MODEL.smoothness, MODEL.nugget)
     _equal(
-        how.prepare(other)(model).log_likelihood, how.prepare(seen)(MODEL).log_likelihood, tolerance
+        method.prepare(other)(model).log_likelihood,
+        method.prepare(seen)(MODEL).log_likelihood,
+        tolerance,
     )
 
 
-def scales_with_the_values(how, tolerance):
+def scales_with_the_values(method, tolerance):
     """Values times c, with σ² and τ² times c², give ℓ - n log c."""
     seen, c = observations(), 8.0
     other = Observations(seen.locations, c * seen.values)
     model = Matern(c**2 * MODEL.variance, MODEL.range, MODEL.smoothness, c**2 * MODEL.nugget)
-    expected = how.prepare(seen)(MODEL).log_likelihood - len(seen) * np.log(c)
-    _equal(how.prepare(other)(model).log_likelihood, expected, tolerance)
+    expected = method.prepare(seen)(MODEL).log_likelihood - len(seen) * np.log(c)
+    _equal(method.prepare(other)(model).log_likelihood, expected, tolerance)
 
 
-def adds_over_independent_groups(how, tolerance):
+def adds_over_independent_groups(method, tolerance):
     """Two groups of places a thousand ranges apart have the sum of their ℓ."""
     first, second = observations(30, seed=1), observations(30, seed=5)
     both = Observations(
         np.vstack((first.locations, second.locations + 200.0)),
         np.concatenate((first.values, second.values)),
     )
-    expected = sum(how.prepare(part)(MODEL).log_likelihood for part in (first, second))
-    _equal(how.prepare(both)(MODEL).log_likelihood, expected, tolerance)
+    expected = sum(method.prepare(part)(MODEL).log_likelihood for part in (first, second))
+    _equal(method.prepare(both)(MODEL).log_likelihood, expected, tolerance)
 
 
-def does_not_see_what_the_trend_takes(how, tolerance):
+def does_not_see_what_the_trend_takes(method, tolerance):
     """Adding Xβ to the values moves β̂ by β and leaves ℓ, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations))
     beta = np.array([3.0, -2.0, 5.0])
     other = Observations(seen.locations, seen.values + design @ beta)
     for reml in (False, True):
-        plain = how.prepare(seen, design, reml)(MODEL)
-        moved = how.prepare(other, design, reml)(MODEL)
+        plain = method.prepare(seen, design, reml)(MODEL)
+        moved = method.prepare(other, design, reml)(MODEL)
         _equal(moved.log_likelihood, plain.log_likelihood, 100 * tolerance)
         np.testing.assert_allclose(
             moved.coefficients, plain.coefficients + beta, rtol=0, atol=100 * tolerance
         )
 
 
-def reml_is_the_density_of_contrasts(how, tolerance):
+def reml_is_the_density_of_contrasts(method, tolerance):
     """The restricted ℓ is the density of K'z with K'X = 0, K'K = I, less ½ log|X'X|."""
     from scipy.linalg import null_space
     from scipy.stats import multivariate_normal
@@ -109,15 +113,15 @@ def reml_is_the_density_of_contrasts(how, tolerance):
     density = multivariate_normal(np.zeros(len(seen) - 2), contrasts.T @ sigma @ contrasts)
     expected = density.logpdf(contrasts.T @ seen.values)
     expected -= 0.5 * np.linalg.slogdet(design.T @ design)[1]
-    _equal(how.prepare(seen, design, True)(MODEL).log_likelihood, expected, 100 * tolerance)
+    _equal(method.prepare(seen, design, True)(MODEL).log_likelihood, expected, 100 * tolerance)
 
 
-def profiles_the_variance(how, tolerance):
+def profiles_the_variance(method, tolerance):
     """σ̂² and its ℓ from one evaluation at variance 1 are those of the model with σ̂²."""
     seen = observations()
     design = np.ones((len(seen), 1))
     for reml in (False, True):
-        evaluator = how.prepare(seen, design, reml)
+        evaluator = method.prepare(seen, design, reml)
         unit = Matern(1.0, MODEL.range, MODEL.smoothness, 0.3)
         variance, value = profile_variance(evaluator(unit))
         full = Matern(variance, MODEL.range, MODEL.smoothness, 0.3 * variance)
@@ -127,13 +131,13 @@ def profiles_the_variance(how, tolerance):
             _equal(getattr(rescaled, name), getattr(direct, name), tolerance)
 
 
-def gradient_is_the_slope(how, tolerance):
+def gradient_is_the_slope(method, tolerance):
     """The gradient is what differences of ℓ say, in every parameter, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations[:, 0]))
     model = Matern(1.7, 0.2, 0.8, 0.1, (30.0, 0.6))
     for reml in (False, True):
-        evaluator = how.prepare(seen, design, reml)
+        evaluator = method.prepare(seen, design, reml)
         gradient = evaluator.gradient(model)
         for name, value in model.parameters().items():
             step = 1e-3 * value
@@ -162,12 +166,12 @@ LAWS = (
 )
 
 
-def check_likelihood(how, *, unit_roundoff=2.0**-53, laws=LAWS):
+def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
     """Assert that a likelihood obeys every law.
 
     Parameters
     ----------
-    how : likelihood
+    method : likelihood
         With `prepare`, as `Exact` has it.
     unit_roundoff : float
         Of the arithmetic that it is computed in.
@@ -176,7 +180,7 @@ def check_likelihood(how, *, unit_roundoff=2.0**-53, laws=LAWS):
     seen = observations()
     tolerance = 10 * len(seen) * unit_roundoff * condition_number(MODEL, seen)
     for law in laws:
-        law(how, tolerance)
+        law(method, tolerance)
 
 
 def _equal(got, expected, tolerance):

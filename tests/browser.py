@@ -130,8 +130,8 @@ class Tab:
 
     def ask(self, expression):
         """Return the value of an expression in the page's language."""
-        how = {"returnByValue": True, "awaitPromise": True}
-        answer = self("Runtime.evaluate", expression=expression, **how)
+        method = {"returnByValue": True, "awaitPromise": True}
+        answer = self("Runtime.evaluate", expression=expression, **method)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 

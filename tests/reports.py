@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from geomxp.reporting import ledger, work
+from geomxp.reporting import sections
 
 
 def stopped(*times):
@@ -17,8 +17,8 @@ def stopped(*times):
 @contextmanager
 def in_no_time():
     """Have a score take next to nothing, and what a report spends its time on nothing."""
-    measure = work.seconds_of_a_score
+    measure = sections.seconds_of_a_score
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "time", stopped())
-        patch.setattr(work, "seconds_of_a_score", lambda fit: min(measure(fit), work.QUICK))
+        patch.setattr(sections, "time", stopped())
+        patch.setattr(sections, "seconds_of_a_score", lambda fit: min(measure(fit), sections.QUICK))
         yield

@@ -14,8 +14,8 @@ ALONE = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "300", "TERM": "xterm"}
 
 SLOWLY = """
 import sys, time
-from geomxp.cli import main
-from geomxp.inference.exact_evaluator import ExactEvaluator
+from geomxp.cli.main import main
+from geomxp.likelihood.exact import ExactEvaluator
 def slow(work):
     return lambda *about, **options: (work(*about, **options), time.sleep(0.5))[0]
 for name in ("__call__", "derivatives"):

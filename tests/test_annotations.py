@@ -18,9 +18,9 @@ import geomxp as gx
 ROOT = Path(__file__).parent.parent
 
 PLACES = (
-    *("geomxp", "geomxp.datasets", "geomxp.validation.scores", "geomxp.plots"),
-    *("geomxp.dense.nested", "geomxp.dense.batched", "geomxp.tiles.refine", "geomxp.sklearn"),
-    *("geomxp.precision.map", "geomxp.precision.formats"),
+    *("geomxp", "geomxp.datasets", "geomxp.prediction.scores", "geomxp.plots"),
+    *("geomxp.linalg.nested", "geomxp.linalg.batched", "geomxp.tiles.refine", "geomxp.sklearn"),
+    *("geomxp.linalg.precision", "geomxp.linalg.formats"),
 )
 """Where public names are."""
 

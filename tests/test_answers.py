@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli, tables
+from geomxp.cli.main import main
+from geomxp.data import tables
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
@@ -17,7 +18,7 @@ MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -27,7 +28,7 @@ def run(capsys):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "fit.json"
-    assert cli.main(["fit", "meuse", *HELD, "--output", str(path)]) == 0
+    assert main.main(["fit", "meuse", *HELD, "--output", str(path)]) == 0
     return path
 
 
@@ -103,8 +104,10 @@ def test_a_fallback_is_the_methods(run, tmp_path):
     refined = ["--accuracy", "1e-2", "--tile", "32", "--refine", "ir"]
     status, out, _ = run("log-likelihood", "meuse", *MODEL, *refined, "--fallback", "--json")
     assert status == 0
-    how = gx.Exact(gx.by_tile_norm(1e-2), 32, refine="ir", fallback=True)
-    expected = gx.log_likelihood(gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06), how)
+    method = gx.Exact(gx.by_tile_norm(1e-2), 32, refine="ir", fallback=True)
+    expected = gx.log_likelihood(
+        gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06), method
+    )
     assert json.loads(out)["log_likelihood"] == expected.log_likelihood
 
 
@@ -265,7 +268,7 @@ def test_bad_places_are_one_line_and_status_2(run, fitted, tmp_path, text, messa
 
 
 def test_missing_gpu_is_one_line_and_status_1(run, monkeypatch):
-    monkeypatch.setattr("geomxp.execution.devices.gpu_count", lambda: 0)
+    monkeypatch.setattr("geomxp.runtime.devices.gpu_count", lambda: 0)
     status, _, err = run("fit", "meuse", "--on", "gpu")
     assert status == 1
     assert "this machine has 0" in err
@@ -305,7 +308,7 @@ def test_a_report_that_cannot_be_written_loses_no_estimate(run, tmp_path, monkey
     def full(*_, **__):
         raise gx.GeomxpError("r.html: cannot be written (No space left on device).")
 
-    monkeypatch.setattr("geomxp.report.write_report", full)
+    monkeypatch.setattr("geomxp.reporting.report.write_report", full)
     status, out, err = run("fit", "meuse", *HELD, "--report", tmp_path / "r.html")
     assert status == 1
     assert "log-likelihood" in out
@@ -327,7 +330,7 @@ def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("the sky fell")
 
-    monkeypatch.setattr("geomxp.inference.fit.fit", broken)
+    monkeypatch.setattr("geomxp.estimation.fit.fit", broken)
     status, _, err = run("fit", "meuse")
     assert status == 1
     assert err == "geomxp: RuntimeError: the sky fell (an error in geomxp: --debug shows where)\n"

@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli
-from geomxp.pictures import precision as plots_precision
+from geomxp.cli.main import main
+from geomxp.plots import comparisons
 
 MODEL = ["--variance", "1", "--range", "0.1", "--smoothness", "0.5"]
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 
 
 def run(capsys, *arguments):
-    status = cli.main(list(arguments))
+    status = main.main(list(arguments))
     shown = capsys.readouterr()
     return status, shown.out, shown.err
 
@@ -167,7 +167,7 @@ def test_a_rule_of_the_callers_own_is_used_and_not_saved_as_another(tmp_path):
 
 def test_the_picture_of_a_map_has_a_cell_for_every_tile():
     formats = gx.layered("fp16", "fp32")(np.ones((4, 4)))
-    ax = plots_precision.precision_map(formats)
+    ax = comparisons.precision_map(formats)
     drawn = ax.get_images()[0].get_array()
     assert drawn.shape == (4, 4)
     assert np.isfinite(drawn.filled(np.nan)).sum() == 10
@@ -192,6 +192,6 @@ def test_a_fit_in_coarse_formats_converges_and_says_how_far_it_scatters():
 
 def test_promotions_are_a_warning():
     seen = gx.datasets.load("meuse").subset(np.arange(100))
-    how = gx.Exact(gx.by_tile_norm(1e-2), tile=20)
+    method = gx.Exact(gx.by_tile_norm(1e-2), tile=20)
     with pytest.warns(gx.GeomxpWarning, match="tiles needed finer formats"):
-        gx.log_likelihood(seen, gx.Matern(1.0, 3000.0, 2.5, 1e-6), how)
+        gx.log_likelihood(seen, gx.Matern(1.0, 3000.0, 2.5, 1e-6), method)

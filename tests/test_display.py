@@ -11,7 +11,8 @@ from rich.console import Console
 from terminals import Run
 
 import geomxp as gx
-from geomxp.commands import choices, display
+from geomxp.cli import display
+from geomxp.cli import options as choices
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;m]")
 MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]

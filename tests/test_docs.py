@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

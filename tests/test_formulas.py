@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.formulas import Formula
+from geomxp.data.formula import Formula
 
 N = 40
 

@@ -13,9 +13,9 @@ import xarray
 from geopandas.testing import assert_geodataframe_equal
 
 import geomxp as gx
-from geomxp import cli, tables
-from geomxp.exchange import crs, frames
-from geomxp.inference.predict import grid_over
+from geomxp.cli.main import main
+from geomxp.data import crs, frames, tables
+from geomxp.prediction.kriging import grid_over
 
 RD = "EPSG:28992"
 HELD = {"smoothness": 0.5}
@@ -577,7 +577,7 @@ def folder(tmp_path_factory):
     array["crs"] = ((), 0, {"crs_wkt": crs.library("pyproj").CRS(RD).to_wkt()})
     array.to_netcdf(folder / "there.nc")
     command = ["fit", folder / "seen.gpkg", "--value", "log_zinc", "--fix", "smoothness=0.5"]
-    assert cli.main([*map(str, command), "--output", str(folder / "fit.json")]) == 0
+    assert main.main([*map(str, command), "--output", str(folder / "fit.json")]) == 0
     return folder
 
 
@@ -586,7 +586,7 @@ def folder(tmp_path_factory):
 def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places, output):
     path = folder / f"{places}.{output}"
     fit, there = str(folder / "fit.json"), str(folder / f"there.{places}")
-    status = cli.main(["predict", fit, there, "--output", str(path)])
+    status = main.main(["predict", fit, there, "--output", str(path)])
     if output == "nc" and places != "nc":
         assert status == 2
         assert "holds a grid, and these places are none" in capsys.readouterr().err
@@ -606,7 +606,7 @@ def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places
 
 def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, capsys):
     arguments = ["predict", str(folder / "fit.json"), str(folder / "there.gpkg"), "--json"]
-    assert cli.main(arguments) == 0
+    assert main.main(arguments) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     np.testing.assert_allclose([row["x"] for row in rows], table().x[:9], atol=1e-4)
 
@@ -622,7 +622,7 @@ def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, cap
 )
 def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
-    assert cli.main(arguments) == 2
+    assert main.main(arguments) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -631,5 +631,5 @@ def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, argumen
 def test_columns_of_a_csv_get_a_system_on_the_command_line(folder, capsys):
     command = ["fit", str(folder / "there.csv"), "--locations", "x,y", "--value", "log_zinc"]
     held = ["--fix", "smoothness=0.5", "--fix", "range=200", "--fix", "nugget=0.1"]
-    assert cli.main([*command, *held, "--crs", RD]) == 0
+    assert main.main([*command, *held, "--crs", RD]) == 0
     assert "correlation 5 %, in m\n" in capsys.readouterr().out

@@ -8,11 +8,11 @@ import pytest
 from terminals import Run
 
 import geomxp as gx
-from geomxp import cli
+from geomxp.cli.main import main
 
 COMMANDS = {
     (command.__name__).replace("_", "-"): command
-    for commands in cli.COMMANDS.values()
+    for commands in main.COMMANDS.values()
     for command in commands
 }
 
@@ -27,7 +27,7 @@ def examples(command):
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -70,13 +70,13 @@ def test_options_stand_in_panels_and_say_what_they_do(run, name):
 def test_commands_that_compute_alike_have_the_same_options():
     from dataclasses import fields
 
-    from geomxp.commands import groups
+    from geomxp.cli import options
 
     for name, kinds in {
-        "fit": (groups.Data, groups.Mean, groups.Search, groups.Way),
-        "log-likelihood": (groups.Data, groups.Parameters, groups.Mean, groups.Way),
-        "compare-models": (groups.Data,),
-        "compare": (groups.Parameters,),
+        "fit": (options.Data, options.Mean, options.SearchOptions, options.Way),
+        "log-likelihood": (options.Data, options.Parameters, options.Mean, options.Way),
+        "compare-models": (options.Data,),
+        "compare": (options.Parameters,),
     }.items():
         has = inspect.signature(COMMANDS[name]).parameters
         for kind in kinds:
@@ -91,10 +91,10 @@ def test_commands_stand_in_groups_of_what_one_wants(run):
     assert status == 0
     rows = out.splitlines()
     titles = [
-        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in cli.COMMANDS
+        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in main.COMMANDS
     ]
     assert titles == sorted(titles)
-    for title, commands in zip(titles, cli.COMMANDS.values(), strict=True):
+    for title, commands in zip(titles, main.COMMANDS.values(), strict=True):
         for command in commands:
             name = command.__name__.replace("_", "-")
             row = next(k for k, row in enumerate(rows) if row.startswith(f"│ {name} "))
@@ -144,7 +144,7 @@ def header():
 def test_words_and_columns_are_proposed_in_the_process_too(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
-    from geomxp.commands import completion
+    from geomxp.cli import completion
 
     monkeypatch.chdir(tmp_path)
     at = lambda table: SimpleNamespace(params={"table": table}, args=[])  # noqa: E731

@@ -6,13 +6,13 @@ import re
 import pytest
 
 import geomxp as gx
-from geomxp import cli
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -40,7 +40,7 @@ def test_info_knows_the_extras_of_the_package_and_how_to_add_them(run):
     import tomllib
     from pathlib import Path
 
-    from geomxp.execution import inventory
+    from geomxp.benchmarks import inventory
 
     project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
@@ -64,7 +64,7 @@ def test_info_counts_what_is_compiled_and_tuned(run, tmp_path, monkeypatch):
     assert found["tuned variants"].endswith("geomxp bench batched --tune")
     (tmp_path / "numba" / "covariance").mkdir(parents=True)
     (tmp_path / "numba" / "covariance" / "kernel.fill.nbi").write_bytes(bytes(2000))
-    from geomxp.dense import tuning
+    from geomxp.linalg import tuning
 
     tuning.remember(8, float, tuning.UNTUNED)
     found = json.loads(run("info", "--json")[1])["caches"]

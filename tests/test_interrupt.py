@@ -12,8 +12,8 @@ from terminals import SLOWLY, Run
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp import cli
-from geomxp.commands import interruption
+from geomxp.cli import interruption
+from geomxp.cli.main import main
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 
@@ -40,10 +40,10 @@ def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, mo
     assert command[0] == "geomxp"
     assert command[-2:] == ["--checkpoint", str(kept)]
     monkeypatch.chdir(tmp_path)
-    assert cli.main([*command[1:], "--fix", "smoothness=0.5"]) == 2
+    assert main.main([*command[1:], "--fix", "smoothness=0.5"]) == 2
     assert "a checkpoint of another problem" in capsys.readouterr().err
     command[command.index("bobyqa")] = "scoring"
-    assert cli.main(command[1:]) == 0
+    assert main.main(command[1:]) == 0
     found = gx.Fit.load(output)
     assert found.outcome.good
     assert found.log_likelihood > state["log_likelihood"] - 1e-6
@@ -80,7 +80,7 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
 def test_a_second_interruption_does_not_wait(tmp_path):
     # the first one is heard when the call into C returns: in ten minutes, say
     code = (
-        "import hashlib; from geomxp.commands import interruption\n"
+        "import hashlib; from geomxp.cli import interruption\n"
         "with interruption.watched(['info'], 0.1):\n"
         "    print('begun', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 2 * 10**9)\n"
@@ -101,7 +101,7 @@ def test_a_second_interruption_does_not_wait(tmp_path):
 
 
 def stopped(**changes):
-    from geomxp.inference.progress import Interrupted
+    from geomxp.estimation.monitor import Interrupted
 
     state = {"problem": "a", "model": {}, "log_likelihood": -1.0, "evaluations": 7}
     about = {"state": state, "checkpoint": None, "evaluations": 7, "seconds": 3.0}

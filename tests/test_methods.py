@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import cli
+from geomxp.cli.main import main
 
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
@@ -15,7 +15,7 @@ PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -159,10 +159,10 @@ def test_a_missing_gpu_is_one_line_before_anything_is_timed(run, what, monkeypat
     def missing():
         raise gx.MissingDevice('on="gpu" needs CuPy')
 
-    monkeypatch.setattr("geomxp.execution.devices.gpu_count", missing)
+    monkeypatch.setattr("geomxp.runtime.devices.gpu_count", missing)
     status, out, err = run("bench", what, "--on", "gpu")
     assert (status, out, err) == (1, "", 'geomxp: on="gpu" needs CuPy\n')
-    monkeypatch.setattr("geomxp.execution.devices.gpu_count", lambda: 1)
+    monkeypatch.setattr("geomxp.runtime.devices.gpu_count", lambda: 1)
     status, out, err = run("bench", what, "--on", "gpu:1")
     assert (status, out) == (1, "")
     assert "needs GPU number 1; this machine has 1" in err

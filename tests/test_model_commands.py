@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import cli
+from geomxp.cli.main import main
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget", "0.02"]
@@ -16,7 +16,7 @@ MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -150,7 +150,7 @@ def test_a_comparison_is_printed_before_it_is_written(run, tmp_path, monkeypatch
     def full(*_):
         raise gx.GeomxpError("m.csv: cannot be written (No space left on device).")
 
-    monkeypatch.setattr("geomxp.tables.write_frame", full)
+    monkeypatch.setattr("geomxp.data.tables.write_frame", full)
     status, out, err = run(
         *("compare-models", "meuse", "--smoothness", "0.5", "--output", tmp_path / "m.csv")
     )

@@ -64,7 +64,8 @@ def shown(book):
 def test_figures_without_a_window_show_themselves():
     from IPython.core.formatters import DisplayFormatter
 
-    from geomxp import datasets, plots
+    from geomxp import plots
+    from geomxp.data import datasets
 
     figure = plots.values_map(datasets.load("meuse")).figure
     shown, _ = DisplayFormatter().format(figure)

@@ -99,11 +99,13 @@ def test_a_wheel_holds_the_package_and_the_data_and_nothing_else(wheel):
         if path.is_file() and path.suffix not in ignored
     }
     for path in (ROOT / "data").iterdir():
-        expected[f"geomxp/data/{path.name}"] = path.read_bytes()
+        expected[f"geomxp/data/files/{path.name}"] = path.read_bytes()
     assert ours == expected
-    assert {"geomxp/py.typed", "geomxp/templates/report.html", "geomxp/cuda/matern.cuh"} <= set(
-        ours
-    )
+    assert {
+        "geomxp/py.typed",
+        "geomxp/reporting/templates/report.html",
+        "geomxp/cuda/matern.cuh",
+    } <= set(ours)
 
 
 def test_a_wheel_says_what_it_is(wheel):
@@ -176,16 +178,17 @@ def test_the_unpacked_wheel_finds_its_data_sources_and_templates(installed, tmp_
     code = """
 import importlib.metadata, pathlib, sys
 import geomxp
-from geomxp import cuda, datasets, tables
+from geomxp import cuda, datasets
+from geomxp.data import tables
 package = pathlib.Path(geomxp.__file__).parent
 assert package.parent == pathlib.Path(sys.argv[1]), package
 assert importlib.metadata.version("geomxp") == geomxp.__version__
-assert datasets.folder() == package / "data"
+assert datasets.folder() == package / "data" / "files"
 for name, entry in datasets.DATASETS.items():
     assert tables.sha256(datasets.path(name)) == entry.sha256, name
 for path in sorted((package / "cuda").glob("*.cu")):
     assert "__global__" in cuda.source(path.name)
-assert "<html" in (package / "templates" / "report.html").read_text(encoding="utf-8")
+assert "<html" in (package / "reporting" / "templates" / "report.html").read_text(encoding="utf-8")
 """
     run = run_away(installed, tmp_path, "-c", code, str(installed))
     assert run.returncode == 0, run.stderr

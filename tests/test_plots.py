@@ -10,14 +10,14 @@ import pytest
 
 import geomxp as gx
 from geomxp import plots
-from geomxp.inference.profile import profile_likelihood
-from geomxp.inference.raster import predict_raster
-from geomxp.inference.variogram import empirical_variogram, semivariance, trend_residuals
+from geomxp.estimation.profile import profile_likelihood
+from geomxp.prediction.raster import predict_raster
+from geomxp.prediction.variogram import empirical_variogram, semivariance, trend_residuals
 
 U = 2.0**-53
 TRUTH = gx.Matern(2.0, 0.15, 0.5, 0.2)
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
-# what a search may leave below its maximum, as geomxp.inference.profile says
+# what a search may leave below its maximum, as geomxp.estimation.profile says
 SEARCH = 0.005
 
 

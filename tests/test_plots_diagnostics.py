@@ -10,10 +10,10 @@ from scipy.stats import beta, binom
 
 import geomxp as gx
 from geomxp import plots
-from geomxp.execution.machines import MACHINES
-from geomxp.execution.simulate import simulate as play
-from geomxp.inference.profile_contours import wald_ellipse
-from geomxp.inference.variogram import lags_of, variogram_envelope
+from geomxp.benchmarks.machines import MACHINES
+from geomxp.benchmarks.schedule_model import simulate as play
+from geomxp.estimation.contours import wald_ellipse
+from geomxp.prediction.variogram import lags_of, variogram_envelope
 from geomxp.tiles.layout import Layout
 
 U = 2.0**-53
@@ -36,8 +36,8 @@ def validation(fit):
 
 @pytest.fixture(scope="module")
 def influence(meuse):
-    how = gx.Exact(tile=32)
-    return gx.precision_influence(meuse, (1e-2, 1e-6), how=how, fixed={"smoothness": 0.5})
+    method = gx.Exact(tile=32)
+    return gx.precision_influence(meuse, (1e-2, 1e-6), method=method, fixed={"smoothness": 0.5})
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_influence_of_precision_draws_the_wald_intervals_of_fp64(influence, meus
     panels = plots.influence_of_precision(influence)
     assert [ax.get_title() for ax in panels] == ["Variance", "Range", "Nugget"]
     assert panels[1].get_ylabel() == "range (m)"
-    exact = gx.fit(meuse, fixed={"smoothness": 0.5}, how=gx.Exact(tile=32))
+    exact = gx.fit(meuse, fixed={"smoothness": 0.5}, method=gx.Exact(tile=32))
     band = panels[1].patches[0]
     low, high = exact.confidence_intervals()["range"]
     np.testing.assert_allclose((band.get_y(), band.get_y() + band.get_height()), (low, high), 1e-9)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import cli, testing
-from geomxp.exchange import rasters
-from geomxp.inference.predict import grid_over
+from geomxp import testing
+from geomxp.cli.main import main
+from geomxp.data import rasters
+from geomxp.prediction.kriging import grid_over
 
 rasterio = pytest.importorskip("rasterio")
 xarray = pytest.importorskip("xarray")
@@ -324,7 +325,7 @@ def test_a_map_stays_in_little_memory(monkeypatch):
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = cli.main(list(map(str, arguments)))
+        status = main.main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

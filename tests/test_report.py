@@ -13,16 +13,13 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.inference.progress import Line
-from geomxp.report import report_html, write_report
-from geomxp.reporting import work as report_work
-from geomxp.reporting.layers import Maps
-from geomxp.reporting.ledger import Ledger
-from geomxp.reporting.maps import Frame, Scale, finer, sample_of, ticks
-from geomxp.reporting.pictures import element, picture
-from geomxp.reporting.sources import python_lines
-from geomxp.reporting.words import cautions, number
-from geomxp.reporting.work import Findings, findings_of
+from geomxp.estimation.monitor import Line
+from geomxp.reporting import sections
+from geomxp.reporting.figures import element, picture
+from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
+from geomxp.reporting.report import report_html, write_report
+from geomxp.reporting.sections import Findings, Ledger, findings_of
+from geomxp.reporting.text import cautions, number, python_lines
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
 NASTY = "<script>alert(1)</script>\"'& #ababab -->"
@@ -110,8 +107,8 @@ def mixed():
     """A fit in tiles of several formats."""
     places = np.random.default_rng(3).random((150, 2))
     seen = gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.1, 0.5), places, seed=1)[0])
-    how = gx.Exact(gx.by_tile_norm(1e-4), tile=30)
-    return gx.fit(seen, gx.Matern(1.0, 0.1, 0.5), how, fixed=EVERYTHING, trend="zero")
+    method = gx.Exact(gx.by_tile_norm(1e-4), tile=30)
+    return gx.fit(seen, gx.Matern(1.0, 0.1, 0.5), method, fixed=EVERYTHING, trend="zero")
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +272,7 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
 
 
 def test_a_ledger_spends_no_more_than_it_has(monkeypatch):
-    monkeypatch.setattr("geomxp.reporting.ledger.time", stopped(10.0, 11.5))
+    monkeypatch.setattr("geomxp.reporting.sections.time", stopped(10.0, 11.5))
     done, ledger = [], Ledger(2.0, Line("", shown=False))
     assert ledger.spend("Much", 2.1, lambda: done.append("much")) is None
     assert ledger.spend("Little", 1.9, lambda: done.append("little") or 7) == 7
@@ -303,18 +300,18 @@ def test_profiles_have_as_many_points_as_there_is_time_for(fit, monkeypatch, sec
         asked.append((name, points))
 
     monkeypatch.setattr("geomxp.plots.profile", drawn)
-    monkeypatch.setattr(report_work, "seconds_of_a_score", lambda fit: seconds)
+    monkeypatch.setattr(sections, "seconds_of_a_score", lambda fit: seconds)
     ledger, found = Ledger(100.0, Line("", shown=False)), Findings()
-    report_work._profiles(fit, found, ledger, seconds)
+    sections._profiles(fit, found, ledger, seconds)
     assert asked == [(name, points) for name in fit.free] * (points > 0)
     assert len(ledger.notes) == (points < 9)
 
 
 def test_many_places_are_predicted_from_near_ones_where_all_would_take_long(fit):
     ledger, found = Ledger(5.0, Line("", shown=False)), Findings()
-    report_work._predict(fit, found, ledger, 1.0)
+    sections._predict(fit, found, ledger, 1.0)
     assert "use the 60 nearest observations of each cell" in ledger.notes[0]
-    near = gx.predict_raster(fit, cells=report_work.CELLS, neighbours=60)
+    near = gx.predict_raster(fit, cells=sections.CELLS, neighbours=60)
     np.testing.assert_array_equal(found.raster.mean, near.mean)
 
 
@@ -359,7 +356,7 @@ def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
 
 
 def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkeypatch):
-    monkeypatch.setattr(report_work, "LARGEST", 100)
+    monkeypatch.setattr(sections, "LARGEST", 100)
     found = findings_of(mixed)
     assert found.divergences == []
     assert found.formats.counts() == mixed.formats
@@ -390,7 +387,7 @@ def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, h
     np.testing.assert_allclose(columns["log_zinc"], seen.values, rtol=5e-5)
     z = gx.leave_one_out(fit).standardised_errors
     np.testing.assert_allclose(columns["standardised error"], z, rtol=5e-3)
-    raster = gx.predict_raster(fit, cells=report_work.CELLS)
+    raster = gx.predict_raster(fit, cells=sections.CELLS)
     assert numbers["cells"]["box"] == list(raster.extent)
     assert numbers["cells"]["shape"] == list(raster.mean.shape)
     cells = dict(numbers["cells"]["columns"])
@@ -518,14 +515,14 @@ def test_lines_of_python_make_the_fit_of_a_table_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = gx.read_table("w.csv", locations=("lon", "lat"), values="z", formula="depth + lon")
     model = gx.Matern(1.0, 20.0, 1.5, 0.5)
-    how = gx.Vecchia(12, "hilbert")
+    method = gx.Vecchia(12, "hilbert")
     held = {"smoothness": 1.5, "range": 20.0}
     bounds = {"nugget": (1e-3, 9.0)}
     about = {"trend": "depth + lon", "fixed": held, "reml": True, "bounds": bounds}
-    fit = gx.fit(seen, model, how, **about)
+    fit = gx.fit(seen, model, method, **about)
     assert str(tmp_path) not in python_lines(fit)
     found = again(python_lines(fit))
-    assert found.method == how
+    assert found.method == method
     assert found.bounds == bounds
     assert found.reml
     assert found.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-5)
@@ -555,7 +552,7 @@ def test_pictures_leave_the_settings_of_matplotlib_as_they_were():
 
 
 def test_pictures_of_many_dots_are_images_and_their_words_stay_words():
-    x = np.random.default_rng(8).random(report_work.CELLS * 10)
+    x = np.random.default_rng(8).random(sections.CELLS * 10)
 
     def draw(ax):
         ax.scatter(x, x)
@@ -568,7 +565,9 @@ def test_pictures_of_many_dots_are_images_and_their_words_stay_words():
 
 
 def test_report_is_refused_before_work_where_it_cannot_be_written(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr("geomxp.report.report_html", lambda *_, **__: pytest.fail("worked"))
+    monkeypatch.setattr(
+        "geomxp.reporting.report.report_html", lambda *_, **__: pytest.fail("worked")
+    )
     with pytest.raises(gx.InvalidInput, match="does not exist"):
         write_report(fit, tmp_path / "no" / "report.html")
 

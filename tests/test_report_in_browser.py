@@ -10,7 +10,7 @@ from reports import in_no_time
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp.report import write_report
+from geomxp.reporting.report import write_report
 
 NASTY = "<script>hacked = 1</script><img src=x onerror='hacked = 1'>\"&" + "w" * 90
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
@@ -69,8 +69,8 @@ def opened(browser, address):
     """Open the report in some way; closed at the end."""
     tabs = []
 
-    def open_tab(*screen, where=address, **how):
-        tabs.append(Tab(browser, where, *screen, **how))
+    def open_tab(*screen, where=address, **method):
+        tabs.append(Tab(browser, where, *screen, **method))
         return tabs[-1]
 
     yield open_tab

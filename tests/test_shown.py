@@ -27,8 +27,8 @@ def fitted(n):
 
 
 def evaluation(n):
-    how = gx.Exact(gx.by_tile_norm(1e-3), tile=n // 8)
-    return gx.log_likelihood(observations(n), MODEL, how, trend="linear")
+    method = gx.Exact(gx.by_tile_norm(1e-3), tile=n // 8)
+    return gx.log_likelihood(observations(n), MODEL, method, trend="linear")
 
 
 def raster(n):

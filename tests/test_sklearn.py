@@ -126,7 +126,7 @@ def test_grid_search_and_pipelines_take_it():
 
 
 def test_clones_share_how_to_compute():
-    regressor = GeoRegressor(how=gx.Vecchia(10), smoothness=0.5)
+    regressor = GeoRegressor(method=gx.Vecchia(10), smoothness=0.5)
     twin = clone(regressor)
     assert twin.get_params() == regressor.get_params()
     _, X, y = meuse()

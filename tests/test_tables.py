@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp import tables
-from geomxp.commands import choices
-from geomxp.inference.predict import grid_over
+from geomxp.cli import options
+from geomxp.data import tables
+from geomxp.prediction.kriging import grid_over
 
 COLUMNS = {"locations": ("x", "y"), "values": "z"}
 
@@ -132,7 +132,7 @@ def test_columns_of_any_name_can_be_named(tmp_path, names):
     seen = gx.read_table(path, locations=names, values="soil pH")
     np.testing.assert_array_equal(seen.locations, data[list(names)])
     text = ",".join(f'"{name}"' for name in names)
-    assert choices.words(text) == names
+    assert options.words(text) == names
 
 
 def test_what_is_written_as_tsv_is_read_as_tsv(tmp_path):

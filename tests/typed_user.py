@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 import geomxp as gx
 from geomxp import plots
-from geomxp.covariance.conventions import PACKAGES
-from geomxp.dense import batched, nested
-from geomxp.report import write_report
+from geomxp.covariance.matern import PACKAGES
+from geomxp.linalg import batched, nested
+from geomxp.reporting.report import write_report
 from geomxp.sklearn import GeoRegressor
 from geomxp.tiles import refine
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 TYPES = {"float64": "FP64", "float32": "FP32"}
 SHOWN = {
-    "potrf, tuned": "geomxp.dense.batched.potrf",
+    "potrf, tuned": "geomxp.linalg.batched.potrf",
     "in place, tuned": "the same, in place",
     "interleaved, tuned": "on interleaved chunks",
     "mkl": "MKL compact, the better format",

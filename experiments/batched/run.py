@@ -20,9 +20,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from geomxp.commands.bench_batched import interleaved_afresh, matrices, seconds_of
-from geomxp.dense import batched, tuning
-from geomxp.dense.batched_text import LOOKING, Variant
+from geomxp.benchmarks.batched import interleaved_afresh, matrices, seconds_of
+from geomxp.linalg import batched, tuning
+from geomxp.linalg.batched_programs import LOOKING, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -24,9 +24,9 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import geomxp as gx
-from geomxp.execution.placement import Placement
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.prediction.simulate import lay_out
+from geomxp.tiles.placement import Placement
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import simulation

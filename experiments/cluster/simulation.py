@@ -16,17 +16,16 @@ from distributed import wait
 from scipy.optimize import nnls
 
 import geomxp as gx
+from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluster
+from geomxp.benchmarks.machines import measured
 from geomxp.covariance.ordering import hilbert
-from geomxp.execution.cluster_plan import depths_for, pieces, share
-from geomxp.execution.machines import measured
-from geomxp.execution.placement import Placement
-from geomxp.execution.simulate_cluster import Cluster, scheduling, simulate_cluster
-from geomxp.execution.trace import COPIES
-from geomxp.inference.simulate import lay_out
-from geomxp.precision.formats import FP64
-from geomxp.precision.quantize import quantize
+from geomxp.linalg.formats import FP64, quantize
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.trace import COPIES
 from geomxp.tiles.assemble import Originals
+from geomxp.tiles.dask_store import depths_for, pieces, share
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.placement import Placement
 
 FORMS = ("fp64", "fp32", "fp16", "fp8")
 RULES = {"fp64": gx.uniform("fp64"), "norm 1e-6": gx.by_tile_norm(1e-6)}

@@ -16,7 +16,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 
 import geomxp as gx
-from geomxp.commands import bench
+from geomxp.benchmarks import bench
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -7,7 +7,7 @@ import numpy as np
 from ceilings import DTYPES
 from harness import FAILED, Prediction, load, reason, tried
 
-from geomxp.dense import batched, batched_gpu, tuning
+from geomxp.linalg import batched, batched_gpu, tuning
 
 
 def batches(machine, budget):

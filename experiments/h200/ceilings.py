@@ -7,8 +7,8 @@ import numpy as np
 import vendor
 from harness import Prediction, tried
 
-from geomxp.dense import panels, views
-from geomxp.precision.formats import BF16, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg import panels, views
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32
 
 LEGACY = 46_340
 """cuSOLVER's potrf with 32-bit sizes takes no larger matrix."""

@@ -23,9 +23,9 @@ from harness import RANGES, Table, provenance  # noqa: E402
 
 import geomxp as gx  # noqa: E402
 from geomxp import testing  # noqa: E402
-from geomxp.dense import nested  # noqa: E402
-from geomxp.execution.placement import Placement  # noqa: E402
-from geomxp.inference.factorize import tile_factor  # noqa: E402
+from geomxp.likelihood.factorize import tile_factor  # noqa: E402
+from geomxp.linalg import nested  # noqa: E402
+from geomxp.tiles.placement import Placement  # noqa: E402
 
 TILE, TILES, LEAF, LEAVES = 64, 16, 32, 32
 COUNTED = (

@@ -10,14 +10,13 @@ from ceilings import FLOPS, LEGACY, Operands
 from harness import FAILED, RANGES, Prediction, load, reason, tried
 
 import geomxp as gx
+from geomxp.benchmarks.spectra import spd_matrix
 from geomxp.covariance import matern
 from geomxp.covariance.generate import Generator
 from geomxp.covariance.ordering import hilbert
-from geomxp.dense import kernels, nested
-from geomxp.dense.spectra import spd_matrix
-from geomxp.inference.simulate import lay_out
-from geomxp.precision import quantize
-from geomxp.precision.formats import FP8, FP16, FP32, FP64
+from geomxp.linalg import formats, nested, recursive
+from geomxp.linalg.formats import FP8, FP16, FP32, FP64
+from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.factor import on_host
 from geomxp.tiles.refine import refined
 
@@ -60,7 +59,7 @@ def _generated(machine, places, nu, what, form):
         found = _numbers(on_host(few), form)
         here = np.empty(found.shape, FP64.dtype if form is FP64 else FP32.dtype, order="F")
         pairs.write(what, some, some, here)
-        kept = _numbers(quantize.cast(here, form).values, form) if form in (FP16, FP8) else here
+        kept = _numbers(formats.cast(here, form).values, form) if form in (FP16, FP8) else here
         return {
             "seconds": seconds,
             "entries_per_s": n * n / seconds,
@@ -80,13 +79,13 @@ def _write(machine, pairs, what, form, some, out):
     wide = out if form in (FP64, FP32) else np.empty(out.shape, np.float32, order="F")
     pairs.write(what, some, some, wide, place=(0, 0))
     if wide is not out:
-        out[...] = quantize.cast(wide, form).values
+        out[...] = formats.cast(wide, form).values
 
 
 def _numbers(array, form):
     """Return numbers of a format as FP64."""
     if form is FP8:
-        return quantize.Tile(FP8, np.asfortranarray(array)).widen()
+        return formats.Tile(FP8, np.asfortranarray(array)).widen()
     return array.astype(np.float64)
 
 
@@ -287,8 +286,8 @@ class System:
         def work():
             lower = self.a.copy(order="F")
             potrf(lower)
-            half = kernels.trsm(lower, self.xp.asarray(self.b))
-            solution["x"] = kernels.trsm(lower, half, transposed=True)
+            half = recursive.trsm(lower, self.xp.asarray(self.b))
+            solution["x"] = recursive.trsm(lower, half, transposed=True)
 
         seconds = self.machine.seconds(work, 1)
         return {"seconds": seconds, "residual": self._residual(on_host(solution["x"]))}
@@ -325,8 +324,8 @@ class System:
     def _precondition(self, lower, r):
         # FP32 may not hold what FP64 does
         unit = np.abs(r).max() or 1.0
-        half = kernels.trsm(lower, self.xp.asarray((r / unit).astype(np.float32)))
-        x = kernels.trsm(lower, half, transposed=True)
+        half = recursive.trsm(lower, self.xp.asarray((r / unit).astype(np.float32)))
+        x = recursive.trsm(lower, half, transposed=True)
         return on_host(x).astype(np.float64) * unit
 
     def _residual(self, x):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from geomxp.dense import blas
-from geomxp.dense.matrix_units import has_unit
-from geomxp.execution.devices import free_memory, human_bytes, resolve, usable_cores
-from geomxp.precision.formats import BF16, FP16, FP32, FP64
+from geomxp.linalg import blas
+from geomxp.linalg.formats import BF16, FP16, FP32, FP64
+from geomxp.linalg.products import has_unit
+from geomxp.runtime.devices import free_memory, human_bytes, resolve, usable_cores
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

@@ -14,7 +14,7 @@ import numpy as np
 from harness import FAILED, HERE, RANGES, Prediction, load, reason, tried
 
 import geomxp as gx
-from geomxp.execution.devices import usable_cores
+from geomxp.runtime.devices import usable_cores
 
 NUGGET = 1e-2
 PEERS = ("torch", "jax", "gpytorch")
@@ -39,9 +39,9 @@ def exact(machine, budget):
             continue
         machine.give_back()
         fp64 = None
-        for label, how in _ways(machine, n).items():
+        for label, method in _ways(machine, n).items():
             row = {"what": "log-likelihood", "method": label, "n": n}
-            found = tried(row, partial(_evaluated, machine, seen, truth, how))
+            found = tried(row, partial(_evaluated, machine, seen, truth, method))
             machine.give_back()
             if "log_likelihood" in found:
                 fp64 = found["log_likelihood"] if fp64 is None else fp64
@@ -72,14 +72,14 @@ def _ways(machine, n):
 def _field(machine, model, places):
     """Return a draw of a model, exact, by a factor that the machine makes."""
     seen = gx.Observations(places, np.zeros(len(places)))
-    how = gx.Exact(tile=_tile(machine, len(places)), on=machine.on)
+    method = gx.Exact(tile=_tile(machine, len(places)), on=machine.on)
     white = np.random.default_rng(0).standard_normal((len(places), 1))
-    return how.prepare(seen).factorize(model).multiply(white)[:, 0]
+    return method.prepare(seen).factorize(model).multiply(white)[:, 0]
 
 
-def _evaluated(machine, seen, model, how):
+def _evaluated(machine, seen, model, method):
     """Return the seconds of the first evaluation, and of later ones at other ranges."""
-    evaluator, seconds = how.prepare(seen), []
+    evaluator, seconds = method.prepare(seen), []
     for k in (3, 2, 1, 0):
         other = gx.Matern(model.variance, model.range * 1.01**k, model.smoothness, model.nugget)
         start = time.perf_counter()
@@ -103,7 +103,7 @@ def _fit_rows(machine, budget, seen, truth, seconds):
         (("FP64, one array", 42), ("FP64, tiles", 70), ("by_tile_norm(1e-06)", 330)),
     )
     for label, evaluations in ways:
-        how, row = _ways(machine, n)[label], {"what": "fit", "method": label, "n": n}
+        method, row = _ways(machine, n)[label], {"what": "fit", "method": label, "n": n}
         one = seconds.get((label, n))
         if one is None:
             yield row | {"note": "it has no likelihood"}
@@ -111,14 +111,14 @@ def _fit_rows(machine, budget, seen, truth, seconds):
         if why := budget.refuses(evaluations * one):
             yield row | {"note": why}
             continue
-        search = "scoring" if how.tile is None else "bobyqa"
-        yield tried(row | {"search": search}, partial(_fitted, seen, truth, how, search))
+        search = "scoring" if method.tile is None else "bobyqa"
+        yield tried(row | {"search": search}, partial(_fitted, seen, truth, method, search))
         machine.give_back()
 
 
-def _fitted(seen, truth, how, search):
+def _fitted(seen, truth, method, search):
     fit = gx.fit(
-        *(seen, truth, how),
+        *(seen, truth, method),
         fixed=("smoothness", "nugget"),
         trend="zero",
         search=search,
@@ -206,13 +206,13 @@ def vecchia(machine, budget):
 def _vecchia(machine, n, m, on):
     random = np.random.default_rng(1)
     seen = gx.Observations(random.random((n, 2)), random.standard_normal(n))
-    model, how = gx.Matern(1.0, 0.05, 0.8, 0.1), gx.Vecchia(m, on=on)
+    model, method = gx.Matern(1.0, 0.05, 0.8, 0.1), gx.Vecchia(m, on=on)
     # compiled before anything is timed
-    small = how.prepare(seen.subset(np.arange(1000)), np.ones((1000, 1)))
+    small = method.prepare(seen.subset(np.arange(1000)), np.ones((1000, 1)))
     small(model)
     small.gradient(model)
     start = time.perf_counter()
-    evaluator = how.prepare(seen, np.ones((n, 1)))
+    evaluator = method.prepare(seen, np.ones((n, 1)))
     prepared = time.perf_counter() - start
     values, slopes = [], []
     for k in range(3):

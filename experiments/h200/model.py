@@ -426,9 +426,9 @@ FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": 
 }
 
 FIXED_SIZES = (
-    ("geomxp.dense.views_gpu", "LARGEST_SQUARE"),
-    ("geomxp.dense.halves", "MULTIPLE"),
-    ("geomxp.dense.tuning", "LEAVES_ON_GPU"),
+    ("geomxp.linalg.gpu", "LARGEST_SQUARE"),
+    ("geomxp.linalg.recursive", "MULTIPLE"),
+    ("geomxp.linalg.tuning", "LEAVES_ON_GPU"),
 )
 """Block sizes of the code, numbers or dicts of them, that do not grow with the matrix. A recording
 that stands for a larger problem divides them by the scale, so that the number of blocks is that of
@@ -740,7 +740,7 @@ def formats_by_norm(tiles, accuracy, correlation="weak"):
     import geomxp as gx
     from geomxp import testing
     from geomxp.covariance.ordering import hilbert
-    from geomxp.execution.placement import Placement
+    from geomxp.tiles.placement import Placement
 
     model = gx.Matern(1.0, RANGES[correlation], 0.5)
     places = testing.places(tiles * 128)
@@ -809,11 +809,11 @@ def matrices(n):
 
 
 def recorded_potrf(matrix, layers, size=NESTED, leaf=LEAF, dtype="float32"):
-    """Return the operations of `geomxp.dense.nested.potrf` for a matrix of the small order."""
+    """Return the operations of `geomxp.linalg.nested.potrf` for a matrix of the small order."""
     emulator()
     import cupy
 
-    from geomxp.dense import nested
+    from geomxp.linalg import nested
 
     matrix = np.asfortranarray(matrix, dtype=dtype)
     a = cupy.asarray(matrix)
@@ -826,8 +826,8 @@ def recorded_tiles(rule, size=TILED, tiles=TILES, memory=None):
     emulator()
     import geomxp as gx
     from geomxp import testing
-    from geomxp.execution.placement import Placement
-    from geomxp.inference.factorize import tile_factor
+    from geomxp.likelihood.factorize import tile_factor
+    from geomxp.tiles.placement import Placement
 
     seen = testing.observations(size.n)
     model = gx.Matern(1.0, RANGES["weak"], 0.5, nugget=0.01)

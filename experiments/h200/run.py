@@ -27,7 +27,7 @@ from satellite import satellite
 from tiles import by_norm, out_of_core
 
 from geomxp.errors import GeomxpError
-from geomxp.execution.devices import resolve
+from geomxp.runtime.devices import resolve
 
 STAGES = {
     "a": ceilings,

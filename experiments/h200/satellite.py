@@ -18,9 +18,9 @@ from harness import FAILED, LeftOut, load, reason, tried
 
 import geomxp as gx
 from geomxp.errors import NotEnoughMemory
-from geomxp.inference.likelihood import profile_variance
-from geomxp.inference.maximize import maximize
-from geomxp.inference.trend import Trend
+from geomxp.estimation.search import maximize
+from geomxp.likelihood.base import profile_variance
+from geomxp.likelihood.trend import Trend
 
 LABELS = (
     "exponential, linear trend, degrees",
@@ -118,9 +118,9 @@ class Problem:
         }
         return gx.Matern.from_parameters(values)
 
-    def evaluator(self, how):
+    def evaluator(self, method):
         """Return x -> (ℓ at the best variance, that variance, the evaluation)."""
-        prepared = how.prepare(self.seen, self.design)
+        prepared = method.prepare(self.seen, self.design)
 
         def evaluate(x):
             found = prepared(self.model(x))

@@ -7,11 +7,11 @@ from itertools import product
 from harness import RANGES, Prediction, load, tried, write_json
 
 import geomxp as gx
-from geomxp.execution.devices import free_memory, human_bytes
-from geomxp.execution.placement import Placement
-from geomxp.inference.divergence import compare
+from geomxp.likelihood.divergence import compare
+from geomxp.runtime.devices import free_memory, human_bytes
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.placement import Placement
 
 ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
 POLICIES = ("sync", "async", "v1", "v2", "v3")

@@ -2,7 +2,7 @@
 
 On a GPU cuBLAS and cuSOLVER: through CuPy where it binds them, else through ctypes (the 64-bit
 `cusolverDnXpotrf`, `cublasDtrmm`, emulated FP64), with the numbers of NVIDIA's headers. On a CPU
-the BLAS and LAPACK of `geomxp.dense.blas` stand in.
+the BLAS and LAPACK of `geomxp.linalg.blas` stand in.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from geomxp.dense import blas, views
+from geomxp.linalg import blas, views
 
 PANEL = 2048
 """Columns that are made or compared at a time, so that copies stay small."""

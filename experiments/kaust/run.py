@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows
@@ -64,11 +64,11 @@ def fitted(way, train):
     """Fit all four parameters; return the fit."""
     name, number = way
     if name == "Vecchia":
-        seen, how = observations(train), gx.Vecchia(number)
+        seen, method = observations(train), gx.Vecchia(number)
     else:
         rows = np.random.default_rng(0).choice(len(train), number, replace=False)
-        seen, how = observations(train[rows]), gx.Exact()
-    return gx.fit(seen, None, how, trend="zero", progress=False, raise_on_failure=False)
+        seen, method = observations(train[rows]), gx.Exact()
+    return gx.fit(seen, None, method, trend="zero", progress=False, raise_on_failure=False)
 
 
 def row(field, method, model, true, train, test, fit=None):

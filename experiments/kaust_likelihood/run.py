@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import gamma, kv
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -21,8 +21,8 @@ from scipy.linalg import lapack, solve_triangular
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.dense import blas, nested
-from geomxp.inference.simulate import lay_out
+from geomxp.linalg import blas, nested
+from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.assemble import covariance_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -80,10 +80,10 @@ def libraries(on, what):
 def _on_gpu(what):
     import cupy
 
-    from geomxp.dense import kernels, views
+    from geomxp.linalg import recursive, views
 
     work = {
-        "potrf": lambda a, b: kernels.potrf(b),
+        "potrf": lambda a, b: recursive.potrf(b),
         "syrk": lambda a, b: views.syrk(b, a, -1.0, 1.0),
         "trsm": lambda a, b: views.solve(a, b, True),
     }[what]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from geomxp.execution.trace import Event
-from geomxp.pictures.execution import timeline
+from geomxp.plots.comparisons import timeline
+from geomxp.runtime.trace import Event
 
 HERE = Path(__file__).parent
 MARKERS = {"sync": "v", "async": "o", "v1": "s", "v2": "^", "v3": "D"}

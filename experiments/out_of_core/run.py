@@ -24,16 +24,16 @@ from pathlib import Path
 import numpy as np
 
 import geomxp as gx
-from geomxp.execution.machines import MACHINES, measured
-from geomxp.execution.placement import Placement
-from geomxp.execution.simulate import simulate
-from geomxp.execution.trace import Trace
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
-from geomxp.observations import Observations
-from geomxp.precision.formats import FP64
-from geomxp.precision.rules import Uniform
+from geomxp.benchmarks.machines import MACHINES, measured
+from geomxp.benchmarks.schedule_model import simulate
+from geomxp.data.observations import Observations
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg.formats import FP64
+from geomxp.linalg.precision import Uniform
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.trace import Trace
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.placement import Placement
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

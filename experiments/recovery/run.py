@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import geomxp as gx
-from geomxp.execution import devices
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime import devices
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 import geomxp as gx
-from geomxp.dense import blas
-from geomxp.dense.spectra import SPECTRA, spd_matrix
+from geomxp.benchmarks.spectra import SPECTRA, spd_matrix
+from geomxp.data.observations import Observations
 from geomxp.errors import NotPositiveDefinite
-from geomxp.execution.devices import blas_threads, usable_cores
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
-from geomxp.observations import Observations
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg import blas
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.refine import RefinedFactor, solve
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -111,12 +111,12 @@ def history_rows(n, which, tile=None):
 
 def dposv(a, b):
     """Solve in FP64 with LAPACK, by halves where OpenBLAS crashes on two threads."""
-    from geomxp.dense import kernels
+    from geomxp.linalg import recursive
 
     with blas_threads(len(a)), blas.cores(usable_cores()):
-        lower = kernels.potrf(a.copy(order="F"))
-        half = kernels.trsm(lower, b)
-        return kernels.trsm(lower, half, transposed=True)
+        lower = recursive.potrf(a.copy(order="F"))
+        half = recursive.trsm(lower, b)
+        return recursive.trsm(lower, half, transposed=True)
 
 
 def speed_rows(sizes, rounds, tile=None):

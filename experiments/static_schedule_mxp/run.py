@@ -17,12 +17,12 @@ import numpy as np
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.dense import blas, matrix_units
-from geomxp.execution.devices import blas_threads, usable_cores
-from geomxp.inference.divergence import compare
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
-from geomxp.observations import Observations
+from geomxp.data.observations import Observations
+from geomxp.likelihood.divergence import compare
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg import blas, products
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
@@ -175,7 +175,7 @@ def without_units():
     """Let this process have neither MKL nor matrix units."""
     blas.mkl.cache_clear()
     blas.mkl = lambda: None
-    matrix_units.has_unit = lambda form: False
+    products.has_unit = lambda form: False
     blas.routine.cache_clear()
 
 

@@ -17,7 +17,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 from scipy.linalg import blas as scipy_blas
 
-from geomxp.dense import blas, nested
+from geomxp.linalg import blas, nested
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import timings, write_rows
@@ -29,9 +29,9 @@ COLUMNS = 256
 def libraries(what, single, on):
     """Return {library: work(a, b)} for B <- L⁻¹B or LB."""
     if on == "gpu":
-        from geomxp.dense import views_gpu
+        from geomxp.linalg import gpu
 
-        return {"cublas": lambda a, b: views_gpu.triangular(what, "L", "L", "N", "N", a, b)}
+        return {"cublas": lambda a, b: gpu.triangular(what, "L", "L", "N", "N", a, b)}
     routine = getattr(scipy_blas, ("s" if single else "d") + what)
     found = {"scipy": lambda a, b: routine(1.0, a, b, lower=1, overwrite_b=1)}
     if blas.mkl():

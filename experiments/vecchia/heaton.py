@@ -23,7 +23,7 @@ import pandas as pd
 from scipy.special import ndtr
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -22,7 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "2"
 import numpy as np
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows
@@ -35,16 +35,16 @@ MODEL = gx.Matern(1.0, 0.05, 0.8, 0.1)
 def data_of(n):
     """Return observations of the model at random places, drawn by Vecchia's own factor."""
     places = lay_out(n, "uniform", 3)
-    how = gx.Vecchia(30) if n > 5000 else gx.Exact()
-    return gx.Observations(places, gx.simulate(MODEL, places, seed=4, how=how)[0])
+    method = gx.Vecchia(30) if n > 5000 else gx.Exact()
+    return gx.Observations(places, gx.simulate(MODEL, places, seed=4, method=method)[0])
 
 
 def ours(seen, task, m, repeats=5):
     """Return what `gpboost_one.py` returns, of geomxp."""
-    how = gx.Vecchia(m, "given")
+    method = gx.Vecchia(m, "given")
     if task == "fit":
         start, cpu = time.perf_counter(), time.process_time()
-        fit = gx.fit(seen, None, how, trend="zero")
+        fit = gx.fit(seen, None, method, trend="zero")
         return {
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - cpu,
@@ -52,7 +52,7 @@ def ours(seen, task, m, repeats=5):
             "parameters": list(fit.model.parameters().values()),
         }
     start = time.perf_counter()
-    evaluator = how.prepare(seen)
+    evaluator = method.prepare(seen)
     prepare, seconds = time.perf_counter() - start, []
     value = evaluator(MODEL).log_likelihood
     for k in range(repeats):

@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import numpy as np
 
 import geomxp as gx
-from geomxp.inference.divergence import compare
-from geomxp.inference.simulate import lay_out
+from geomxp.likelihood.divergence import compare
+from geomxp.prediction.simulate import lay_out
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows
@@ -49,12 +49,12 @@ def accuracy_rows(n, neighbours):
         for label, ordering in ORDERINGS.items():
             places = random[np.argsort(random[:, 0])] if label == "by coordinate" else random
             ways = [gx.Vecchia(m, ordering) for m in neighbours]
-            for how, found in zip(ways, compare(model, places, ways), strict=True):
+            for method, found in zip(ways, compare(model, places, ways), strict=True):
                 yield {
                     "model": name,
                     "n": n,
                     "ordering": label,
-                    "neighbours": how.neighbours,
+                    "neighbours": method.neighbours,
                     "kl": found.kl,
                     "seconds": found.seconds,
                     "seconds_exact": found.reference_seconds,

@@ -10,10 +10,11 @@ from math import frexp
 
 import numpy as np
 
-from ..cuda import copy_on_gpu, module
+from ..covariance import matern
+from ..cuda import module
 from ..errors import GeomxpWarning, InvalidInput, MissingPackage
-from ..execution.devices import in_threads
-from . import matern
+from ..linalg.device import copy_on_gpu
+from ..runtime.devices import in_threads
 from .distance import EARTH_RADIUS, between, embed, power_of_two_near
 from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
 
@@ -33,9 +34,9 @@ GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8":
 def _loops():
     """Return the module with the CPU's loops: compiled by numba, or NumPy's if it is missing."""
     try:
-        from . import kernel
+        from . import kernel as loops
     except MissingPackage:
-        from . import kernel_numpy as kernel
+        from . import kernel_numpy as loops
 
         warnings.warn(
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
@@ -43,7 +44,7 @@ def _loops():
             GeomxpWarning,
             stacklevel=3,
         )
-    return kernel
+    return loops
 
 
 def box_of(*points):
@@ -164,11 +165,11 @@ class Generator:
         offset = (i - rows.start) + (j - columns.start) * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        kernel = _loops()
+        kernel_numpy = _loops()
         low, high = self.octaves
         while True:
             table = correlation_table(self.model.smoothness, low, high)
-            missed = (kernel.fill_fp32 if single else kernel.fill)(
+            missed = (kernel_numpy.fill_fp32 if single else kernel_numpy.fill)(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
                 *(self.inverse, self.metric == "great-circle"),
                 getattr(table, what + ("_fp32" if single else "")),

@@ -8,7 +8,7 @@ from math import asin, sqrt
 
 import numpy as np
 
-from ..execution.jit import njit
+from ..runtime.devices import njit
 from .distance import EARTH_RADIUS
 from .table import SPLIT, SPLIT_FP32
 

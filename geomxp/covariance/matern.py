@@ -1,24 +1,132 @@
-"""The Matérn covariance: its parameters, and its values and derivatives between places.
+"""How other packages write the Matérn model, and the way to and from our parameters.
 
-C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a),  C(0) = σ² (+ τ² where an observation meets itself)
-
-σ² is the variance, a the range, ν the smoothness, τ² the nugget. There is no √(2ν) in it.
+Ours: C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a), nugget τ² a variance. Every other
+convention scales the range by a function of ν, and some count the nugget in units of σ².
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import cos, isfinite, radians, sin, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance import table
 from ..errors import InvalidInput
-from . import bessel, conventions
 from .distance import check_metric, embed
 
 if TYPE_CHECKING:
-    from ..annotations import ArrayLike, Floats, Mapping, Sequence
+    from .._typing import ArrayLike, Floats, Mapping, Sequence
+
+
+def _one(nu):
+    return 1.0
+
+
+def _root_of_2nu(nu):
+    return sqrt(2 * nu)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One package's way of writing the model.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The package's words for variance, range, smoothness and nugget.
+    scale : callable
+        The package's range over ours, as a function of ν.
+    relative_nugget : bool
+        Whether its nugget is τ²/σ².
+    inverse_range : bool
+        Whether it gives 1/range.
+    """
+
+    names: tuple[str, str, str, str]
+    scale: Callable = _one
+    relative_nugget: bool = False
+    inverse_range: bool = False
+
+
+PACKAGES = {
+    "geomxp": Convention(("variance", "range", "smoothness", "nugget")),
+    "exageostat": Convention(("sigma_sq", "beta", "nu", "nugget")),
+    "scikit-learn": Convention(("variance", "length_scale", "nu", "noise_level"), _root_of_2nu),
+    "gpytorch": Convention(("outputscale", "lengthscale", "nu", "noise"), _root_of_2nu),
+    "gpboost": Convention(("variance", "range", "shape", "error_term"), _root_of_2nu),
+    "openturns": Convention(
+        ("amplitude_squared", "scale", "nu", "nugget_factor"), _root_of_2nu, relative_nugget=True
+    ),
+    "gstools": Convention(("var", "len_scale", "nu", "nugget"), sqrt),
+    "geor": Convention(("sigmasq", "phi", "kappa", "tausq")),
+    "gstat": Convention(("psill", "range", "kappa", "nugget")),
+    "fields": Convention(("sigma2", "aRange", "smoothness", "tau2")),
+    "spmodel": Convention(("de", "range", "extra", "ie"), _root_of_2nu),
+    "spamm": Convention(("lambda", "rho", "nu", "phi"), inverse_range=True),
+    "gpgp": Convention(("variance", "range", "smoothness", "nugget"), relative_nugget=True),
+}
+
+
+def _named(package):
+    try:
+        return PACKAGES[package.lower()]
+    except (KeyError, AttributeError):
+        known = ", ".join(PACKAGES)
+        raise InvalidInput(f"`package` must be one of: {known}. Got {package!r}.") from None
+
+
+def to_ours(package, parameters):
+    """Translate a package's parameters to ours, as keyword arguments of `Matern`."""
+    convention = _named(package)
+    variance, range_, smoothness, nugget = convention.names
+    wrong = set(parameters) - set(convention.names)
+    missing = {variance, range_, smoothness} - set(parameters)
+    if wrong or missing:
+        raise InvalidInput(
+            f"{package} calls its parameters {', '.join(convention.names)}. "
+            f"Got {', '.join(map(str, parameters)) or 'none'}."
+        )
+    sigma2, nu = float(parameters[variance]), float(parameters[smoothness])
+    length = float(parameters[range_])
+    if length <= 0 or nu <= 0:
+        raise InvalidInput(
+            f"`{range_}` and `{smoothness}` must be greater than 0. Got {length:g} and {nu:g}."
+        )
+    length = 1 / length if convention.inverse_range else length
+    tau2 = float(parameters.get(nugget, 0.0))
+    return {
+        "variance": sigma2,
+        "range": length / convention.scale(nu),
+        "smoothness": nu,
+        "nugget": tau2 * sigma2 if convention.relative_nugget else tau2,
+    }
+
+
+def from_ours(package, parameters):
+    """Translate our parameters (a dict as of `Matern.parameters`) to a package's own names."""
+    convention = _named(package)
+    if "anisotropy_ratio" in parameters:
+        raise InvalidInput("`to_convention` translates isotropic models only.")
+    sigma2, nu, tau2 = (parameters[name] for name in ("variance", "smoothness", "nugget"))
+    length = parameters["range"] * convention.scale(nu)
+    ours = (
+        sigma2,
+        1 / length if convention.inverse_range else length,
+        nu,
+        tau2 / sigma2 if convention.relative_nugget else tau2,
+    )
+    return dict(zip(convention.names, ours, strict=True))
+
+
+# The Matérn covariance: its parameters, and its values and derivatives between places.
+#
+# C(h) = σ² · 2^(1-ν)/Γ(ν) · (h/a)^ν · K_ν(h/a), C(0) = σ² (+ τ² where an observation meets
+# itself)
+#
+# σ² is the variance, a the range, ν the smoothness, τ² the nugget. There is no √(2ν) in it.
 
 
 def correlation(r: ArrayLike, nu: float) -> Floats:
@@ -42,12 +150,12 @@ def correlation(r: ArrayLike, nu: float) -> Floats:
     True
     """
     r = np.asarray(r, dtype=np.float64)
-    if nu > bessel.LARGE_ORDER:
-        return bessel.matern_large_order(r, nu)
+    if nu > table.LARGE_ORDER:
+        return table.matern_large_order(r, nu)
     p = nu - 0.5
     if p == int(p) and p <= 10:
-        return bessel.matern_half_integer(r, int(p))
-    return bessel.matern_bessel(r, nu)
+        return table.matern_half_integer(r, int(p))
+    return table.matern_bessel(r, nu)
 
 
 def correlation_slope(r: ArrayLike, nu: float) -> Floats:
@@ -57,7 +165,7 @@ def correlation_slope(r: ArrayLike, nu: float) -> Floats:
         return -r * np.exp(-r)
     if nu > 1:
         return -(r**2) * correlation(r, nu - 1) / (2 * (nu - 1))
-    return bessel.slope_bessel(r, nu)
+    return table.slope_bessel(r, nu)
 
 
 def correlation_by_smoothness(r: ArrayLike, nu: float) -> Floats:
@@ -325,7 +433,7 @@ class Matern:
         Parameters
         ----------
         package : str
-            One of `geomxp.covariance.conventions.PACKAGES`: "scikit-learn", "gpytorch",
+            One of `geomxp.covariance.matern.PACKAGES`: "scikit-learn", "gpytorch",
             "gpboost", "gstools", "geor", "spmodel", "gpgp", "gstat", "exageostat", "spamm", …
         **parameters
             Under the package's own names, as `to_convention` returns them.
@@ -335,7 +443,7 @@ class Matern:
         >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
         1.7320508075688774
         """
-        return cls(**conventions.to_ours(package, parameters))
+        return cls(**to_ours(package, parameters))
 
     def to_convention(self, package: str) -> dict[str, float]:
         """Return this model's parameters as another package writes them, as a dict.
@@ -345,7 +453,7 @@ class Matern:
         >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
         4.0
         """
-        return conventions.from_ours(package, self.parameters())
+        return from_ours(package, self.parameters())
 
 
 def _number(name, value):

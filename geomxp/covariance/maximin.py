@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..execution.jit import njit
+from ..runtime.devices import njit
 
 
 @njit(cache=True)

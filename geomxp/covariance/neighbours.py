@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..execution.devices import in_threads
+from ..runtime.devices import in_threads
 from .distance import power_of_two_near
 
 SLICE = 4096

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 
-from ..execution.jit import njit
+from ..runtime.devices import njit
 
 LEAF = 8
 """Points of a leaf, about."""

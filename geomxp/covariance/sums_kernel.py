@@ -6,7 +6,7 @@ times a number (`geomxp.covariance.sums`). A strip of pairs is computed, used an
 
 import numpy as np
 
-from ..execution.jit import njit
+from ..runtime.devices import njit
 from .kernel import STRIP, squared_distances
 from .table import SPLIT
 

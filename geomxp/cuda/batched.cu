@@ -1,5 +1,5 @@
 /* Small factorizations and substitutions on a GPU, a block of threads for each matrix; and matrices
-   interleaved in chunks, and back, for the programs of geomxp/dense/batched_gpu.py.
+   interleaved in chunks, and back, for the programs of geomxp/linalg/batched_gpu.py.
 
    A thread has one row. The lower triangle, padded to a multiple of four rows with those of the
    unit matrix, stands in shared memory: four columns of one length, then the next four, which
@@ -13,7 +13,7 @@
           5   * * * *   * * . .    read from one address by all (a broadcast)
 
    The same products are subtracted from an entry in the same order as in
-   geomxp/dense/batched_text.py: the bits are the same. */
+   geomxp/linalg/batched_programs.py: the bits are the same. */
 
 #include "batched.cuh"
 
@@ -96,7 +96,7 @@ static __device__ int fetch(const View<Real> &view, long long m, int n, Real *a)
 }
 
 /* Matrix m of `lower` <- the Cholesky factor of view's, or NaN where there is none; info as in
-   geomxp/dense/batched.py. `lower` may be view's memory. */
+   geomxp/linalg/batched.py. `lower` may be view's memory. */
 template <class Real>
 static __device__ void factor(const View<Real> &view, Real *lower, long long *info, int n)
 {

@@ -1,4 +1,4 @@
-/* What the programs of geomxp/dense/batched_text.py are made of, for one matrix per thread.
+/* What the programs of geomxp/linalg/batched_programs.py are made of, for one matrix per thread.
 
    Plain C++ on a host, so that the arithmetic can be tested there. Each fma is written out; FP32
    is in PTX on a device, as CuPy lets NVRTC flush subnormal numbers. */

@@ -1,6 +1,6 @@
 /* Arrays into the narrow formats and back, in one pass over memory.
 
-   What geomxp/precision/casts.py does on a CPU, with the same bits. Arrays are m by n with
+   What geomxp/linalg/formats.py does on a CPU, with the same bits. Arrays are m by n with
    contiguous columns that begin ld entries apart; one without gaps is also a single column. */
 
 #include "quantize.cuh"

@@ -12,7 +12,7 @@
 #define INFINITY_FP32 0x7f800000u
 #define INFINITY_FP64 0x7ff0000000000000ull
 
-/* as in geomxp/precision/formats.py */
+/* as in geomxp/linalg/formats.py */
 #define LARGEST_EXPONENT 120
 
 LEAF float product_fp32(float x, float y)

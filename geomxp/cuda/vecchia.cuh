@@ -42,7 +42,7 @@
 #define SHARE 3 /* rows of one lane, at most */
 #endif
 
-/* as in geomxp/vecchia/sums.py: S itself, the unit matrix, by the smoothness, by the logarithm of
+/* as in geomxp/vecchia/blocks.py: S itself, the unit matrix, by the smoothness, by the logarithm of
    all distances, by the angle and by the ratio of anisotropy */
 #define BASES 6
 
@@ -50,7 +50,7 @@ struct alignas(16) Pair {
     double first, second;
 };
 
-/* What one model says of the places; the order is that of geomxp/vecchia/device.py. */
+/* What one model says of the places; the order is that of geomxp/vecchia/gpu.py. */
 struct Model {
     double middle[3], scale; /* a point is A(x - middle)·scale */
     double turn[4];          /* A, row by row */

@@ -1,14 +1,14 @@
 """The tile Cholesky factorization: what is done to one tile, and what is done when it fails.
 
-The order of the work is `schedule`'s, the arithmetic `dense.mixed`'s, and where a tile lives is
+The order of the work is `schedule`'s, the arithmetic `linalg.mixed`'s, and where a tile lives is
 the store's business.
 """
 
 from itertools import groupby
 
-from ..dense.mixed import arithmetic, gemm, potrf, trsm
 from ..errors import NotPositiveDefinite
-from ..precision.formats import FP32
+from ..linalg.formats import FP32
+from ..linalg.mixed import arithmetic, gemm, potrf, trsm
 from .stores import solved_in
 
 
@@ -103,7 +103,7 @@ def factorize(store, order, run):
     order : iterable of (int, int)
         Of the tiles, each after those that it needs; see `schedule`.
     run : callable
-        ``run(store, tiles)`` finishes these tiles, as `execution.local.run` does.
+        ``run(store, tiles)`` finishes these tiles, as `tiles.local.run` does.
 
     Returns
     -------

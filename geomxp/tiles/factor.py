@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ..cuda import device_of
-from ..dense import kernels, views
-from ..execution.devices import gpu_memory
-from ..precision.formats import FP64
-from ..precision.map import PrecisionMap
+from ..linalg import recursive, views
+from ..linalg.device import device_of
+from ..linalg.formats import FP64
+from ..linalg.precision import PrecisionMap
+from ..runtime.devices import gpu_memory
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class CholeskyFactor:
     @gpu_memory()
     def whiten(self, b):
         """Return L⁻¹b for (n,) or (n, m): independent and of variance 1 if b has covariance Σ."""
-        return on_host(kernels.trsm(self.lower, self._beside(b)))
+        return on_host(recursive.trsm(self.lower, self._beside(b)))
 
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        half = kernels.trsm(self.lower, self._beside(b))
-        return on_host(kernels.trsm(self.lower, half, transposed=True))
+        half = recursive.trsm(self.lower, self._beside(b))
+        return on_host(recursive.trsm(self.lower, half, transposed=True))
 
     @gpu_memory()
     def multiply(self, x):
         """Return L x for (n, m): of covariance Σ if x is independent and of variance 1."""
-        return on_host(kernels.trmm(self.lower, self._beside(x)))
+        return on_host(recursive.trmm(self.lower, self._beside(x)))
 
     @gpu_memory()
     def columns(self, first, last):
@@ -78,7 +78,7 @@ class CholeskyFactor:
     @gpu_memory()
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹, written over L where that can be; ends this factor."""
-        return on_host(kernels.potri(self.lower))
+        return on_host(recursive.potri(self.lower))
 
     def _beside(self, b):
         """Return b where L is."""
@@ -151,7 +151,7 @@ class TileFactor:
                 rows = layout.rows(i)
                 for j in range(start, i):
                     _add_product(y[rows], final(i, j).widen(), y[layout.rows(j)], -1.0)
-                y[rows] = kernels.trsm(final(i, i).widen(), y[rows])
+                y[rows] = recursive.trsm(final(i, i).widen(), y[rows])
             return on_host(y).reshape(b.shape, order="A")
 
     @gpu_memory()
@@ -166,7 +166,7 @@ class TileFactor:
         with device_of(y):
             for i in reversed(range(layout.tiles)):
                 rows = layout.rows(i)
-                y[rows] = kernels.trsm(final(i, i).widen(), y[rows], transposed=True)
+                y[rows] = recursive.trsm(final(i, i).widen(), y[rows], transposed=True)
                 for j in range(i):
                     _add_product(y[layout.rows(j)], final(i, j).widen().T, y[rows], -1.0)
         return y
@@ -209,7 +209,7 @@ class TileFactor:
     @gpu_memory()
     def into_inverse(self):
         """Return the lower triangle of Σ⁻¹ in FP64, rows and columns in the order of the places."""
-        inverse = kernels.potri(self.dense())
+        inverse = recursive.potri(self.dense())
         back = np.argsort(self.order)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         return np.asfortranarray(inverse[np.ix_(back, back)])

@@ -1,9 +1,7 @@
-"""FP64 answers from low-precision factors (paper 002).
+"""Iterations that bring an approximate solution of Ax = b to full accuracy: IR, CG and GMRES.
 
-Abdelfattah, Tomov & Dongarra (2020): scale A to a unit diagonal, H = D⁻¹AD⁻¹; shift it if it
-must be, G = H + c·u·I; factor G mostly in FP16; and let the factor precondition an iteration on A
-itself, whose residuals are FP64. What that repairs is the solution, and so quadratic forms and
-kriging weights. It does not repair the log-determinant, which is the factor's.
+All columns of b go side by side, so that one product with A serves them all; each has its own
+scalars. A column that is good is not touched again.
 """
 
 from __future__ import annotations
@@ -14,18 +12,418 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
-from ..outcome import Ending, Outcome
-from ..precision.formats import FP64
-from ..precision.rules import Uniform, uniform
+from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
+from ..linalg import blas
+from ..linalg.formats import FP64
+from ..linalg.precision import Uniform, uniform
+from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
-from .krylov import BASIS, METHODS, PATIENCE, Progress
 from .layout import Layout
-from .operators import Dense, Preconditioner, Regenerated
 from .stores import InCore
 
 if TYPE_CHECKING:
-    from ..annotations import Any, ArrayLike, Callable, Document, Floats, Iterable, Rule
+    from .._typing import Any, ArrayLike, Callable, Document, Floats, Iterable
+    from ..linalg.precision import Rule
+
+BASIS = 60
+"""Vectors that GMRES keeps before it starts anew."""
+
+PATIENCE = {"ir": 6, "cg": 60, "gmres": 2 * BASIS}
+"""Iterations that do not halve the residual, after which a method is given up."""
+
+
+class Progress:
+    """Residuals of all columns, and what they say.
+
+    Parameters
+    ----------
+    measure : callable
+        ``measure(r)`` returns each column's residual in the sense of the tolerance.
+    enough : callable
+        ``enough(x)`` returns which measure is good: the tolerance, or what cannot be told from
+        rounding.
+    accept : callable
+        ``accept(r, x)`` returns which columns are good.
+    limit : int
+        Of iterations.
+    patience : int
+        See `PATIENCE`.
+    """
+
+    def __init__(self, measure, enough, accept, limit, patience):
+        self.measure, self.enough, self.accept = measure, enough, accept
+        self.limit, self.patience = limit, patience
+        self.history, self.iterations, self.ending = [], 0, None
+
+    def good(self, residual, x):
+        """Take note of the true residuals; return which columns are good."""
+        values = self.measure(residual)
+        self.history.append((self.iterations, float(np.max(values, initial=0.0))))
+        good = self.accept(residual, x)
+        self._all = bool(good.all())
+        return good
+
+    def go_on(self):
+        """Return whether to go on; say why not in `ending`."""
+        values = [value for _, value in self.history]
+        if self._all:
+            self.ending = "converged"
+        elif not np.isfinite(values[-1]) or values[-1] > 1e3 * values[0]:
+            self.ending = "diverged"
+        elif min(values[-self.patience :]) > 0.5 * min(values[: -self.patience], default=np.inf):
+            self.ending = "stalled"
+        elif self.iterations >= self.limit:
+            self.ending = "limit"
+        return self.ending is None
+
+
+def classic(multiply, precondition, b, progress):
+    """Solve by iterative refinement: x <- x + M⁻¹(b - Ax).
+
+    Parameters
+    ----------
+    multiply : callable
+        x to Ax, in FP64.
+    precondition : callable
+        r to M⁻¹r.
+    b : (n, m) ndarray
+    progress : Progress
+
+    Returns
+    -------
+    (n, m) ndarray
+    """
+    x = precondition(b)
+    progress.iterations = 1
+    while True:
+        residual = b - multiply(x)
+        good = progress.good(residual, x)
+        if not progress.go_on():
+            return x
+        x = x + np.where(good, 0.0, precondition(residual))
+        progress.iterations += 1
+
+
+def conjugate_gradients(multiply, precondition, b, progress):
+    """Solve by conjugate gradients; see `classic`. Hestenes & Stiefel (1952), preconditioned."""
+    x, residual = np.zeros_like(b), b.copy()
+    z = precondition(residual)
+    p, rho = z, np.sum(residual * z, axis=0)
+    good = progress.good(residual, x)
+    while progress.go_on():
+        q = multiply(p)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            alpha = np.where(good, 0.0, rho / np.sum(p * q, axis=0))
+        x = x + alpha * p
+        residual = residual - alpha * q
+        progress.iterations += 1
+        if progress.accept(residual, x).all() or not progress.iterations % 20:
+            # what was updated is not what is true
+            residual = b - multiply(x)
+        good = progress.good(residual, x)
+        z = precondition(residual)
+        rho, before = np.sum(residual * z, axis=0), rho
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p = z + np.where(good, 0.0, rho / before) * p
+    return x
+
+
+def gmres(multiply, precondition, b, progress):
+    """Solve by flexible GMRES with M on the right; see `classic`. Saad (1993), algorithm 2.2.
+
+    M⁻¹ is applied in FP32, so that it is not quite the same map each time: the flexible form keeps
+    what it gave. The true residual is looked at when the estimate says that it is good.
+    """
+    x, residual = np.zeros_like(b), b
+    good = progress.good(residual, x)
+    while progress.go_on():
+        step, estimates = _cycle(multiply, precondition, x, residual, good, progress)
+        x = x + step * ~good
+        residual = b - multiply(x)
+        progress.history += estimates
+        good = progress.good(residual, x)
+    return x
+
+
+def _cycle(multiply, precondition, x, residual, good, progress):
+    """Return δx after one cycle of Arnoldi's process, and the estimated residuals on the way."""
+    norms = np.linalg.norm(residual, axis=0)
+    safe = np.where(norms > 0, norms, 1.0)
+    basis, given = [residual / safe], []
+    h = np.zeros((BASIS + 1, BASIS, residual.shape[1]))
+    # how the measure of a residual hangs on its Euclidean norm, as far as one can tell here
+    ratio = progress.measure(residual) / safe
+    estimates = []
+    for k in range(min(BASIS, max(1, progress.limit - progress.iterations))):
+        given.append(precondition(basis[k]))
+        w = multiply(given[k])
+        # twice, for orthogonality to the last digit
+        for _ in range(2):
+            for j, v in enumerate(basis):
+                part = np.sum(v * w, axis=0)
+                h[j, k] += part
+                w = w - part * v
+        h[k + 1, k] = np.linalg.norm(w, axis=0)
+        progress.iterations += 1
+        y, left = _least_squares(h[: k + 2, : k + 1], norms)
+        step = sum(z * c for z, c in zip(given, y, strict=True))
+        estimate = float(np.max(np.where(good, 0.0, left * ratio), initial=0.0))
+        if estimate <= 0.5 * progress.enough(x + step).min() or not np.isfinite(estimate):
+            break
+        estimates.append((progress.iterations, estimate))
+        basis.append(w / np.where(h[k + 1, k] > 0, h[k + 1, k], 1.0))
+    return step, estimates
+
+
+def _least_squares(h, norms):
+    """Return the columns of y that make ‖norm e₁ - H y‖ least, and what is left of them."""
+    rows, columns, m = h.shape
+    y, left = np.zeros((columns, m)), np.zeros(m)
+    for j in range(m):
+        e = np.zeros(rows)
+        e[0] = norms[j]
+        y[:, j], *_ = np.linalg.lstsq(h[:, :, j], e, rcond=None)
+        left[j] = np.linalg.norm(e - h[:, :, j] @ y[:, j])
+    return y, left
+
+
+METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
+
+
+# What an iteration needs of a matrix and of its factor: products, and an approximate inverse.
+
+
+class Dense:
+    """H = D⁻¹AD⁻¹ of a matrix that is there; a source of the tiles of μ(H + shift·I).
+
+    Parameters
+    ----------
+    a : (n, n) ndarray of FP64, Fortran order
+        Its lower triangle is looked at.
+    layout : Layout
+    scaling : bool
+        Whether D is √diag(A); else it is a number, a power of two near √‖A‖₂.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If an entry of the diagonal is not positive.
+    """
+
+    exponent, index = 0, None
+
+    def __init__(self, a, layout, scaling=True):
+        self.a, self.layout, self.shift, self.multiple = a, layout, 0.0, 1.0
+        diagonal = a.diagonal().copy()
+        wrong = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
+        if wrong.size:
+            at = int(wrong[0])
+            raise NotPositiveDefinite(f"diagonal entry {at + 1} is {diagonal[at]:g}", at + 1)
+        self.scale = np.sqrt(diagonal)
+        self._two_norm = 2.0 ** np.round(np.log2(self._largest_eigenvalue()))
+        if not scaling:
+            self.scale = np.full(len(a), np.sqrt(self._two_norm) * self._middle)
+        self._norms = None
+
+    def _largest_eigenvalue(self, steps=5):
+        """Estimate ‖A‖₂ by the power method, over the square of a number near its scale."""
+        self._middle = 2.0 ** np.round(np.log2(self.scale.max()))
+        x = np.random.default_rng(0).standard_normal((len(self.a), 1))
+        for _ in range(steps):
+            x /= np.linalg.norm(x) * self._middle
+            x = self._times(x) / self._middle
+        return max(float(np.linalg.norm(x)), 1e-300)
+
+    def tile(self, i, k, form=FP64, careful=False, out=None):
+        """Return a tile; see `assemble.Originals.tile`."""
+        from ..linalg import blas
+
+        rows, columns = self.layout.rows(i), self.layout.rows(k)
+        if out is None:
+            out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
+        blas.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
+        if i == k:
+            out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
+                self.multiple * self.shift
+            )
+        return out
+
+    def norms(self):
+        """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
+        tiles = self.layout.tiles
+        norms = np.zeros((tiles, tiles))
+
+        def measure(pair):
+            norms[pair] = np.linalg.norm(self.tile(*pair))
+
+        in_threads(measure, [(i, k) for i in range(tiles) for k in range(i + 1)], len(self.a) ** 2)
+        return norms
+
+    def infinity_norms(self):
+        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ as far as the power method knows it."""
+        from ..linalg import blas
+
+        if self._norms is None:
+            n, step = len(self.a), 256
+            starts = range(0, n, step)
+            parts = [np.zeros((2, n)) for _ in range(usable_cores())]
+
+            def work(core):
+                for j in starts[core :: len(parts)]:
+                    blas.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+
+            in_threads(work, range(len(parts)), n * n // 2)
+            scaled, plain = sum(parts).max(axis=1)
+            self._norms = float(scaled), float(plain / self._middle / self._middle / self._two_norm)
+        return self._norms
+
+    def _times(self, x):
+        with blas_threads(len(self.a)), blas.cores(usable_cores()):
+            return blas.symm(self.a, np.asfortranarray(x))
+
+    def multiply(self, x):
+        """Return Hx in FP64; with None ‖H‖∞."""
+        if x is None:
+            return self.infinity_norms()[0]
+        return self._times(x / self.scale[:, None]) / self.scale[:, None]
+
+    def original(self, b):
+        """Return how residuals and solutions of H look in A, with A over ‖A‖₂ and max|b| = 1.
+
+        Parameters
+        ----------
+        b : (n, m) ndarray
+            In the units of A.
+
+        Returns
+        -------
+        callable, callable
+            r to ‖b - Ax‖∞ / (n ‖A‖∞), and x to max|x|, by columns.
+        """
+        largest = np.abs(b).max(axis=0)
+        largest = np.where(largest > 0, largest, 1.0)
+        norm = len(b) * self.infinity_norms()[1]
+        forth = self.scale[:, None] / largest
+        back = self._two_norm * self._middle / self.scale[:, None] * (self._middle / largest)
+        return (
+            lambda r: np.abs(r * forth).max(axis=0) / norm,
+            lambda x: np.abs(x * back).max(axis=0),
+        )
+
+
+class Regenerated:
+    """Products with Σ, whose tiles are generated, used twice and dropped.
+
+    Parameters
+    ----------
+    originals : Originals
+    """
+
+    def __init__(self, originals):
+        self.originals, self.layout = originals, originals.layout
+        self._pairs = [(i, k) for i in range(self.layout.tiles) for k in range(i + 1)]
+
+    def multiply(self, x):
+        """Return Ax in FP64; with None the largest sum of absolute values in a row."""
+        layout = self.layout
+        parts = [np.zeros(layout.n if x is None else x.shape, order="F") for _ in self._hands()]
+
+        def work(part, pairs):
+            with blas.one_core():
+                for i, k in pairs:
+                    self._add(part, i, k, x)
+
+        work_items = list(zip(parts, self._hands(), strict=True))
+        with blas_threads(0):
+            in_threads(lambda item: work(*item), work_items, layout.n**2 // 2)
+        total = sum(parts)
+        return float(total.max()) if x is None else total
+
+    def _hands(self):
+        cores = usable_cores()
+        return [self._pairs[core::cores] for core in range(cores)]
+
+    def _add(self, part, i, k, x):
+        tile = self.originals.tile(i, k)
+        rows, columns = self.layout.rows(i), self.layout.rows(k)
+        if x is None:
+            tile = np.abs(tile)
+            part[rows] += tile.sum(axis=1)
+            if i > k:
+                part[columns] += tile.sum(axis=0)
+            return
+        part[rows] += tile @ x[columns]
+        if i > k:
+            part[columns] += tile.T @ x[rows]
+
+
+class Preconditioner:
+    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64.
+
+    Parameters
+    ----------
+    store : store
+        With all tiles of L final.
+    multiple : float
+        L L' is so many times the matrix.
+    """
+
+    def __init__(self, store, multiple=1.0):
+        self.store, self.layout, self.multiple = store, store.layout, multiple
+        self.dtype = np.float64 if store.formats.all_fp64 else np.float32
+
+    def __call__(self, b):
+        """Return the product with the inverse, (n, m) in FP64."""
+        # powers of two: no digit changes, and FP32's range is not left
+        largest = np.abs(b).max(axis=0)
+        unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
+        y = np.asfortranarray(b / unit, dtype=self.dtype)
+        with blas_threads(0):
+            self._forward(y)
+            self._backward(y)
+        return y.astype(np.float64) * (unit * self.multiple)
+
+    def _forward(self, y):
+        """Y <- L⁻¹Y, each block as soon as it is known used in all below."""
+        layout = self.layout
+        for j in range(layout.tiles):
+            here = layout.rows(j)
+            blas.trsm(self._wide(j, j), y[here], side="L", trans="N")
+
+            def update(rows, j=j, here=here):
+                for i in rows:
+                    y[layout.rows(i)] -= self._wide(i, j) @ y[here]
+
+            self._share(update, range(j + 1, layout.tiles))
+
+    def _backward(self, y):
+        """Y <- L⁻'Y."""
+        layout = self.layout
+        for j in reversed(range(layout.tiles)):
+            here = layout.rows(j)
+
+            def gather(rows, j=j):
+                return sum((self._wide(i, j).T @ y[layout.rows(i)] for i in rows), 0.0)
+
+            y[here] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
+            blas.trsm(self._wide(j, j), y[here], side="L", trans="T")
+
+    def _share(self, work, rows):
+        cores = usable_cores()
+        parts = [rows[core::cores] for core in range(cores)]
+        return in_threads(work, parts, len(rows) * self.layout.tile**2)
+
+    def _wide(self, i, k):
+        return self.store.final(i, k).widen(self.dtype)
+
+
+# FP64 answers from low-precision factors (paper 002).
+#
+# Abdelfattah, Tomov & Dongarra (2020): scale A to a unit diagonal, H = D⁻¹AD⁻¹; shift it if it
+# must be, G = H + c·u·I; factor G mostly in FP16; and let the factor precondition an iteration on
+# A itself, whose residuals are FP64. What that repairs is the solution, and so quadratic forms
+# and kriging weights. It does not repair the log-determinant, which is the factor's.
+
 
 TOLERANCE = 1e-14
 ROUNDING = 1e-18
@@ -174,7 +572,7 @@ def solve(
         The lower triangle is looked at.
     b : (n,) or (n, m) array_like
     precision : callable, optional
-        A rule of `geomxp.precision.rules`; FP16 if not given.
+        A rule of `geomxp.linalg.precision`; FP16 if not given.
     method : {"ir", "cg", "gmres"}
     scaling : bool
         Work on D⁻¹AD⁻¹ with a unit diagonal; else on A / ‖A‖₂, up to a power of two.
@@ -279,7 +677,7 @@ def _attempts(rule, fallback):
 
 def _factor(source, rule, shift, range_scaling):
     """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
-    from ..execution.local import run
+    from .local import run
 
     tiles = source.layout.tiles
     # what gives all tiles one format does not look at them

@@ -7,10 +7,9 @@ reads wait until the tile is final. Here all tiles are in one memory; `out_of_co
 from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
 
-from ..dense.matrix_units import cast_formats, splits
-from ..precision.formats import FP32, FP64
-from ..precision.quantize import Tile, quantize
-from .schedule import left_looking
+from ..linalg.formats import FP32, FP64, Tile, quantize
+from ..linalg.products import cast_formats, splits
+from .layout import left_looking
 
 
 class Stopped(Exception):
@@ -138,7 +137,7 @@ class InCore:
 
     @contextmanager
     def lanes(self, tiles, threads):
-        """Open lanes over tiles that are not final yet; see `execution.local.run`."""
+        """Open lanes over tiles that are not final yet; see `tiles.local.run`."""
         waiting, queue = _Waiting(self), _Queue(tiles)
         yield [(waiting, queue)] * min(threads, max(1, len(tiles)))
 

@@ -1,24 +1,115 @@
-"""Vecchia's blocks of eight places at a time: gathered, generated, factored and reduced.
-
-A block is a place and its neighbours, the place last: S = Σ_{(N, i), (N, i)} = LL'. With b = L^-T
-e, e the last unit vector, the place's conditional distribution has the variance d = 1/b_i² and
-gives the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
-
-    g = L^-1 D b:  ∂ log d = g_i,   ∂(b'y) = -Σ_q g_q u_q + ½ g_i u_i with u = L^-1 y,
-
-and two of them have the information Σ_q g_q h_q - ½ g_i h_i. Blocks are padded to a multiple of
-four rows; rows that stand for no neighbour are those of the unit matrix.
-"""
+"""What a pass over Vecchia's blocks has summed, by parameters of the model."""
 
 from math import asin, inf, log, sqrt
 
 import numpy as np
 
 from ..covariance.distance import EARTH_RADIUS
-from ..execution.jit import njit
-from .lanes import fraction, interval, load, missed, polynomial, spread, store, total
-from .solve import backward, factor, forward
-from .sums import BASES
+from ..runtime.devices import njit
+from .lanes import (
+    backward,
+    factor,
+    forward,
+    fraction,
+    interval,
+    load,
+    missed,
+    polynomial,
+    spread,
+    store,
+    total,
+)
+
+BASES = 6
+"""Derivatives of a block's matrix S of which all others are made: S itself, the unit matrix, by
+the smoothness, by the logarithm of all distances, by the angle and by the ratio of anisotropy."""
+
+_OF = {
+    "variance": 1,
+    "nugget": 1,
+    "smoothness": 2,
+    "range": 3,
+    "anisotropy_angle": 4,
+    "anisotropy_ratio": 5,
+}
+
+
+def wanted_for(names):
+    """Return which of the BASES the derivatives by some parameters need, (BASES,) of bool."""
+    wanted = np.zeros(BASES, dtype=bool)
+    for name in names:
+        wanted[[0, _OF[name]]] = True
+    if wanted[4:].any():
+        wanted[3:] = True
+    return wanted
+
+
+class Sums:
+    """Sums over all blocks, and their derivatives.
+
+    Parameters
+    ----------
+    out : 1-D ndarray
+        As `blocks.likelihood_slice` returns them.
+    count : int
+        Columns that were whitened, c.
+    model : Matern
+    names : set of str
+        Parameters whose derivatives are there.
+
+    Attributes
+    ----------
+    log_determinant : float
+        log|Σ|.
+    gram : (c, c) ndarray
+        W'W of the whitened columns.
+    """
+
+    def __init__(self, out, count, model, names):
+        self.names, self._model = names, model
+        self.log_determinant = float(out[0])
+        parts = np.split(out[1:], np.cumsum((count**2, BASES, BASES**2)))
+        gram = np.tril(parts[0].reshape(count, count))
+        self.gram = gram + np.tril(gram, -1).T
+        self._traces = parts[1]
+        information = np.tril(parts[2].reshape(BASES, BASES))
+        self._information = information + np.tril(information, -1).T
+        changes = parts[3].reshape(BASES, count, count)
+        self._changes = changes + changes.transpose(0, 2, 1)
+
+    def derivative(self, name):
+        """Return ∂ log|Σ| and ∂(W'W), (c, c), by a parameter."""
+        row = self._combination(name)
+        return float(row @ self._traces), np.tensordot(row, self._changes, 1)
+
+    def information(self, names):
+        """Return the expected information of some parameters, (k, k)."""
+        rows = np.array([self._combination(name) for name in names]).reshape(-1, BASES)
+        return rows @ self._information @ rows.T
+
+    def _combination(self, name):
+        """Return the coefficients of the BASES in ∂S by a parameter, (BASES,)."""
+        row, model = np.zeros(BASES), self._model
+        row[_OF[name]] = 1.0
+        if name == "variance":
+            # S = σ²R + τ²I
+            row[:2] = 1.0 / model.variance, -model.nugget / model.variance
+        elif name == "range":
+            # ∂C/∂a = -(σ²/a) r ρ'(r)
+            row[3] = -1.0 / model.range
+        return row
+
+
+# Vecchia's blocks of eight places at a time: gathered, generated, factored and reduced.
+#
+# A block is a place and its neighbours, the place last: S = Σ_{(N, i), (N, i)} = LL'. With b =
+# L^-T e, e the last unit vector, the place's conditional distribution has the variance d = 1/b_i²
+# and gives the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
+#
+#     g = L^-1 D b:  ∂ log d = g_i,   ∂(b'y) = -Σ_q g_q u_q + ½ g_i u_i with u = L^-1 y,
+#
+# and two of them have the information Σ_q g_q h_q - ½ g_i h_i. Blocks are padded to a multiple of
+# four rows; rows that stand for no neighbour are those of the unit matrix.
 
 
 @njit(nogil=True, cache=True)
@@ -344,4 +435,92 @@ def weights_slice(
             variances[i] = variance + at_target[i] - scratch[lane]
             for q in range(m):
                 weights[i, q] = b[q * 8 + lane]
+    return misses
+
+
+# Gram matrices of kriging from neighbours, eight targets at a time, compiled by numba.
+
+
+@njit(nogil=True, cache=True)
+def gram_slice(
+    x,
+    targets,
+    neighbours,
+    first,
+    last,
+    noise,
+    scaled,
+    variance,
+    table,
+    base,
+    columns,
+    given,
+    grams,
+):
+    """Write W'W for the targets first ≤ i < last, W = L_NN^-1 [k, columns at N].
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+        Points.
+    targets : (d, k) ndarray
+    neighbours : (k, m) ndarray of int32
+        Points near each target; -1 for none.
+    first, last : int
+    noise : (n,) ndarray
+        Variance that each point has beside the field's.
+    scaled : (float, bool)
+        1/a², and whether distances are great-circle arcs.
+    variance : float
+    table : 1-D ndarray
+        Polynomials of a `CorrelationTable`.
+    base : int
+    columns : (c, n) ndarray
+    given : (k, m) ndarray
+        Covariances of targets that are no points with their neighbours; (0, m) for points.
+    grams : (k, c + 1, c + 1) ndarray
+        NaN where Σ_NN is not positive definite.
+
+    Returns
+    -------
+    int
+        Not 0 where the table did not reach a pair of places.
+    """
+    d, m, count = len(x), neighbours.shape[1], len(columns) + 1
+    inverse_square, arc = scaled
+    order = (m + 4) // 4 * 4
+    step, end = order * 8, (order - 1) * 8
+    points, keep = np.empty(d * step), np.empty(step)
+    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(step)
+    u, scratch, nothing = np.empty(count * step), np.empty(8), np.zeros(targets.shape[1])
+    misses = 0
+    for place in range(first, last, 8):
+        _gather(x, targets, neighbours, place, last, noise, nothing, variance, points, keep, a)
+        misses |= _generate(
+            points, keep, m, d, inverse_square, arc, variance, table, base, a, scratch
+        )
+        factor(a, inverse, order)
+        if len(given):
+            for lane in range(8):
+                i = min(place + lane, last - 1)
+                for q in range(order):
+                    there = q < m and neighbours[i, q] >= 0
+                    u[q * 8 + lane] = given[i, q] if there else 0.0
+            forward(a, inverse, u, 0, order)
+        else:
+            # L_iN = k'L_NN^-T stands in the factor
+            for q in range(order - 1):
+                store(u, q * 8, load(a, (order - 1) * order * 4 + q * 8))
+        for c in range(1, count):
+            _fetch(columns, c - 1, neighbours, place, last, False, order, u, c * step)
+            forward(a, inverse, u, c * step, order)
+        for c in range(count):
+            # the target's own row, which may have no pivot
+            store(u, c * step + end, spread(0.0))
+        for c in range(count):
+            for e in range(c + 1):
+                store(scratch, 0, _dot(u, c * step, u, e * step, order))
+                for lane in range(min(8, last - place)):
+                    grams[place + lane, c, e] = scratch[lane]
+                    grams[place + lane, e, c] = scratch[lane]
     return misses

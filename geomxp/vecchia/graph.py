@@ -11,8 +11,8 @@ from ..covariance.neighbours import Tree, nearest_predecessors, tree_of
 from ..covariance.ordering import order_places
 from ..covariance.table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
 from ..errors import InvalidInput
-from ..execution.devices import in_threads
-from .sums import BASES
+from ..runtime.devices import in_threads
+from .blocks import BASES
 
 SLICE = 1024
 """Places whose blocks one thread handles at a time: their sums are added in one fixed order."""
@@ -241,7 +241,7 @@ class Field:
         (k, c + 1, c + 1) ndarray
             NaN where the matrix of the neighbours is not positive definite.
         """
-        from .local_kernel import gram_slice
+        from .blocks import gram_slice
 
         k, m = neighbours.shape
         grams = np.empty((k, len(columns) + 1, len(columns) + 1))

@@ -9,7 +9,7 @@ def passes_on(device, *about):
     """Return the passes on a device, given the arguments of `Here`."""
     if device.index is None:
         return Here(*about)
-    from .device import OnGpu
+    from .gpu import OnGpu
 
     return OnGpu(*about, device)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from geomxp.covariance.averages import Region, integrals
 from geomxp.covariance.matern import correlation
+from geomxp.prediction.averages import Region, integrals
 
 STATED = 1e-8
-"""What support/blocks.py promises, for σ² = 1."""
+"""What prediction/supports.py promises, for σ² = 1."""
 
 
 def joined(corners):

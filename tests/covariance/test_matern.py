@@ -5,12 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.covariance import conventions
-from geomxp.covariance.matern import (
-    correlation,
-    correlation_by_smoothness,
-    correlation_slope,
-)
+from geomxp.covariance import matern
+from geomxp.covariance.matern import correlation, correlation_by_smoothness, correlation_slope
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 30.0, 49.9, 60.0, 400.0]
 DISTANCES = np.concatenate(([1e-12, 1e-6], np.geomspace(1e-3, 600.0, 25)))
@@ -111,7 +107,7 @@ def test_effective_range_is_where_the_correlation_is_five_percent(smoothness):
     assert model.correlation(model.effective_range()) == pytest.approx(0.05, rel=1e-9)
 
 
-@pytest.mark.parametrize("package", conventions.PACKAGES)
+@pytest.mark.parametrize("package", matern.PACKAGES)
 def test_conventions_go_there_and_back(package):
     model = gx.Matern(1.3, 0.7, 1.9, 0.2)
     back = gx.Matern.from_convention(package, **model.to_convention(package))

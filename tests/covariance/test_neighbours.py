@@ -70,7 +70,7 @@ def test_other_points_find_the_nearest_of_all():
 def test_threads_change_nothing(monkeypatch):
     points, found = np.random.default_rng(5).random((20_000, 2)), []
     for cores in (1, 2, 4):
-        monkeypatch.setattr("geomxp.execution.devices.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("geomxp.runtime.devices.usable_cores", lambda cores=cores: cores)
         found.append(nearest_predecessors(tree_of(points), 8))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance import sums_by_blocks
+from geomxp.covariance import sums
 from geomxp.covariance.sums import derivative_sums
 
 MODELS = {
@@ -34,7 +34,7 @@ def problem(kind, n):
 def test_blocks_give_the_sums_and_products_of_strips(monkeypatch, index, kind, n):
     if index is not None and "any table" in kind:
         pytest.skip("a GPU has no formula for a smoothness above the tables'")
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK", 32)
     model, places, metric, weights, vectors = problem(kind, n)
     alpha, beside, names = vectors[:, 0], vectors[:, 1:], tuple(model.parameters())
     known = derivative_sums(model, places, metric, names, weights, alpha, beside)
@@ -44,8 +44,8 @@ def test_blocks_give_the_sums_and_products_of_strips(monkeypatch, index, kind, n
 
         with cupy.cuda.Device(index):
             there = cupy.asarray(weights, order="F")
-    products = sums_by_blocks.derivative_products(model, places, metric, names, alpha, index)
-    weighted = sums_by_blocks.weighted_sums(model, places, metric, names, there, vectors)
+    products = sums.derivative_products(model, places, metric, names, alpha, index)
+    weighted = sums.weighted_sums(model, places, metric, names, there, vectors)
     # each derivative is below 100: sums of n and of n² such terms
     size, u = 100 * abs(alpha).max(), 2.0**-53
     assert abs(products - known.products).max() <= 20 * n * n * u * size
@@ -56,14 +56,14 @@ def test_blocks_give_the_sums_and_products_of_strips(monkeypatch, index, kind, n
 def test_blocks_of_any_width_cover_the_lower_triangle_once():
     for n, width in ((1, 1), (10, 3), (12, 4), (5, 9)):
         count = np.zeros((n, n), dtype=int)
-        for rows, columns in sums_by_blocks.blocks(n, width):
+        for rows, columns in sums.blocks(n, width):
             count[rows, columns] += 1
         assert (count[np.tril_indices(n)] == 1).all()
 
 
 def test_the_bits_of_a_sum_do_not_depend_on_the_run(monkeypatch):
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK", 32)
     model, places, metric, weights, vectors = problem("plane", 100)
     about = (model, places, metric, ("range", "smoothness"), weights, vectors)
-    first = sums_by_blocks.weighted_sums(*about)
-    np.testing.assert_array_equal(sums_by_blocks.weighted_sums(*about), first)
+    first = sums.weighted_sums(*about)
+    np.testing.assert_array_equal(sums.weighted_sums(*about), first)

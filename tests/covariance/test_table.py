@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.covariance import generate, kernel
 from geomxp.covariance import table as table_module
-from geomxp.covariance.bessel import log_gamma_and_digamma, matern_of_squares
-from geomxp.covariance.table import CENTRES, LOWEST, CorrelationTable
+from geomxp.covariance.table import (
+    CENTRES,
+    LOWEST,
+    CorrelationTable,
+    log_gamma_and_digamma,
+    matern_of_squares,
+)
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 20.0, 50.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 130), np.linspace(0.02, 40.0, 70)))

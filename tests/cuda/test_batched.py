@@ -11,10 +11,10 @@ from cuda_emulator.session import size as sized
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import batched, batched_gpu, tuning
-from geomxp.dense.batched_gpu import potrf_text
-from geomxp.dense.batched_text import LOOKING, Variant
-from geomxp.dense.batched_vectors import FUSED
+from geomxp.linalg import batched, batched_gpu, tuning
+from geomxp.linalg.batched_gpu import potrf_text
+from geomxp.linalg.batched_programs import LOOKING, Variant
+from geomxp.linalg.simd import FUSED
 
 HOST = """
 #define HOST_FACTOR(name, Real)                                              \\

@@ -5,7 +5,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.dense import nested
+from geomxp.linalg import nested
 
 LEAF = 16
 LAYERS = (("fp64",), ("fp32",), ("fp16", "fp32"), ("fp16",) * 5 + ("fp32",), ("fp16", "fp64"))

@@ -5,7 +5,7 @@ import pytest
 from compilers import compiled
 
 from geomxp import cuda
-from geomxp.dense import passes_gpu, views_gpu, working
+from geomxp.linalg import gpu, working
 
 LAYOUTS = {
     "columns": ("F", np.s_[:, :]),
@@ -50,7 +50,7 @@ def assert_combined(layouts, types, shape):
         for lower in (False, True):
             for alpha, beta in ((1.0, 0.0), (-0.3, 1.0), (0.0, 2.0), (0.0, 0.0), (2.0, -0.7)):
                 (source, _), (out, memory) = laid(a, layouts[0]), laid(c, layouts[1])
-                passes_gpu.combine(out, source, alpha, beta, lower, **(about if scaled else {}))
+                gpu.combine(out, source, alpha, beta, lower, **(about if scaled else {}))
                 x = a.astype(float) * (rows[:, None] * columns if scaled else 1.0)
                 expected = (alpha * x + beta * c.astype(float)).astype(types[1])
                 mask = np.tri(*shape, dtype=bool) if lower else np.ones(shape, bool)
@@ -78,8 +78,8 @@ def test_what_has_a_factor_of_zero_is_not_read():
 
     for lower in (False, True):
         nothing, some = cupy.full((40, 40), np.nan), cupy.full((40, 40), 3.0)
-        passes_gpu.combine(nothing, some, lower=lower)
-        passes_gpu.combine(some, cupy.full((40, 40), np.nan), alpha=0.0, beta=2.0, lower=lower)
+        gpu.combine(nothing, some, lower=lower)
+        gpu.combine(some, cupy.full((40, 40), np.nan), alpha=0.0, beta=2.0, lower=lower)
         mask = np.tri(40, dtype=bool) if lower else np.ones((40, 40), bool)
         assert (nothing.get()[mask] == 3.0).all()
         assert (some.get()[mask] == 6.0).all()
@@ -91,10 +91,10 @@ def test_subnormal_numbers_of_fp32_are_kept_and_fp64_is_rounded_to_nearest():
 
     tiny = np.array([[1e-44, -3e-40], [1.0 + 2.0**-25, 1.0 + 3 * 2.0**-25]])
     out = cupy.empty((2, 2), np.float32)
-    passes_gpu.combine(out, cupy.asarray(tiny))
+    gpu.combine(out, cupy.asarray(tiny))
     np.testing.assert_array_equal(out.get(), tiny.astype(np.float32))
     back = cupy.empty((2, 2))
-    passes_gpu.combine(back, out)
+    gpu.combine(back, out)
     np.testing.assert_array_equal(back.get(), tiny.astype(np.float32).astype(float))
 
 
@@ -104,13 +104,13 @@ def test_subnormal_numbers_of_fp32_are_kept_and_fp64_is_rounded_to_nearest():
 def test_a_survey_has_the_diagonal_and_the_largest_number_of_the_lower_triangle(layout, dtype):
     a = rng.standard_normal((70, 70)).astype(dtype)
     a[np.triu_indices(70, 1)] = np.nan
-    diagonal, largest = passes_gpu.survey(laid(a, layout)[0])
+    diagonal, largest = gpu.survey(laid(a, layout)[0])
     np.testing.assert_array_equal(diagonal, a.diagonal())
     assert largest == np.abs(np.tril(a)[np.tri(70, dtype=bool)]).max()
     for where, value in (((69, 0), np.nan), ((40, 33), -np.inf), ((0, 0), np.inf)):
         wrong = a.copy()
         wrong[where] = value
-        _, largest = passes_gpu.survey(laid(wrong, layout)[0])
+        _, largest = gpu.survey(laid(wrong, layout)[0])
         assert np.isnan(largest) if np.isnan(value) else largest == np.inf
 
 
@@ -123,8 +123,8 @@ def test_an_info_word_also_says_that_a_pivot_is_not_finite(fault, dtype):
     a = np.asfortranarray(np.eye(9, dtype=dtype) + 0.1)
     if fault is not None:
         a[4, 4] = fault
-    words = passes_gpu.info_words(cupy.asarray(a), 2)
-    views_gpu.factor("L", cupy.asarray(a, order="F"), words[1:])
+    words = gpu.info_words(cupy.asarray(a), 2)
+    gpu.factor("L", cupy.asarray(a, order="F"), words[1:])
     first, info = words.get()
     assert first == 0
     assert info == 0 if fault is None else 0 < info <= 9

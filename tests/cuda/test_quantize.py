@@ -11,13 +11,9 @@ from compilers import compiled, library
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import matrix_units_gpu, mixed
-from geomxp.dense.matrix_units import cast_formats, subtract_product
-from geomxp.execution.local import run
-from geomxp.execution.placement import Placement
-from geomxp.inference.factorize import tile_factor
-from geomxp.precision import casts, quantize_on_gpu
-from geomxp.precision.formats import (
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg import formats, formats_gpu, mixed, products_gpu
+from geomxp.linalg.formats import (
     BF16,
     FORMATS,
     FP8,
@@ -26,10 +22,15 @@ from geomxp.precision.formats import (
     FP64,
     LARGEST_EXPONENT,
     TF32,
+    Tile,
+    cast,
+    quantize,
 )
-from geomxp.precision.quantize import Tile, cast, quantize
+from geomxp.linalg.products import cast_formats, subtract_product
 from geomxp.tiles import assemble
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.layout import left_looking
+from geomxp.tiles.local import run
+from geomxp.tiles.placement import Placement
 from geomxp.tiles.stores import InCore
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
@@ -83,8 +84,8 @@ def test_there_is_a_kernel_for_each_source_and_format():
 
 def test_python_and_the_kernels_have_the_same_constants():
     text = cuda.source("quantize.cu")
-    assert f"#define THREADS {quantize_on_gpu.THREADS}\n" in text
-    assert f"#define SIDE {quantize_on_gpu.SIDE}\n" in text
+    assert f"#define THREADS {formats_gpu.THREADS}\n" in text
+    assert f"#define SIDE {formats_gpu.SIDE}\n" in text
     assert f"#define LARGEST_EXPONENT {LARGEST_EXPONENT}\n" in text
 
 
@@ -181,7 +182,7 @@ def test_two_planes_of_fp16_are_those_of_the_cpu(on_host):
     numbers = awkward(FP16)
     numbers = numbers[abs(numbers) < 2.0**15]
     high, low = np.empty((2, len(numbers)), np.uint16)
-    casts.split_fp16(numbers, np.float32(1.0), high, low)
+    formats.split_fp16(numbers, np.float32(1.0), high, low)
     np.testing.assert_array_equal(on_host("float_to_fp16", numbers, np.uint16), high)
     np.testing.assert_array_equal(on_host("low_plane", numbers, np.uint16), low)
 
@@ -270,7 +271,7 @@ def test_gpu_finds_the_largest_magnitude_in_every_warp(dtype):
     for place in range(0, 512, 32):
         array = np.ones((512, 1), dtype)
         array[place] = -2.0 - place
-        assert quantize_on_gpu.magnitude(on_gpu(array)) == 2.0 + place
+        assert formats_gpu.magnitude(on_gpu(array)) == 2.0 + place
 
 
 MAGNITUDES = [
@@ -285,14 +286,14 @@ MAGNITUDES = [
 @pytest.mark.parametrize("form", [*FORMATS.values(), None], ids=str)
 def test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu(form, dtype):
     largest = np.array(MAGNITUDES + [5e-324, 1e-310, 1e300] * (dtype is np.float64), dtype)
-    found = quantize_on_gpu.Exponents(len(largest))
+    found = formats_gpu.Exponents(len(largest))
     for number, value in enumerate(largest):
         array = np.full((70, 11), value / 4 if np.isfinite(value) else 0.5, dtype, order="F")
         array[number, number % 11] = -value
         found.find(number, on_gpu(array), form)
     bits, exponents, _ = found.fetch()
     for value, word, (own, as_fp16) in zip(largest, bits, exponents, strict=True):
-        np.testing.assert_equal(quantize_on_gpu.magnitude_of(word, dtype), float(value))
+        np.testing.assert_equal(formats_gpu.magnitude_of(word, dtype), float(value))
         expected = 0 if form is None else form.exponent_for(float(value))
         assert own == expected
         assert as_fp16 == expected - 8 * (form is FP8)
@@ -306,28 +307,28 @@ def test_bits_do_not_depend_on_where_the_exponent_is(form, shape, dtype):
     for size in (1e-9, 3e7):
         array = spread(shape, dtype, size)
         there, known = on_gpu(array), quantize(array, form)
-        exponent = quantize_on_gpu.Exponents(1).find(0, there, form)
-        tile = quantize_on_gpu.cast(there, form, exponent)
+        exponent = formats_gpu.Exponents(1).find(0, there, form)
+        tile = formats_gpu.cast(there, form, exponent)
         np.testing.assert_array_equal(tile.values.get(), known.values)
         if form.top is not None:
             for wide in (np.float64, np.float32):
                 np.testing.assert_array_equal(tile.widen(wide).get(), known.widen(wide))
         if form is FP8:
-            as_fp16 = quantize_on_gpu.fp8_as_fp16(tile)
+            as_fp16 = formats_gpu.fp8_as_fp16(tile)
             np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
         if form is FP8 and dtype is np.float32:
-            rows = quantize_on_gpu.cast(there, FP8, exponent, by_rows=True)
+            rows = formats_gpu.cast(there, FP8, exponent, by_rows=True)
             assert rows.values.flags.c_contiguous
             np.testing.assert_array_equal(rows.values.get(), known.values)
             np.testing.assert_array_equal(rows.widen().get(), known.widen())
-            as_fp16 = quantize_on_gpu.fp8_as_fp16(rows)
+            as_fp16 = formats_gpu.fp8_as_fp16(rows)
             assert as_fp16.values.flags.c_contiguous
             np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
 
 
 @pytest.mark.gpu
 def test_a_cast_has_an_exponent_beside_the_arrays_own_or_none():
-    found, array = quantize_on_gpu.Exponents(3, more=2), on_gpu(np.full((5, 4), 3.0))
+    found, array = formats_gpu.Exponents(3, more=2), on_gpu(np.full((5, 4), 3.0))
     found.find(0, array, FP16, own=False)
     found.find(1, array, FP8, scale=False)
     found.find(2, array, None)
@@ -339,7 +340,7 @@ def test_a_cast_has_an_exponent_beside_the_arrays_own_or_none():
 
 @pytest.mark.gpu
 def test_an_array_that_is_forgotten_can_be_looked_at_again():
-    found = quantize_on_gpu.Exponents(3, more=1)
+    found = formats_gpu.Exponents(3, more=1)
     for number in range(3):
         found.find(number, on_gpu(np.full((5, 4), 100.0)), FP16)
     found.more[0] = 1
@@ -362,7 +363,7 @@ def test_gpu_takes_a_matrix_of_zeros():
 @pytest.mark.gpu
 def test_gpu_widens_fp8_to_fp16_exactly():
     tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
-    wide = quantize_on_gpu.fp8_as_fp16(tile)
+    wide = formats_gpu.fp8_as_fp16(tile)
     assert wide.form is FP16
     np.testing.assert_array_equal(wide.widen().get(), tile.widen().get())
 
@@ -373,25 +374,25 @@ def test_gpu_widens_parts_of_fp8_arrays_to_parts_of_fp16_arrays():
 
     tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
     whole = cupy.zeros((60, 40), np.float16, order="F")
-    quantize_on_gpu.fp8_as_fp16_into(whole[5:35, 7:27], tile.values[10:40, 5:25])
+    formats_gpu.fp8_as_fp16_into(whole[5:35, 7:27], tile.values[10:40, 5:25])
     expected = np.zeros((60, 40), np.float16)
-    expected[5:35, 7:27] = quantize_on_gpu.fp8_as_fp16(tile).values.get()[10:40, 5:25]
+    expected[5:35, 7:27] = formats_gpu.fp8_as_fp16(tile).values.get()[10:40, 5:25]
     np.testing.assert_array_equal(whole.get(), expected)
 
 
 @pytest.mark.gpu
 def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
     values = spread((40, 40), np.float64)
-    casts = cast_formats(on_gpu(values), {FP64, FP32, FP16, FP8})
-    assert casts == {FP32: False, FP16: False}
-    for form in casts:
+    formats = cast_formats(on_gpu(values), {FP64, FP32, FP16, FP8})
+    assert formats == {FP32: False, FP16: False}
+    for form in formats:
         assert_equal_tiles(quantize(on_gpu(values), form), quantize(values, form))
 
 
 @pytest.mark.gpu
 def test_a_shape_for_which_cublaslt_has_no_kernel_has_no_plan():
     # rows of FP8 must be multiples of 16 bytes apart
-    assert matrix_units_gpu._plan(0, 16, 16, 16, (24, 16, 16)) is None
+    assert products_gpu._plan(0, 16, 16, 16, (24, 16, 16)) is None
 
 
 SHAPES = [(1, 1, 1), (48, 32, 64), (64, 48, 1024), (37, 29, 21), (16, 30, 160)]
@@ -423,8 +424,8 @@ def test_gpu_multiplies_small_integers_exactly(left, right, shape):
 def tile_with_exponents_on_a_gpu(numbers, form, by_rows):
     """A tile as `tiles.on_gpu` stores it, with its exponent and that of its numbers in FP16."""
     array = on_gpu(numbers.astype(np.float32))
-    exponents = quantize_on_gpu.Exponents(1).find(0, array, form)
-    return quantize_on_gpu.cast(array, form, exponents, by_rows)
+    exponents = formats_gpu.Exponents(1).find(0, array, form)
+    return formats_gpu.cast(array, form, exponents, by_rows)
 
 
 @pytest.mark.gpu
@@ -439,7 +440,7 @@ def test_products_do_not_depend_on_where_the_exponents_are(left, right, shape, b
     b *= 1e-7
     form = mixed.arithmetic(np.zeros((1, 1), np.float32), left, right)
     tiles = tiles_of(a.astype(np.float32), left)[1], tiles_of(b.astype(np.float32), right)[1]
-    product = matrix_units_gpu.subtract_product
+    product = products_gpu.subtract_product
     expected = product(on_gpu(c.astype(np.float32)), *tiles, form, beta=beta).get()
     for rows in ((False, False), (True, False), (True, True)):
         there = [
@@ -448,7 +449,7 @@ def test_products_do_not_depend_on_where_the_exponents_are(left, right, shape, b
         ]
         alpha = ()
         if given:
-            alpha = (quantize_on_gpu.factors(*(tile.exponent for tile in there), -1.0),)
+            alpha = (formats_gpu.factors(*(tile.exponent for tile in there), -1.0),)
         out = on_gpu(c.astype(np.float32) if beta else np.full((m, n), np.nan, np.float32))
         found = product(out, *there, form, *alpha, beta=beta).get()
         # rows are multiplied as columns of the transpose, whose sums may have another order
@@ -478,7 +479,7 @@ def test_gpu_products_have_the_error_of_their_sums(form, shape):
 def test_gpu_multiplies_fp8_as_fp8_where_it_can():
     from cupy.cuda import Device
 
-    from geomxp.dense.matrix_units_gpu import _plan
+    from geomxp.linalg.products_gpu import _plan
 
     if int(Device().compute_capability) < 89:
         pytest.skip("this GPU has no units for FP8")

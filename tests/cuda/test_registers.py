@@ -8,10 +8,10 @@ import pytest
 from compilers import compiled
 
 from geomxp import cuda
-from geomxp.dense import batched, tuning
-from geomxp.dense.batched_gpu import potrf_text
-from geomxp.dense.batched_text import Variant
-from geomxp.vecchia import device
+from geomxp.linalg import batched, tuning
+from geomxp.linalg.batched_gpu import potrf_text
+from geomxp.linalg.batched_programs import Variant
+from geomxp.vecchia import gpu
 
 ARCHITECTURES = (80, 90)
 REGISTERS = 2**16
@@ -78,13 +78,13 @@ def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, varia
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("team", sorted(device.TEAMS.values()))
+@pytest.mark.parametrize("team", sorted(gpu.TEAMS.values()))
 def test_kernels_of_vecchias_blocks_spill_nothing(architecture, team):
     kernels = used(cuda.source("vecchia.cu"), architecture, f"-DTEAM={team}")
-    assert_in_registers(kernels, device.THREADS)
+    assert_in_registers(kernels, gpu.THREADS)
     for name in set(kernels) - {"fold"}:
         # the number of a team's own barrier is not known before: all sixteen are kept for it
-        assert kernels[name].barriers == (16 if team > device.WARP else 1)
+        assert kernels[name].barriers == (16 if team > gpu.WARP else 1)
 
 
 SPILLING = """

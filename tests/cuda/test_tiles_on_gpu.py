@@ -11,12 +11,12 @@ from cuda_emulator import session
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.cuda import copy_on_gpu
-from geomxp.execution import devices
-from geomxp.execution.devices import Device
-from geomxp.execution.placement import Placement
-from geomxp.inference import predict
-from geomxp.inference.factorize import tile_factor
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg.device import copy_on_gpu
+from geomxp.prediction import kriging
+from geomxp.runtime import devices
+from geomxp.runtime.devices import Device
+from geomxp.tiles.placement import Placement
 from geomxp.tiles.plan import POLICIES
 
 
@@ -49,10 +49,12 @@ def test_a_stream_for_each_thread_is_refused(monkeypatch):
 @pytest.mark.parametrize("tile", [None, 64])
 def test_predictions_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch, tile):
     seen, targets = testing.observations(200), testing.places(50)
-    how = gx.Exact(tile=tile, on="gpu")
-    fit = gx.fit(seen, testing.MODEL, how, fixed=tuple(testing.MODEL.parameters()), progress=False)
+    method = gx.Exact(tile=tile, on="gpu")
+    fit = gx.fit(
+        seen, testing.MODEL, method, fixed=tuple(testing.MODEL.parameters()), progress=False
+    )
     at_once = gx.predict(fit, targets, progress=False)
-    monkeypatch.setattr(predict, "GPU_CHUNK_ENTRIES", 7 * len(seen))
+    monkeypatch.setattr(kriging, "GPU_CHUNK_ENTRIES", 7 * len(seen))
     in_parts = gx.predict(fit, targets, progress=False)
     condition = testing.condition_number(testing.MODEL, seen)
     tolerance = 10 * len(seen) * 2.0**-53 * condition
@@ -165,7 +167,7 @@ USES = {
 def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monkeypatch):
     import cupy
 
-    from geomxp.inference.exact_evaluator import ExactEvaluator
+    from geomxp.likelihood.exact import ExactEvaluator
 
     places, held = testing.places(300), ("range", "smoothness", "nugget")
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
@@ -190,8 +192,8 @@ def test_a_gpu_that_is_full_after_the_factorization_is_the_same_error(use, monke
 @pytest.mark.parametrize("device_memory", [None, "2MB"])
 def test_threads_may_share_an_evaluator(device_memory):
     tile = None if device_memory is None else 64
-    how = gx.Exact(on="gpu", tile=tile, device_memory=device_memory)
-    evaluator = how.prepare(testing.observations(200))
+    method = gx.Exact(on="gpu", tile=tile, device_memory=device_memory)
+    evaluator = method.prepare(testing.observations(200))
     models = [gx.Matern(1.0 + k, 0.2, 0.5, 0.01) for k in range(3)]
     expected = [evaluator(model).log_likelihood for model in models]
     with ThreadPoolExecutor(3) as threads:

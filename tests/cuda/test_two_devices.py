@@ -7,11 +7,10 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.dense import batched, kernels, nested, panels
-from geomxp.dense.tree import SymmetricTree
-from geomxp.execution.devices import gpu_count
-from geomxp.precision import quantize_on_gpu
-from geomxp.precision.formats import FP16, FP32, FP64, named
+from geomxp.linalg import batched, formats_gpu, nested, panels, recursive
+from geomxp.linalg.formats import FP16, FP32, FP64, named
+from geomxp.linalg.nested import SymmetricTree
+from geomxp.runtime.devices import gpu_count
 from geomxp.tiles import assemble
 
 pytestmark = pytest.mark.gpu
@@ -87,17 +86,17 @@ def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen
     model, targets = testing.MODEL, testing.places(30, seed=9)
     tolerance = 10 * len(seen) * U * testing.condition_number(model, seen)
     names, found = tuple(model.parameters()), []
-    for how in (gx.Exact(**PLACES[place] | {"on": "cpu"}), gx.Exact(**PLACES[place])):
-        evaluator = how.prepare(seen)
+    for method in (gx.Exact(**PLACES[place] | {"on": "cpu"}), gx.Exact(**PLACES[place])):
+        evaluator = method.prepare(seen)
         derivatives = evaluator.derivatives(model, names, curvature=True)
-        fit = gx.fit(seen, model, how, fixed=names, progress=False)
+        fit = gx.fit(seen, model, method, fixed=names, progress=False)
         prediction = gx.predict(fit, targets, progress=False)
         found.append(
             (
-                gx.log_likelihood(seen, model, how).log_likelihood,
+                gx.log_likelihood(seen, model, method).log_likelihood,
                 *(derivatives.quadratic, derivatives.trace, derivatives.expected),
                 *(prediction.mean, prediction.variance),
-                gx.simulate(model, seen, 3, how=how, progress=False),
+                gx.simulate(model, seen, 3, method=method, progress=False),
             )
         )
     for expected, got in zip(*found, strict=True):
@@ -107,8 +106,8 @@ def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen
 @pytest.mark.parametrize("place", ["one matrix", "tiles", "two GPUs out of core"])
 def test_a_fit_is_that_of_the_cpu(place, seen):
     known, fit = (
-        gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
-        for how in (gx.Exact(), gx.Exact(**PLACES[place]))
+        gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
+        for method in (gx.Exact(), gx.Exact(**PLACES[place]))
     )
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-5)
     for name, error in known.standard_errors.items():
@@ -153,19 +152,19 @@ def test_a_careful_tile_is_rounded_where_it_was_generated(form, out, seen):
 
 @pytest.mark.usefixtures("gpu_0_unused")
 def test_dense_operations_stay_on_the_gpu_of_their_operands(monkeypatch):
-    monkeypatch.setattr(kernels, "GPU_LEAF", 64)
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
     a, b = positive_definite(), np.random.default_rng(5).standard_normal((300, 3))
     lower = np.linalg.cholesky(a)
     back = np.linalg.inv(lower)
     there = on_gpu_1(lower)
     for found, expected in (
-        (kernels.potrf(on_gpu_1(a)), lower),
-        (kernels.trsm(there, on_gpu_1(b)), back @ b),
-        (kernels.trsm(there, on_gpu_1(b), True), back.T @ b),
-        (kernels.trmm(there, on_gpu_1(b)), lower @ b),
-        (kernels.inverse_gram(there), back @ back.T),
-        (kernels.congruence(there, on_gpu_1(a)), np.eye(300)),
-        (kernels.potri(there), back.T @ back),
+        (recursive.potrf(on_gpu_1(a)), lower),
+        (recursive.trsm(there, on_gpu_1(b)), back @ b),
+        (recursive.trsm(there, on_gpu_1(b), True), back.T @ b),
+        (recursive.trmm(there, on_gpu_1(b)), lower @ b),
+        (recursive.inverse_gram(there), back @ back.T),
+        (recursive.congruence(there, on_gpu_1(a)), np.eye(300)),
+        (recursive.potri(there), back.T @ back),
     ):
         assert found.device.id == 1
         found = found.get()
@@ -232,7 +231,7 @@ def test_casts_stay_on_the_gpu_of_their_operands():
         wide = on_gpu_1(np.zeros((90, 70)), order)
         panel.widen(slice(0, 90), slice(0, 70), wide)
         np.testing.assert_allclose(wide.get(), a, rtol=2 * FP16.unit_roundoff)
-        tile = quantize_on_gpu.quantize(there, FP16)
+        tile = formats_gpu.quantize(there, FP16)
         assert tile.values.device.id == 1
         np.testing.assert_allclose(tile.widen().get(), a, rtol=2 * FP16.unit_roundoff)
 

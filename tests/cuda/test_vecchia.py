@@ -15,10 +15,10 @@ from geomxp import cuda, testing
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
 from geomxp.covariance.table import correlation_table
-from geomxp.execution.devices import Device
-from geomxp.vecchia import device
+from geomxp.runtime.devices import Device
+from geomxp.vecchia import gpu as device
+from geomxp.vecchia.blocks import BASES, wanted_for
 from geomxp.vecchia.graph import Field, Graph, with_table
-from geomxp.vecchia.sums import BASES, wanted_for
 
 U = 2.0**-53
 KERNELS = {"likelihood", "likelihood_and_derivatives", "weights", "fold"}

@@ -9,9 +9,10 @@ from compilers import compiled
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.dense import cholesky, matrix_units_gpu, nested, panels, views, views_gpu
-from geomxp.dense.tree import SymmetricTree
-from geomxp.precision.formats import BF16, FP8, FP16, FP32, TF32, named
+from geomxp.linalg import gpu as views_gpu
+from geomxp.linalg import nested, panels, products_gpu, recursive, views
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, TF32, named
+from geomxp.linalg.nested import SymmetricTree
 
 LAYERS = [("fp64",), ("fp16", "fp32"), ("bf16", "bf16", "fp32"), ("fp8", "fp16", "fp32")]
 PARTS = {
@@ -292,7 +293,7 @@ def test_gpu_products_of_parts_are_exact_for_small_integers(form, dtype, layouts
 @pytest.mark.parametrize("layout", ["columns", "rows"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkeypatch):
-    monkeypatch.setattr(matrix_units_gpu, "FP8_SINCE", 1000)
+    monkeypatch.setattr(products_gpu, "FP8_SINCE", 1000)
     rng = np.random.default_rng(7)
     a, b = (Both(rng.integers(-1, 2, (rows, 21)).astype(dtype), layout) for rows in (37, 29))
     c = Both(rng.integers(-9, 10, (37, 29)).astype(dtype), layout)
@@ -307,8 +308,8 @@ def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkey
 def test_a_gpu_without_units_for_fp8_factors_as_one_with_them(monkeypatch):
     sigma, lower = positive_definite(203)
     found = []
-    for since in (matrix_units_gpu.FP8_SINCE, 1000):
-        monkeypatch.setattr(matrix_units_gpu, "FP8_SINCE", since)
+    for since in (products_gpu.FP8_SINCE, 1000):
+        monkeypatch.setattr(products_gpu, "FP8_SINCE", since)
         both = Both(sigma.astype(np.float32))
         for array in (both.cpu, both.gpu):
             nested.potrf(array, ("fp8", "fp16", "fp32"), leaf=LEAF)
@@ -342,7 +343,7 @@ def test_an_error_in_gpu_potrf_leaves_no_operation_behind(monkeypatch):
     import cupy
 
     sigma, _ = positive_definite(192)
-    update, calls = cholesky.rank_k, []
+    update, calls = recursive.rank_k, []
 
     def interrupted(*about):
         calls.append(about)
@@ -350,7 +351,7 @@ def test_an_error_in_gpu_potrf_leaves_no_operation_behind(monkeypatch):
             raise KeyboardInterrupt
         return update(*about)
 
-    monkeypatch.setattr(cholesky, "rank_k", interrupted)
+    monkeypatch.setattr(recursive, "rank_k", interrupted)
     for _ in range(8):
         calls.clear()
         with pytest.raises(KeyboardInterrupt):

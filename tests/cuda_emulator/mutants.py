@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cuda_emulator.planted import ROOT, Fault, plant
 
 MODULES = {
-    "dense/views_gpu.py": "tests/cuda/test_views_gpu.py",
-    "dense/matrix_units_gpu.py": "tests/cuda/test_quantize.py tests/cuda/test_views_gpu.py",
-    "dense/batched_gpu.py": "tests/cuda/test_batched.py",
-    "precision/quantize_on_gpu.py": "tests/cuda/test_quantize.py",
+    "linalg/gpu.py": "tests/cuda/test_views_gpu.py",
+    "linalg/products_gpu.py": "tests/cuda/test_quantize.py tests/cuda/test_views_gpu.py",
+    "linalg/batched_gpu.py": "tests/cuda/test_batched.py",
+    "linalg/formats_gpu.py": "tests/cuda/test_quantize.py",
     "tiles/memories.py": "tests/tiles/test_memories.py tests/tiles/test_out_of_core.py",
-    "vecchia/device.py": "tests/cuda/test_vecchia.py",
+    "vecchia/gpu.py": "tests/cuda/test_vecchia.py",
     "cuda/matern.cu": "tests/cuda/test_matern_cuda.py",
     "cuda/quantize.cu": "tests/cuda/test_quantize.py",
     "cuda/quantize.cuh": "tests/cuda/test_quantize.py",
@@ -36,7 +36,7 @@ MODULES = {
     "cuda/batched.cuh": "tests/cuda/test_batched.py",
     "cuda/batched.cu": "tests/cuda/test_batched.py",
     "cuda/combine.cu": "tests/cuda/test_combine.py tests/cuda/test_views_gpu.py",
-    "dense/halves.py": "tests/cuda/test_views_gpu.py",
+    "linalg/recursive.py": "tests/cuda/test_views_gpu.py",
     "tiles/on_gpu.py": "tests/tiles/test_on_gpu.py",
 }
 """The files that are changed, and the tests that run against their mutants."""

@@ -41,9 +41,9 @@ _emulated = {}
 
 CACHES = {
     "geomxp.cuda": ("module",),
-    "geomxp.dense.batched_gpu": ("_module",),
-    "geomxp.dense.matrix_units_gpu": ("_plan", "_cublaslt", "_has_units_for_fp8"),
-    "geomxp.precision.quantize_on_gpu": ("_most_blocks",),
+    "geomxp.linalg.batched_gpu": ("_module",),
+    "geomxp.linalg.products_gpu": ("_plan", "_cublaslt", "_has_units_for_fp8"),
+    "geomxp.linalg.formats_gpu": ("_most_blocks",),
     "geomxp.tiles.memories": ("_copy_streams",),
 }
 """Functions of the package that keep objects of CuPy."""
@@ -54,10 +54,9 @@ def _forget():
     for name, functions in CACHES.items():
         for function in functions if name in sys.modules else ():
             getattr(sys.modules[name], function).cache_clear()
-    if "geomxp.cuda" in sys.modules:
-        sys.modules["geomxp.cuda"]._copies.clear()
-    if "geomxp.cuda.streams" in sys.modules:
-        sys.modules["geomxp.cuda.streams"]._mine.__dict__.clear()
+    if "geomxp.linalg.device" in sys.modules:
+        sys.modules["geomxp.linalg.device"]._mine.__dict__.clear()
+        sys.modules["geomxp.linalg.device"]._copies.clear()
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def test_a_small_problem_stands_for_a_large_one(machine):
 def test_a_recording_has_the_launches_and_synchronizations_that_are_counted(machine):
     import cupy
 
-    from geomxp.dense import nested
+    from geomxp.linalg import nested
 
     a = cupy.asarray(np.asfortranarray(spd(256)))
 

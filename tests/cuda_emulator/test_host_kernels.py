@@ -13,7 +13,7 @@ import pytest
 from cuda_emulator import host_kernels
 from cuda_emulator.host_kernels import HostKernel, KernelError
 from geomxp import cuda
-from geomxp.dense import batched_gpu
+from geomxp.linalg import batched_gpu
 
 SEEDS = range(1, 9)
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numba import njit
 
 import geomxp as gx
-from geomxp.dense import batched, batched_programs
-from geomxp.dense.batched_text import LOOKING, Variant
+from geomxp.linalg import batched, batched_programs
+from geomxp.linalg.batched_programs import LOOKING, Variant
 
 TYPES = [np.float64, np.float32]
 # below 9 each order is compiled for itself

@@ -8,9 +8,9 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geomxp.dense import inverse, kernels
-from geomxp.dense.halves import Triangle
-from geomxp.precision.formats import FP32, FP64
+from geomxp.linalg import recursive
+from geomxp.linalg.formats import FP32, FP64
+from geomxp.linalg.recursive import Triangle
 
 U = 2.0**-53
 
@@ -45,11 +45,11 @@ def test_the_inverse_by_halves_is_that_of_lapack(n, leaf, layout):
     lower = triangle(n)
     around, view = stored(lower, layout)
     t = Triangle(view, (FP64,), leaf)
-    inverse.invert(t)
+    recursive.invert(t)
     known, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(lower), lower=1)
     tolerance = 4 * n * U * np.linalg.cond(lower) * np.linalg.norm(known)
     assert np.linalg.norm(np.tril(np.nan_to_num(view)) - known) <= tolerance
-    inverse.gram(t)
+    recursive.gram(t)
     known, _ = scipy.linalg.lapack.dpotri(np.asfortranarray(lower), lower=1)
     known = np.tril(known)
     tolerance = 4 * n * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(known)
@@ -61,7 +61,7 @@ def test_the_inverse_by_halves_is_that_of_lapack(n, leaf, layout):
 @given(SIZES, st.sampled_from([8, 16, 100, 128]), st.sampled_from(["F", "C", "F part", "C part"]))
 def test_products_of_a_triangle_with_itself_are_their_definitions(n, leaf, layout):
     lower = triangle(n)
-    for work, known in ((inverse.gram, lower.T @ lower), (inverse.outer, lower @ lower.T)):
+    for work, known in ((recursive.gram, lower.T @ lower), (recursive.outer, lower @ lower.T)):
         around, view = stored(lower, layout)
         work(Triangle(view, (FP64,), leaf))
         size = np.linalg.norm(lower) ** 2
@@ -75,7 +75,7 @@ def test_a_congruence_by_halves_is_its_definition(n):
     a = np.asfortranarray(a + a.T)
     back = np.linalg.inv(lower)
     known = back @ a @ back.T
-    inverse.congruence(Triangle(stored(lower, "F")[1], (FP64,), 32), a)
+    recursive.congruence_in_place(Triangle(stored(lower, "F")[1], (FP64,), 32), a)
     tolerance = 8 * n * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(known)
     assert np.linalg.norm(a - known) <= tolerance
 
@@ -83,7 +83,7 @@ def test_a_congruence_by_halves_is_its_definition(n):
 def test_the_inverse_of_fp32_numbers_is_fp32():
     lower = triangle(150, np.float32)
     view = stored(lower, "F")[1]
-    inverse.invert(Triangle(view, (FP32,), 32))
+    recursive.invert(Triangle(view, (FP32,), 32))
     known = np.linalg.inv(lower.astype(np.float64))
     assert view.dtype == np.float32
     size = np.linalg.norm(known) * np.linalg.cond(lower)
@@ -95,9 +95,9 @@ def test_no_second_matrix_stands_beside_the_first():
     a = np.asfortranarray(triangle(n))
     t = Triangle(a, (FP64,), leaf)
     tracemalloc.start()
-    inverse.invert(t)
-    inverse.gram(t)
-    inverse.outer(t)
+    recursive.invert(t)
+    recursive.gram(t)
+    recursive.outer(t)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # a few leaves, of 64 to a matrix of this size 256
@@ -112,7 +112,7 @@ def test_no_second_matrix_stands_beside_the_first():
 def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypatch):
     import cupy
 
-    monkeypatch.setattr(kernels, "GPU_LEAF", 64 if n < 1000 else 1024)
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64 if n < 1000 else 1024)
     lower = triangle(n)
     condition, above = np.linalg.cond(lower), np.triu_indices(n, 1)
     a = np.random.default_rng(1).standard_normal((n, n))
@@ -131,15 +131,15 @@ def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypat
         assert error <= 8 * n * U * condition**2 * np.linalg.norm(known)
 
     back, on_gpu = np.linalg.inv(lower), there(lower)
-    assert_close(kernels.inverse_gram(on_gpu), back @ back.T)
-    assert_close(kernels.congruence(on_gpu, there(a)), back @ a @ back.T)
+    assert_close(recursive.inverse_gram(on_gpu), back @ back.T)
+    assert_close(recursive.congruence(on_gpu, there(a)), back @ a @ back.T)
     b = np.random.default_rng(2).standard_normal((n, 3))
     for transposed in (False, True):
         solved = np.linalg.solve(lower.T if transposed else lower, b)
-        assert_close(kernels.trsm(on_gpu, cupy.asarray(b), transposed), solved)
+        assert_close(recursive.trsm(on_gpu, cupy.asarray(b), transposed), solved)
         assert_close(
-            kernels.trsm(on_gpu, cupy.asarray(b[:, 0]), transposed)[:, None], solved[:, :1]
+            recursive.trsm(on_gpu, cupy.asarray(b[:, 0]), transposed)[:, None], solved[:, :1]
         )
-    assert_close(kernels.trmm(on_gpu, cupy.asarray(b)), lower @ b)
-    assert kernels.potri(on_gpu) is on_gpu
+    assert_close(recursive.trmm(on_gpu, cupy.asarray(b)), lower @ b)
+    assert recursive.potri(on_gpu) is on_gpu
     assert_close(on_gpu, back.T @ back)

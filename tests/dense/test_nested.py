@@ -10,9 +10,9 @@ from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
 from scipy.spatial.distance import cdist
 
 import geomxp as gx
-from geomxp.dense import matrix_units, nested, panels
-from geomxp.dense.halves import halve
-from geomxp.precision.formats import FP16, FP32, FP64, named
+from geomxp.linalg import nested, panels, products
+from geomxp.linalg.formats import FP16, FP32, FP64, named
+from geomxp.linalg.recursive import halve
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
 SIZES = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 17, 31, 37])
@@ -41,7 +41,7 @@ def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
         monkeypatch.setattr(panels, "has_unit", lambda form: False)
-    elif not matrix_units.has_unit(FP16):
+    elif not products.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     return request.param
 
@@ -545,7 +545,7 @@ def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
 @pytest.mark.parametrize("last", ["fp32", "fp64"])
 @pytest.mark.parametrize("low", ["fp8", "bf16", "fp16"])
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, low, last):
-    if not matrix_units.has_unit(FP16):
+    if not products.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     n, k = 100, 40
     a, t = random((n, k)), triangular(n, float, "L", "N")

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.dense import matrix_units, panels, working
-from geomxp.dense.panels import LOW, Panel
-from geomxp.precision.formats import BF16, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg import panels, products, working
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg.panels import LOW, Panel
 
 EVERY = slice(0, None)
 LEAST = {FP16: 2.0**-25, FP8: 2.0**-10, BF16: 0.0, TF32: 0.0}
@@ -20,7 +20,7 @@ def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
         monkeypatch.setattr(panels, "has_unit", lambda form: False)
-    elif not matrix_units.has_unit(FP16):
+    elif not products.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     return request.param
 

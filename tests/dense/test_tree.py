@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import geomxp as gx
-from geomxp.dense import nested
-from geomxp.dense.tree import SymmetricTree
-from geomxp.precision.formats import FP32, FP64, named
+from geomxp.linalg import nested
+from geomxp.linalg.formats import FP32, FP64, named
+from geomxp.linalg.nested import SymmetricTree
 
 LAYERS = (
     *(("fp64",), ("fp32",), ("bf16", "fp32"), ("fp16", "fp32"), ("fp16", "fp16", "fp32")),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.dense import batched, batched_programs, tuning
-from geomxp.dense.batched_text import Variant
-from geomxp.precision.formats import FP16, FP64
+from geomxp.linalg import batched, batched_programs, tuning
+from geomxp.linalg.batched_programs import Variant
+from geomxp.linalg.formats import FP16, FP64
 
 QUICK = (Variant("left", 4), Variant("top", 2))
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from geomxp.dense import views
+from geomxp.linalg import views
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
 SHAPES = [(1, 1, 1), (1, 7, 3), (7, 1, 3), (5, 6, 1), (13, 8, 11), (5, 4, 0), (0, 4, 3), (4, 0, 3)]

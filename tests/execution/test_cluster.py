@@ -13,17 +13,16 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp.errors import LostCluster
-from geomxp.execution import cluster_client
-from geomxp.execution.cluster import Crew
-from geomxp.execution.cluster_tiles import Spread
-from geomxp.execution.placement import Placement
-from geomxp.execution.watch import listening
-from geomxp.inference import progress
-from geomxp.inference.factorize import tile_factor
-from geomxp.precision.formats import FORMATS, FP64
-from geomxp.precision.quantize import Tile, quantize
+from geomxp.estimation import monitor
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
+from geomxp.runtime import dask
+from geomxp.runtime.dask import Crew
+from geomxp.runtime.progress import listening
 from geomxp.testing import observations
+from geomxp.tiles.dask_store import Spread
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.placement import Placement
 
 pytestmark = pytest.mark.cluster
 
@@ -47,7 +46,7 @@ PLANS = [(), (1,), (3,), (4, 2)]
 @pytest.fixture
 def plan(monkeypatch, request):
     """Have this many threads ask for the depths that a test gives."""
-    monkeypatch.setattr("geomxp.execution.cluster_plan.LADDER", ((0.0, request.param),))
+    monkeypatch.setattr("geomxp.tiles.dask_store.LADDER", ((0.0, request.param),))
     return request.param
 
 
@@ -122,7 +121,7 @@ def test_the_schedulers_address_means_its_client(client, workers, seen):
     assert gx.Exact(on=client) == gx.Exact(on=address)
     assert gx.Exact(on=address).tiled
     assert gx.Exact(on=address).describe(N)["on"] == address
-    assert cluster_client.connect(gx.Exact(on=client).on) is client
+    assert dask.connect(gx.Exact(on=client).on) is client
     assert gx.log_likelihood(seen, MODEL, gx.Exact(on=address)).n == N
 
 
@@ -131,7 +130,7 @@ def test_a_cluster_fits_and_predicts(client, workers):
     seen = gx.Observations(places, gx.simulate(MODEL, places, seed=3)[0])
     ways = [gx.Exact(tile=50, on=on) for on in ("cpu", client)]
     about = {"fixed": ("smoothness",), "progress": False, "evaluations": 5}
-    fits = [gx.fit(seen, MODEL, how, raise_on_failure=False, **about) for how in ways]
+    fits = [gx.fit(seen, MODEL, method, raise_on_failure=False, **about) for method in ways]
     assert fits[1].model == fits[0].model
     answers = [gx.predict(fit, places[:5] + 0.01) for fit in fits]
     np.testing.assert_array_equal(answers[1].mean, answers[0].mean)
@@ -237,7 +236,7 @@ def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan
 def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
     """Not only when Python looks for cycles: what Dask keeps of a wait in vain holds our frames."""
     # each wait is in vain at first
-    monkeypatch.setattr("geomxp.execution.cluster.GLANCE", 1e-3)
+    monkeypatch.setattr("geomxp.runtime.dask.GLANCE", 1e-3)
     rest(client)
     gc.collect()
     gc.disable()
@@ -256,13 +255,13 @@ def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
 def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(
     tmp_path, monkeypatch
 ):
-    state, write = tmp_path / "state.json", progress.Monitor._write
+    state, write = tmp_path / "state.json", monitor.Monitor._write
     about = {"progress": False, "checkpoint": state, "search": "bobyqa"}
     with Elsewhere() as there, monkeypatch.context() as struck:
         address = there.address
         client = distributed.Client(address, set_as_default=False)
         ask = partial(gx.fit, observations(60), MODEL, gx.Exact(tile=30, on=client), **about)
-        struck.setattr(progress.Monitor, "_write", lambda self: (write(self), there.kill()))
+        struck.setattr(monitor.Monitor, "_write", lambda self: (write(self), there.kill()))
         line = f'scheduler at "{re.escape(address)}" is lost'
         with pytest.raises(LostCluster, match=line) as caught:
             ask()
@@ -340,7 +339,7 @@ def test_workers_with_too_little_memory_are_refused_before_the_run(client, worke
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):
-    monkeypatch.setattr(cluster_client, "TIMEOUT", 1)
+    monkeypatch.setattr(dask, "TIMEOUT", 1)
     with pytest.raises(LostCluster, match=r'no Dask scheduler answers at "tcp://127.0.0.1:9"'):
         gx.log_likelihood(observations(20), MODEL, gx.Exact(on="tcp://127.0.0.1:9"))
 

@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.execution.cluster_plan import (
+from geomxp.tiles.assemble import Originals
+from geomxp.tiles.cholesky import factorize, finish
+from geomxp.tiles.dask_store import (
     LADDER,
+    _work,
     columns_ahead,
     depths_for,
     pieces,
     shallower,
     share,
 )
-from geomxp.execution.cluster_tiles import _work
-from geomxp.tiles.assemble import Originals
-from geomxp.tiles.cholesky import factorize, finish
-from geomxp.tiles.layout import Layout
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.layout import Layout, left_looking
 from geomxp.tiles.stores import InCore
 
 DEPTHS = [(), (1,), (3,), (4, 2), (16, 2), (5, 3, 1)]

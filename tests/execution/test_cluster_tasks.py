@@ -21,15 +21,17 @@ from terminals import Run
 from waiting import PATIENCE, wait_until
 
 import geomxp as gx
-from geomxp import cli, testing
+from geomxp import testing
+from geomxp.cli.main import main
 from geomxp.errors import LostCluster
-from geomxp.execution import cluster_client, cluster_paused, cluster_tasks
-from geomxp.execution.cluster_tasks import Tasks
-from geomxp.execution.devices import blas_threads, usable_cores
-from geomxp.execution.placement import Placement
-from geomxp.execution.watch import listening
-from geomxp.inference import bootstrap
-from geomxp.inference.factorize import tile_factor
+from geomxp.estimation import bootstrap
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.runtime import dask
+from geomxp.runtime import tasks as cluster_tasks
+from geomxp.runtime.devices import blas_threads, usable_cores
+from geomxp.runtime.progress import listening
+from geomxp.runtime.tasks import Tasks
+from geomxp.tiles.placement import Placement
 
 pytestmark = pytest.mark.cluster
 
@@ -77,10 +79,10 @@ def test_a_bootstrap_is_that_of_this_process(cluster, fit):
     assert there.failures == here.failures
 
 
-@pytest.mark.parametrize("how", ["exact, parameters anew", "vecchia"])
-def test_folds_are_those_of_this_process(cluster, fit, how):
+@pytest.mark.parametrize("method", ["exact, parameters anew", "vecchia"])
+def test_folds_are_those_of_this_process(cluster, fit, method):
     about = {"refit": True}
-    if how == "vecchia":
+    if method == "vecchia":
         fit, about = replace(fit, method=gx.Vecchia(10)), {}
     here, there = (gx.cross_validate(fit, 5, on=on, **about) for on in ("cpu", cluster))
     np.testing.assert_array_equal(there.mean, here.mean)
@@ -119,7 +121,7 @@ def test_the_command_validates_on_a_cluster(client, fit, tmp_path, capsys):
     words = ["validate", str(tmp_path / "fit.json"), "--folds", "3", "--refit", "--json"]
     scores = []
     for on in ("cpu", client.scheduler.address):
-        assert cli.main([*words, "--on", on]) == 0
+        assert main.main([*words, "--on", on]) == 0
         scores.append(json.loads(capsys.readouterr().out)["scores"])
     assert scores[0] == scores[1]
 
@@ -128,7 +130,7 @@ def test_the_command_searches_from_its_starts_on_a_cluster(client, capsys):
     words = ["fit", "meuse", "--fix", "smoothness=0.5", "--starts", "2", "--json"]
     found = []
     for on in ("cpu", client.scheduler.address):
-        assert cli.main([*words, "--starts-on", on]) == 0
+        assert main.main([*words, "--starts-on", on]) == 0
         found.append(json.loads(capsys.readouterr().out) | {"seconds": None})
     assert found[0] == found[1]
 
@@ -244,7 +246,7 @@ def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers)
 
 
 def test_a_slow_task_keeps_none_behind_it_waiting(client, workers, monkeypatch, tmp_path):
-    monkeypatch.setattr("geomxp.execution.cluster_tasks.AHEAD", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.AHEAD", 4)
 
     def work(folder, k):
         if k == 0:
@@ -279,7 +281,7 @@ def test_the_first_error_in_order_is_raised_and_nothing_begun_after_it(
     alone, monkeypatch, tmp_path
 ):
     """On two threads of one worker, which takes its tasks in any order."""
-    monkeypatch.setattr("geomxp.execution.cluster_tasks.AHEAD", 4)
+    monkeypatch.setattr("geomxp.runtime.tasks.AHEAD", 4)
     begun, held, go = (tmp_path / name for name in ("begun", "held", "go"))
     begun.mkdir()
     held.mkdir()
@@ -348,7 +350,7 @@ def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monk
 
 def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):
     for name in ("GLANCE", "GRACE"):
-        monkeypatch.setattr(f"geomxp.execution.cluster_tasks.{name}", 0.3)
+        monkeypatch.setattr(f"geomxp.runtime.tasks.{name}", 0.3)
 
     def work(folder, k):
         Path(folder, str(k)).touch()
@@ -417,7 +419,7 @@ def test_tasks_whose_only_worker_is_paused_for_good_end_in_one_line(alone, monke
     before = pause_above(1e-6)
     try:
         with monkeypatch.context() as impatient:
-            impatient.setattr(cluster_paused, "PATIENCE", 1.0)
+            impatient.setattr(dask, "PATIENCE", 1.0)
             with pytest.raises(gx.NotEnoughMemory, match="has been paused by Dask for 1 s: its"):
                 # the first ones, perhaps, before the worker looks at its memory
                 over(alone, lambda _, k: time.sleep(0.1), range(5000))
@@ -467,7 +469,7 @@ def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
 
 def test_a_place_is_known_while_another_thread_imports_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
-    assert cluster_client.address_of("cpu") == "cpu"
+    assert dask.address_of("cpu") == "cpu"
 
 
 # how far it is
@@ -490,7 +492,7 @@ def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
 STUDY = """
 import sys, time
 import geomxp as gx
-from geomxp.inference import progress
+from geomxp.estimation import monitor as progress
 if __name__ == "__main__":
     progress.QUIET = 0.1
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)

@@ -1,6 +1,6 @@
 import pytest
 
-from geomxp.execution import devices
+from geomxp.runtime import devices
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_blas_runs_on_one_thread_for_small_matrices():
     from threadpoolctl import threadpool_info
 
     with devices.blas_threads(10):
-        # MKL, which may have been loaded since, is told by `dense.blas`
+        # MKL, which may have been loaded since, is told by `linalg.blas`
         open_blas = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
         counts = {lib["num_threads"] for lib in open_blas}
     assert counts == {1}

@@ -7,11 +7,10 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.dense import blas, matrix_units
-from geomxp.execution import local
-from geomxp.tiles import assemble
+from geomxp.linalg import blas, products
+from geomxp.tiles import assemble, local
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.layout import left_looking
 from geomxp.tiles.stores import InCore
 
 ROUGH = gx.Matern(1.0, 0.0788, 0.5, 1e-2)
@@ -39,8 +38,8 @@ PROMOTED = [
 def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
-        monkeypatch.setattr(matrix_units, "has_unit", lambda form: False)
-    elif not matrix_units.splits():
+        monkeypatch.setattr(products, "has_unit", lambda form: False)
+    elif not products.splits():
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
 
 

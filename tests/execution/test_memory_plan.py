@@ -5,9 +5,9 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.execution import memory_plan
-from geomxp.execution.machines import MACHINES
-from geomxp.execution.simulate import simulate, volumes
+from geomxp.benchmarks.machines import MACHINES
+from geomxp.benchmarks.schedule_model import simulate, volumes
+from geomxp.tiles import placement
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.plan import POLICIES, Sizes
 
@@ -35,9 +35,9 @@ def two_cores(monkeypatch):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_what_moves_is_what_was_planned_to_the_byte(rule, bound):
-    how = gx.Exact(RULES[rule], tile=32, **BOUNDS[bound])
-    plan = how.plan(SEEN, MODEL)
-    found = gx.log_likelihood(SEEN, MODEL, how)
+    method = gx.Exact(RULES[rule], tile=32, **BOUNDS[bound])
+    plan = method.plan(SEEN, MODEL)
+    found = gx.log_likelihood(SEEN, MODEL, method)
     assert found.promotions == 0
     assert plan.formats.counts() == found.precision_map.counts()
     assert plan.traffic("v3") == {"v3": found.traffic}
@@ -80,8 +80,8 @@ def test_a_memory_twice_as_large_never_reads_more():
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_the_tiles_in_memory_are_within_the_bound(bound):
-    how = gx.Exact(RULES["layered"], tile=32, **BOUNDS[bound])
-    plan = how.plan(640)
+    method = gx.Exact(RULES["layered"], tile=32, **BOUNDS[bound])
+    plan = method.plan(640)
     block = Sizes(plan.layout, plan.formats).block
     assert 0 < plan.tiles_in_memory * block <= sum(plan.rooms) < sum(plan.budgets)
     assert sum(plan.budgets) <= 200_000 * len(plan.devices)
@@ -90,11 +90,11 @@ def test_the_tiles_in_memory_are_within_the_bound(bound):
 
 @pytest.mark.parametrize("options", [{}, {"tile": 32}])
 def test_in_one_memory_nothing_moves(options):
-    how = gx.Exact(**options)
-    plan = how.plan(len(SEEN))
-    assert set(plan.traffic().values()) == {memory_plan.Traffic()}
+    method = gx.Exact(**options)
+    plan = method.plan(len(SEEN))
+    assert set(plan.traffic().values()) == {placement.Traffic()}
     assert (plan.on_disk, plan.tiles_in_memory) == (0, plan.tiles)
-    found = gx.log_likelihood(SEEN, MODEL, how)
+    found = gx.log_likelihood(SEEN, MODEL, method)
     assert (found.traffic, found.events) == (None, ())
     assert found.to_dict()["traffic"] is None
     assert plan.free > plan.bytes
@@ -108,8 +108,8 @@ def test_an_untiled_matrix_is_one_square():
 
 
 def test_a_traced_run_keeps_what_happened_when():
-    how = gx.Exact(tile=32, memory="200kB", trace=True)
-    found = gx.log_likelihood(SEEN, MODEL, how)
+    method = gx.Exact(tile=32, memory="200kB", trace=True)
+    found = gx.log_likelihood(SEEN, MODEL, method)
     copied = sum(event.bytes for event in found.events if event.kind == "in")
     assert copied == found.traffic.bytes_in > 0
     assert {event.tile for event in found.events if event.kind == "write"} == {
@@ -118,7 +118,7 @@ def test_a_traced_run_keeps_what_happened_when():
     ax = gx.plots.timeline(found.events)
     assert ax.get_xlabel() == "seconds"
     # each evaluation has its own
-    again = how.prepare(SEEN)
+    again = method.prepare(SEEN)
     assert len(again(MODEL).events) == len(found.events) == len(again(gx.Matern(2, 0.1, 1)).events)
     untraced = gx.log_likelihood(SEEN, MODEL, gx.Exact(tile=32, memory="200kB"))
     assert untraced.events == ()
@@ -126,9 +126,9 @@ def test_a_traced_run_keeps_what_happened_when():
 
 
 def test_the_plan_of_a_refined_run_is_that_of_its_factor():
-    how = gx.Exact(RULES["layered"], tile=32, memory="200kB", refine="cg")
-    found = gx.log_likelihood(SEEN, MODEL, how)
-    assert how.plan(330).traffic("v3")["v3"] == found.traffic
+    method = gx.Exact(RULES["layered"], tile=32, memory="200kB", refine="cg")
+    found = gx.log_likelihood(SEEN, MODEL, method)
+    assert method.plan(330).traffic("v3")["v3"] == found.traffic
 
 
 # machines
@@ -160,7 +160,7 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
         return MACHINES["GH200"]
 
     # the machine itself has tests of its own
-    monkeypatch.setattr(memory_plan, "_measured", measured)
+    monkeypatch.setattr(placement, "_measured", measured)
     plan = gx.Exact(**options).plan(330)
     found = plan.play()
     assert asked == [(plan.layout.tile, ("fp32", "fp64"))]
@@ -185,11 +185,11 @@ def test_formats_that_depend_on_the_matrix_need_it():
 
 
 def test_too_little_memory_is_said_in_the_words_of_the_run():
-    how = gx.Exact(tile=32, memory=10)
+    method = gx.Exact(tile=32, memory=10)
     with pytest.raises(gx.NotEnoughMemory) as run:
-        gx.log_likelihood(SEEN, MODEL, how)
+        gx.log_likelihood(SEEN, MODEL, method)
     with pytest.raises(gx.NotEnoughMemory) as planned:
-        how.plan(330)
+        method.plan(330)
     assert str(run.value) == str(planned.value)
     with pytest.raises(gx.NotEnoughMemory, match="tiles of 60000 rows, 4 in work at one time"):
         gx.Exact(tile=60_000).plan(240_000).play("A100-PCIe")
@@ -213,7 +213,7 @@ def test_what_cannot_be_planned_is_said(call, message):
 
 
 def test_many_tiles_are_not_counted_unasked(monkeypatch):
-    monkeypatch.setattr(memory_plan, "QUICK", 19)
+    monkeypatch.setattr(placement, "QUICK", 19)
     text = str(gx.Exact(tile=32, memory="200kB").plan(640))
     assert "counted by traffic()" in text
     assert "210 of 32 rows: 210 fp64" in text

@@ -7,11 +7,11 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.execution.devices import Device, bytes_of
-from geomxp.execution.placement import Placement
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
-from geomxp.tiles.disk import Disk
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.devices import Device, bytes_of
+from geomxp.tiles.memories import Disk
+from geomxp.tiles.placement import Placement
 from geomxp.tiles.stores import InCore
 
 U = 2.0**-53
@@ -84,14 +84,14 @@ def test_no_device_at_all_is_refused_in_words_that_say_so():
 
 
 def test_cpus_and_gpus_are_not_mixed(monkeypatch):
-    monkeypatch.setattr("geomxp.execution.devices.gpu_count", lambda: 2)
+    monkeypatch.setattr("geomxp.runtime.devices.gpu_count", lambda: 2)
     with pytest.raises(gx.InvalidInput, match=r"CPUs or GPUs, not both\. Got 'cpu,gpu'"):
         Placement.of("cpu,gpu")
     assert [device.index for device in Placement.of("gpu:0,gpu:1").devices] == [0, 1]
 
 
 def test_memory_is_not_a_bound_of_a_gpu_nor_of_several_devices(monkeypatch):
-    monkeypatch.setattr("geomxp.execution.devices.gpu_count", lambda: 1)
+    monkeypatch.setattr("geomxp.runtime.devices.gpu_count", lambda: 1)
     for on in ("gpu", "cpu,cpu"):
         with pytest.raises(gx.InvalidInput, match=r"`memory` bounds the RAM of on=.cpu.*Got on="):
             Placement.of(on, memory="1GB")
@@ -210,8 +210,8 @@ def test_promotions_are_those_of_one_memory(options):
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_simulations_are_those_of_one_memory_bit_for_bit(options):
     places = testing.places(150)
-    expected = gx.simulate(MODEL, places, draws=2, seed=1, how=gx.Exact(tile=32))
-    found = gx.simulate(MODEL, places, draws=2, seed=1, how=way(options, 32, n=150))
+    expected = gx.simulate(MODEL, places, draws=2, seed=1, method=gx.Exact(tile=32))
+    found = gx.simulate(MODEL, places, draws=2, seed=1, method=way(options, 32, n=150))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -220,8 +220,8 @@ def test_predictions_are_those_of_one_memory_bit_for_bit(options):
     seen, there = testing.observations(150), testing.places(20, seed=9)
     fixed = tuple(MODEL.parameters())
     one, other = (
-        gx.predict(gx.fit(seen, MODEL, how, fixed=fixed, trend="constant"), there)
-        for how in (gx.Exact(tile=32), way(options, 32, n=150))
+        gx.predict(gx.fit(seen, MODEL, method, fixed=fixed, trend="constant"), there)
+        for method in (gx.Exact(tile=32), way(options, 32, n=150))
     )
     np.testing.assert_array_equal(other.mean, one.mean)
     np.testing.assert_array_equal(other.variance, one.variance)
@@ -231,8 +231,8 @@ def test_predictions_are_those_of_one_memory_bit_for_bit(options):
 def test_divergences_are_those_of_one_memory_bit_for_bit(options):
     places, rule = testing.places(150), gx.by_tile_norm(1e-4)
     one, other = (
-        gx.kl_divergence(MODEL, places, how)
-        for how in (gx.Exact(rule, 32), way(options, 32, rule, 150))
+        gx.kl_divergence(MODEL, places, method)
+        for method in (gx.Exact(rule, 32), way(options, 32, rule, 150))
     )
     assert (other.kl, other.log_determinant_error) == (one.kl, one.log_determinant_error)
     assert (other.bytes, other.formats) == (one.bytes, one.formats)
@@ -240,9 +240,9 @@ def test_divergences_are_those_of_one_memory_bit_for_bit(options):
 
 def test_a_divergence_is_computed_in_a_scratch_directory_as_well(tmp_path):
     """The same factor several times, one after the other."""
-    how = gx.Exact(gx.by_tile_norm(1e-4), 32)
-    expected = gx.kl_divergence(MODEL, testing.places(150), how)
-    bounded = replace(how, memory="1MB", scratch=tmp_path)
+    method = gx.Exact(gx.by_tile_norm(1e-4), 32)
+    expected = gx.kl_divergence(MODEL, testing.places(150), method)
+    bounded = replace(method, memory="1MB", scratch=tmp_path)
     found = gx.kl_divergence(MODEL, testing.places(150), bounded)
     assert found.kl == expected.kl
     gc.collect()
@@ -284,15 +284,15 @@ def field():
 
 @pytest.fixture(scope="module")
 def estimate(field):
-    return gx.fit(field, how=gx.Exact(tile=32), fixed={"smoothness": 0.5}, trend="zero")
+    return gx.fit(field, method=gx.Exact(tile=32), fixed={"smoothness": 0.5}, trend="zero")
 
 
 @pytest.mark.parametrize(("options", "tile"), [(WAYS[0], 32), (WAYS[1], 16), (WAYS[3], 32)])
 def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
-    how = way(options, tile, n=144)
+    method = way(options, tile, n=144)
     if options == WAYS[0]:
-        assert not how.prepare(field).scoring
-    found = gx.fit(field, how=how, fixed={"smoothness": 0.5}, trend="zero")
+        assert not method.prepare(field).scoring
+    found = gx.fit(field, method=method, fixed={"smoothness": 0.5}, trend="zero")
     assert found.outcome.ending == estimate.outcome.ending == "CONVERGED"
     # a loss of δ in ℓ is a distance of √(2δ) standard errors: 1e-2 of one
     assert abs(found.log_likelihood - estimate.log_likelihood) <= 5e-5
@@ -303,9 +303,9 @@ def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
 
 
 def test_a_fit_leaves_nothing_in_its_scratch_directory(field, tmp_path):
-    how = gx.Exact(tile=64, memory="1MB", scratch=tmp_path)
+    method = gx.Exact(tile=64, memory="1MB", scratch=tmp_path)
     fixed = {"smoothness": 0.5, "range": 0.1}
-    found = gx.fit(field, how=how, fixed=fixed, trend="zero")
+    found = gx.fit(field, method=method, fixed=fixed, trend="zero")
     assert found.outcome.ending == "CONVERGED"
     gc.collect()
     assert not list(tmp_path.iterdir())
@@ -323,19 +323,19 @@ def test_a_bound_that_is_large_enough_is_never_refused():
     seen = testing.observations(300)
     for tile in (300, 150):
         for rule in (gx.uniform("fp64"), gx.uniform("fp16")):
-            how = gx.Exact(rule, tile, memory="2GB")
+            method = gx.Exact(rule, tile, memory="2GB")
             here = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), gx.Exact(rule, tile))
-            there = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), how)
+            there = gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), method)
             assert there.log_likelihood == here.log_likelihood
 
 
 def test_fits_on_several_devices_are_saved_and_loaded(tmp_path):
-    seen, how = testing.observations(60), gx.Exact(tile=16, on=("cpu", "cpu"))
+    seen, method = testing.observations(60), gx.Exact(tile=16, on=("cpu", "cpu"))
     fixed = ("variance", "range", "smoothness", "nugget")
-    fit = gx.fit(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), how, fixed=fixed)
+    fit = gx.fit(seen, gx.Matern(1.0, 0.1, 0.5, 0.1), method, fixed=fixed)
     fit.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json")
-    assert again.method.placement == how.placement
+    assert again.method.placement == method.placement
     there = [[0.5, 0.5]]
     assert gx.predict(again, there).mean[0] == gx.predict(fit, there).mean[0]
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.execution.local import run
-from geomxp.execution.machines import MACHINES, measured
-from geomxp.execution.simulate import simulate
+from geomxp.benchmarks.machines import MACHINES, measured
+from geomxp.benchmarks.schedule_model import simulate
 from geomxp.tiles.assemble import Originals
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.local import run
 from geomxp.tiles.memories import Host, Ram
 from geomxp.tiles.out_of_core import OutOfCore, Shared
 from geomxp.tiles.plan import POLICIES

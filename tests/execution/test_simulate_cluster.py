@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.execution.cluster_plan import LADDER, pieces
-from geomxp.execution.cluster_tiles import OnCluster
-from geomxp.execution.machines import MACHINES
-from geomxp.execution.simulate import simulate
-from geomxp.execution.simulate_cluster import Cluster, scheduling, simulate_cluster
-from geomxp.execution.trace import COPIES, Traffic
+from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluster
+from geomxp.benchmarks.machines import MACHINES
+from geomxp.benchmarks.schedule_model import simulate
+from geomxp.runtime.trace import COPIES, Traffic
+from geomxp.tiles.dask_store import LADDER, OnCluster, pieces
 from geomxp.tiles.layout import Layout
 
 LAYOUT = Layout(330, 32)
@@ -314,7 +313,7 @@ def test_the_client_waits_before_it_gives_the_scheduler_more(monkeypatch):
     cluster, formats = replace(CLUSTER, nodes=11), formats_of("fp64")
     before = simulate_cluster(cluster, LAYOUT, formats, ()).seconds
     # then three tasks at most are known at one time
-    monkeypatch.setattr("geomxp.execution.simulate_cluster.AHEAD", 2)
+    monkeypatch.setattr("geomxp.benchmarks.cluster_model.AHEAD", 2)
     assert simulate_cluster(cluster, LAYOUT, formats, ()).seconds > 1.2 * before
 
 

@@ -6,9 +6,8 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.execution import local
-from geomxp.execution.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
-from geomxp.tiles import assemble
+from geomxp.runtime.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
+from geomxp.tiles import assemble, local
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.memories import Host, Ram
 from geomxp.tiles.out_of_core import OutOfCore, Shared

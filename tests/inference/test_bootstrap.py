@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2, kstest
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
 

@@ -58,7 +58,7 @@ def test_no_model_lies_below_one_that_it_contains(found):
 
 
 def test_containing_is_an_order():
-    from geomxp.inference.compare_models import Choice
+    from geomxp.estimation.compare import Choice
 
     small, large = Choice("x", False, 0.0, 0.5), Choice("x", True, "free", "free")
     assert large.contains(small)

@@ -5,10 +5,10 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.covariance import sums_by_blocks
+from geomxp.covariance import sums
 from geomxp.covariance.generate import Generator
-from geomxp.dense import kernels
-from geomxp.inference import derivatives
+from geomxp.likelihood import derivatives
+from geomxp.linalg import recursive
 
 MODELS = {
     "plane": (gx.Matern(1.7, 0.2, 0.8, 0.1), "euclidean"),
@@ -19,13 +19,13 @@ MODELS = {
 }
 
 
-def evaluator_of(kind, reml, how=None, n=60):
+def evaluator_of(kind, reml, method=None, n=60):
     model, metric = MODELS[kind]
     plain = testing.observations(n)
     extent = 1.0 if metric == "euclidean" else 30.0
     seen = gx.Observations(extent * plain.locations, plain.values, metric=metric)
     design = np.column_stack((np.ones(n), seen.locations[:, 0]))
-    return model, (how or gx.Exact()).prepare(seen, design, reml)
+    return model, (method or gx.Exact()).prepare(seen, design, reml)
 
 
 def definitions(model, evaluator):
@@ -159,7 +159,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
     model, evaluator = evaluator_of(kind, reml, n=100)
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 32)
+    monkeypatch.setattr(sums, "BLOCK", 32)
     monkeypatch.setattr(derivatives, "_in_ram", derivatives._in_place)
     ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
     assert (ours.trace != theirs.trace).any()  # another order of summation
@@ -171,7 +171,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
 def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     n = 1000
     model, evaluator = evaluator_of("anisotropic", True, n=n)
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 64)
+    monkeypatch.setattr(sums, "BLOCK", 64)
     names = tuple(model.parameters())
     lower = evaluator.factorize(model).lower
     about = (evaluator.observations.locations, "euclidean", names)
@@ -194,8 +194,8 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
     # by halves, and by blocks
-    monkeypatch.setattr(kernels, "GPU_LEAF", 64)
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 128)
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
+    monkeypatch.setattr(sums, "BLOCK", 128)
     on_gpu = evaluator_of(kind, reml, gx.Exact(on="gpu"), n=300)[1]
     ours = on_gpu.derivatives(model, names, curvature=True)
     assert_same_derivatives(
@@ -208,7 +208,7 @@ def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
     import cupy
 
     n, pool = 3000, cupy.get_default_memory_pool()
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 256)
+    monkeypatch.setattr(sums, "BLOCK", 256)
     model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
     pool.free_all_blocks()
     # beside L, which is not in the pool: cuSOLVER's workspace and the blocks, not a second matrix

@@ -3,10 +3,10 @@ import pytest
 
 import geomxp as gx
 from geomxp import cuda, testing
-from geomxp.covariance import sums_by_blocks
-from geomxp.dense import kernels
-from geomxp.execution import devices
-from geomxp.inference import exact_evaluator
+from geomxp.covariance import sums
+from geomxp.likelihood import exact
+from geomxp.linalg import recursive
+from geomxp.runtime import devices
 from geomxp.tiles import assemble
 
 
@@ -33,13 +33,13 @@ def test_gpu_and_cpu_agree_to_rounding():
 @pytest.mark.gpu
 def test_tiles_of_a_gpu_without_room_for_the_inverse_take_differences(monkeypatch):
     seen = testing.observations(300)
-    how = gx.Exact(tile=100, on="gpu")
-    evaluator = how.prepare(seen)
+    method = gx.Exact(tile=100, on="gpu")
+    evaluator = method.prepare(seen)
     assert evaluator.scoring
     given = evaluator.gradient(testing.MODEL)
-    monkeypatch.setattr(exact_evaluator, "free_memory", lambda: 8 * len(seen) ** 2)
+    monkeypatch.setattr(exact, "free_memory", lambda: 8 * len(seen) ** 2)
     assert not evaluator.scoring
-    found = how.prepare(seen).gradient(testing.MODEL)
+    found = method.prepare(seen).gradient(testing.MODEL)
     assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
 
 
@@ -50,7 +50,7 @@ def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypat
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     about = {"fixed": ("smoothness",), "progress": False}
     known = gx.fit(seen, testing.MODEL, **about)
-    room = exact_evaluator._bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
+    room = exact._bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: room)
     evaluator = gx.Exact(on="gpu").prepare(seen)
     assert evaluator.scoring
@@ -70,7 +70,7 @@ def matrices_made(monkeypatch):
         made.append(n)
         return cuda.empty_matrix(n, index)
 
-    for module in (exact_evaluator, assemble, kernels):
+    for module in (exact, assemble, recursive):
         monkeypatch.setattr(module, "empty_matrix", noted)
     return made
 
@@ -99,16 +99,16 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     import cupy
 
     seen, targets = testing.observations(600), testing.places(20, seed=9)
-    monkeypatch.setattr(kernels, "GPU_LEAF", 64)
-    monkeypatch.setattr(sums_by_blocks, "BLOCK", 64)
-    how, pool = gx.Exact(on="gpu"), cupy.get_default_memory_pool()
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
+    monkeypatch.setattr(sums, "BLOCK", 64)
+    method, pool = gx.Exact(on="gpu"), cupy.get_default_memory_pool()
     pool.free_all_blocks()
     # CuPy's pool cannot reuse a freed matrix when a small array has a part of its memory
     matrix = 8 * len(seen) ** 2
     pool.set_limit(size=pool.total_bytes() + int(1.7 * matrix))
     kept = []
     try:
-        evaluator = how.prepare(seen)
+        evaluator = method.prepare(seen)
         for variance in (0.5, 1.0, 2.0):
             model = gx.Matern(variance, 0.2, 0.8, 0.1)
             evaluator(model)
@@ -116,7 +116,7 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
             evaluator.information(model, ("range",))
         del evaluator
         kept.append(cupy.zeros(matrix // 4, np.uint8))
-        fit = gx.fit(seen, model, how, fixed=tuple(model.parameters()), progress=False)
+        fit = gx.fit(seen, model, method, fixed=tuple(model.parameters()), progress=False)
         kept.append(cupy.zeros(matrix // 20, np.uint8))
         assert np.isfinite(gx.predict(fit, targets, progress=False).mean).all()
     finally:
@@ -129,7 +129,7 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
     evaluator = gx.Exact(on="gpu").prepare(seen)
     evaluator(testing.MODEL)
     # room for one matrix and a half: two are needed
-    room = exact_evaluator._bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
+    room = exact._bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: int(room / 0.9))
     assert evaluator.curved(("range",))
     assert not gx.Exact(on="gpu").prepare(seen).curved(("range",))
@@ -141,11 +141,11 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
 def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, tile, matrices):
     places = testing.places(300)
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
-    how = gx.Exact(tile=tile)
-    known = gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
-    left = exact_evaluator._bytes_for(len(seen), matrices) + 1
-    monkeypatch.setattr(exact_evaluator, "free_memory", lambda: left)
-    fit = gx.fit(seen, testing.MODEL, how, fixed=("smoothness",), progress=False)
+    method = gx.Exact(tile=tile)
+    known = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
+    left = exact._bytes_for(len(seen), matrices) + 1
+    monkeypatch.setattr(exact, "free_memory", lambda: left)
+    fit = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-3)
     for name, error in known.standard_errors.items():
         assert fit.standard_errors[name] == (error and pytest.approx(error, rel=0.02))
@@ -162,7 +162,7 @@ def test_blocks_cover_the_lower_triangle_once(n):
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
     places, matrices, derivatives = testing.places(1200), [], []
     for cores in (1, 2, 4):
-        monkeypatch.setattr("geomxp.execution.devices.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("geomxp.runtime.devices.usable_cores", lambda cores=cores: cores)
         matrices.append(np.tril(assemble.covariance_matrix(testing.MODEL, places, "euclidean")))
         change = assemble.derivative_matrix(testing.MODEL, places, "euclidean", "range")
         derivatives.append(np.tril(change))
@@ -218,7 +218,7 @@ def test_a_search_sees_minus_infinity_where_an_answer_raises():
 
 
 def test_memory_is_compared_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(exact_evaluator, "free_memory", lambda: 3_100_000_000)
+    monkeypatch.setattr(exact, "free_memory", lambda: 3_100_000_000)
     seen = gx.Observations(np.arange(31_000.0), np.ones(31_000))
     with pytest.raises(gx.NotEnoughMemory, match=r"needs 7\.\d GB of memory, 3\.1 GB free"):
         gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5))

@@ -9,7 +9,7 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
 
@@ -289,7 +289,7 @@ def test_great_circle_holds_the_smoothness_at_a_half():
         ({"tolerance": 0.0}, "`tolerance` must be greater than 0"),
         ({"evaluations": 1.5}, "`evaluations` must be a whole number"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0"),
-        ({"how": "exact"}, "`how` must be an Exact or a Vecchia. Got 'exact'"),
+        ({"method": "exact"}, "`method` must be an Exact or a Vecchia. Got 'exact'"),
     ],
 )
 def test_wrong_options_are_named(field, options, message):
@@ -303,7 +303,7 @@ def test_wrong_options_are_named(field, options, message):
         (lambda seen: gx.log_likelihood(seen, None), "`model` must be a Matern. Got NoneType"),
         (
             lambda seen: gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5), "exact"),
-            "`how` must be an Exact or a Vecchia",
+            "`method` must be an Exact or a Vecchia",
         ),
         (lambda seen: gx.predict(seen, seen), "`fit` must be a Fit.* Got Observations"),
         (lambda seen: gx.predict_raster(None), "`fit` must be a Fit.* Got NoneType"),

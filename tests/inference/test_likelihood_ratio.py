@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2
 
 import geomxp as gx
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
 HALF = {"smoothness": 0.5}
@@ -139,7 +139,7 @@ def test_fits_of_different_likelihoods_are_refused(field, plain):
         "different observations": gx.fit(moved, fixed=HALF),
         "one fit is by REML and the other by ML": reml,
         "approximate the likelihood in different ways": gx.fit(
-            field, how=gx.Vecchia(10), fixed=HALF
+            field, method=gx.Vecchia(10), fixed=HALF
         ),
     }
     for words, other in cases.items():
@@ -153,7 +153,7 @@ def test_fits_of_different_likelihoods_are_refused(field, plain):
 
 
 def test_another_place_to_compute_is_no_other_likelihood(field, plain):
-    tiled = gx.fit(field, how=gx.Exact(tile=48), fixed=HALF)
+    tiled = gx.fit(field, method=gx.Exact(tile=48), fixed=HALF)
     test = gx.likelihood_ratio_test(tiled, plain)
     assert test.degrees_of_freedom == 0
     assert test.statistic < 1e-5

@@ -5,7 +5,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference import local as module
+from geomxp.prediction import kriging
 
 MODELS = {
     "plane": testing.MODEL,
@@ -15,8 +15,8 @@ MODELS = {
 TRENDS = ("zero", "constant", "linear", "x + I(y**2)")
 
 
-def held(seen, model=testing.MODEL, trend="linear", how=None):
-    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend)
+def held(seen, model=testing.MODEL, trend="linear", method=None):
+    return gx.fit(seen, model, method, fixed=tuple(model.parameters()), trend=trend)
 
 
 def targets(seen):
@@ -91,7 +91,7 @@ def test_local_kriging_on_the_sphere(metric):
 def test_chunks_of_targets_change_nothing(monkeypatch, local_trend):
     fit, there = held(testing.observations()), testing.places(50, seed=3)
     whole = gx.predict(fit, there, neighbours=12, local_trend=local_trend)
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(kriging, "CHUNK", 7)
     pieces = gx.predict(fit, there, neighbours=12, local_trend=local_trend)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)

@@ -7,9 +7,9 @@ import scipy.linalg
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference.factorize import tile_factor
-from geomxp.inference.simulate import lay_out
-from geomxp.precision.rules import count_finer
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg.precision import count_finer
+from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.assemble import Originals
 
 U = 2.0**-53
@@ -74,8 +74,8 @@ def test_the_likelihood_is_as_accurate_as_the_norms_promise(accuracy):
 def test_one_observation_is_too_few_and_one_place_is_exact(rule):
     with pytest.raises(gx.InvalidInput, match=r"at least 3 locations are needed\. Got 1"):
         gx.Observations([[0.3, 0.4]], [1.0])
-    for how in (mixed(rule, None), mixed(rule, 1)):
-        found = gx.kl_divergence(MODEL, [[0.3, 0.4]], how)
+    for method in (mixed(rule, None), mixed(rule, 1)):
+        found = gx.kl_divergence(MODEL, [[0.3, 0.4]], method)
         # a single tile on the diagonal: FP64, or FP32 where `uniform` says so
         unit = 2.0**-24 if rule == gx.uniform("fp8") else U
         assert abs(found.kl) <= 4 * unit
@@ -91,11 +91,11 @@ def test_a_tile_larger_than_the_matrix_is_refused_and_none_given_fits(rule):
         r"Got tile=64 for 5 locations\.$"
     )
     for ask in (
-        lambda how: gx.log_likelihood(seen, MODEL, how),
-        lambda how: how.prepare(seen),
-        lambda how: gx.kl_divergence(MODEL, seen.locations, how),
-        lambda how: gx.simulate(MODEL, seen.locations, how=how),
-        lambda how: gx.fit(seen, MODEL, how=how, trend="zero"),
+        lambda method: gx.log_likelihood(seen, MODEL, method),
+        lambda method: method.prepare(seen),
+        lambda method: gx.kl_divergence(MODEL, seen.locations, method),
+        lambda method: gx.simulate(MODEL, seen.locations, method=method),
+        lambda method: gx.fit(seen, MODEL, method=method, trend="zero"),
     ):
         with pytest.raises(gx.InvalidInput, match=message):
             ask(mixed(rule, 64))
@@ -290,8 +290,8 @@ def test_predictions_are_those_of_fp64_to_the_accuracy_asked_for():
     seen, there = testing.observations(150), testing.places(20, seed=9)
     model, free = testing.MODEL, tuple(testing.MODEL.parameters())
     exact, coarse = (
-        gx.predict(gx.fit(seen, model, how, fixed=free, trend="constant"), there)
-        for how in (gx.Exact(), mixed(gx.by_tile_norm(1e-8)))
+        gx.predict(gx.fit(seen, model, method, fixed=free, trend="constant"), there)
+        for method in (gx.Exact(), mixed(gx.by_tile_norm(1e-8)))
     )
     tolerance = tolerance_of(seen, model, 1e-8)
     np.testing.assert_allclose(coarse.mean, exact.mean, rtol=0, atol=tolerance)
@@ -307,8 +307,8 @@ def field():
 
 def test_estimates_are_those_of_fp64_as_far_as_the_likelihood_can_tell(field):
     exact = gx.fit(field, fixed={"smoothness": 0.5}, trend="zero")
-    how = mixed(gx.by_tile_norm(1e-8))
-    found = gx.fit(field, how=how, fixed={"smoothness": 0.5}, trend="zero")
+    method = mixed(gx.by_tile_norm(1e-8))
+    found = gx.fit(field, method=method, fixed={"smoothness": 0.5}, trend="zero")
     assert found.outcome.ending == exact.outcome.ending == "CONVERGED"
     noise = tolerance_of(field, exact.model, 1e-8) * abs(exact.log_likelihood)
     reached = gx.log_likelihood(field, found.model).log_likelihood
@@ -323,12 +323,12 @@ def test_estimates_are_those_of_fp64_as_far_as_the_likelihood_can_tell(field):
 
 
 def test_a_fit_says_in_which_formats_it_was_made(field):
-    how = mixed(gx.by_tile_norm(1e-6))
+    method = mixed(gx.by_tile_norm(1e-6))
     free = tuple(MODEL.parameters())
-    fit = gx.fit(field, MODEL, how, fixed=free, trend="zero")
+    fit = gx.fit(field, MODEL, method, fixed=free, trend="zero")
     document = fit.to_dict()["method"]
     assert document["precision"] == {"rule": "by_tile_norm", "arguments": [1e-6, True]}
-    assert document["formats"] == gx.log_likelihood(field, MODEL, how).precision_map.counts()
+    assert document["formats"] == gx.log_likelihood(field, MODEL, method).precision_map.counts()
     assert document["promotions"] == 0
 
 
@@ -338,7 +338,7 @@ def test_simulations_have_the_covariance_of_the_tiles():
     exact = gx.simulate(MODEL, places, draws=3, seed=1)
     assert exact.shape == (3, 100)
     one, other = (
-        gx.simulate(MODEL, places, draws=3, seed=1, how=mixed(rule))
+        gx.simulate(MODEL, places, draws=3, seed=1, method=mixed(rule))
         for rule in (gx.uniform("fp64"), gx.by_tile_norm(1e-8))
     )
     seen = gx.Observations(places, np.zeros(100))
@@ -413,7 +413,7 @@ def test_divergence_grows_with_the_accuracy_that_is_given_up(correlation):
     places = testing.places(300)
     model = gx.Matern(1.0, RANGES[correlation], 0.5, 0.01)
     ways = [mixed(gx.by_tile_norm(accuracy)) for accuracy in (1e-6, 1e-4, 1e-2, 1.0)]
-    found = [gx.kl_divergence(model, places, how).kl for how in ways]
+    found = [gx.kl_divergence(model, places, method).kl for method in ways]
     seen = gx.Observations(places, np.zeros(300))
     assert all(a < b for a, b in pairwise(found))
     assert found[0] >= -tolerance_of(seen, model)
@@ -439,7 +439,7 @@ def test_for_divergence_meets_its_target_and_saves_tiles(correlation, smoothness
 
 def test_for_divergence_works_for_any_number_of_places(monkeypatch):
     """Also where only some places are looked at, and the last tile has a single row."""
-    monkeypatch.setattr("geomxp.tiles.precisions.PLACES", 20)
+    monkeypatch.setattr("geomxp.tiles.assemble.PLACES", 20)
     places = testing.places(66)
     for tile in (1, 3, 5, 13, 65):
         found = gx.kl_divergence(MODEL, places, mixed(gx.for_divergence(1e-3), tile))

@@ -14,7 +14,7 @@ from oracles import (
 )
 
 import geomxp as gx
-from geomxp.inference.trend import Trend
+from geomxp.likelihood.trend import Trend
 
 EXAGEOSTAT = reference("exageostat_16")
 CASES = SPATIAL_ML["loglik_and_kriging_cases"]

@@ -5,7 +5,7 @@ import pytest
 from oracles import SPATIAL_ML, TRENDS, model_of, name_of, numbers, observations_of, rounding
 
 import geomxp as gx
-from geomxp.inference.trend import Trend
+from geomxp.likelihood.trend import Trend
 
 FITS = SPATIAL_ML["ml_fits"]
 WITHOUT_END, GAUSSIAN, ON_BOUNDARY = SPATIAL_ML["degenerate_cases"]

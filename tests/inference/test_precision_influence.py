@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.inference.precision_influence import frame_of_fits
+from geomxp.estimation.precision_influence import frame_of_fits
 
 
 @pytest.fixture(scope="module")
@@ -12,8 +12,8 @@ def meuse():
 
 @pytest.fixture(scope="module")
 def frame(meuse):
-    how = gx.Exact(tile=32)
-    return gx.precision_influence(meuse, (1e-3, 1e-7), how=how, fixed={"smoothness": 0.5})
+    method = gx.Exact(tile=32)
+    return gx.precision_influence(meuse, (1e-3, 1e-7), method=method, fixed={"smoothness": 0.5})
 
 
 def test_rows_are_fp64_and_the_accuracies_from_fine_to_coarse(frame):
@@ -25,7 +25,7 @@ def test_rows_are_fp64_and_the_accuracies_from_fine_to_coarse(frame):
 
 
 def test_first_row_is_the_fit_in_fp64(frame, meuse):
-    fit = gx.fit(meuse, how=gx.Exact(tile=32), fixed={"smoothness": 0.5})
+    fit = gx.fit(meuse, method=gx.Exact(tile=32), fixed={"smoothness": 0.5})
     for name, value in fit.model.parameters().items():
         assert frame[f"estimate_{name}"][0] == value
     assert frame["standard_error_range"][0] == fit.standard_errors["range"]
@@ -40,7 +40,7 @@ def test_fine_tiles_move_estimates_by_little_of_their_standard_errors(frame):
 
 def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
     ways = [gx.Exact(gx.by_tile_norm(1e-3), tile=32), gx.Exact(tile=32)]
-    first = gx.fit(meuse, how=ways[1], fixed={"smoothness": 0.5})
+    first = gx.fit(meuse, method=ways[1], fixed={"smoothness": 0.5})
     fits = [gx.fit(meuse, first.model, ways[0], fixed=("smoothness",)), first]
     again = frame_of_fits(fits)
     assert again["precision"].tolist() == ["fp64", "1e-03"]
@@ -59,7 +59,7 @@ def test_anisotropy_and_a_nugget_of_zero_are_taken_along():
     truth = gx.Matern(1.0, 0.2, 0.5, 0.0, (30.0, 0.4))
     seen = gx.Observations(places, gx.simulate(truth, places, seed=2)[0])
     frame = gx.precision_influence(
-        seen, (1e-8,), model=truth, how=gx.Exact(tile=20), fixed=("smoothness", "nugget")
+        seen, (1e-8,), model=truth, method=gx.Exact(tile=20), fixed=("smoothness", "nugget")
     )
     one, two = frame["estimate_anisotropy_ratio"]
     assert two == pytest.approx(one, abs=0.05 * frame["standard_error_anisotropy_ratio"][0])
@@ -67,16 +67,16 @@ def test_anisotropy_and_a_nugget_of_zero_are_taken_along():
 
 
 def test_a_fit_that_fails_keeps_its_row_and_its_reason(meuse, monkeypatch):
-    from geomxp.inference import precision_influence as module
+    from geomxp.estimation import precision_influence
 
-    whole = module.fit_model
+    whole = precision_influence.fit_model
 
-    def failing(observations, model, how, **about):
-        if how.noisy:
+    def failing(observations, model, method, **about):
+        if method.noisy:
             raise gx.NotPositiveDefinite("no factor in these formats")
-        return whole(observations, model, how, **about)
+        return whole(observations, model, method, **about)
 
-    monkeypatch.setattr(module, "fit_model", failing)
+    monkeypatch.setattr(precision_influence, "fit_model", failing)
     frame = gx.precision_influence(meuse, (1e-2,), fixed={"smoothness": 0.5})
     assert frame["outcome"][1] == "no factor in these formats"
     assert np.isnan(frame["estimate_range"][1])
@@ -88,5 +88,5 @@ def test_accuracies_that_are_none_are_refused(meuse):
     for accuracies in (["much"], [], [1e-3, 1e-3], 1e-3, [-1.0]):
         with pytest.raises(gx.InvalidInput, match="accurac"):
             gx.precision_influence(meuse, accuracies)
-    with pytest.raises(gx.InvalidInput, match="`how` must be an Exact"):
-        gx.precision_influence(meuse, how=gx.Vecchia(10))
+    with pytest.raises(gx.InvalidInput, match="`method` must be an Exact"):
+        gx.precision_influence(meuse, method=gx.Vecchia(10))

@@ -3,7 +3,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference import predict as module
+from geomxp.prediction import kriging
 
 
 def held(seen, model, trend="zero"):
@@ -42,7 +42,7 @@ def test_universal_kriging_is_the_limit_of_a_vague_prior():
 def test_chunks_change_nothing(monkeypatch, entries):
     fit, there = held(testing.observations(), testing.MODEL), testing.places(50, seed=3)
     whole = gx.predict(fit, there)
-    monkeypatch.setattr(module, "CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(kriging, "CHUNK_ENTRIES", entries)
     pieces = gx.predict(fit, there)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
@@ -145,7 +145,7 @@ def test_predictions_stay_in_little_memory(monkeypatch):
 
     fit = held(testing.observations(), testing.MODEL)
     monkeypatch.setattr(gx.Matern, "__call__", watched)
-    monkeypatch.setattr(module, "CHUNK_ENTRIES", 60_000)
+    monkeypatch.setattr(kriging, "CHUNK_ENTRIES", 60_000)
     gx.predict(fit, testing.places(20_000, seed=6))
     assert max(largest) <= 60_000
     assert sum(largest) == 60 * 20_000

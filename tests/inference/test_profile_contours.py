@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.inference.profile_contours import profile_contours, wald_ellipse
+from geomxp.estimation.contours import profile_contours, wald_ellipse
 
 # of ℓ, from where curves lie between their rays
 BETWEEN = 0.06
@@ -60,7 +60,7 @@ def test_contours_follow_the_other_parameters_to_their_best(field):
 
 
 def test_contours_of_an_approximate_likelihood_are_its_own(field):
-    fit = gx.fit(field, how=gx.Vecchia(10), fixed={"smoothness": 0.8, "nugget": 0.1})
+    fit = gx.fit(field, method=gx.Vecchia(10), fixed={"smoothness": 0.8, "nugget": 0.1})
     names = ("variance", "range")
     curve = profile_contours(fit, *names, levels=(0.9,), rays=8).curves[0]
     for k in (0, 30):

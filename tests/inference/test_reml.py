@@ -26,13 +26,13 @@ WAYS = {
 def test_the_restricted_likelihood_is_the_density_of_contrasts(name, monkeypatch):
     # the least memory is for one tile in work
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    how, roundoff = WAYS[name]
+    method, roundoff = WAYS[name]
     laws = (
         testing.reml_is_the_density_of_contrasts,
         testing.does_not_see_what_the_trend_takes,
         testing.profiles_the_variance,
     )
-    testing.check_likelihood(how, unit_roundoff=roundoff, laws=laws)
+    testing.check_likelihood(method, unit_roundoff=roundoff, laws=laws)
 
 
 @pytest.mark.parametrize("neighbours", [3, 10])
@@ -58,7 +58,7 @@ def seen():
 
 
 @pytest.mark.parametrize(
-    ("how", "tolerance"),
+    ("method", "tolerance"),
     [
         (gx.Exact(tile=50), 1e-6),
         (gx.Exact(gx.by_tile_norm(1e-9), tile=50), 1e-4),
@@ -68,9 +68,9 @@ def seen():
     ],
     ids=["tiles", "mixed", "disk", "refined", "vecchia"],
 )
-def test_fits_by_reml_are_those_of_fp64(seen, how, tolerance):
+def test_fits_by_reml_are_those_of_fp64(seen, method, tolerance):
     expected = gx.fit(seen, fixed={"smoothness": 0.5}, trend=TREND, reml=True)
-    found = gx.fit(seen, how=how, fixed={"smoothness": 0.5}, trend=TREND, reml=True)
+    found = gx.fit(seen, method=method, fixed={"smoothness": 0.5}, trend=TREND, reml=True)
     assert found.outcome.good
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, abs=tolerance)
     for name, value in expected.model.parameters().items():

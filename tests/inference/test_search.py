@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.inference import scoring
-from geomxp.inference.maximize import SEARCHES, maximize
-from geomxp.inference.natural import Natural
+from geomxp.estimation import search as scoring
+from geomxp.estimation.parameters import Natural
+from geomxp.estimation.search import SEARCHES, maximize
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_search_that_nlopt_gives_up_ends_at_the_best_point_seen():
 @pytest.mark.parametrize("error", [RuntimeError, ValueError, gx.MissingDevice, gx.InvalidInput])
 @pytest.mark.parametrize("search", ["bobyqa", "lbfgs"])
 def test_an_error_of_the_likelihood_ends_a_search(seen, search, error, monkeypatch):
-    from geomxp.inference.exact_evaluator import ExactEvaluator
+    from geomxp.likelihood.exact import ExactEvaluator
 
     whole, calls = ExactEvaluator.factorize, []
 

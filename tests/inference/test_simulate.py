@@ -5,7 +5,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference.simulate import lay_out
+from geomxp.prediction.simulate import lay_out
 
 
 def test_draws_have_the_covariance_of_the_model():
@@ -47,8 +47,8 @@ def test_layouts_fill_the_unit_square():
     assert ((uniform >= 0) & (uniform < 1)).all()
 
 
-def held(seen, model, trend="linear", how=None):
-    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend)
+def held(seen, model, trend="linear", method=None):
+    return gx.fit(seen, model, method, fixed=tuple(model.parameters()), trend=trend)
 
 
 def conditional(fit, places):
@@ -74,12 +74,12 @@ def check_moments(z, mean, covariance):
 
 
 @pytest.mark.parametrize("of", ["field", "observation"])
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(59)])
-def test_conditional_draws_have_the_joint_moments_of_kriging(how, of):
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(59)])
+def test_conditional_draws_have_the_joint_moments_of_kriging(method, of):
     """With all for neighbours Vecchia's draws are exact too."""
     seen, model = testing.observations(), testing.MODEL
     there = np.vstack((testing.places(6, seed=9), seen.locations[:1]))
-    fit = replace(held(seen, model), method=how)
+    fit = replace(held(seen, model), method=method)
     mean, covariance = conditional(fit, there)
     if of == "observation":
         covariance = covariance + model.nugget * np.eye(7)
@@ -87,10 +87,10 @@ def test_conditional_draws_have_the_joint_moments_of_kriging(how, of):
 
 
 @pytest.mark.parametrize("trend", ["zero", "linear"])
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)])
-def test_without_a_nugget_draws_are_the_observations_to_the_bit(how, trend):
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)])
+def test_without_a_nugget_draws_are_the_observations_to_the_bit(method, trend):
     seen = testing.observations()
-    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), trend), method=how)
+    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), trend), method=method)
     new = testing.places(3, seed=2)
     there = np.vstack((seen.locations[5:8], new, new[:1], seen.locations[5:6]))
     for of in ("field", "observation"):
@@ -104,11 +104,11 @@ def test_without_a_nugget_draws_are_the_observations_to_the_bit(how, trend):
     np.testing.assert_array_equal(alone, np.tile(seen.values, (2, 1)))
 
 
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)])
-def test_an_observed_place_with_other_covariates_has_another_trend(how):
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)])
+def test_an_observed_place_with_other_covariates_has_another_trend(method):
     seen = testing.observations()
     seen = gx.Observations(seen.locations, seen.values, np.arange(60.0))
-    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), "covariates"), method=how)
+    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), "covariates"), method=method)
     there = seen.locations[:2]
     same = gx.simulate(fit, there, 3, seed=1, covariates=[[0.0], [1.0]])
     np.testing.assert_array_equal(same, np.tile(seen.values[:2], (3, 1)))
@@ -121,18 +121,18 @@ def test_an_observed_place_with_other_covariates_has_another_trend(how):
 
 
 @pytest.mark.parametrize(
-    ("how", "allowed"),
+    ("method", "allowed"),
     [
         (gx.Exact(tile=16), 1e-11),
         (gx.Exact(gx.by_tile_norm(1e-9), tile=16), 1e-5),
         (gx.Exact(gx.by_tile_norm(1e-4), tile=16, refine="gmres"), 1e-9),
     ],
 )
-def test_conditional_draws_are_the_same_however_they_are_computed(how, allowed):
+def test_conditional_draws_are_the_same_however_they_are_computed(method, allowed):
     fit, there = held(testing.observations(), testing.MODEL), testing.places(9, seed=3)
     plain = gx.simulate(fit, there, 3, seed=2)
     np.testing.assert_allclose(
-        gx.simulate(fit, there, 3, seed=2, how=how), plain, rtol=0, atol=allowed
+        gx.simulate(fit, there, 3, seed=2, method=method), plain, rtol=0, atol=allowed
     )
 
 
@@ -170,10 +170,10 @@ def test_fields_that_observations_all_but_determine_are_drawn():
 
 def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
     fit = held(testing.observations(), testing.MODEL)
-    monkeypatch.setattr("geomxp.inference.exact_evaluator.free_memory", lambda: 2**28)
+    monkeypatch.setattr("geomxp.likelihood.exact.free_memory", lambda: 2**28)
     with pytest.raises(gx.NotEnoughMemory, match=r"how=Vecchia\(30\)"):
         gx.simulate(fit, testing.places(20_000, seed=3))
-    assert gx.simulate(fit, testing.places(2000, seed=3), how=gx.Vecchia(5)).shape == (1, 2000)
+    assert gx.simulate(fit, testing.places(2000, seed=3), method=gx.Vecchia(5)).shape == (1, 2000)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.inference.trend import Trend
+from geomxp.likelihood.trend import Trend
 
 HELD = {"smoothness": 0.5}
 FORMULA = "log(dist) + C(rock) + poly(x, 2)"
@@ -92,9 +92,9 @@ def test_levels_are_a_mean_for_each(fitted):
     )
 
 
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)], ids=["exact", "vecchia"])
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)], ids=["exact", "vecchia"])
 @pytest.mark.parametrize("from_table", [True, False])
-def test_a_saved_fit_predicts_the_same_bits(tmp_path, how, from_table):
+def test_a_saved_fit_predicts_the_same_bits(tmp_path, method, from_table):
     frame = table()
     seen = read(frame)
     if from_table:
@@ -102,7 +102,7 @@ def test_a_saved_fit_predicts_the_same_bits(tmp_path, how, from_table):
         seen = gx.read_table(
             tmp_path / "rocks.csv", locations=("x", "y"), values="z", formula=FORMULA
         )
-    fit = gx.fit(seen, how=how, fixed=HELD, trend=FORMULA)
+    fit = gx.fit(seen, method=method, fixed=HELD, trend=FORMULA)
     fit.save(tmp_path / "fit.json")
     document = json.loads((tmp_path / "fit.json").read_text())
     assert document["trend"]["kind"] == "formula"
@@ -226,7 +226,7 @@ def test_a_fit_whose_formula_is_not_harmless_is_refused(fitted, tmp_path):
 
 
 def test_a_map_needs_a_formula_of_coordinates_only(fitted):
-    from geomxp.inference.raster import predict_raster
+    from geomxp.prediction.raster import predict_raster
 
     raster = predict_raster(gx.fit(read(table()), fixed=HELD, trend="poly(x, 2)"), cells=4)
     assert np.isfinite(raster.mean).all()

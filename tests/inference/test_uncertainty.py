@@ -7,10 +7,9 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import geomxp as gx
-from geomxp.inference.profile_interval import _end_by_search, end_of
-from geomxp.inference.profile_path import SETTLED, Path
-from geomxp.inference.simulate import lay_out
-from geomxp.inference.trend import Trend
+from geomxp.estimation.profile import SETTLED, Path, _end_by_search, end_of
+from geomxp.likelihood.trend import Trend
+from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
 DROP = 0.5 * chi2.ppf(0.95, 1)
@@ -135,7 +134,7 @@ def assert_ends_are_where_the_profile_has_fallen(fit, seen, names=None, **option
         {"fixed": {"smoothness": 0.5}},
         {"fixed": {"smoothness": 0.5}, "trend": "linear", "reml": True},
         {"fixed": {"nugget": 0.2}},
-        {"fixed": {"smoothness": 0.5}, "how": gx.Vecchia(10)},
+        {"fixed": {"smoothness": 0.5}, "method": gx.Vecchia(10)},
     ],
     ids=["ml", "reml", "smoothness", "vecchia"],
 )
@@ -238,8 +237,8 @@ def test_a_parameter_on_its_bound_has_a_profile_to_one_side(field):
 
 
 def test_mixed_formats_have_the_intervals_of_fp64(field, plain):
-    how = gx.Exact(gx.by_tile_norm(1e-6), tile=48)
-    fit = gx.fit(field, how=how, fixed={"smoothness": 0.5})
+    method = gx.Exact(gx.by_tile_norm(1e-6), tile=48)
+    fit = gx.fit(field, method=method, fixed={"smoothness": 0.5})
     mixed = fit.confidence_intervals(method="profile", names=["range"])["range"]
     whole = plain.confidence_intervals(method="profile", names=["range"])["range"]
     # ℓ is met to 1e-3 there, and the slope by log a is above 1

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.inference.variogram import lags_of, residual_draws, variogram_envelope
+from geomxp.prediction.variogram import lags_of, residual_draws, variogram_envelope
 
 MODEL = gx.Matern(2.0, 0.3, 0.5, 0.2)
 FIXED = tuple(MODEL.parameters())

@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance.ordering import order_places
-from geomxp.vecchia import graph as vecchia_graph
+from geomxp.vecchia import graph
 
 U = 2.0**-53
 
@@ -148,7 +148,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
     seen = testing.observations(3000)
     design, found = np.column_stack((np.ones(3000), seen.locations)), []
     for cores in (1, 2, 4):
-        monkeypatch.setattr("geomxp.execution.devices.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("geomxp.runtime.devices.usable_cores", lambda cores=cores: cores)
         evaluator = gx.Vecchia(20).prepare(seen, design)
         value = evaluator(testing.MODEL).log_likelihood
         factor = evaluator.factorize(testing.MODEL)
@@ -296,7 +296,7 @@ def test_the_table_grows_where_places_are_closer_than_it_reaches(monkeypatch):
 def test_slices_change_nothing_but_rounding(monkeypatch):
     seen = testing.observations(100)
     whole = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
-    monkeypatch.setattr(vecchia_graph, "SLICE", 3)
+    monkeypatch.setattr(graph, "SLICE", 3)
     parts = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
     assert parts == pytest.approx(whole, rel=1e-14)
 

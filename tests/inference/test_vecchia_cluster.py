@@ -10,8 +10,8 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp.errors import LostCluster
-from geomxp.execution import cluster_paused
-from geomxp.inference import vecchia_cluster
+from geomxp.likelihood import vecchia
+from geomxp.runtime import dask
 from geomxp.testing import observations
 from geomxp.vecchia.graph import SLICE
 
@@ -134,7 +134,7 @@ def test_a_lost_scheduler_is_one_line(seen):
 def test_workers_without_room_are_refused_before_anything_travels(
     client, workers, seen, monkeypatch
 ):
-    monkeypatch.setattr(vecchia_cluster, "SEARCH", 10**9)
+    monkeypatch.setattr(vecchia, "SEARCH", 10**9)
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs"):
         prepare(seen, client)(MODEL)
 
@@ -159,7 +159,7 @@ def test_a_worker_that_is_paused_for_good_is_one_line_and_no_wait_for_ever(
         wait_until(lambda: status(client, workers[0]) == "paused")
         line = rf"worker {workers[0]} has been paused by Dask for 1 s: its process holds"
         with monkeypatch.context() as impatient:
-            impatient.setattr(cluster_paused, "PATIENCE", 1.0)
+            impatient.setattr(dask, "PATIENCE", 1.0)
             with pytest.raises(gx.NotEnoughMemory, match=line):
                 there(TURNED)
     finally:
@@ -177,6 +177,6 @@ def test_what_needs_all_neighbours_here_says_so_where_there_is_no_room(
     client, workers, seen, monkeypatch
 ):
     there = prepare(seen, client)
-    monkeypatch.setattr(vecchia_cluster, "free_memory", lambda: 1000)
+    monkeypatch.setattr(vecchia, "free_memory", lambda: 1000)
     with pytest.raises(gx.NotEnoughMemory, match="8 neighbours of 5,320 places need"):
         there.factorize(MODEL)

@@ -5,11 +5,11 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.inference import local as module
+from geomxp.prediction import kriging
 
 
-def held(seen, model, how=None, trend="linear", reml=False):
-    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend, reml=reml)
+def held(seen, model, method=None, trend="linear", reml=False):
+    return gx.fit(seen, model, method, fixed=tuple(model.parameters()), trend=trend, reml=reml)
 
 
 MODELS = {
@@ -62,7 +62,7 @@ def test_chunks_of_places_change_nothing(monkeypatch):
     fit = held(testing.observations(), testing.MODEL, gx.Vecchia(10))
     there = testing.places(50, seed=3)
     whole = gx.predict(fit, there)
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(kriging, "CHUNK", 7)
     pieces = gx.predict(fit, there)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-13)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-13)
@@ -74,12 +74,12 @@ def test_neighbours_that_make_no_sense_are_refused():
         gx.predict(held(seen, testing.MODEL, gx.Vecchia(5)), [[0.1, 0.2]], neighbours=0)
 
 
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(30)])
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(30)])
 @pytest.mark.parametrize("trend", ["zero", "linear"])
-def test_draws_given_observations_have_the_mean_and_covariance_of_kriging(how, trend):
+def test_draws_given_observations_have_the_mean_and_covariance_of_kriging(method, trend):
     seen, model, draws = testing.observations(), testing.MODEL, 20_000
     there = testing.places(6, seed=9)
-    fit = replace(held(seen, model, trend=trend), method=how)
+    fit = replace(held(seen, model, trend=trend), method=method)
     expected = gx.predict(replace(fit, method=gx.Exact()), there)
     # 30 of the nearest stand for all to a thousandth of a standard deviation
     z = gx.simulate(fit, np.vstack((there, there[:2])), draws, seed=5)
@@ -91,10 +91,10 @@ def test_draws_given_observations_have_the_mean_and_covariance_of_kriging(how, t
     assert np.abs(spread).max() < 5
 
 
-@pytest.mark.parametrize("how", [gx.Exact(), gx.Vecchia(20)])
-def test_without_a_nugget_draws_pass_through_the_observations(how):
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(20)])
+def test_without_a_nugget_draws_pass_through_the_observations(method):
     seen = testing.observations()
-    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), trend="constant"), method=how)
+    fit = replace(held(seen, gx.Matern(1.7, 0.2, 0.5), trend="constant"), method=method)
     there = np.vstack((seen.locations[5:8], testing.places(3, seed=2)))
     z = gx.simulate(fit, there, 4, seed=1)
     np.testing.assert_allclose(z[:, :3], np.tile(seen.values[5:8], (4, 1)), atol=1e-6)
@@ -104,10 +104,10 @@ def test_without_a_nugget_draws_pass_through_the_observations(how):
 
 def test_draws_of_vecchia_have_its_covariance():
     places, draws = testing.places(8), 40_000
-    how = gx.Vecchia(3)
-    z = gx.simulate(testing.MODEL, places, draws, seed=1, how=how)
+    method = gx.Vecchia(3)
+    z = gx.simulate(testing.MODEL, places, draws, seed=1, method=method)
     seen = gx.Observations(places, np.zeros(8))
-    sigma = np.linalg.inv(how.prepare(seen).factorize(testing.MODEL).solve(np.eye(8)))
+    sigma = np.linalg.inv(method.prepare(seen).factorize(testing.MODEL).solve(np.eye(8)))
     allowed = 5 * np.sqrt((np.outer(np.diag(sigma), np.diag(sigma)) + sigma**2) / draws)
     assert (np.abs(z.T @ z / draws - sigma) < allowed).all()
 
@@ -129,7 +129,7 @@ def field(n=400, model=None, seed=6):
 @pytest.mark.parametrize("reml", [False, True])
 def test_a_fit_with_all_predecessors_is_the_exact_fit(reml):
     seen = field(120)
-    exact, ours = (gx.fit(seen, None, how, reml=reml) for how in (None, gx.Vecchia(119)))
+    exact, ours = (gx.fit(seen, None, method, reml=reml) for method in (None, gx.Vecchia(119)))
     assert ours.outcome.ending == exact.outcome.ending == "CONVERGED"
     assert ours.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-6)
     for name, error in exact.standard_errors.items():
@@ -165,12 +165,12 @@ def test_a_fit_goes_to_a_nugget_of_0_where_the_data_show_no_noise():
 
 def test_a_fit_is_saved_loaded_and_says_how_it_was_made(tmp_path):
     order = np.random.default_rng(1).permutation(60)
-    for how in (gx.Vecchia(5, "morton"), gx.Vecchia(7, order)):
-        fit = held(testing.observations(), testing.MODEL, how)
+    for method in (gx.Vecchia(5, "morton"), gx.Vecchia(7, order)):
+        fit = held(testing.observations(), testing.MODEL, method)
         fit.save(tmp_path / "fit.json")
         again = gx.Fit.load(tmp_path / "fit.json")
-        assert again.method == how
+        assert again.method == method
         there = testing.places(3, seed=2)
         np.testing.assert_array_equal(gx.predict(again, there).mean, gx.predict(fit, there).mean)
-        assert fit.to_dict()["method"]["neighbours"] == how.neighbours
-        assert f"Vecchia's approximation, {how.neighbours} neighbours" in str(fit)
+        assert fit.to_dict()["method"]["neighbours"] == method.neighbours
+        assert f"Vecchia's approximation, {method.neighbours} neighbours" in str(fit)

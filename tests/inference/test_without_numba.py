@@ -137,7 +137,8 @@ def test_without_numba_the_start_is_the_maximum_of_some_places(data):
         NUMBA,
         path,
         """
-from geomxp.inference import multistart, starts
+from geomxp.estimation import search as starts
+from geomxp.estimation import search as multistart
 
 starts.ENOUGH, starts.RUNS, starts.RUN = 100, 8, 8
 approach = multistart.approach

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.precision.formats import (
+from geomxp.linalg.formats import (
     BF16,
     FINER,
     FORMATS,
@@ -16,8 +16,8 @@ from geomxp.precision.formats import (
     TF32,
     coarser,
     named,
+    quantize,
 )
-from geomxp.precision.quantize import quantize
 
 ALL = list(FORMATS.values())
 REFERENCES = {

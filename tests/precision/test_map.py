@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geomxp.precision.formats import BF16, FINER, FORMATS, FP8, FP16, FP32, FP64, TF32
-from geomxp.precision.map import PrecisionMap
-from geomxp.precision.rules import count_finer
+from geomxp.linalg.formats import BF16, FINER, FORMATS, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.layout import Layout
 
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import geomxp as gx
-from geomxp.precision.formats import BF16, FP8, FP16, FP32, FP64, TF32
-from geomxp.precision.quantize import Tile, cast, magnitude, quantize
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32, Tile, cast, magnitude, quantize
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
 COARSE = (FP32, TF32, BF16, FP16, FP8)

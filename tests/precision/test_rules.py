@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.precision.divergence import COST, shares
-from geomxp.precision.formats import FORMATS, FP8, FP16, FP32, FP64
-from geomxp.precision.rules import (
+from geomxp.linalg.formats import FORMATS, FP8, FP16, FP32, FP64
+from geomxp.linalg.precision import (
+    COST,
     count_finer,
     describe,
     described,
     frobenius,
     promised_error,
+    shares,
 )
 
 CANDIDATES = (FP8, FP16, FP32, FP64)

@@ -5,8 +5,8 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.support import blocks as module
-from geomxp.support.shapes import blocks_of
+from geomxp.prediction import supports
+from geomxp.prediction.supports import blocks_of
 
 STATED = 1e-8
 """Of σ²: what exact integrals promise."""
@@ -15,8 +15,8 @@ ANISOTROPIC = gx.Matern(1.7, 0.3, 0.5, 0.0, (30.0, 0.4))
 MODELS = {"plane": testing.MODEL, "anisotropic": ANISOTROPIC}
 
 
-def held(seen, model=testing.MODEL, trend="linear", how=None):
-    return gx.fit(seen, model, how, fixed=tuple(model.parameters()), trend=trend)
+def held(seen, model=testing.MODEL, trend="linear", method=None):
+    return gx.fit(seen, model, method, fixed=tuple(model.parameters()), trend=trend)
 
 
 def joint(fit, points, metric="euclidean"):
@@ -244,7 +244,7 @@ def test_blocks_of_a_fit_by_vecchia_are_those_of_its_nearest():
 def test_chunks_of_nodes_change_nothing(monkeypatch, entries):
     fit, there = held(testing.observations()), testing.places(9, seed=3)
     whole = gx.predict(fit, there, block=0.1)
-    monkeypatch.setattr(module, "CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(supports, "CHUNK_ENTRIES", entries)
     pieces = gx.predict(fit, there, block=0.1)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
@@ -254,8 +254,8 @@ def test_polygons_of_many_nodes_come_in_pieces(monkeypatch):
     fit = held(testing.observations())
     block = corners(testing.places(3, seed=3), 0.1, 0.2)
     whole = gx.predict(fit, block=block)
-    monkeypatch.setattr(module, "CHUNK_ENTRIES", 700)
-    monkeypatch.setattr(module, "CHUNK_NODES", 50)
+    monkeypatch.setattr(supports, "CHUNK_ENTRIES", 700)
+    monkeypatch.setattr(supports, "CHUNK_NODES", 50)
     pieces = gx.predict(fit, block=block)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-12)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-12)
@@ -273,16 +273,16 @@ def test_blocks_may_be_shown_at_other_places():
 
 
 @pytest.mark.parametrize(
-    ("how", "allowed"),
+    ("method", "allowed"),
     [
         (gx.Exact(tile=16), 1e-12),
         (gx.Exact(gx.by_tile_norm(1e-9), tile=16), 1e-6),
         (gx.Exact(gx.by_tile_norm(1e-4), tile=16, refine="gmres"), 1e-10),
     ],
 )
-def test_blocks_are_the_same_however_they_are_computed(how, allowed):
+def test_blocks_are_the_same_however_they_are_computed(method, allowed):
     fit, there = held(testing.observations()), testing.places(5, seed=3)
-    plain, other = (gx.predict(f, there, block=0.1) for f in (fit, replace(fit, method=how)))
+    plain, other = (gx.predict(f, there, block=0.1) for f in (fit, replace(fit, method=method)))
     np.testing.assert_allclose(other.mean, plain.mean, rtol=0, atol=allowed)
     np.testing.assert_allclose(other.variance, plain.variance, rtol=0, atol=allowed)
 

@@ -14,15 +14,12 @@ from opened import open_files
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.execution import local
-from geomxp.precision.formats import FP64
-from geomxp.tiles import assemble, disk
+from geomxp.linalg.formats import FP64
+from geomxp.tiles import assemble, local, memories
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.disk import PAGE, Disk, aligned, pages
-from geomxp.tiles.layout import Layout
-from geomxp.tiles.memories import Ram
+from geomxp.tiles.layout import Layout, left_looking
+from geomxp.tiles.memories import PAGE, Disk, Ram, aligned, pages
 from geomxp.tiles.out_of_core import OutOfCore, Shared
-from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 LAYOUT = Layout(257, 32)
@@ -242,9 +239,9 @@ def test_a_disk_of_a_megabyte_fills_up_and_is_empty_again(tmp_path):
         pytest.skip("no right to mount a small filesystem")
     try:
         seen = gx.Observations(np.random.default_rng(0).random((600, 2)), np.zeros(600))
-        how = gx.Exact(tile=64, memory="1MB", scratch=tmp_path)
+        method = gx.Exact(tile=64, memory="1MB", scratch=tmp_path)
         with pytest.raises(gx.NotEnoughMemory, match=r"MB of disk, .* free in"):
-            gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.01), how)
+            gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5, 0.01), method)
         assert not list(tmp_path.iterdir())
         # the check finds room, the disk does not
         scratch = Disk(LAYOUT, 0, tmp_path)
@@ -507,7 +504,7 @@ def test_the_journal_names_no_tile_that_is_not_on_the_disk(monkeypatch, tmp_path
     assert calls == ["tiles", "journal"]
     lines = journal_of(tmp_path).read_text().splitlines()
     assert [json.loads(line) for line in lines[1:]] == [["tile", 0, 0]]
-    monkeypatch.setattr(disk, "SECONDS", 0.0)
+    monkeypatch.setattr(memories, "SECONDS", 0.0)
     scratch.note(["tile", 2, 0])
     lines = journal_of(tmp_path).read_text().splitlines()
     assert [json.loads(line) for line in lines[1:]] == [
@@ -519,8 +516,11 @@ def test_the_journal_names_no_tile_that_is_not_on_the_disk(monkeypatch, tmp_path
 
 def test_a_run_that_ctrl_c_ends_leaves_what_a_killed_one_leaves(monkeypatch, tmp_path):
     seen = gx.Observations(np.random.default_rng(0).random((257, 2)), np.zeros(257))
-    model, how = gx.Matern(1.0, 0.1, 0.5, 1e-2), gx.Exact(tile=32, memory="1MB", scratch=tmp_path)
-    expected = gx.log_likelihood(seen, model, how).log_determinant
+    model, method = (
+        gx.Matern(1.0, 0.1, 0.5, 1e-2),
+        gx.Exact(tile=32, memory="1MB", scratch=tmp_path),
+    )
+    expected = gx.log_likelihood(seen, model, method).log_determinant
     assert not list(tmp_path.iterdir())
     tile = assemble.Originals.tile
 
@@ -534,9 +534,9 @@ def test_a_run_that_ctrl_c_ends_leaves_what_a_killed_one_leaves(monkeypatch, tmp
         # norms are taken beforehand
         interrupted.setattr(assemble.Originals, "norms", lambda self: np.ones((9, 9)))
         with pytest.raises(KeyboardInterrupt):
-            gx.log_likelihood(seen, model, how)
+            gx.log_likelihood(seen, model, method)
     gc.collect()
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".journal", ".tiles"]
-    assert gx.log_likelihood(seen, model, how).log_determinant == expected
+    assert gx.log_likelihood(seen, model, method).log_determinant == expected
     gc.collect()
     assert not list(tmp_path.iterdir())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.execution.devices import resolve
-from geomxp.inference.factorize import dense_factor, tile_factor
+from geomxp.likelihood.factorize import dense_factor, tile_factor
+from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor
 
 MODEL = gx.Matern(1.7, 0.15, 0.8, 0.05)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from geomxp.dense.spectra import SPECTRA, eigenvalues, spd_matrix
+from geomxp.benchmarks.spectra import SPECTRA, eigenvalues, spd_matrix
 from geomxp.errors import InvalidInput
-from geomxp.tiles.krylov import METHODS, PATIENCE, Progress
+from geomxp.tiles.refine import METHODS, PATIENCE, Progress
 
 N = 60
 

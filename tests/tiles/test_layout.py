@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.tiles.layout import Layout
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.layout import Layout, left_looking
 
 
 @st.composite

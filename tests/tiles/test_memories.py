@@ -7,10 +7,10 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.execution.placement import Placement
-from geomxp.inference.factorize import tile_factor
+from geomxp.likelihood.factorize import tile_factor
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.memories import ALIGNMENT, GROWTH, Host
+from geomxp.tiles.placement import Placement
 
 MODEL = testing.MODEL
 SMOOTH = gx.Matern(1.0, 0.2, 2.5, 1e-4)
@@ -73,9 +73,9 @@ def test_a_factor_keeps_its_tiles_while_others_are_computed(options):
     assert_a_factor_is_kept(gx.Exact(tile=64, **options))
 
 
-def assert_a_factor_is_kept(how):
+def assert_a_factor_is_kept(method):
     seen = testing.observations(200)
-    evaluator = how.prepare(seen)
+    evaluator = method.prepare(seen)
     evaluator(MODEL)
     factor = evaluator.factorize(MODEL)
     before = factor.whiten(seen.values)
@@ -119,8 +119,8 @@ def registered(monkeypatch):
 @pytest.mark.parametrize("on", ["gpu", ("gpu", "gpu")])
 def test_tiles_behind_a_gpu_are_pinned_in_one_piece_of_their_size(registered, on):
     seen, layout = testing.observations(300), Layout(300, 64)
-    how = gx.Exact(gx.uniform("fp64"), tile=64, on=on, device_memory="2MB")
-    evaluator = how.prepare(seen)
+    method = gx.Exact(gx.uniform("fp64"), tile=64, on=on, device_memory="2MB")
+    evaluator = method.prepare(seen)
     for variance in (1.0, 2.0, 3.0):
         assert evaluator(gx.Matern(variance, 0.2, 0.8, 0.1)).outcome.good
     # once for all evaluations; CuPy's own pool would round each tile to a power of two
@@ -154,9 +154,9 @@ def test_memory_that_cannot_be_pinned_is_said_so(monkeypatch):
         raise runtime.CUDARuntimeError(2)
 
     monkeypatch.setattr(runtime, "hostRegister", refused)
-    how = gx.Exact(tile=64, on="gpu", device_memory="2MB")
+    method = gx.Exact(tile=64, on="gpu", device_memory="2MB")
     with pytest.raises(gx.NotEnoughMemory, match=r"of RAM cannot be pinned for a GPU"):
-        gx.log_likelihood(testing.observations(200), MODEL, how)
+        gx.log_likelihood(testing.observations(200), MODEL, method)
 
 
 @pytest.mark.gpu

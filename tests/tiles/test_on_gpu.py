@@ -11,16 +11,15 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import table
 from geomxp.covariance.ordering import hilbert
-from geomxp.execution import local, placement
-from geomxp.execution.devices import gpu_count
-from geomxp.execution.placement import Placement
-from geomxp.inference.factorize import tile_factor
-from geomxp.precision.formats import FP64
-from geomxp.tiles import assemble
+from geomxp.likelihood.factorize import tile_factor
+from geomxp.linalg.formats import FP64
+from geomxp.runtime.devices import gpu_count
+from geomxp.tiles import assemble, local, placement
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.factor import TileFactor
+from geomxp.tiles.layout import left_looking
 from geomxp.tiles.on_gpu import OnGpu
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.placement import Placement
 from geomxp.tiles.stores import InCore
 
 pytestmark = pytest.mark.gpu
@@ -328,8 +327,8 @@ def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
     """a + b (products + tiles) launches, at two sizes."""
     models = (gx.Matern(v, RANGES[correlation], 0.5, nugget=0.01) for v in range(1, 100))
     for tiles in (8, 14):
-        how = gx.Exact(gx.by_tile_norm(accuracy), tile=32, on="gpu")
-        evaluator = how.prepare(testing.observations(32 * tiles))
+        method = gx.Exact(gx.by_tile_norm(accuracy), tile=32, on="gpu")
+        evaluator = method.prepare(testing.observations(32 * tiles))
         counts = counted(lambda evaluator=evaluator: evaluator(next(models)))
         # the places are copied; norms, factor, log-determinant and whitened values come back
         assert counts["synchronizations"] <= 5

@@ -10,16 +10,15 @@ from opened import open_files
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.execution import local
-from geomxp.execution.trace import Trace
-from geomxp.precision.rules import count_finer
-from geomxp.tiles import assemble, budgets
+from geomxp.linalg.precision import count_finer
+from geomxp.runtime.trace import Trace
+from geomxp.tiles import assemble, local
+from geomxp.tiles import plan as budgets
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.disk import Disk
-from geomxp.tiles.memories import Host, Ram
+from geomxp.tiles.layout import deal, left_looking
+from geomxp.tiles.memories import Disk, Host, Ram
 from geomxp.tiles.out_of_core import OutOfCore, Shared
 from geomxp.tiles.plan import POLICIES, Plan, Sizes
-from geomxp.tiles.schedule import deal, left_looking
 from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-2)

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.precision.formats import FORMATS, FP64
-from geomxp.precision.map import PrecisionMap
-from geomxp.tiles.layout import Layout
+from geomxp.linalg.formats import FORMATS, FP64
+from geomxp.linalg.precision import PrecisionMap
+from geomxp.tiles.layout import Layout, deal, left_looking
 from geomxp.tiles.plan import POLICIES, Plan, Sizes, least_blocks, policy_named
-from geomxp.tiles.schedule import deal, left_looking
 
 TILE = 64  # of one page in FP8, of eight in FP64
 

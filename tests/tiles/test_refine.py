@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.dense.spectra import spd_matrix
-from geomxp.errors import InvalidInput, NotPositiveDefinite
-from geomxp.outcome import Ending
+from geomxp.benchmarks.spectra import spd_matrix
+from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite
 from geomxp.tiles import refine
-from geomxp.tiles.operators import Dense, Preconditioner, Regenerated
+from geomxp.tiles.refine import Dense, Preconditioner, Regenerated
 
 METHODS = ("ir", "cg", "gmres")
 
@@ -211,9 +210,9 @@ def test_kriging_is_fp64s(smoothness):
     seen = gx.Observations(places, gx.simulate(model, places, seed=1)[0])
     fixed = ("variance", "range", "smoothness", "nugget")
     there = np.random.default_rng(2).random((20, 2))
-    how = gx.Exact(gx.by_tile_norm(1e-4), 64, refine="gmres")
+    method = gx.Exact(gx.by_tile_norm(1e-4), 64, refine="gmres")
     exact = gx.predict(gx.fit(seen, model, fixed=fixed), there)
-    found = gx.predict(gx.fit(seen, model, how, fixed=fixed), there)
+    found = gx.predict(gx.fit(seen, model, method, fixed=fixed), there)
     np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-9)
 
@@ -239,8 +238,8 @@ def test_a_coast_far_from_the_origin_has_the_coefficients_of_fp64():
     places = np.random.default_rng(0).random((150, 2)) + 1e7
     seen = gx.Observations(places, gx.simulate(MODEL, places, seed=1)[0])
     exact = gx.log_likelihood(seen, MODEL, trend="linear")
-    how = gx.Exact(gx.by_tile_norm(1e-4), 32, refine="gmres")
-    found = gx.log_likelihood(seen, MODEL, how, trend="linear")
+    method = gx.Exact(gx.by_tile_norm(1e-4), 32, refine="gmres")
+    found = gx.log_likelihood(seen, MODEL, method, trend="linear")
     assert found.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-8)
     np.testing.assert_allclose(found.coefficients[1:], exact.coefficients[1:], rtol=1e-5)
 

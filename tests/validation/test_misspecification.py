@@ -109,11 +109,11 @@ def test_all_places_for_neighbours_are_all_places_and_few_are_near_it():
 
 
 def test_panels_of_targets_change_nothing(monkeypatch):
-    from geomxp.validation import misspecification as module
+    from geomxp.prediction import misspecification
 
     places, targets = testing.places(70), testing.places(20, seed=4)
     whole = gx.mloe_mmom(TRUE, WRONG, places, targets)
-    monkeypatch.setattr(module, "PANEL", 7)
+    monkeypatch.setattr(misspecification, "PANEL", 7)
     pieces = gx.mloe_mmom(TRUE, WRONG, places, targets)
     np.testing.assert_allclose(pieces.excess, whole.excess, rtol=1e-11)
     np.testing.assert_allclose(pieces.claimed, whole.claimed, rtol=1e-11)
@@ -146,7 +146,7 @@ BARE = gx.Matern(1.0, 0.2, 0.5)
         ((BARE, BARE, PLACES, np.zeros((0, 2))), {}, "`targets` must hold at least one place"),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"of": "mean"}, "`of` must be"),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"neighbours": 0}, "`neighbours` must be a whole"),
-        ((BARE, BARE, PLACES, PLACES + 0.01), {"how": gx.Vecchia()}, "`how` must be Exact"),
+        ((BARE, BARE, PLACES, PLACES + 0.01), {"method": gx.Vecchia()}, "`method` must be Exact"),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"metric": "km"}, "metric"),
     ],
 )

@@ -6,7 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest, norm
 
 import geomxp as gx
-from geomxp.validation import scores
+from geomxp.prediction import scores
 
 CASES = [(0.0, 1.0, 0.3), (2.0, 0.5, -1.0), (-3.0, 4.0, 5.0), (1.0, 2.0, 1.0)]
 

@@ -8,20 +8,20 @@ from scipy.stats import binom, kstest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.execution.devices import resolve
+from geomxp.prediction import validation
+from geomxp.prediction.validation import block_numbers, folds_of
+from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor
-from geomxp.validation import held_out
-from geomxp.validation.folds import block_numbers, folds_of
 
 MEUSE = gx.datasets.load("meuse")
 NUGGETS = {"nugget": 0.06, "no nugget": 0.0}
 TRENDS = ("zero", "constant", "linear", "covariates")
 
 
-def held(seen, model, how=None, trend="constant", **options):
+def held(seen, model, method=None, trend="constant", **options):
     """A fit with all parameters given."""
     options.setdefault("fixed", tuple(model.parameters()))
-    return gx.fit(seen, model, how, trend=trend, **options)
+    return gx.fit(seen, model, method, trend=trend, **options)
 
 
 def without(fit, rows):
@@ -73,9 +73,9 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_compute_leaves_out_alike(way):
-    how, tolerance = WAYS[way]
+    method, tolerance = WAYS[way]
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, 0.06), trend="covariates")
-    other = replace(fit, method=how)
+    other = replace(fit, method=method)
     for validated in (gx.leave_one_out, lambda fit: gx.cross_validate(fit, 3)):
         expected, found = validated(fit), validated(other)
         np.testing.assert_allclose(found.mean, expected.mean, rtol=0, atol=10 * tolerance)
@@ -99,9 +99,9 @@ def test_a_coarse_factor_leaves_out_less_exactly_and_refinement_repairs_it():
 
 @pytest.mark.parametrize("trend_of", ["zero", "linear"])
 def test_vecchia_leaves_one_out_of_the_density_that_it_stands_for(trend_of):
-    seen, model, how = testing.observations(), testing.MODEL, gx.Vecchia(5)
-    fit = held(seen, model, how, trend_of)
-    inverse = how.prepare(seen).factorize(model).solve(np.eye(60))
+    seen, model, method = testing.observations(), testing.MODEL, gx.Vecchia(5)
+    fit = held(seen, model, method, trend_of)
+    inverse = method.prepare(seen).factorize(model).solve(np.eye(60))
     exact = replace(fit, method=gx.Exact())
     x = fit.trend.design(seen.locations)
     q = inverse - inverse @ x @ np.linalg.pinv(x.T @ inverse @ x) @ x.T @ inverse
@@ -142,7 +142,7 @@ def test_folds_of_one_leave_one_out():
 def test_chunks_of_the_diagonal_change_nothing(monkeypatch):
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, 0.06), gx.Exact(tile=40))
     whole = gx.leave_one_out(fit)
-    monkeypatch.setattr(held_out, "CHUNK_ENTRIES", 1000)
+    monkeypatch.setattr(validation, "CHUNK_ENTRIES", 1000)
     pieces = gx.leave_one_out(fit)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-13)
 
@@ -335,7 +335,7 @@ def test_a_fold_whose_parameters_the_others_do_not_tell_is_named():
 def test_what_the_others_do_not_determine_is_an_error_in_one_line():
     one = CholeskyFactor(np.eye(4, order="F"))
     # the coefficient is known from the first alone
-    bare = held_out.HeldOut(one, np.arange(4.0), np.eye(4)[:, :1], resolve("cpu"))
+    bare = validation.HeldOut(one, np.arange(4.0), np.eye(4)[:, :1], resolve("cpu"))
     with pytest.raises(gx.NotPositiveDefinite, match="row 1 given all others is lost"):
         bare.one_by_one()
     with pytest.raises(gx.NotPositiveDefinite, match="covariance of the 2 observations held out"):

@@ -9,9 +9,9 @@ import geomxp as gx
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
 from geomxp.vecchia import shards
+from geomxp.vecchia.blocks import BASES
 from geomxp.vecchia.graph import SLICE, Graph
 from geomxp.vecchia.passes import Here
-from geomxp.vecchia.sums import BASES
 
 ALL = np.ones(BASES, dtype=bool)
 N = 3 * SLICE + 137

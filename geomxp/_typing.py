@@ -1,0 +1,79 @@
+"""Type aliases of arguments and results. This module imports nothing from the package."""
+
+from collections.abc import Callable as Callable
+from collections.abc import Iterable as Iterable
+from collections.abc import Mapping as Mapping
+from collections.abc import Sequence as Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Any as Any
+
+import numpy as np
+from numpy.typing import ArrayLike as ArrayLike
+from numpy.typing import DTypeLike as DTypeLike
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pathlib import Path as Path
+
+    import geopandas
+    import pandas
+    import xarray
+    from distributed import Client as Client
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from xarray import DataArray as DataArray
+
+
+Floats: TypeAlias = NDArray[np.float64]
+"""What geomxp computes: FP64 arrays."""
+
+Whole: TypeAlias = NDArray[np.int64]
+"""Whole numbers: rows, folds."""
+
+AnyArray = TypeVar("AnyArray")
+"""A NumPy or CuPy array; the same kind comes back."""
+
+PathLikeText: TypeAlias = "str | PathLike[str]"
+"""A file's name."""
+
+Document: TypeAlias = "dict[str, Any]"
+"""What JSON can hold."""
+
+AxesArray: TypeAlias = NDArray[np.object_]
+"""The axes of several pictures."""
+
+Panels: TypeAlias = "Sequence[Axes] | NDArray[Any]"
+"""Where to draw several pictures."""
+
+Frame: TypeAlias = "pandas.DataFrame"
+
+Grid: TypeAlias = "xarray.Dataset"
+
+Columns: TypeAlias = "ArrayLike | pandas.DataFrame | Mapping[str, Any]"
+"""Covariates: numbers, or columns by name."""
+
+Block: TypeAlias = "ArrayLike | Sequence[Any] | geopandas.GeoDataFrame"
+"""Rectangles by their sides, polygons, or sets of points."""
+
+Fixed: TypeAlias = "Iterable[str] | Mapping[str, float]"
+"""Names of parameters, or their values by name."""
+
+Interval: TypeAlias = "tuple[float, float]"
+
+Intervals: TypeAlias = "dict[str, tuple[float, float]]"
+"""Lower and upper bound by the name of what is estimated."""
+
+Of: TypeAlias = Literal["field", "observation"]
+"""The noiseless field, or a new observation, which has the nugget too."""
+
+Kind: TypeAlias = Literal["observed", "expected"]
+"""Of Fisher's information."""
+
+Criterion: TypeAlias = Literal["aic", "aicc", "bic"]
+
+IntervalMethod: TypeAlias = Literal["wald", "profile"]
+"""How confidence intervals are made."""
+
+HeldOrFree: TypeAlias = "float | Literal['free']"
+"""A value to hold a parameter at, or "free" to estimate it."""

@@ -1,0 +1,1 @@
+"""Benchmarks, and models of schedules on described machines."""

@@ -1,0 +1,213 @@
+"""The benchmark `geomxp bench batched`: small factorizations beside NumPy's, MKL's and CuPy's."""
+
+import ctypes
+import time
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..estimation.monitor import Line
+from ..linalg import batched, blas, tuning
+from ..linalg.simd import REGISTER
+from ..runtime.devices import blas_threads
+from .bench import Place, batches_by_cupy, interleaved
+
+SIZES = (5, 8, 16, 32, 64)
+COLUMNS, LOWER = 102, 122
+"""MKL_COL_MAJOR and MKL_LOWER: a symmetric matrix is the same by rows and by columns."""
+
+
+def matrices(n, dtype, batch):
+    """Return a batch of well-conditioned matrices."""
+    x = np.random.default_rng(n).standard_normal((min(batch, 64), n, n))
+    some = x @ x.transpose(0, 2, 1) + n * np.eye(n)
+    return np.ascontiguousarray(np.resize(some, (batch, n, n)), dtype)
+
+
+class Compact:
+    """MKL's `mkl_?potrf_compact` on a batch, with its packing.
+
+    Parameters
+    ----------
+    a : (batch, n, n) ndarray
+    form : int
+        181, 182 or 183: registers of 16, 32 or 64 bytes.
+    """
+
+    def __init__(self, a, form):
+        library, letter = blas.mkl(), blas.LETTERS[a.dtype][0]
+        self.a, self.form = a, form
+        self.batch, self.n, _ = a.shape
+        size = getattr(library, f"mkl_{letter}get_size_compact")
+        size.restype = ctypes.c_longlong
+        self.room = np.zeros(size(self.n, self.n, form, self.batch) // a.itemsize + 16, a.dtype)
+        self.members = a.ctypes.data + np.arange(self.batch, dtype=np.uint64) * a[0].nbytes
+        self._potrf = getattr(library, f"mkl_{letter}potrf_compact")
+        self._pack = getattr(library, f"mkl_{letter}gepack_compact")
+        self._unpack = getattr(library, f"mkl_{letter}geunpack_compact")
+
+    def _arguments(self, array):
+        pointers, room = (ctypes.c_void_p(x.ctypes.data) for x in (array, self.room))
+        return pointers, room, self.n, self.form, self.batch
+
+    def pack(self):
+        """Room <- the matrices."""
+        pointers, room, n, *rest = self._arguments(self.members)
+        self._pack(COLUMNS, n, n, pointers, n, room, n, *rest)
+
+    def factor(self):
+        """Room <- the factors; return MKL's info."""
+        _, room, n, *rest = self._arguments(self.members)
+        info = ctypes.c_int()
+        self._potrf(COLUMNS, LOWER, n, room, n, ctypes.byref(info), *rest)
+        return info.value
+
+    def unpack(self, out):
+        """Out (batch, n, n) <- the factors, transposed."""
+        members = out.ctypes.data + np.arange(self.batch, dtype=np.uint64) * out[0].nbytes
+        pointers, room, n, *rest = self._arguments(members)
+        self._unpack(COLUMNS, n, n, pointers, n, room, n, *rest)
+
+
+def compact_formats():
+    """Return the compact format that MKL recommends for this CPU, and that of AVX-512's registers.
+
+    MKL recommends another maker's CPU its smallest registers, and may be faster with the largest.
+    """
+    if blas.mkl() is None:
+        return ()
+    wide = (183,) if REGISTER == 64 else ()
+    return tuple(dict.fromkeys((blas.mkl().mkl_get_format_compact(), *wide)))
+
+
+def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
+    """Return median seconds of all candidates, in turn, on one thread.
+
+    Parameters
+    ----------
+    n, batch, rounds : int
+    dtype : dtype
+    variants : dict of str to Variant, optional
+        What to time; by default the tuned and the untuned one.
+    line : Line, optional
+        See `geomxp.benchmarks.bench.interleaved`.
+
+    Returns
+    -------
+    dict of str to float
+        numpy; `potrf`, `in place` and `interleaved` with each variant's name; MKL's compact
+        routine in each format, without its packing, and the packing; and a plain copy.
+    """
+    a = matrices(n, dtype, batch)
+    work = a.copy()
+    variants = variants or {"tuned": tuning.variant_for(n, a.dtype), "untuned": tuning.UNTUNED}
+    candidates = {"numpy": lambda: np.linalg.cholesky(a), "copy": a.copy}
+    fresh = {}
+    for name, variant in variants.items():
+        candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
+        candidates[f"in place, {name}"] = lambda v=variant: batched.potrf(
+            work, overwrite=True, variant=v
+        )
+        chunks = batched.interleave(a)
+        room = chunks.copy()
+        candidates[f"interleaved, {name}"] = lambda v=variant, room=room: batched.potrf_interleaved(
+            room, variant=v
+        )
+        fresh[f"in place, {name}"] = lambda: np.copyto(work, a)
+        fresh[f"interleaved, {name}"] = lambda room=room, chunks=chunks: np.copyto(room, chunks)
+    for form in compact_formats():
+        compact = Compact(a, form)
+        candidates[f"mkl packs, {form}"] = compact.pack
+        candidates[f"mkl compact, {form}"] = compact.factor
+    with blas_threads(0), blas.one_core():
+        return interleaved_afresh(candidates, fresh, rounds, line)
+
+
+def interleaved_afresh(candidates, fresh, rounds, line=None):
+    """Return median seconds of candidates in turn, each after what makes its operands anew."""
+    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
+    line.expect(len(candidates) * (rounds + 1), "runs")
+    for k in range(rounds + 1):
+        for name, work in candidates.items():
+            if name in fresh:
+                fresh[name]()
+            start = time.perf_counter()
+            work()
+            if k:
+                seconds[name].append(time.perf_counter() - start)
+            line.advance()
+    return {name: float(np.median(times)) for name, times in seconds.items()}
+
+
+def seconds_on_gpu(place, n, dtype, batch=16384, rounds=5, line=None):
+    """Return median seconds on a GPU, in turn; parameters as of `seconds_of`.
+
+    Returns
+    -------
+    dict of str to float
+        cupy (cuSOLVER's batches), `potrf` with each variant's name, and a plain copy.
+    """
+    kind = np.dtype(dtype)
+    variants = {"tuned": tuning.variant_for(n, kind, "gpu"), "untuned": tuning.ON_GPU}
+    with place.active():
+        a = place.put(matrices(n, dtype, batch))
+        candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
+        for name, variant in variants.items():
+            candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
+        return interleaved(candidates, rounds, line, place.wait)
+
+
+def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=None):
+    """Time batches of small factorizations beside NumPy and MKL's compact routine, or CuPy.
+
+    Parameters
+    ----------
+    n : int, optional
+        One order; by default some from 5 to 64.
+    tune : bool
+        Search for the fastest variants first, and remember them.
+    batch, rounds : int
+    on : str
+        "cpu", or a GPU.
+    line : Line, optional
+
+    Returns
+    -------
+    list of dict
+        what, dtype, n, variant, seconds, gflops, times_numpy (times_cupy on a GPU).
+    """
+    place = Place(on)
+    device = place.device.name.partition(":")[0]
+    if n is not None and n > batched.MOST:
+        raise InvalidInput(f"--n must be {batched.MOST} or less for batched. Got {n}.")
+    rows = []
+    for order in SIZES if n is None else (n,):
+        for dtype in (np.float64, np.float32):
+            if line is not None:
+                line.about = f"order {order}, {np.dtype(dtype).name}"
+            if tune:
+                tuning.search(order, dtype, device)
+            chosen = tuning.variant_for(order, dtype, device)
+            if place.gpu:
+                seconds = seconds_on_gpu(place, order, dtype, batch, rounds, line)
+            else:
+                seconds = seconds_of(order, dtype, batch, rounds, line=line)
+            rows += _rows(order, dtype, chosen, seconds, batch)
+    return rows
+
+
+def _rows(n, dtype, chosen, seconds, batch):
+    baseline = next(iter(seconds))
+    title = f"{chosen.looking} {chosen.tile} x{chosen.chunk}" + " unrolled" * chosen.unroll
+    return [
+        {
+            "what": what,
+            "dtype": np.dtype(dtype).name,
+            "n": n,
+            "variant": title if what.endswith(", tuned") else "",
+            "seconds": value,
+            "gflops": batch * n**3 / 3 / value / 1e9,
+            f"times_{baseline}": seconds[baseline] / value,
+        }
+        for what, value in seconds.items()
+    ]

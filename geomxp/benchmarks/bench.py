@@ -1,0 +1,436 @@
+"""Where a benchmark runs: on one core, or on one GPU beside NVIDIA's own library."""
+
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+
+from ..covariance.generate import Generator
+from ..covariance.matern import Matern
+from ..covariance.table import CorrelationTable
+from ..data.observations import Observations
+from ..estimation.monitor import Line
+from ..likelihood.exact import Exact
+from ..linalg import blas
+from ..prediction.simulate import lay_out
+from ..runtime.devices import blas_threads, resolve
+from ..tiles import assemble
+
+
+class Place:
+    """A core or a GPU, with what a benchmark needs there.
+
+    Parameters
+    ----------
+    on : str
+        "cpu", "gpu" or "gpu:N".
+
+    Raises
+    ------
+    MissingDevice
+    InvalidInput
+    """
+
+    def __init__(self, on="cpu"):
+        self.on, self.device = on, resolve(on)
+
+    @property
+    def gpu(self):
+        """Whether it is a GPU."""
+        return self.device.index is not None
+
+    @property
+    def library(self):
+        """Whose Cholesky factorization is the baseline."""
+        return "cuSOLVER" if self.gpu else "scipy"
+
+    @contextmanager
+    def active(self, order=1):
+        """Let what is in the block run here: on one core, or on this GPU.
+
+        Parameters
+        ----------
+        order : int, optional
+            Of the matrices: BLAS takes as many cores as suit it.
+        """
+        if not self.gpu:
+            with blas_threads(order):
+                yield
+            return
+        import cupy
+
+        with cupy.cuda.Device(self.device.index):
+            yield
+
+    @contextmanager
+    def one_core(self):
+        """Let what is in the block run on one core, whatever BLAS does; or on this GPU."""
+        if self.gpu:
+            with self.active():
+                yield
+            return
+        with blas_threads(0), blas.one_core():
+            yield
+
+    def put(self, a):
+        """Return a NumPy array here, in the same order."""
+        if not self.gpu:
+            return a
+        import cupy
+
+        return cupy.asarray(a, order="A")
+
+    def covariance(self, model, places, out=None):
+        """Return Σ as one FP64 array here; on a CPU written over `out`, if there is one."""
+        if self.gpu:
+            index = self.device.index
+            return assemble.covariance_matrix_on_gpu(model, places, "euclidean", index)
+        return assemble.covariance_matrix(model, places, "euclidean", out)
+
+    def factor(self, a, overwrite=False):
+        """Factor a matrix by the library: LAPACK's dpotrf, or cuSOLVER's; in place if allowed."""
+        if not self.gpu:
+            from scipy.linalg import lapack
+
+            return lapack.dpotrf(a, lower=1, overwrite_a=overwrite, clean=0)[0]
+        from ..linalg import gpu as views_gpu
+
+        a = a if overwrite else a.copy(order="F")
+        views_gpu.factor("L", a)
+        return a
+
+    def wait(self):
+        """Wait until all that was asked for here is done."""
+        if self.gpu:
+            import cupy
+
+            cupy.cuda.Device(self.device.index).synchronize()
+
+
+def batches_by_cupy(a):
+    """Return CuPy's factorization of a batch that is on a GPU, as a callable."""
+    import cupy
+
+    return lambda: cupy.linalg.cholesky(a)
+
+
+# Benchmarks that `geomxp bench` prints: rates beside named baselines of the same run.
+#
+# Candidates take turns, round by round, so that a change of the machine's speed meets all of
+# them; medians are reported. Everything runs on one thread, or on one GPU (not run on one yet).
+
+
+ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
+
+
+def interleaved(candidates, rounds=7, line=None, wait=None):
+    """Return the median seconds of each candidate, run in turn.
+
+    Parameters
+    ----------
+    candidates : dict of str to callable
+    rounds : int
+        Counted; one more goes before them.
+    line : Line, optional
+        Says on a terminal how far the runs are.
+    wait : callable, optional
+        Returns when what a candidate has asked for is done; nothing to wait for if not given.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
+    line.expect(len(candidates) * (rounds + 1), "runs")
+    wait = wait or (lambda: None)
+    for k in range(rounds + 1):
+        for name, work in candidates.items():
+            wait()
+            start = time.perf_counter()
+            work()
+            wait()
+            if k:
+                seconds[name].append(time.perf_counter() - start)
+            line.advance()
+    return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
+    """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential.
+
+    Returns
+    -------
+    list of dict
+        what, smoothness, entries, seconds, million_per_second, times_scipy_kv.
+    """
+    from scipy.special import kv
+
+    places = lay_out(n, "uniform", 1)
+    pairs = Generator(Matern(1.0, 0.1, smoothness), "euclidean", places)
+    double, single = np.empty((n, n), order="F"), np.empty((n, n), np.float32, order="F")
+    whole = slice(0, n)
+    some = np.random.default_rng(1).random(200_000) * 10.0
+    candidates = {
+        "table, fp64": lambda: pairs.write("correlation", whole, whole, double),
+        "table, fp32": lambda: pairs.write("correlation", whole, whole, single),
+        "table, d/d smoothness": lambda: pairs.write("by_smoothness", whole, whole, double),
+        "table, d/d range": lambda: pairs.write("slope", whole, whole, double),
+        "scipy.special.kv": lambda: some**smoothness * kv(smoothness, some),
+        "numpy.exp": lambda: np.exp(-some),
+    }
+    seconds = interleaved(candidates, rounds, line)
+    kv_rate = len(some) / seconds["scipy.special.kv"]
+    rows = []
+    for what, value in seconds.items():
+        entries = n * n if what.startswith("table") else len(some)
+        rate = entries / value
+        rows.append(
+            {
+                "what": what,
+                "smoothness": smoothness,
+                "entries": entries,
+                "seconds": value,
+                "million_per_second": rate / 1e6,
+                "times_scipy_kv": rate / kv_rate,
+            }
+        )
+    return rows
+
+
+def table_times(smoothness=0.8, octaves=24, rounds=7):
+    """Time the making of a table of so many octaves."""
+    values = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
+    seconds = interleaved({"table": lambda: _touch(next(values), octaves)}, rounds)
+    return [{"what": f"a table of {octaves} octaves", "seconds": seconds["table"]}]
+
+
+def _touch(nu, octaves):
+    return CorrelationTable(nu, 2 - octaves, 2).correlation
+
+
+def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
+    """Compare the table with mpmath at h/a from 1e-12 to 700.
+
+    Returns
+    -------
+    list of dict
+        smoothness, absolute (largest error of ρ), relative (where ρ > 1e-13), by_smoothness and
+        slope (largest absolute errors); empty where mpmath is not installed.
+    """
+    if find_spec("mpmath") is None:
+        return []
+    r = np.concatenate(
+        (np.geomspace(1e-12, 700.0, points // 2), np.linspace(0.02, 40, points // 2))
+    )
+    result, line = [], line or Line("timing", shown=False)
+    line.expect(len(smoothness), "orders compared with mpmath")
+    for order in smoothness:
+        correlation, slope, by_smoothness = _by_table(order, r)
+        exact, exact_slope, exact_change = _by_mpmath(order, r)
+        there = exact > 1e-13
+        result.append(
+            {
+                "smoothness": order,
+                "absolute": _largest(correlation - exact),
+                "relative": _largest(correlation[there] / exact[there] - 1),
+                "slope": _largest(slope - exact_slope),
+                "by_smoothness": _largest(by_smoothness - exact_change),
+            }
+        )
+        line.advance()
+    return result
+
+
+def _largest(errors):
+    """Return the largest magnitude of numbers of whatever precision, as a float."""
+    return max(abs(float(error)) for error in errors)
+
+
+def _by_table(order, r):
+    """Return ρ, its slope and its derivative by the order at distances, from the table."""
+    from ..covariance.kernel import fill
+
+    table, found = CorrelationTable(order, -82, 20), []
+    points, origin = np.ascontiguousarray(r[None, :]), np.zeros((1, 1))
+    for rows in (table.correlation, table.slope, table.by_smoothness):
+        out = np.empty(len(r))
+        fill(
+            *(points, 0, len(r), origin, 0, 1, 1.0, False),
+            *(rows, table.base, 1.0, -1, out, 0, 0),
+        )
+        found.append(out)
+    return found
+
+
+def _by_mpmath(order, r):
+    """Return the same with 40 digits, as arrays of mpmath's numbers."""
+    from mpmath import besselk, gamma, mpf, workdps
+
+    def rho(x, nu):
+        return 2 ** (1 - nu) / gamma(nu) * x**nu * besselk(nu, x)
+
+    with workdps(40):
+        nu, step, places = mpf(order), mpf("1e-12"), [mpf(x) for x in r]
+        exact = [rho(x, nu) for x in places]
+        slope = [-(2 ** (1 - nu)) / gamma(nu) * x ** (nu + 1) * besselk(nu - 1, x) for x in places]
+        change = [(rho(x, nu + step) - rho(x, nu - step)) / (2 * step) for x in places]
+    return [np.array(values, dtype=object) for values in (exact, slope, change)]
+
+
+def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
+    """Time one log-likelihood beside the library's dpotrf on the same matrix.
+
+    Parameters
+    ----------
+    n : int
+    smoothness : float
+    rounds : int
+    on : str
+        "cpu", one thread and LAPACK; or a GPU and cuSOLVER.
+    line : Line, optional
+
+    Returns
+    -------
+    list of dict
+        what, n, smoothness, seconds, times_dpotrf.
+    """
+    place, places = Place(on), lay_out(n, "uniform", 2)
+    seen = Observations(places, np.random.default_rng(3).standard_normal(n))
+    model = Matern(1.0, 0.1, smoothness, 0.01)
+    evaluator = Exact(on=on).prepare(seen)
+    with place.active():
+        sigma = place.covariance(model, places)
+        work = sigma.copy(order="F")
+
+        def fresh():
+            work[...] = sigma
+
+        candidates = {
+            "log-likelihood": lambda: evaluator(model),
+            "generation": lambda: place.covariance(model, places, work),
+            "copy": fresh,
+            "dpotrf": lambda: place.factor(work, overwrite=True),
+        }
+        seconds = interleaved(candidates, rounds, line, place.wait)
+    return [
+        {
+            "what": what,
+            "n": n,
+            "smoothness": smoothness,
+            "seconds": value,
+            "times_dpotrf": value / seconds["dpotrf"],
+        }
+        for what, value in seconds.items()
+        if what != "copy"
+    ]
+
+
+def as_text(rows):
+    """Return rows as a table for people."""
+    import pandas as pd
+
+    if not rows:
+        return "(mpmath is not installed: no errors)"
+    return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
+
+
+def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
+    """Time the mixed factorization, generation included, beside dpotrf of one matrix.
+
+    Parameters
+    ----------
+    n : int
+    smoothness : float
+    rounds : int
+    on : str
+        "cpu" and LAPACK, or a GPU and cuSOLVER.
+    line : Line, optional
+
+    Returns
+    -------
+    list of dict
+        range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
+    """
+    from ..covariance.ordering import hilbert
+    from ..likelihood.factorize import tile_factor
+    from ..linalg.precision import by_tile_norm
+    from ..tiles.placement import Placement
+
+    place, placement = Place(on), Placement.of(on)
+    places = lay_out(n, "uniform", 0)
+    seen = Observations(places[hilbert(places)], np.zeros(n))
+    rows = []
+    for a in (0.02627, 0.078809, 0.210158):
+        model, factors = Matern(1.0, a, smoothness), {}
+        sigma = place.covariance(model, seen.locations)
+
+        def mixed(accuracy, model=model, factors=factors):
+            rule = by_tile_norm(accuracy)
+            factors[accuracy] = tile_factor(model, seen, rule, placement=placement)
+
+        candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
+        # the copy is part of what the library needs, as generation is of the other
+        candidates["dpotrf"] = lambda s=sigma: place.factor(s)
+        if line is not None:
+            line.about = f"range {a}"
+        with place.active(n):
+            seconds = interleaved(candidates, rounds, line, place.wait)
+        for accuracy, factor in factors.items():
+            rows.append(
+                {
+                    "range": a,
+                    "accuracy": accuracy,
+                    "seconds": seconds[accuracy],
+                    "gflops": n**3 / 3 / seconds[accuracy] / 1e9,
+                    "times_dpotrf": seconds["dpotrf"] / seconds[accuracy],
+                    "bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes,
+                    "formats": " ".join(
+                        f"{f}:{k}" for f, k in factor.precision_map.counts().items()
+                    ),
+                }
+            )
+    return rows
+
+
+def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
+    """Time the recursions of `linalg.nested` beside the FP64 libraries, on one core or GPU.
+
+    Parameters
+    ----------
+    n : int
+    rounds : int
+    on : str
+        "cpu", or a GPU.
+    line : Line, optional
+
+    Returns
+    -------
+    list of dict
+        what, layers, seconds, gflops, times_library.
+    """
+    from ..linalg import blas, nested
+
+    place = Place(on)
+    a = np.random.default_rng(0).random((n, n))
+    a = place.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))
+    layers = (("fp64",), ("fp32",), ("fp16", "fp16", "fp16", "fp32"), ("bf16", "bf16", "fp32"))
+    candidates = {
+        place.library: lambda: place.factor(a),
+        **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
+    }
+    if blas.mkl() and not place.gpu:
+        candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
+    with place.one_core():
+        seconds = interleaved(candidates, rounds, line, place.wait)
+    library = min(seconds[name] for name in (place.library, "mkl") if name in seconds)
+    return [
+        {
+            "what": "potrf",
+            "layers": name,
+            "seconds": median,
+            "gflops": n**3 / 3 / median / 1e9,
+            "times_library": library / median,
+        }
+        for name, median in seconds.items()
+    ]

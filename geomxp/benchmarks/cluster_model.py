@@ -1,0 +1,293 @@
+"""The tile Cholesky of a Dask cluster, played on a described one: how long, and how many bytes.
+
+The plan is that of `cluster_plan`, carried out by `cluster_tiles`: block row i on node i mod p; of
+row k what a piece reads travels when it is final, once to each node that has a row below it, so
+that the bytes are those of a run. A node's threads take its tasks in order, each waiting until
+what its task reads is there (a Dask worker would go on with another one, if there is one). Each
+task costs the scheduler's one thread time. A worker sends to ten others at once; who has a row
+sends it on.
+
+Every moment is a maximum of earlier ones, or such a moment and a duration: whatever is made slower
+makes nothing earlier.
+"""
+
+from dataclasses import dataclass, field
+from heapq import heapreplace
+from numbers import Integral
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..linalg.formats import FP64, Tile
+from ..linalg.mixed import arithmetic
+from ..runtime.trace import Event, Meter
+from ..tiles.dask_store import AHEAD, depths_for, pieces
+from ..tiles.plan import Sizes
+from .schedule_model import Simulation
+
+ABREAST = 10
+"""Others that a worker sends to at one time: Dask's distributed.worker.connections.incoming."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes, a link each, and a scheduler.
+
+    Parameters
+    ----------
+    nodes, threads : int
+        Workers, and the tasks that each works on at one time.
+    rates : dict of str to float
+        Operations a second of products, by the format of the arithmetic: of one thread.
+    solve, factor : float
+        Operations a second of FP64 triangular solves and Cholesky factors of a tile.
+    generation : float
+        Entries of Σ a second, of one thread.
+    link : float
+        Bytes a second out of a node, and as many into it.
+    latency : float
+        Seconds before a copy, and until a worker hears that a task can begin.
+    scheduler : float
+        Seconds of the scheduler's thread for a task.
+    overhead : float
+        Seconds of a worker's thread for a task, beside its operations.
+    scheduler_read, overhead_read : float
+        The same for each tile that a task reads.
+
+    Raises
+    ------
+    InvalidInput
+    """
+
+    nodes: int
+    threads: int
+    rates: dict = field(hash=False)
+    solve: float
+    factor: float
+    generation: float
+    link: float
+    latency: float
+    scheduler: float
+    overhead: float
+    scheduler_read: float = 0.0
+    overhead_read: float = 0.0
+
+    def __post_init__(self):
+        about = vars(self) | {f"rates[{name!r}]": rate for name, rate in self.rates.items()}
+        for name, given in about.items():
+            if name in ("nodes", "threads"):
+                fits, needed = isinstance(given, Integral) and given >= 1, "a whole number from 1"
+            elif name in ("solve", "factor", "generation", "link") or name.startswith("rates["):
+                fits, needed = given > 0, "above 0 a second"
+            else:
+                fits, needed = name == "rates" or 0 <= given < np.inf, "seconds, 0 or more"
+            if not fits:
+                raise InvalidInput(f"`{name}` must be {needed}. Got {given!r}.")
+
+
+def simulate_cluster(cluster, layout, formats, depths=None):
+    """Play a factorization, and the norms before it, on a cluster that is there.
+
+    Left out are the places that workers are sent, and what the client does beside giving tasks.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    layout : Layout
+    formats : PrecisionMap
+    depths : tuple of int, optional
+        See `cluster_plan.pieces`; those of a run whose workers have the memory if not given.
+
+    Returns
+    -------
+    Simulation
+        Events are tasks on a node (`device`) and its thread (`stream`), and copies of parts of
+        block rows: "original" a row's norms, "update" a piece of a tile, "solve" and "factor" its
+        last one, "write" a part of a row that is handed out.
+
+    Raises
+    ------
+    InvalidInput
+        If `rates` lacks the arithmetic of a product.
+    """
+    depths = _depths(cluster, layout, depths)
+    play = _Play(cluster, layout, formats, 1 + len(depths))
+    play.norms()
+    for number, piece in enumerate(pieces(layout.tiles, depths)):
+        play.piece(number, piece)
+    events = sorted(play.events, key=lambda event: event.begin)
+    last = max(event.end for event in events)
+    return Simulation(last, layout.n**3 / 3, play.meter.read(), events)
+
+
+def scheduling(cluster, layout, depths=None):
+    """Return the seconds for which the scheduler's thread is at work in a factorization.
+
+    No run takes less, on however many nodes; arguments as of `simulate_cluster`.
+    """
+    tasks, reads, handed = layout.tiles, 0, set()
+    for i, k, begin, end, last in pieces(layout.tiles, _depths(cluster, layout, depths)):
+        tasks += 1
+        reads += end - begin + (begin > 0) + (i > k)
+        if i > k and (k, begin) not in handed:
+            handed.add((k, begin))
+            tasks, reads = tasks + 1, reads + end - begin + last
+    return tasks * cluster.scheduler + reads * cluster.scheduler_read
+
+
+def _depths(cluster, layout, depths):
+    given = depths is not None
+    return depths if given else depths_for(cluster.nodes * cluster.threads, layout.tiles)
+
+
+class _Play:
+    """What has happened so far."""
+
+    def __init__(self, cluster, layout, formats, tasks):
+        self.cluster, self.layout, self.formats = cluster, layout, formats
+        # of a tile
+        self._tasks = tasks
+        self.times, self._sizes = _Times(cluster, layout, formats), Sizes(layout, formats)
+        self.events, self.meter = [], Meter()
+        self._threads = [[(0.0, t) for t in range(cluster.threads)] for _ in range(cluster.nodes)]
+        self._out, self._in = [0.0] * cluster.nodes, [0.0] * cluster.nodes
+        # when others hear of each row's newest tile, of what a tile is so far, and where the parts
+        # of row k are from when on
+        self._row, self._begun, self._parts = [], {}, {}
+        self._seconds, self._told, self._ends = {}, 0.0, []
+
+    def norms(self):
+        """Play the norms of all rows."""
+        rows = enumerate(self.times.norms())
+        heard = [self._task("original", (i, i), 0.0, seconds, 0) for i, seconds in rows]
+        self._told = max(self._told, *heard)
+        self._row = [self._told] * self.layout.tiles
+
+    def piece(self, number, piece):
+        """Play a piece, the first of its column with what it reads of row k."""
+        i, k, begin, end, last = piece
+        if number and not number % AHEAD:
+            self._told = max(self._told, self._asked())
+        # a piece before this one stands for its original, and for the tiles that it has read
+        ready, reads = max(self._row[i], self._begun.pop((i, k), 0.0)), end - begin + (begin > 0)
+        if i > k:
+            ready, reads = max(ready, self._part(piece)[i % self.cluster.nodes]), reads + 1
+        kind = "update" if not last else "factor" if i == k else "solve"
+        heard = self._task(kind, (i, k), ready, self._time(piece), reads)
+        if last:
+            self._row[i] = heard
+            self._ends.append(heard)
+        else:
+            self._begun[i, k] = heard
+
+    def _time(self, piece):
+        """Return the seconds of a piece; those of a column are computed together."""
+        _, k, begin, _, last = piece
+        if (k, begin) not in self._seconds:
+            self._seconds[k, begin] = self.times.column(k, begin, piece.end, last)
+        return self._seconds[k, begin][piece.i - k]
+
+    def _part(self, piece):
+        """Return when what a piece reads of row k is on each node that reads it, by node."""
+        _, k, begin, end, last = piece
+        if (k, begin) not in self._parts:
+            tiles = range(begin, end + last)
+            final = self._task("write", (k, k), self._row[k], 0.0, len(tiles))
+            self._parts[k, begin] = self._travel(k, tiles, final)
+        return self._parts[k, begin]
+
+    def _task(self, kind, tile, ready, seconds, reads):
+        """Play a task of a node; return when others hear that it is done."""
+        cluster, node = self.cluster, tile[0] % self.cluster.nodes
+        self._told += cluster.scheduler + reads * cluster.scheduler_read
+        free, thread = self._threads[node][0]
+        begin = max(free, ready, self._told)
+        end = begin + seconds + cluster.overhead + reads * cluster.overhead_read
+        heapreplace(self._threads[node], (end, thread))
+        self._note(kind, tile, node, thread, begin, end)
+        return end + cluster.latency
+
+    def _asked(self):
+        """Return when the client gives the scheduler more: most of the tiles before are there."""
+        done = len(self._ends) - AHEAD // 2 // self._tasks
+        return sorted(self._ends)[done - 1] if done > 0 else 0.0
+
+    def _travel(self, k, tiles, final):
+        """Play the copies of some tiles of row k; return when they are on each node, by node."""
+        nodes, link = self.cluster.nodes, self.cluster.link
+        there, count = {k % nodes: final}, sum(self._sizes.tile(k, j) for j in tiles)
+        below = range(k + 1, min(self.layout.tiles, k + 1 + nodes))
+        waiting = [i % nodes for i in below if i % nodes != k % nodes]
+        while waiting:
+            holders = list(there)
+            share = min(ABREAST, -(-len(waiting) // len(holders)))
+            for holder in holders:
+                mine, waiting = waiting[:share], waiting[share:]
+                if not mine:
+                    break
+                begin = max(there[holder], self._out[holder]) + self.cluster.latency
+                end = self._out[holder] = begin + len(mine) * count / link
+                for reader in mine:
+                    # a link into a node takes the rows one after the other
+                    there[reader] = self._in[reader] = max(end, self._in[reader] + count / link)
+                    self._note("out", (k, k), holder, 0, begin, end, count)
+                    self._note("in", (k, k), reader, 0, begin, there[reader], count)
+        return there
+
+    def _note(self, kind, tile, node, stream, begin, end, count=0):
+        form = self.formats[tile].name
+        self.events.append(Event(kind, tile, form, node, stream, begin, end, count))
+        if count:
+            self.meter.copied(kind, count)
+
+
+class _Times:
+    """Seconds of the tasks' operations."""
+
+    def __init__(self, cluster, layout, formats):
+        self.cluster, self.heights = cluster, np.array([*map(layout.height, range(layout.tiles))])
+        used = list({form: None for row in formats.rows for form in row})
+        self._codes = np.zeros((layout.tiles, layout.tiles), dtype=np.intp)
+        for i, row in enumerate(formats.rows):
+            self._codes[i, : i + 1] = [used.index(form) for form in row]
+        self._fine = np.array([form is FP64 for form in used])
+        # by the accumulator and the formats of what is multiplied, of a product and of a square
+        works, self._missing = (np.empty(0, np.float32), np.empty(0)), set()
+        lefts, rights = ([Tile(form, None) for form in used] for _ in range(2))
+        one = self._seconds
+        self._product = np.array([[[one(c, a, b) for b in rights] for a in lefts] for c in works])
+        self._square = np.array([[one(c, a, a) for a in lefts] for c in works])
+
+    def _seconds(self, c, left, right):
+        """Return the seconds of each m·n·k of C - AB'."""
+        form, rates = arithmetic(c, left, right), self.cluster.rates
+        self._missing |= {form.name} - set(rates)
+        # of a square in FP64 one triangle is computed
+        count = 1 if left is right and form is FP64 else 2
+        return count / rates.get(form.name, np.nan)
+
+    def norms(self):
+        """Return the seconds of each row's norms."""
+        return (self.heights * np.cumsum(self.heights) / self.cluster.generation).tolist()
+
+    def column(self, k, begin, end, last):
+        """Return the seconds of a piece of each tile of column k, the diagonal one first."""
+        h, own = self.heights, self._codes[k:]
+        above, inner = self._codes[k, begin:end], self.heights[begin:end]
+        fine = self._fine[own[:, k]].astype(np.intp)
+        products = self._product[fine[:, None], own[:, begin:end], above] @ inner
+        products[0] = self._square[fine[0], above] @ inner
+        if np.isnan(products).any():
+            raise InvalidInput(
+                f"`rates` has no {', '.join(sorted(self._missing))}, in which tiles are "
+                "multiplied: measure it with machines.measured(tile, forms=...)."
+            )
+        seconds = h[k:] * h[k] * products
+        if not begin:
+            seconds += h[k:] * h[k] / self.cluster.generation
+        if last:
+            # FP32 takes half as long as FP64
+            final = np.where(fine, 1.0, 0.5) * h[k:] * h[k] ** 2 / self.cluster.solve
+            final[0] *= self.cluster.solve / 3 / self.cluster.factor
+            seconds += final
+        return seconds.tolist()

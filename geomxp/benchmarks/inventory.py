@@ -1,0 +1,207 @@
+"""What this machine and this installation can do, for `geomxp info`."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from ..errors import MissingDevice, MissingPackage
+from ..runtime import devices
+
+LIBRARIES = (
+    *("numpy", "scipy", "numba", "llvmlite", "nlopt", "pandas", "pyarrow", "formulaic"),
+    *("matplotlib", "jinja2", "typer", "rich", "psutil", "threadpoolctl"),
+)
+EXTRAS = {
+    "gpu": ("cupy-cuda13x",),
+    "mkl": ("mkl",),
+    "cluster": ("dask", "distributed", "cloudpickle"),
+    "geo": ("geopandas", "xarray", "netcdf4", "rasterio"),
+    "sklearn": ("scikit-learn",),
+    "notebooks": ("jupyterlab", "nbclient", "ipykernel"),
+}
+INSTEAD = {"cupy-cuda13x": ("cupy-cuda12x", "cupy")}
+"""Packages that do as well."""
+
+UNITS = ((8.9, "FP8"), (8.0, "BF16"), (8.0, "TF32"), (7.0, "FP16"))
+"""(least compute capability, format) of matrix units on NVIDIA's GPUs."""
+
+
+def inventory():
+    """Return what can be used and what is missing, as a dict of texts and of dicts of texts."""
+    from .._version import __version__
+    from ..data.datasets import DATASETS
+
+    return {
+        "geomxp": __version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "largest exact fit": f"about {_largest_exact():,} places in memory",
+        "devices": _devices(),
+        "matrix units": _matrix_units(),
+        "threads": _threads(),
+        "libraries": {name: _version(name) or "missing" for name in LIBRARIES},
+        "extras": {name: _extra(name, packages) for name, packages in EXTRAS.items()},
+        "caches": {"compiled kernels": _kernels(), "tuned variants": _variants()},
+        "data sets": {name: entry.about for name, entry in DATASETS.items()},
+    }
+
+
+def as_text(document):
+    """Return an inventory as lines: a name and what it is, those of a group below its title.
+
+    Examples
+    --------
+    >>> print(as_text({"Python": "3.11", "devices": {"cpu": "two cores"}}))
+    Python              3.11
+    <BLANKLINE>
+    devices:
+      cpu             two cores
+    """
+    lines = []
+    for title, entries in document.items():
+        if isinstance(entries, dict):
+            width = max(16, 2 + max(map(len, entries), default=0))
+            lines += ["", f"{title}:"]
+            lines += [f"  {name:<{width}}{text}" for name, text in entries.items()]
+        else:
+            lines.append(f"{title:<20}{entries}")
+    return "\n".join(lines)
+
+
+def _largest_exact():
+    n = int((devices.free_memory() / 8.3) ** 0.5)
+    return n // 100 * 100
+
+
+def _version(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _extra(name, packages):
+    """Return the versions of an extra's packages, and what is missing with how to add it."""
+    found, missing = [], []
+    for package in packages:
+        some = [(p, _version(p)) for p in (package, *INSTEAD.get(package, ()))]
+        first = next((f"{p} {version}" for p, version in some if version), None)
+        (missing if first is None else found).append(first or package)
+    if not missing:
+        return ", ".join(found)
+    lacking = f"missing {', '.join(missing)}" if found else "missing"
+    return f'{", ".join([*found, lacking])}: pip install "geomxp[{name}]"'
+
+
+def _devices():
+    """Return the CPU and each GPU: what they are called, and their memory."""
+    free = devices.human_bytes(devices.free_memory())
+    found = {"cpu": f"{devices.usable_cores()} usable cores, {_cpu_name()}"}
+    found["cpu"] += f", {free} of memory free"
+    try:
+        count = devices.gpu_count()
+    except MissingDevice as error:
+        return found | {"gpu": f"none usable: {error}"}
+    if not count:
+        return found | {"gpu": "none found"}
+    import cupy
+
+    for k in range(count):
+        about = cupy.cuda.runtime.getDeviceProperties(k)
+        memory = devices.human_bytes(about["totalGlobalMem"])
+        found[f"gpu:{k}"] = f"{about['name'].decode()}, {memory}, {about['major']}.{about['minor']}"
+    return found
+
+
+def _cpu_name():
+    """Return LLVM's name of this CPU, or its architecture if numba is missing."""
+    try:
+        from ..runtime.devices import binding
+    except MissingPackage:
+        return platform.machine()
+    return binding.get_host_cpu_name()
+
+
+def _matrix_units():
+    """Return which formats each device multiplies on matrix units."""
+    from ..linalg import blas
+    from ..linalg.formats import BF16, FP16
+    from ..linalg.products import has_unit
+
+    names = [form.name for form in (FP16, BF16) if has_unit(form)]
+    if names:
+        found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
+    elif blas.mkl() is None:
+        advice = 'pip install "geomxp[mkl]"'
+        found = {"cpu": f"not looked for without MKL: {advice}; FP16 is widened to FP32"}
+    else:
+        found = {"cpu": "none that MKL uses: FP16 is widened to FP32"}
+    try:
+        count = devices.gpu_count()
+    except MissingDevice:
+        return found
+    for k in range(count):
+        found[f"gpu:{k}"] = _tensor_cores(k)
+    return found
+
+
+def _tensor_cores(index):
+    import cupy
+
+    capability = int(cupy.cuda.Device(index).compute_capability) / 10
+    formats = [name for least, name in UNITS if capability >= least]
+    return f"{', '.join(formats)} on tensor cores" if formats else "none"
+
+
+def _threads():
+    """Return how many threads compute, and why."""
+    import scipy.linalg  # noqa: F401  (loads the BLAS that the listing shows)
+    from threadpoolctl import threadpool_info
+
+    libraries = {
+        f"{lib['internal_api']} {lib.get('version')} for {lib.get('architecture', 'any core')}, "
+        f"{lib['num_threads']} threads"
+        for lib in threadpool_info()
+        if lib["user_api"] == "blas"
+    }
+    asked = os.environ.get("OMP_NUM_THREADS")
+    return {
+        "usable cores": str(devices.usable_cores()),
+        "OMP_NUM_THREADS": asked or "not set: all usable cores compute",
+        "BLAS": "; ".join(sorted(libraries)) or "unknown",
+    }
+
+
+def _kernels():
+    """Return how many of numba's compiled functions are kept, and where."""
+    package = Path(__file__).resolve().parent.parent
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        place = Path(named)
+    elif os.access(package, os.W_OK):
+        place = package
+    else:
+        try:
+            from numba.misc.appdirs import AppDirs
+        except ImportError:
+            return "none: numba cannot be imported; to install it: pip install numba"
+        place = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
+    count, room = (
+        len(list(place.rglob("*.nbi"))),
+        sum(file.stat().st_size for file in place.rglob("*.nb[ic]")),
+    )
+    if not count:
+        return f"none yet, to be kept in {place}: what runs first takes some seconds longer"
+    return f"{count}, {devices.human_bytes(room)}, in {place}"
+
+
+def _variants():
+    """Return how many variants of small factorizations have been tuned, and where they are."""
+    from ..linalg.batched_programs import cache_directory
+    from ..linalg.tuning import remembered
+
+    count = len(remembered())
+    if not count:
+        return f"none in {cache_directory()}: geomxp bench batched --tune"
+    return f"{count} in {cache_directory() / 'batched.json'}"

@@ -1,0 +1,1 @@
+"""Observations, tables, spatial files, formulas and the shipped data sets."""

@@ -1,0 +1,235 @@
+"""Named data sets that come with geomxp: where they are from, and the model they are used with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..data import tables
+from ..errors import GeomxpError, InvalidInput
+
+if TYPE_CHECKING:
+    from .._typing import Sequence
+    from .observations import Observations
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in the folder `data`.
+
+    Parameters
+    ----------
+    file : str
+    sha256 : str
+        Of the file.
+    locations, value, covariates :
+        Columns used unless others are named.
+    metric, trend : str
+        Used unless others are named.
+    about : str
+        What was measured, in which units.
+    source, licence : str
+    length_unit : str
+        Of the locations in a plane; "" where they have none.
+    """
+
+    file: str
+    sha256: str
+    locations: tuple[str, ...]
+    value: str
+    about: str
+    source: str
+    licence: str
+    covariates: tuple[str, ...] = ()
+    metric: str = "euclidean"
+    trend: str = "constant"
+    length_unit: str = ""
+
+
+_SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
+_GSTAT = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
+_OURS = "simulated by geomxp: data/README.md says how"
+_PD = "public domain (US government)"
+_GPL = "GPL (>= 2) of the R package"
+
+DATASETS = {
+    "meuse": Dataset(
+        "meuse.csv",
+        "cfc8649e0ca76611bdc2fc31c32b991ef5841fa146cfda133e321ebc592d689f",
+        ("x", "y"),
+        "log_zinc",
+        "topsoil metals on the Meuse flood plain, 155 places; x, y in m, log zinc in log ppm",
+        _SP,
+        _GPL,
+        ("sqrt_dist",),
+        length_unit="metre",
+    ),
+    "jura": Dataset(
+        "jura_pred.csv",
+        "e86759d8019712d61221e4f097588d1de7caac120d160288c74607e5bf6b6a05",
+        ("x", "y"),
+        "Co",
+        "topsoil metals in the Swiss Jura, 259 places; x, y in km, cobalt in mg/kg",
+        _GSTAT,
+        _GPL,
+        length_unit="kilometre",
+    ),
+    "jura_validation": Dataset(
+        "jura_val.csv",
+        "888ff0d8d591fda970d3535f0e9684043017dbd17aff8cc6c204338b20f17724",
+        ("x", "y"),
+        "Co",
+        "the 100 validation places of jura; x, y in km, cobalt in mg/kg",
+        _GSTAT,
+        _GPL,
+        length_unit="kilometre",
+    ),
+    "ozone": Dataset(
+        "ozone2_day16.csv",
+        "2d6f3d6b206743b82a6fa4ca667e11cc46fee094d52767eb618051c24acc6900",
+        ("lon", "lat"),
+        "o3_ppb",
+        "8-hour ozone in the US Midwest, 18 June 1987, 147 stations; lon, lat in degrees, ppb",
+        "R package fields 14.1, `ozone2`, day 16; US EPA",
+        _PD,
+        metric="chordal",
+    ),
+    "coalash": Dataset(
+        "coalash.csv",
+        "c8089ba677b60c8e88e3aeba16dcb923f4d58d7e627567f9249ddd6531bb1e30",
+        ("x", "y"),
+        "coalash",
+        "coal ash in the Pittsburgh seam, 208 places; x, y in grid units of 2,500 ft, ash in %",
+        "R package gstat 2.1-0, `coalash`; US Bureau of Mines RI 7377, Gomez and Hazen 1970",
+        _PD,
+        length_unit="grid units of 2,500 ft",
+    ),
+    "rainfall": Dataset(
+        "north_american_rainfall.csv",
+        "cb0258e37614d020d18c480213ff54bb92403f6773bc0d4567a9e8c93ad19eeb",
+        ("lon", "lat"),
+        "precip",
+        "summer rainfall 1950-2010, 1,720 stations; lon, lat in degrees, 0.1 mm, elevation in m",
+        "R package fields 14.1, `NorthAmericanRainfall`; NOAA GHCN v2",
+        _PD,
+        ("elevation",),
+        metric="chordal",
+    ),
+    "usprecip": Dataset(
+        "usprecip_1948_04.csv",
+        "7d7accf84a22a2640f6d78ec3660842629dce285844aac53192c97f84da87365",
+        ("lon", "lat"),
+        "anomaly",
+        "precipitation anomaly of April 1948, 5,906 US stations; lon, lat in degrees, standardised",
+        "R package spam 2.9-1, `USprecip` (observed stations only); NOAA NCDC, Johns et al. 2003",
+        _PD,
+        metric="chordal",
+    ),
+    "weak": Dataset(
+        "weak.csv",
+        "c1d5643a93ab6809e2dd9cd23213620ad6030da64a9d71f6924e5f43ea9f6feb",
+        ("x", "y"),
+        "z",
+        "simulated, weak: range 0.02627, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
+    ),
+    "medium": Dataset(
+        "medium.csv",
+        "accea3bcfccc7382b04977edeb3ba31688b675a9bfbe1df5c1b4f862418aa31e",
+        ("x", "y"),
+        "z",
+        "simulated, medium: range 0.078809, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
+    ),
+    "strong": Dataset(
+        "strong.csv",
+        "c6d76fbe2890f01bb5df89ca188dca67b76282735417eee9eaeab56f489379e0",
+        ("x", "y"),
+        "z",
+        "simulated, strong: range 0.210158, variance 1, smoothness 0.5, 1,600 places, unit square",
+        _OURS,
+        "CC0",
+        trend="zero",
+    ),
+}
+
+
+def folder() -> Path:
+    """Return the folder of the data sets: in the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    for candidate in (package / "files", package.parent.parent / "data"):
+        if (candidate / "meuse.csv").is_file():
+            return candidate
+    raise GeomxpError("the data sets are not installed: no folder `data` in or beside the package.")
+
+
+def find(name: str) -> Dataset:
+    """Return the entry called `name`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is none.
+    """
+    try:
+        return DATASETS[name]
+    except KeyError:
+        raise InvalidInput(f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}.") from None
+
+
+def path(name: str) -> Path:
+    """Return the file of a data set."""
+    return folder() / find(name).file
+
+
+def load(
+    name: str,
+    *,
+    locations: Sequence[str] | None = None,
+    values: str | None = None,
+    covariates: Sequence[str] | None = None,
+    formula: str | Sequence[str] | None = None,
+    metric: str | None = None,
+    drop_missing: bool = False,
+) -> Observations:
+    """Read a data set that comes with geomxp.
+
+    Parameters
+    ----------
+    name : str
+        One of `DATASETS`.
+    locations, values, covariates, formula, metric : optional
+        Columns and metric other than the data set's own; see `geomxp.read_table`.
+    drop_missing : bool
+
+    Returns
+    -------
+    Observations
+
+    Examples
+    --------
+    >>> seen = load("meuse")
+    >>> len(seen), seen.value_name, seen.covariate_names, seen.unit
+    (155, 'log_zinc', ('sqrt_dist',), 'm')
+    """
+    entry = find(name)
+    chosen = tuple(locations or entry.locations)
+    seen = tables.read_table(
+        path(name),
+        locations=chosen,
+        values=values or entry.value,
+        covariates=entry.covariates if covariates is None else covariates,
+        formula=formula,
+        metric=metric or entry.metric,
+        drop_missing=drop_missing,
+    )
+    seen.source["dataset"] = name
+    if entry.length_unit and chosen == entry.locations:
+        # other columns have units of their own
+        return replace(seen, length_unit=entry.length_unit)
+    return seen

@@ -1,0 +1,396 @@
+"""Formulas of a trend, such as "elevation + poly(x, 2)": what may stand in one, and its columns.
+
+formulaic computes the columns by running the text as Python. A formula may come from a stranger's
+file, so nothing of it is run before every name, operator and constant has been found harmless.
+"""
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidInput
+
+LONGEST = 1000
+"""Characters of a formula."""
+
+MOST = 50
+"""Largest degree, df and power: beyond it columns are rounding errors, or too many to hold."""
+
+NUMPY = (
+    *("abs", "arctan2", "cbrt", "ceil", "cos", "exp", "expm1", "floor", "hypot", "log", "log10"),
+    *("log1p", "log2", "maximum", "minimum", "radians", "sin", "sqrt", "square", "tan", "tanh"),
+    "where",
+)
+TRANSFORMS = ("C", "I", "bs", "cc", "center", "cr", "poly", "scale", "standardize")
+CONTRASTS = ("Diff", "Helmert", "Poly", "Sum", "Treatment")
+KEYWORDS = (
+    *("base", "center", "constraints", "contrasts", "ddof", "degree", "df", "extrapolation"),
+    *("include_intercept", "knots", "levels", "lower_bound", "raw", "reference", "rescale"),
+    *("scale", "upper_bound"),
+)
+FUNCTIONS = tuple(sorted((*NUMPY, *TRANSFORMS), key=str.lower))
+
+POWERS = ("**", "^")
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+LOGIC = (ast.BitAnd, ast.BitOr)
+SIGNS = (ast.USub, ast.UAdd, ast.Invert)
+ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that may be run.
+
+    Parameters
+    ----------
+    text : str
+        As it was written.
+    plain : str
+        With a plain name in place of each that stood in backticks.
+    quoted : tuple of (str, str)
+        The plain names, and what they stand for.
+    variables : tuple of str
+        The columns that it uses, in the order in which they are met.
+    categories : frozenset of str
+        Those that stand in C(…) only.
+    computed : frozenset of str
+        Those that numbers are computed from.
+    """
+
+    text: str
+    plain: str
+    quoted: tuple[tuple[str, str], ...]
+    variables: tuple[str, ...]
+    categories: frozenset[str]
+    computed: frozenset[str]
+
+    @classmethod
+    def parse(cls, text):
+        """Read a formula, and refuse what may not stand in one.
+
+        Parameters
+        ----------
+        text : str
+            One side: "x", or "~ x". Names with other signs than letters, digits and _ stand in
+            backticks.
+
+        Raises
+        ------
+        InvalidInput
+
+        Examples
+        --------
+        >>> Formula.parse("log(dist) + C(rock) + poly(x, 2):`soil pH`").variables
+        ('dist', 'rock', 'x', 'soil pH')
+        """
+        if not isinstance(text, str) or len(text) > LONGEST:
+            raise InvalidInput(f"a formula must be text of at most {LONGEST} characters.")
+        text = " ".join(text.strip().removeprefix("~").split())
+        if not text:
+            raise InvalidInput("a formula must not be empty: write 1 for a constant, 0 for none.")
+        plain, quoted = _without_backticks(text)
+        reader = _Reader(text, dict(quoted))
+        for token in _tokens(text, plain):
+            reader.take(token)
+        reader.finish()
+        _parsed(text, plain)
+        elsewhere = reader.elsewhere
+        return cls(
+            text,
+            plain,
+            quoted,
+            tuple(reader.variables),
+            frozenset(name for name in reader.variables if name not in elsewhere),
+            frozenset(reader.computed),
+        )
+
+    def check_columns(self, known, texts=()):
+        """Raise `InvalidInput` for a column that is not known, or text that is computed with.
+
+        Parameters
+        ----------
+        known, texts : sequence of str
+            All columns, and those of them that hold text.
+        """
+        for name in self.variables:
+            if name not in known:
+                columns = ", ".join(map(str, known)) or "none"
+                raise InvalidInput(
+                    f"formula {self.text!r}: no column {name!r}. The columns are: {columns}; the "
+                    f"functions: {', '.join(FUNCTIONS)}."
+                )
+            if name in texts and name in self.computed:
+                raise InvalidInput(
+                    f"formula {self.text!r}: {name!r} is text, and nothing can be computed from "
+                    f"it: write {name} or C({name})."
+                )
+
+    def learn(self, frame):
+        """Compute the columns at the observations.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            The variables: numbers, or text.
+
+        Returns
+        -------
+        names : tuple of str
+            Of the columns.
+        memory : formulaic.ModelSpec
+            What the transforms keep of these data: means, knots, levels.
+        """
+        parsed = _parsed(self.text, self.plain)
+        _, memory = self._run(parsed.get_model_matrix, frame, na_action="ignore")
+        names = tuple("intercept" if n == "Intercept" else n for n in memory.column_names)
+        for plain, name in self.quoted:
+            names = tuple(column.replace(plain, name) for column in names)
+        return names, memory
+
+    def columns(self, frame, memory):
+        """Compute the columns at places, with what the transforms remember; (n, p)."""
+        return self._run(memory.get_model_matrix, frame)[0]
+
+    def _run(self, compute, frame, **options):
+        """Return formulaic's columns and memory; its complaints become one line."""
+        from formulaic.errors import DataMismatchWarning
+
+        plain = {name: short for short, name in self.quoted}
+        frame = frame[list(self.variables)].rename(columns=plain)
+        functions = {name: getattr(np, name) for name in NUMPY}
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", DataMismatchWarning)
+            try:
+                matrix = compute(frame, context=functions, output="numpy", **options)
+                numbers = np.array(matrix, dtype=np.float64)
+            except DataMismatchWarning:
+                memory = getattr(compute, "__self__", None)
+                raise InvalidInput(self._named(_stranger(frame, memory))) from None
+            except Exception as error:
+                raise InvalidInput(self._named(_said(error))) from None
+        return numbers.reshape(len(frame), len(matrix.model_spec.column_names)), matrix.model_spec
+
+    def _named(self, complaint):
+        """Return one line about this formula, with the names as they were written."""
+        for short, name in self.quoted:
+            complaint = complaint.replace(short, name)
+        return f"formula {self.text!r}: {complaint}."
+
+
+def _stranger(frame, memory):
+    """Say which value of a frame is none of the levels that C(…) knows."""
+    for term, (_, state) in getattr(memory, "encoder_state", {}).items():
+        found = re.fullmatch(r"(?:C\()?(\w+)(?:, .*)?\)?", term)
+        column, levels = found and found[1], state.get("categories", ())
+        if column in frame.columns and len(levels):
+            strange = np.flatnonzero(~frame[column].isin(levels).to_numpy())
+            if len(strange):
+                known = ", ".join(
+                    f"{level:g}" if isinstance(level, float) else str(level) for level in levels
+                )
+                value = frame[column].iloc[strange[0]]
+                return (
+                    f"{term}: {value} in row {strange[0] + 1} is none of the levels that the "
+                    f"observations have ({len(strange)} such rows): {known}"
+                )
+    return "C(…) met a value that is none of its levels"
+
+
+def _without_backticks(text):
+    """Return the text with plain names for those in backticks, and [(plain name, name)]."""
+    quoted = {}
+
+    def plain(found):
+        return quoted.setdefault(found[1], f"quoted_{len(quoted) + 1}_")
+
+    result = re.sub(r"`([^`]+)`", plain, text)
+    if "`" in result:
+        raise InvalidInput(f"formula {text!r}: a backtick is not closed.")
+    for short in quoted.values():
+        if short in text:
+            raise InvalidInput(f"formula {text!r}: a name like {short!r} is taken; rename it.")
+    return result, tuple((short, name) for name, short in quoted.items())
+
+
+def _tokens(text, plain):
+    """Return formulaic's tokens."""
+    from formulaic.parser import DefaultFormulaParser
+
+    return _read(text, lambda: list(DefaultFormulaParser().get_tokens(plain)))
+
+
+def _parsed(text, plain):
+    """Return formulaic's formula, of tokens that have been checked."""
+    from formulaic import Formula as Parsed
+
+    return _read(text, lambda: Parsed(plain))
+
+
+def _read(text, read):
+    """Call what reads a formula, the Python in it too, and runs nothing."""
+    from formulaic.errors import FormulaParsingError
+
+    try:
+        with warnings.catch_warnings():
+            # of invalid escapes and the like, which are refused
+            warnings.simplefilter("ignore")
+            return read()
+    except (FormulaParsingError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InvalidInput(f"formula {text!r}: {_said(error)}.") from None
+
+
+def _said(error):
+    """Return the first sentence of an error of formulaic or of Python."""
+    text = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error))
+    inner = re.search(r"\[\w+: (.*)\]", text, re.DOTALL)
+    line = (inner[1] if inner else text).strip().split("\n")[0]
+    return (line or type(error).__name__).rstrip(".")[:200]
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks a formula's tokens, and the Python in them, by a list of what is allowed."""
+
+    def __init__(self, text, quoted):
+        self.text = text
+        self.quoted = quoted
+        self.variables = {}
+        self.elsewhere = set()
+        self.computed = set()
+        self.called = set()
+        self.in_category = self.in_arithmetic = False
+        self.last = None
+
+    def refuse(self, what):
+        """Raise `InvalidInput`."""
+        for short, name in self.quoted.items():
+            what = what.replace(short, f"`{name}`")
+        raise InvalidInput(f"formula {self.text!r}: {what}.")
+
+    def take(self, token):
+        """Check one token."""
+        kind, word, last = token.kind.value, token.token, self.last
+        self.last = token
+        if kind == "operator":
+            self._operator(word, last)
+        elif last is not None and last.token in POWERS and not (word.isdecimal() and int(word) < 5):
+            self.refuse("a power of terms must be a whole number of at most 4")
+        elif kind == "name":
+            self._use(word)
+        elif kind == "python":
+            self.visit(ast.parse(word, mode="eval").body)
+
+    def _operator(self, word, last):
+        power = word in POWERS
+        if not (power or word == "in" or set(word) <= set("+-*:/")) or word.count("*") > 1 + power:
+            self.refuse(
+                f"{word!r} may not stand in a trend: it has one side, and its terms written out"
+            )
+        if power and last is not None and last.kind.value in ("name", "python"):
+            self.refuse(
+                f"{word} would cross {last.token} with itself, which changes nothing: "
+                f"for powers write I({last.token}**2) or poly({last.token}, 2)"
+            )
+
+    def finish(self):
+        """Check what only the whole formula tells."""
+        for name in self.called & set(self.variables):
+            self.refuse(f"{name!r} is a column and a function: rename the column")
+
+    def _use(self, name):
+        name = self.quoted.get(name, name)
+        self.variables[name] = None
+        if not self.in_category:
+            self.elsewhere.add(name)
+        if self.in_arithmetic:
+            self.computed.add(name)
+
+    def _within(self, nodes, **state):
+        before = {name: getattr(self, name) for name in state}
+        vars(self).update(state)
+        for node in nodes:
+            self.visit(node)
+        vars(self).update(before)
+
+    def generic_visit(self, node):
+        self.refuse(f"{ast.unparse(node)!r} may not stand in a formula")
+
+    def visit_Name(self, node):
+        if node.id in CONTRASTS and self.in_category:
+            self.called.add(node.id)
+            return
+        self._use(node.id)
+
+    def visit_Constant(self, node):
+        value = node.value
+        if isinstance(value, str):
+            # formulaic writes such text into the code that it runs
+            if not value.isprintable() or set(value) & set("'\"\\{}"):
+                self.refuse(f"the text {value!r} must not have quotes, backslashes or braces")
+        elif not isinstance(value, (bool, int, float, type(None))):
+            self.refuse(f"{ast.unparse(node)!r} is no number")
+
+    def visit_List(self, node):
+        if not all(isinstance(item, (ast.Constant, ast.UnaryOp)) for item in node.elts):
+            self.refuse(f"{ast.unparse(node)!r} must list numbers or texts")
+        self._within(node.elts)
+
+    visit_Tuple = visit_List  # noqa: N815
+
+    def visit_UnaryOp(self, node):
+        if not isinstance(node.op, SIGNS):
+            self.generic_visit(node)
+        self._operands(node, (node.operand,))
+
+    def visit_BinOp(self, node):
+        if not isinstance(node.op, ARITHMETIC + LOGIC):
+            self.generic_visit(node)
+        power = isinstance(node.op, ast.Pow)
+        if power and not any(isinstance(part, ast.Name) for part in ast.walk(node.left)):
+            self.refuse(f"{ast.unparse(node)!r} must be a power of a column")
+        self._operands(node, (node.left, node.right))
+
+    def _operands(self, node, parts):
+        for part in parts:
+            text = isinstance(part, ast.Constant) and not isinstance(part.value, (int, float))
+            if text or isinstance(part, (ast.List, ast.Tuple)):
+                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(part)!r} is no number")
+        self._within(parts, in_arithmetic=True)
+
+    def visit_Compare(self, node):
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ORDER):
+            self.refuse(f"{ast.unparse(node)!r}: compare two at a time, (a > 1) & (a < 2)")
+        self._within((node.left, *node.comparators), in_arithmetic=False)
+
+    def visit_Call(self, node):
+        name = ast.unparse(node.func).removeprefix("np.")
+        allowed = NUMPY if isinstance(node.func, ast.Attribute) else FUNCTIONS
+        contrast = self.in_category and name in CONTRASTS
+        if name not in allowed and not contrast:
+            self.refuse(f"no function {name!r}. The functions are: {', '.join(FUNCTIONS)}")
+        self.called.add(name)
+        for keyword in node.keywords:
+            if keyword.arg not in KEYWORDS:
+                self.refuse(f"{name} has no option {keyword.arg!r}")
+        options = [keyword.value for keyword in node.keywords]
+        if name in TRANSFORMS:
+            self._check_sizes(name, node)
+        state = {"in_arithmetic": name not in ("C", "I", "where")}
+        if name == "C":
+            state["in_category"] = True
+        self._within((*node.args, *options), **state)
+
+    def _check_sizes(self, name, node):
+        """Refuse degrees and degrees of freedom that no data bear."""
+        sizes = [keyword.value for keyword in node.keywords if keyword.arg in ("degree", "df")]
+        if name in ("poly", "bs", "cr", "cc"):
+            sizes += node.args[1:2]
+        for size in sizes:
+            value = getattr(size, "value", None)
+            if value is None and isinstance(size, ast.Constant):
+                continue
+            if not (isinstance(value, int) and 1 <= value <= MOST):
+                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(size)} must lie in 1 to {MOST}")

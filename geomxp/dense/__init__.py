@@ -1,1 +1,0 @@
-"""One array at a time, under LAPACK's names."""

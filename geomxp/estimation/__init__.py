@@ -1,0 +1,1 @@
+"""Maximum-likelihood fits, their uncertainty, and model comparison."""

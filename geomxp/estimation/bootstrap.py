@@ -1,0 +1,281 @@
+"""The parametric bootstrap: what a fit's procedure makes of data that its own model makes."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import Ending, FitFailed, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..runtime.devices import blas_threads
+from ..runtime.tasks import Tasks
+from .fit import fit as fit_again
+from .intervals import check_is_fit, derived_value
+from .monitor import Line
+from .result import z_value
+
+if TYPE_CHECKING:
+    from .._typing import Client, Frame, Intervals
+    from .result import Fit
+
+INTERVALS = ("percentile", "basic")
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Estimates from simulated data.
+
+    Parameters
+    ----------
+    estimates : pandas.DataFrame
+        One row for each draw with an estimate, the number of the draw as index: the covariance
+        parameters that the fit estimated, its trend's coefficients ("trend: intercept"), and
+        "microergodic", σ²a^(-2ν).
+    estimate : dict of str to float
+        The fit's own, from which the draws were simulated.
+    draws : int
+    seed : int
+    failures : dict of str to int
+        Draws without an estimate, by how their fit ended; they are not among `estimates`.
+    """
+
+    estimates: Frame
+    estimate: dict[str, float]
+    draws: int
+    seed: int
+    failures: dict = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.estimate)
+        return f"<Bootstrap of {names:.120}: {self.draws:,} draws, seed {self.seed}>"
+
+    @property
+    def standard_errors(self) -> dict[str, float]:
+        """Standard deviation of each column over the draws, as a dict; of an angle in degrees."""
+        return {name: float(value) for name, value in self.estimates.std(ddof=1).items()}
+
+    @property
+    def bias(self) -> dict[str, float]:
+        """Mean over the draws less the fit's estimate, as a dict."""
+        means = self.estimates.mean()
+        return {name: float(means[name] - value) for name, value in self.estimate.items()}
+
+    def intervals(self, level: float = 0.95, method: str = "percentile") -> Intervals:
+        """Return confidence intervals, as a dict of name to (lower, upper).
+
+        "percentile": quantiles q of the draws. "basic": θ̂²/q for positive quantities, that is
+        2 log θ̂ - log q in logarithms; 2θ̂ - q for the nugget (0 at least), angles and coefficients.
+
+        Parameters
+        ----------
+        level : float
+        method : {"percentile", "basic"}
+
+        Raises
+        ------
+        InvalidInput
+        """
+        z_value(level)
+        if method not in INTERVALS:
+            known = ", ".join(INTERVALS)
+            raise InvalidInput(f"`method` must be one of: {known}. Got {method!r}.")
+        shares = (0.5 - level / 2, 0.5 + level / 2)
+        result = {}
+        for name, value in self.estimate.items():
+            low, high = (float(q) for q in np.quantile(self.estimates[name], shares))
+            if method == "basic":
+                low, high = _reflected(name, value, low, high)
+            result[name] = (low, high)
+        return result
+
+    def to_frame(self, level: float = 0.95) -> Frame:
+        """Return a pandas frame: estimate, bias, standard_error, lower, upper (percentiles)."""
+        import pandas as pd
+
+        ends = self.intervals(level)
+        rows = [
+            (name, value, self.bias[name], self.standard_errors[name], *ends[name])
+            for name, value in self.estimate.items()
+        ]
+        columns = ["parameter", "estimate", "bias", "standard_error", "lower", "upper"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Parametric bootstrap, {self.draws} draws, seed {self.seed}",
+            "",
+            f"  {'parameter':<18}{'estimate':>13}{'bias':>13}{'std. error':>13}"
+            f"{'95 % from':>13}{'to':>13}",
+        ]
+        for row in self.to_frame().itertuples(index=False):
+            numbers = "".join(f"{value:>13.5g}" for value in row[1:])
+            lines.append(f"  {row[0].replace('_', ' '):<18}{numbers}")
+        lost = sum(self.failures.values())
+        if lost:
+            why = ", ".join(f"{count} {name}" for name, count in self.failures.items())
+            lines += [
+                "",
+                f"  {lost} of {self.draws} draws have no estimate and are left out: {why}",
+            ]
+        return "\n".join(lines)
+
+
+def bootstrap(
+    fit: Fit,
+    draws: int = 200,
+    seed: int = 0,
+    *,
+    on: str | Client = "cpu",
+    progress: bool = True,
+) -> Bootstrap:
+    """Simulate data at a fit's estimate, and fit each draw as the fit itself was made.
+
+    z* = Xβ̂ + L w with Σ(θ̂) = L L' and w independent standard normal. Each search starts at θ̂ and
+    keeps to the fit's own bounds; what was held there is held here.
+
+    Parameters
+    ----------
+    fit : Fit
+    draws : int
+    seed : int
+        Draw k comes of NumPy's PCG64 with the seed (seed, k), however many draws there are. Another
+        method, whose factor has its rows in another order, makes other draws of it.
+    on : str or dask.distributed.Client
+        "cpu": one draw after the other, in this process. Or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client of it; each draw is then fitted on a worker, by
+        the fit's own method.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
+
+    Returns
+    -------
+    Bootstrap
+
+    Raises
+    ------
+    InvalidInput
+        If the fit is no estimate, or estimates nothing, or `on` is no place for it.
+    FitFailed
+        If fewer than 2 draws have an estimate.
+    LostCluster
+        If the scheduler of the cluster is lost, or workers are lost again and again.
+
+    Notes
+    -----
+    Estimates are the same bits wherever they are made, for any number of workers. One exception:
+    FP64 in one piece (`Exact()`) at 600 places or more rounds otherwise on another number of cores;
+    a task has its worker's cores divided by its threads, which is 1 as Dask starts workers.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
+    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("range", "smoothness", "nugget"))
+    >>> few, more = gx.bootstrap(fit, draws=3), gx.bootstrap(fit, draws=5)
+    >>> few.estimates.equals(more.estimates[:3])
+    True
+    """
+    _check(fit, draws, seed)
+    tasks, rows, failures = Tasks(on, fit.method), {}, Counter()
+    with Line("bootstrapping", draws, "draws", progress) as line:
+        values = _simulated(fit, draws, seed)
+        for k, (row, ending) in enumerate(tasks.over(_estimated, fit, values, line.advance)):
+            if row is None:
+                failures[ending] += 1
+            else:
+                rows[k] = row
+    if len(rows) < 2:
+        raise FitFailed(
+            f"only {len(rows)} of {draws} draws have an estimate "
+            f"({', '.join(f'{count} {name}' for name, count in failures.items())}): the model has "
+            "parameters that such data do not hold; fix some of them."
+        )
+    import pandas as pd
+
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.index.name = "draw"
+    return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures))
+
+
+def _check(fit, draws, seed):
+    check_is_fit(fit)
+    for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not (whole and value >= least):
+            raise InvalidInput(
+                f"`{name}` must be a whole number of at least {least}. Got {value!r}."
+            )
+    if not (fit.free or fit.boundary):
+        raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
+
+
+def _simulated(fit, draws, seed):
+    """Return draws of the observations' values; the factor is gone before a fit begins."""
+    seen = fit.observations
+    design = fit.trend.design(seen.locations, seen.covariates)
+    mean, values = design @ fit.coefficients, []
+    with blas_threads(len(seen)):
+        factor = fit.method.prepare(seen, design, fit.reml).factorize(fit.model)
+        for k in range(draws):
+            # one by one: a product of several columns may round otherwise
+            white = np.random.default_rng([seed, k]).standard_normal((len(seen), 1))
+            values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
+    return values
+
+
+def _estimated(fit, values):
+    """Return a row of the frame, from a fit of other values made as this one; or None, and why."""
+    held = {
+        name: value
+        for name, value in fit.model.parameters().items()
+        if name not in fit.free + fit.boundary
+    }
+    with warnings.catch_warnings():
+        # said already of the fit, or counted
+        warnings.simplefilter("ignore", GeomxpWarning)
+        try:
+            again = fit_again(
+                replace(fit.observations, values=values, source={}),
+                fit.model,
+                fit.method,
+                fixed=held,
+                bounds=fit.bounds,
+                trend=fit.trend.text,
+                reml=fit.reml,
+                progress=False,
+                raise_on_failure=False,
+            )
+        except NotPositiveDefinite:
+            return None, str(Ending.NOT_POSITIVE_DEFINITE)
+    if not again.outcome.good:
+        return None, str(again.outcome.ending)
+    return _row(again, fit), None
+
+
+def _row(again, fit):
+    """Return what a row of the frame holds."""
+    values, middle = again.model.parameters(), fit.model.parameters()
+    row = {name: values[name] for name in values if name in fit.free + fit.boundary}
+    if "anisotropy_angle" in row:
+        # a direction has many angles: the one nearest to the fit's
+        away = row["anisotropy_angle"] - middle["anisotropy_angle"]
+        row["anisotropy_angle"] -= 180.0 * round(away / 180.0)
+    row |= {
+        f"trend: {name}": float(value)
+        for name, value in zip(again.trend.names, again.coefficients, strict=True)
+    }
+    return row | {"microergodic": derived_value(again.model, "microergodic")}
+
+
+def _reflected(name, value, low, high):
+    """Return the basic interval of quantiles."""
+    if name == "anisotropy_angle" or name.startswith("trend: "):
+        return 2 * value - high, 2 * value - low
+    if name == "nugget":
+        return max(2 * value - high, 0.0), max(2 * value - low, 0.0)
+    top = 1.0 if name == "anisotropy_ratio" else np.inf
+    return value * (value / high), min(value * (value / low), top)

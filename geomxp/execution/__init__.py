@@ -1,1 +1,0 @@
-"""Who runs which step, and what happened."""

@@ -1,1 +1,0 @@
-"""From observations to parameters, and back to answers."""

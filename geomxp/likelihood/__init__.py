@@ -1,0 +1,1 @@
+"""Methods that evaluate the Gaussian likelihood, and the trend."""

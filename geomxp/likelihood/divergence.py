@@ -1,0 +1,325 @@
+"""Kullback-Leibler divergence: between two models, and of a mixed factor from FP64."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..covariance.ordering import hilbert
+from ..data.observations import Observations, checked_places
+from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
+from ..estimation.monitor import Line
+from ..linalg.precision import PrecisionMap
+from ..prediction.simulate import _Places
+from ..runtime.devices import blas_threads, gpu_memory, human_bytes
+from ..tiles import assemble
+from .base import fit_trend
+from .exact import Exact
+from .factorize import explain
+from .trend import Trend
+from .vecchia import Vecchia
+
+if TYPE_CHECKING:
+    from .._typing import ArrayLike, Document, Sequence
+    from ..covariance.matern import Matern
+    from ..likelihood.base import Likelihood
+
+PANEL = 512
+"""Columns of L₀ that are whitened at a time."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """What an approximate factorization does to a model at given places.
+
+    Parameters
+    ----------
+    kl : float
+        ½(tr(Σₐ⁻¹Σ₀) - n + log|Σₐ| - log|Σ₀|), in nats, with Σ₀ in FP64 and Σₐ = LL': never below
+        0 but by rounding, of about n·u.
+    kl_log_determinant : float
+        ℓ₀(θ; 0) - ℓₐ(θ; 0) = ½(log|Σₐ| - log|Σ₀|): what the papers call the divergence.
+    log_determinant_error : float
+        log|Σₐ| - log|Σ₀|.
+    quadratic_form_error : float or None
+        r'Σₐ⁻¹r - r'Σ₀⁻¹r, where there are values.
+    formats : PrecisionMap or None
+        As they were in the end; None for Vecchia's approximation.
+    bytes : int
+        Of the factor in its formats.
+    promotions : int
+    seconds : float
+        Of the approximate factorization, generation included.
+    reference_seconds : float
+        Of the FP64 factorization, generation included.
+    reference : dict
+        log_determinant, and with values quadratic_form, in FP64.
+    n : int
+    neighbours : int or None
+        Of Vecchia's approximation. There KL(Σ₀ ‖ Σₐ) = ½(log|Σₐ| - log|Σ₀|): the blocks are those
+        of Σ₀ itself, so that the trace is n, and both divergences are one.
+    """
+
+    kl: float
+    kl_log_determinant: float
+    log_determinant_error: float
+    quadratic_form_error: float | None
+    formats: PrecisionMap | None
+    bytes: int
+    promotions: int
+    seconds: float
+    reference_seconds: float
+    reference: dict[str, float]
+    n: int
+    neighbours: int | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Seconds of FP64 over seconds of this."""
+        return self.reference_seconds / self.seconds
+
+    def to_dict(self) -> Document:
+        """Return a row of `geomxp compare --json`."""
+        return {
+            "formats": {} if self.formats is None else self.formats.counts(),
+            "bytes": self.bytes,
+            "kl": self.kl,
+            "kl_log_determinant": self.kl_log_determinant,
+            "log_determinant_error": self.log_determinant_error,
+            "quadratic_form_error": self.quadratic_form_error,
+            "predicted_kl": None if self.formats is None else self.formats.divergence,
+            "promotions": self.promotions,
+            "seconds": self.seconds,
+            "speedup": self.speedup,
+        } | ({} if self.neighbours is None else {"neighbours": self.neighbours})
+
+    def __str__(self) -> str:
+        lines = [
+            f"KL divergence              {self.kl:.4g} nats, {self.n:,} places",
+            f"KL by log-determinants     {self.kl_log_determinant:.4g}",
+            f"log-determinant error      {self.log_determinant_error:.4g}",
+        ]
+        if self.quadratic_form_error is not None:
+            lines.append(f"quadratic form error       {self.quadratic_form_error:.4g}")
+        if self.formats is None:
+            lines.append(f"neighbours                 {self.neighbours}")
+        else:
+            if self.formats.divergence is not None:
+                lines.insert(1, f"predicted                  {self.formats.divergence:.4g}")
+            counts = ", ".join(f"{count} {name}" for name, count in self.formats.counts().items())
+            lines.append(f"tiles                      {counts}; {self.promotions} promoted")
+        return "\n".join(
+            [
+                *lines,
+                f"memory                     {human_bytes(self.bytes)}",
+                f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
+            ]
+        )
+
+
+class _Reference:
+    """The FP64 factor of a model, to which others are compared."""
+
+    def __init__(self, seen, model, design, on):
+        self.seen, self.model, self.design = seen, model, design
+        self.factor, self.seconds = _timed(Exact(on=on), seen, model)
+        self.log_determinant = self.factor.log_determinant()
+        self.quadratic_form = self._quadratic_form(self.factor)
+
+    def _quadratic_form(self, factor):
+        if self.design is None:
+            return None
+        return fit_trend(factor, self.seen.values, self.design).quadratic_form
+
+    def compare(self, method):
+        """Return the `Divergence` of a way to compute."""
+        n = len(self.seen)
+        neighbours = getattr(method, "neighbours", None)
+        factor, seconds = _timed(method, self.seen, self.model)
+        difference = factor.log_determinant() - self.log_determinant
+        with blas_threads(n):
+            trace = self._trace(factor) if neighbours is None else float(n)
+        form = self._quadratic_form(factor)
+        reference = {"log_determinant": self.log_determinant}
+        if form is not None:
+            reference["quadratic_form"] = self.quadratic_form
+        return Divergence(
+            0.5 * (trace - n + difference),
+            0.5 * difference,
+            difference,
+            None if form is None else form - self.quadratic_form,
+            factor.precision_map,
+            factor.nbytes,
+            factor.promotions,
+            seconds,
+            self.seconds,
+            reference,
+            n,
+            neighbours,
+        )
+
+    def _trace(self, factor):
+        """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
+        total = 0.0
+        for first in range(0, len(self.seen), PANEL):
+            white = factor.whiten(self.factor.columns(first, first + PANEL))
+            total += float(np.einsum("ij,ij->", white, white))
+        return total
+
+
+def _timed(method, seen, model):
+    """Return a factor and its seconds: of three runs the best, unless one takes long.
+
+    Without what is done once for a data set.
+    """
+    seconds, evaluator = [], method.prepare(seen)
+    while len(seconds) < 3 and sum(seconds) < 2.0:
+        start = time.perf_counter()
+        with blas_threads(len(seen)):
+            factor = evaluator.factorize(model)
+        seconds.append(time.perf_counter() - start)
+    return factor, min(seconds)
+
+
+@gpu_memory()
+def kl_divergence(
+    model: Matern,
+    places: ArrayLike | Observations,
+    method: Likelihood,
+    *,
+    metric: str = "euclidean",
+    trend: str = "zero",
+    progress: bool = True,
+) -> Divergence:
+    """Return what a way to compute does to a model: its divergence from FP64.
+
+    Parameters
+    ----------
+    model : Matern
+    places : (n, d) array_like or Observations
+        With observations, the quadratic form is compared as well.
+    method : Exact or Vecchia
+    metric : str
+        Of an array of places.
+    trend : str
+        Of observations.
+    progress : bool
+        Show a line where standard error is a terminal, after two seconds.
+
+    Returns
+    -------
+    Divergence
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor in FP64.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> places = np.random.default_rng(0).random((200, 2))
+    >>> method = gx.Exact(gx.by_tile_norm(1e-6), tile=50)
+    >>> kl_divergence(gx.Matern(1.0, 0.1, 0.5), places, method).kl < 1e-6
+    True
+    """
+    return compare(model, places, (method,), metric=metric, trend=trend, progress=progress)[0]
+
+
+@gpu_memory()
+def compare(
+    model: Matern,
+    places: ArrayLike | Observations,
+    ways: Sequence[Likelihood],
+    *,
+    metric: str = "euclidean",
+    trend: str = "zero",
+    progress: bool = True,
+) -> list[Divergence]:
+    """Return the `Divergence` of several ways to compute, with one FP64 reference.
+
+    Parameters
+    ----------
+    model : Matern
+    places : (n, d) array_like or Observations
+    ways : sequence of Exact or Vecchia
+    metric, trend, progress :
+        See `kl_divergence`.
+
+    Returns
+    -------
+    list of Divergence
+    """
+    ways = tuple(ways)
+    for method in ways:
+        if not isinstance(method, Exact | Vecchia):
+            raise InvalidInput(f"`method` must be Exact or Vecchia. Got {method!r}.")
+    seen, design = places, None
+    if isinstance(places, Observations):
+        # in the order of the tiles, L₀ is as triangular as L
+        rows = hilbert(model.isotropic(places.locations, places.metric))
+        seen = places.subset(rows)
+        kind = Trend.of(seen, trend)
+        design = kind.design(seen.locations, seen.covariates)
+        kind.check_full_rank(design)
+    else:
+        places = checked_places(places, metric)
+        if not len(places):
+            raise InvalidInput("`places` must hold at least one place.")
+        rows = hilbert(model.isotropic(places, metric))
+        seen = _Places(places[rows], metric)
+    ways = [method.of_rows(rows) if isinstance(method, Vecchia) else method for method in ways]
+    for method in ways:
+        # a wrong size or device is an error before the reference is computed
+        method.prepare(seen)
+    on = next(
+        (method.placement.devices[0].name for method in ways if isinstance(method, Exact)), "cpu"
+    )
+    try:
+        with Line("comparing", shown=progress) as line:
+            reference, found = _Reference(seen, model, design, on), []
+            line.expect(len(ways), "ways to compute")
+            for method in ways:
+                found.append(reference.compare(method))
+                line.advance()
+            return found
+    except NotRefined:
+        raise
+    except NotPositiveDefinite as error:
+        # by the rows of the caller, not by those of the tiles
+        original = places if isinstance(places, Observations) else _Places(places, metric)
+        raise explain(error, original, model) from None
+
+
+def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean") -> float:
+    """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
+
+    Parameters
+    ----------
+    p, q : Matern
+    places : (n, d) array_like
+    metric : str
+
+    Returns
+    -------
+    float, in nats
+
+    Examples
+    --------
+    >>> from geomxp import Matern
+    >>> model = Matern(1.0, 0.3, 0.5)
+    >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
+    True
+    """
+    places = checked_places(places, metric)
+    evaluator = Exact().prepare(_Places(places, metric))
+    with blas_threads(len(places)):
+        factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
+        sigma = assemble.covariance_matrix(p, places, metric)
+        sigma = np.tril(sigma) + np.tril(sigma, -1).T
+        trace = np.trace(factor_q.solve(np.asfortranarray(sigma)))
+    difference = factor_q.log_determinant() - factor_p.log_determinant()
+    return 0.5 * (float(trace) - len(places) + difference)

@@ -1,0 +1,237 @@
+"""From a model to the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from ..covariance.ordering import hilbert
+from ..errors import InvalidInput, NotPositiveDefinite
+from ..linalg import recursive
+from ..linalg.formats import FP64
+from ..linalg.precision import (
+    Frozen,
+    PrecisionMap,
+    Uniform,
+    count_finer,
+    describe,
+    predicted,
+    promised_error,
+)
+from ..tiles import assemble
+from ..tiles.cholesky import factorize
+from ..tiles.factor import CholeskyFactor
+from ..tiles.placement import Placement
+
+BLIND = ("uniform", "by_band", "layered")
+"""Rules that do not look at the matrix."""
+
+
+def dense_factor(model, seen, device, workspace=None):
+    """Factor Σ(θ) in FP64 as one array.
+
+    Parameters
+    ----------
+    model : Matern
+    seen : Observations
+    device : Device
+    workspace : (n, n) array on the device, Fortran order, optional
+        Written over, and then part of the factor.
+
+    Returns
+    -------
+    CholeskyFactor
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    if device.index is None:
+        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
+    else:
+        about = seen.locations, seen.metric, device.index, workspace
+        sigma = assemble.covariance_matrix_on_gpu(model, *about)
+    return CholeskyFactor(recursive.potrf(sigma))
+
+
+def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
+    """Factor Σ(θ) in tiles whose formats a rule chooses, finer where that fails.
+
+    A diagonal tile that fails has its block row promoted by one level. If it fails again the whole
+    starts anew with the rule's next finer form (ε/10), then in FP64.
+
+    Parameters
+    ----------
+    model : Matern
+    seen : Observations
+    rule : callable
+        Of `geomxp.linalg.precision`.
+    tile : int, optional
+    placement : Placement, optional
+        The CPU, with all tiles in RAM, if not given.
+    host : Host, optional
+        See `Placement.store`; it is then part of the factor.
+
+    Returns
+    -------
+    TileFactor
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If FP64 fails as well.
+    NotEnoughMemory
+        If the tiles do not fit in the formats that the rule gives them.
+    """
+    placement = placement or Placement()
+    order = hilbert(model.isotropic(seen.locations, seen.metric))
+    places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
+    originals = placement.originals(model, places, seen.metric, layout)
+    about, first = _asked_by(rule, originals, places, seen.metric), None
+    norms = cache(originals.norms)
+    for attempt in (rule, *finer_rules(rule)):
+        formats = _chosen(attempt, layout.tiles, norms, about)
+        first = first or formats
+        store = placement.store(model, places, seen.metric, layout, formats, host, originals)
+        try:
+            factorize(store, store.order(), placement.run)
+        except NotPositiveDefinite:
+            if host is None:
+                store.close()
+            else:
+                # pinned memory is kept for the next evaluation
+                host.reserve(0)
+            if formats.all_fp64:
+                raise
+            continue
+        except BaseException as error:
+            # what a killed run leaves, an interrupted one leaves as well
+            store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
+            raise
+        promoted = count_finer(first, store.formats)
+        if promoted:
+            store.formats = _as_promoted(store.formats, norms(), about)
+        return placement.factor(store, order, promoted)
+    raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _asked_by(rule, originals, places, metric):
+    """Return what a rule looks at besides the norms of the tiles."""
+    if not getattr(rule, "needs_precisions", False):
+        return {}
+    from ..tiles.assemble import conditional_precisions
+
+    layout = originals.layout
+    return {
+        "precisions": conditional_precisions(originals, places, metric),
+        "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
+    }
+
+
+def _chosen(rule, tiles, norms, about):
+    """Return the formats that a rule chooses, checked; the norms are computed if it needs them."""
+    given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
+    formats = rule(given, **(about if getattr(rule, "needs_precisions", False) else {}))
+    if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
+        raise InvalidInput(
+            f"the precision rule must return a PrecisionMap of {tiles} block rows. "
+            f"Got {type(formats).__name__}."
+        )
+    return formats
+
+
+def _needs_norms(rule, tiles):
+    """Whether the formats of a rule, or the error that they promise, depend on the norms."""
+    if isinstance(rule, Frozen):
+        return False
+    if not _is_blind(rule):
+        return True
+    # the relative error of tiles in one format is its unit roundoff, whatever their norms
+    return len(rule(np.ones((tiles, tiles))).counts()) > 1
+
+
+def _is_blind(rule):
+    """Whether the formats of a rule do not depend on the matrix."""
+    named = describe(rule)
+    return named is not None and named["rule"] in BLIND
+
+
+def planned_formats(rule, layout, placement, seen=None, model=None):
+    """Return the formats that `tile_factor` will begin with.
+
+    Parameters
+    ----------
+    rule : callable
+    layout : Layout
+    placement : Placement
+    seen : Observations, optional
+    model : Matern, optional
+        Both may be left out for rules that do not look at the matrix.
+
+    Raises
+    ------
+    InvalidInput
+        For a rule that does, without them.
+    """
+    if seen is None or model is None:
+        if not _is_blind(rule):
+            raise InvalidInput(
+                "`precision` chooses formats by the matrix, which a number of places does not "
+                "tell: give the observations and a model, method.plan(observations, model)."
+            )
+        return rule(np.ones((layout.tiles, layout.tiles)))
+    places = seen.locations[hilbert(model.isotropic(seen.locations, seen.metric))]
+    originals = placement.originals(model, places, seen.metric, layout)
+    about = _asked_by(rule, originals, places, seen.metric)
+    return _chosen(rule, layout.tiles, originals.norms, about)
+
+
+def _as_promoted(formats, norms, about):
+    """Return a map with what it promises now that some of its tiles are finer."""
+    divergence = predicted(formats, norms, **about) if about else None
+    return replace(formats, error=promised_error(formats, norms), divergence=divergence)
+
+
+def finer_rules(rule):
+    """Return the rules to try after one whose factor is too coarse: its finer form, and FP64."""
+    return (_finer(rule), Uniform(FP64))
+
+
+def _finer(rule):
+    """Return the rule after one that failed; a caller's own function has none but FP64."""
+    return rule.finer() if hasattr(rule, "finer") else Uniform(FP64)
+
+
+def explain(error, seen, model):
+    """Return `NotPositiveDefinite` in the user's words: which two locations, and what to do."""
+    if model.nugget == 0 and seen.duplicate():
+        return NotPositiveDefinite(coincidence(seen), error.order)
+    advice = (
+        "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
+    ) + ", a shorter range or a smaller smoothness"
+    i, j = _closest_pair(seen, model)
+    return NotPositiveDefinite(
+        f"the covariance matrix is not positive definite in FP64 (leading minor {error.order} of "
+        f"{len(seen)}); the closest locations are rows {i + 1} and {j + 1}: {advice}.",
+        error.order,
+    )
+
+
+def coincidence(observations):
+    """Say which two observations are at one place, for a model without a nugget."""
+    i, j = observations.duplicate()
+    place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    return (
+        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+    )
+
+
+def _closest_pair(observations, model):
+    from scipy.spatial import cKDTree
+
+    points = model.isotropic(observations.locations, observations.metric)
+    distance, neighbour = cKDTree(points).query(points, k=2)
+    i = int(np.argmin(distance[:, 1]))
+    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
+    return min(i, j), max(i, j)

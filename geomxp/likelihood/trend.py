@@ -1,0 +1,249 @@
+"""The mean of the field: what stands in X, by name."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..data.covariates import check_codes, decode, encode
+from ..data.formula import Formula
+from ..data.observations import Observations, check_finite
+from ..errors import InvalidInput
+
+TRENDS = ("zero", "constant", "linear", "covariates")
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A linear model of the mean, E z = Xβ.
+
+    Parameters
+    ----------
+    kind : {"zero", "constant", "linear", "covariates", "formula"}
+        No mean; 1; 1 and the coordinates; 1 and the covariates; the columns of a formula.
+    names : tuple of str
+        Names of the coefficients β.
+    location_names, covariate_names : tuple of str
+        The coordinates and the covariates that a place has.
+    levels : dict of str to tuple of str
+        What the codes of covariates of text stand for.
+    formula : Formula or None
+    memory : formulaic.ModelSpec or None
+        Means, knots and levels of the observations, which the formula's transforms keep.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    location_names: tuple[str, ...]
+    covariate_names: tuple[str, ...] = ()
+    levels: dict = field(default_factory=dict)
+    formula: Formula | None = None
+    memory: object = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, observations, trend):
+        """Return a trend for these observations.
+
+        Parameters
+        ----------
+        observations : Observations
+        trend : str
+            "zero", "constant", "linear", "covariates", or a formula: "elevation + poly(x, 2)".
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such kind, a formula is none, or covariates are wanted and there are
+            none.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> seen = gx.datasets.load("meuse")
+        >>> Trend.of(seen, "sqrt_dist + I(x / 1000)").names
+        ('intercept', 'sqrt_dist', 'I(x / 1000)')
+        """
+        if not isinstance(observations, Observations):
+            kind = type(observations).__name__
+            raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
+        if isinstance(trend, str) and trend not in TRENDS and trend.strip():
+            return cls._by_formula(observations, trend)
+        if trend not in TRENDS:
+            raise InvalidInput(
+                f"`trend` must be one of: {', '.join(TRENDS)}, or a formula. Got {trend!r}."
+            )
+        covariates = observations.covariate_names
+        if trend == "covariates" and observations.covariates is None:
+            raise InvalidInput('trend="covariates" needs covariates; the observations have none.')
+        if trend == "covariates" and observations.levels:
+            text = next(iter(observations.levels))
+            raise InvalidInput(
+                f'trend="covariates" needs numbers, and {text!r} is text: write a formula, '
+                f'trend="{" + ".join(covariates)}".'
+            )
+        names = {
+            "zero": (),
+            "constant": ("intercept",),
+            "linear": ("intercept", *observations.location_names),
+            "covariates": ("intercept", *covariates),
+        }[trend]
+        return cls(trend, names, observations.location_names, covariates)
+
+    @classmethod
+    def _by_formula(cls, observations, text):
+        places, covariates = observations.location_names, observations.covariate_names
+        if text.isidentifier() and text not in (*places, *covariates):
+            # a misspelt kind is a formula of one name
+            raise InvalidInput(
+                f"`trend` must be one of: {', '.join(TRENDS)}, or a formula of the columns "
+                f"{', '.join((*places, *covariates))}. Got {text!r}."
+            )
+        formula = Formula.parse(text)
+        formula.check_columns((*places, *covariates), observations.levels)
+        used = [name for name in covariates if name in formula.variables]
+        levels = {name: observations.levels[name] for name in used if name in observations.levels}
+        bare = cls("formula", (), places, covariates, levels, formula)
+        frame = bare._frame(observations.locations, observations.covariates)
+        names, memory = formula.learn(frame)
+        return cls("formula", names, places, covariates, levels, formula, memory)
+
+    @property
+    def text(self):
+        """The formula, or the kind: what `of` makes this trend from."""
+        if self.formula is None:
+            return self.kind
+        # a column may be called as a kind is
+        return f"~ {self.formula.text}" if self.formula.text in TRENDS else self.formula.text
+
+    @property
+    def title(self):
+        """The words "constant trend", or those of another kind; "trend x + y" of a formula."""
+        return f"trend {self.text}" if self.formula else f"{self.kind} trend"
+
+    @property
+    def needs(self):
+        """The covariates that a place must have, by name."""
+        if self.kind == "covariates":
+            return self.covariate_names
+        used = self.formula.variables if self.formula else ()
+        return tuple(name for name in self.covariate_names if name in used)
+
+    def design(self, locations, covariates=None):
+        """Return X, (n, p), at places.
+
+        Parameters
+        ----------
+        locations : (n, d) ndarray
+        covariates : (n, q) array_like, frame or Observations, optional
+            All covariates in the order of the observations'; a frame (or a dict of columns) needs
+            only those that the trend uses, and has them by name.
+
+        Raises
+        ------
+        InvalidInput
+            For covariates that are missing, no finite numbers, or of a level that no observation
+            has; for a column of a formula that is not finite (the place is named).
+        """
+        n = len(locations)
+        ones = np.ones((n, 1))
+        if self.kind in ("zero", "constant"):
+            return ones[:, : len(self.names)]
+        if self.kind == "linear":
+            return np.hstack((ones, locations))
+        if self.kind == "formula" and not n:
+            return np.empty((0, len(self.names)))
+        numbers = self._numbers(covariates, n) if self.needs else None
+        if self.kind == "covariates":
+            return np.hstack((ones, numbers))
+        frame = self._frame(locations, numbers)
+        design = self.formula.columns(frame, self.memory)
+        self._check_finite(design)
+        return design
+
+    def _numbers(self, covariates, n):
+        """Return all covariates, (n, q), text as codes; those that are not needed may be 0."""
+        if isinstance(covariates, Observations):
+            known = set(self.needs) <= set(covariates.covariate_names)
+            covariates = covariates.covariate_frame() if known else covariates.covariates
+        if hasattr(covariates, "keys"):
+            return self._by_name(covariates, n)
+        if covariates is not None:
+            covariates = _array(covariates)
+            if covariates.shape == (n, len(self.covariate_names)):
+                check_finite(covariates, self.covariate_names, "covariates")
+                check_codes(covariates, self.covariate_names, self.levels)
+                return covariates
+        got = "none" if covariates is None else f"shape {np.shape(covariates)}"
+        raise InvalidInput(
+            f"the trend needs {len(self.covariate_names)} covariates "
+            f"({', '.join(self.covariate_names)}) at each of the {n} places. Got {got}."
+        )
+
+    def _by_name(self, table, n):
+        """As `_numbers`, from columns of a frame."""
+        import pandas as pd
+
+        columns, _ = encode(pd.DataFrame(table), self.needs, self.levels)
+        if len(columns) != n:
+            raise InvalidInput(f"covariates must have {n} rows, as the places. Got {len(columns)}.")
+        check_finite(columns, self.needs, "covariates")
+        result = np.zeros((n, len(self.covariate_names)))
+        result[:, [self.covariate_names.index(name) for name in self.needs]] = columns
+        return result
+
+    def _frame(self, locations, numbers):
+        """Return a frame of the formula's variables, codes of text decoded."""
+        import pandas as pd
+
+        columns = dict(zip(self.location_names, np.transpose(locations), strict=True))
+        if numbers is not None:
+            columns |= zip(self.covariate_names, np.transpose(numbers), strict=True)
+        for name, levels in self.levels.items():
+            columns[name] = decode(columns[name], levels)
+        return pd.DataFrame(
+            {name: columns[name] for name in self.formula.variables}, index=range(len(locations))
+        )
+
+    def _check_finite(self, design):
+        bad = ~np.isfinite(design)
+        if bad.any():
+            row = int(np.argmax(bad.any(axis=1)))
+            column = int(np.argmax(bad[row]))
+            raise InvalidInput(
+                f"formula {self.text!r}: {self.names[column]!r} must be finite. Got "
+                f"{design[row, column]} in row {row + 1} ({int(bad.any(axis=1).sum())} such rows)."
+            )
+
+    def check_full_rank(self, design):
+        """Raise `InvalidInput` if the columns of X are linearly dependent, naming one of them."""
+        n, p = design.shape
+        if p == 0:
+            return
+        if n <= p:
+            raise InvalidInput(
+                f"a trend with {p} coefficients needs more than {p} locations. Got {n}."
+            )
+        from scipy.linalg import qr
+
+        norms = np.abs(design).max(axis=0)
+        scaled = design / np.where(norms > 0, norms, 1.0)
+        _, r, order = qr(scaled, mode="economic", pivoting=True)
+        diagonal = np.abs(np.diag(r))
+        dependent = diagonal <= 8 * n * np.finfo(float).eps * diagonal[0]
+        if dependent.any():
+            name = self.names[order[int(np.argmax(dependent))]]
+            out = "a term" if self.formula else "a covariate"
+            raise InvalidInput(
+                f"the columns of the trend are linearly dependent: {name!r} is a combination of "
+                f'the others. Use trend="constant", or leave {out} out.'
+            )
+
+
+def _array(covariates):
+    """Return covariates as an (n, q) array of FP64."""
+    try:
+        covariates = np.asarray(covariates, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"`covariates` must be numbers, or a frame where they hold text: {error}."
+        ) from None
+    return covariates[:, None] if covariates.ndim == 1 else covariates

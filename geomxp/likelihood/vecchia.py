@@ -1,0 +1,524 @@
+"""Passes over Vecchia's blocks on a Dask cluster: each worker has the places its blocks read.
+
+The tree of all places travels to a worker once, for the search, and is given up; no machine holds
+the neighbours of all places. What comes back of a pass are the sums over slices of the places,
+which are added here in one order: the bits are those of one process.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+
+from ..covariance.distance import embed
+from ..covariance.generate import box_of
+from ..covariance.matern import Matern
+from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
+from ..runtime.dask import Crew, address_of, is_cluster
+from ..runtime.devices import free_memory, human_bytes, resolve
+from ..tiles.dask_parts import Parts
+from ..vecchia import shards
+from ..vecchia.blocks import Sums, wanted_for
+from ..vecchia.factor import VecchiaFactor
+from ..vecchia.graph import Graph, ordered_tree
+from ..vecchia.passes import passes_on
+from .base import Evaluation, GeneralisedLeastSquares, gaussian_log_likelihood
+from .factorize import coincidence
+
+if TYPE_CHECKING:
+    from .._typing import ArrayLike, Client, Document, Floats
+    from ..data.observations import Observations
+
+PARTS = 4
+"""Shards of a thread of the cluster: fewer would leave one worker the last."""
+
+MOST = 1 << 18
+"""Places of a shard at most: what one task computes in some seconds."""
+
+SEARCH = 32
+"""Bytes that a search takes for each neighbour it finds, while it runs."""
+
+HALO = 0.5
+"""What a shard's halo is, of its own places, at most: to see beforehand that all has room."""
+
+
+class There:
+    """The blocks of one data set on a cluster; the interface of `geomxp.vecchia.passes.Here`.
+
+    Parameters
+    ----------
+    locations, metric, ordering, count
+        As of `Here`.
+    address : str
+        Of the scheduler.
+    """
+
+    def __init__(self, locations, metric, ordering, count, address):
+        self.crew, self._metric = Crew(address), metric
+        self.tree = ordered_tree(locations, metric, ordering)
+        self._count = min(count, len(locations) - 1)
+        self._locations, self._box = locations, box_of(embed(locations, metric))
+        self.know(np.empty((0, len(locations))))
+
+    def know(self, columns):
+        """Keep what is whitened, (c, n), in the order of the tree; it travels with the places."""
+        self._columns, self._made = columns, None
+
+    @property
+    def _parts(self):
+        """The shards on their workers, made when they are first wanted."""
+        if self._made is None:
+            n, tree = len(self._locations), shards.searchable(self.tree)
+            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
+            self._check_memory(tree, cut)
+            about = [(first, last, self._count) for first, last in cut]
+            self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
+        return self._made
+
+    def _data(self, about, halo):
+        """Return what a shard is sent."""
+        first, last, _ = about
+        rows = np.concatenate((np.arange(first, last), halo))
+        places = self._locations[self.tree.order[rows]]
+        return shards.Data(places, self._columns[:, rows], self._metric, self._box)
+
+    def _check_memory(self, tree, cut):
+        """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
+        p, d, largest = len(self.crew), self._locations.shape[1], cut[0][1]
+        place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
+        own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
+        self.crew.check_memory(
+            [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
+            SEARCH * self._count * largest,
+        )
+
+    def reduce(self, model, wanted):
+        """Return the sums over all blocks, and the first place without a factor, or None."""
+        found = self._parts.over(shards.reduce, model, wanted)
+        failed = [
+            first + k
+            for (first, *_), (_, k) in zip(self._parts.ranges, found, strict=True)
+            if k is not None
+        ]
+        sums = np.concatenate([parts for parts, _ in found]).sum(axis=0)
+        return sums, min(failed, default=None)
+
+    def weights(self, model):
+        """Return the weights (n, m) and the variances (n,) of the conditional means.
+
+        Raises
+        ------
+        NotEnoughMemory
+            If this process cannot hold them.
+        """
+        self._check_here(8 * (self._count + 1))
+        weights, variances = zip(*self._parts.over(shards.weights, model), strict=True)
+        return np.concatenate(weights), np.concatenate(variances)
+
+    @cached_property
+    def graph(self):
+        """The neighbours of all places, in this process.
+
+        Raises
+        ------
+        NotEnoughMemory
+        """
+        self._check_here(4 * self._count)
+        return Graph(self.tree, np.concatenate(self._parts.over(shards.neighbours)))
+
+    def _check_here(self, bytes_of_place):
+        needed, free = bytes_of_place * len(self._locations), free_memory()
+        if needed > free:
+            raise NotEnoughMemory(
+                f"the {self._count} neighbours of {len(self._locations):,} places need "
+                f"{human_bytes(needed)} in this process, {human_bytes(free)} free: what asks for "
+                "all of them at once (standard errors of REML, leave-one-out, KL divergence) is "
+                "for fewer places."
+            )
+
+    def neighbours_of(self, i):
+        """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
+        s = next(s for s, (first, last, _) in enumerate(self._parts.ranges) if first <= i < last)
+        return self._parts.at(s, shards.neighbours, i - self._parts.ranges[s][0])
+
+
+# Vecchia's approximation of the likelihood: n small Cholesky factors in place of one large one.
+#
+# Vecchia (1988, JRSS B 50:297): each observation is conditioned on its m nearest ones among those
+# before it, z_i | z_N(i) in place of z_i | z_1 … z_{i-1}. The covariances are those of
+# observations, nugget included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
+
+
+ORDERINGS = ("maximin", "morton", "hilbert", "given")
+
+
+@dataclass(frozen=True)
+class Vecchia:
+    """Compute with each observation conditioned on its nearest predecessors only.
+
+    Parameters
+    ----------
+    neighbours : int
+        m, how many. With n - 1 the likelihood is the exact one.
+    ordering : str or (n,) array_like of int
+        "maximin", "morton", "hilbert", "given" (the rows' own order), or a permutation of the
+        rows: `ordering[k]` is the k-th.
+    on : str or dask.distributed.Client
+        "cpu"; "gpu" or "gpu:1" for up to 128 neighbours (not run on one yet); or a Dask cluster:
+        the address of its scheduler, "tcp://host:8786", or a client of it. Its workers then find
+        and use the neighbours of some places each; no machine holds the neighbours of all.
+
+    Notes
+    -----
+    Neighbours are the nearest in the metric, found once for a data set: with anisotropy they stay
+    those of the isotropic distance.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> places = np.random.default_rng(0).random((300, 2))
+    >>> seen, model = gx.Observations(places, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
+    >>> exact = gx.log_likelihood(seen, model)
+    >>> all_before = gx.log_likelihood(seen, model, Vecchia(299))
+    >>> abs(all_before.log_likelihood / exact.log_likelihood - 1) < 1e-12
+    True
+    """
+
+    neighbours: int = 30
+    ordering: str | ArrayLike = "maximin"
+    on: str | Client = "cpu"
+
+    tiled = False
+    noisy = False
+
+    def __post_init__(self):
+        m = self.neighbours
+        if not (isinstance(m, Integral) and not isinstance(m, bool) and m >= 0):
+            raise InvalidInput(f"`neighbours` must be a whole number of at least 0. Got {m!r}.")
+        object.__setattr__(self, "neighbours", int(m))
+        if isinstance(self.ordering, str):
+            if self.ordering not in ORDERINGS:
+                known = ", ".join(ORDERINGS)
+                raise InvalidInput(f"`ordering` must be one of: {known}. Got {self.ordering!r}.")
+        else:
+            object.__setattr__(self, "ordering", _permutation(self.ordering))
+        object.__setattr__(self, "on", address_of(self.on))
+        if not is_cluster(self.on):
+            resolve(self.on)
+
+    def __repr__(self) -> str:
+        order = self.describe(0)["ordering"]
+        return f"Vecchia(neighbours={self.neighbours}, ordering={order!r}, on={self.on!r})"
+
+    def prepare(
+        self, observations: Observations, design: Floats | None = None, reml: bool = False
+    ) -> VecchiaEvaluator:
+        """Return the evaluator of one data set: orders it and finds the neighbours.
+
+        Parameters
+        ----------
+        observations : Observations
+        design : (n, p) ndarray, optional
+            X; no trend if not given.
+        reml : bool
+
+        Returns
+        -------
+        VecchiaEvaluator
+        """
+        return VecchiaEvaluator(observations, design, reml, self)
+
+    def of_rows(self, rows: ArrayLike) -> Vecchia:
+        """Return the way to compute with some of the rows, one after the other as they were."""
+        if isinstance(self.ordering, str) and self.ordering != "given":
+            return self
+        place = np.asarray(rows)
+        if self.ordering != "given":
+            inverse = np.empty(len(self.ordering), dtype=np.int64)
+            inverse[list(self.ordering)] = np.arange(len(self.ordering))
+            place = inverse[rows]
+        return replace(self, ordering=np.argsort(place))
+
+    def describe(self, n: int) -> Document:
+        """Return the method's entry in the JSON of a fit of n places."""
+        named = isinstance(self.ordering, str)
+        return {
+            "name": "vecchia",
+            "on": self.on,
+            "neighbours": self.neighbours,
+            "ordering": self.ordering if named else "permutation",
+            "permutation": None if named else list(self.ordering),
+            "tile": None,
+            "accuracy": None,
+            "formats": {"fp64": 1},
+            "promotions": 0,
+        }
+
+
+def _permutation(ordering):
+    """Return an order as a tuple of rows, so that two ways to compute can be compared."""
+    order = np.asarray(ordering)
+    whole = order.ndim == 1 and order.dtype.kind in "iu"
+    if not whole or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise InvalidInput(
+            f"`ordering` must be a name ({', '.join(ORDERINGS)}) or a permutation of the rows "
+            "0, 1, …, n - 1, each once. Got neither."
+        )
+    return tuple(order.tolist())
+
+
+class VecchiaEvaluator:
+    """ℓ(θ), its gradient and its expected information, for one data set.
+
+    Parameters
+    ----------
+    observations : Observations
+    design : (n, p) ndarray or None
+    reml : bool
+    method : Vecchia
+    """
+
+    def __init__(self, observations, design, reml, method):
+        n = len(observations)
+        self.observations, self.reml, self.method = observations, reml, method
+        self.scoring, self.expensive = True, False
+        ordering = method.ordering
+        if not isinstance(ordering, str):
+            ordering = np.array(ordering)
+            if len(ordering) != n:
+                raise InvalidInput(
+                    f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
+                )
+        about = observations.locations, observations.metric, ordering, method.neighbours
+        if is_cluster(method.on):
+            self._passes = There(*about, method.on)
+        else:
+            self._passes = passes_on(resolve(method.on), *about)
+        self._twins = observations.duplicate()
+        self._last = None, ()
+        if hasattr(observations, "values"):
+            self._prepare_columns(np.zeros((n, 0)) if design is None else design)
+
+    def _prepare_columns(self, design):
+        """Keep z less its least-squares trend, and X = QR: sums of their products lose no digits.
+
+        Scaled by √n, the columns of Q are near 1.
+        """
+        self.design = design
+        n, p = design.shape
+        units = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
+        q, r = np.linalg.qr(design / units)
+        self._triangle = r * units / np.sqrt(n)
+        q = q * np.sqrt(n)
+        z = self.observations.values
+        unit = max(float(np.abs(z).max()), 1e-300)
+        start = q.T @ (z / unit) / n
+        # twice, for what rounding leaves
+        rest = z / unit - q @ start
+        more = q.T @ rest / n
+        self._start = (start + more) * unit
+        columns = np.vstack(((rest - q @ more) * unit, q.T))
+        self._columns = np.ascontiguousarray(columns[:, self._passes.tree.order])
+        self._passes.know(self._columns)
+
+    @property
+    def graph(self):
+        """Who is conditioned on whom: a `geomxp.vecchia.graph.Graph`."""
+        return self._passes.graph
+
+    def __call__(self, model):
+        """Evaluate the log-likelihood; -inf with an outcome where a block has no factor."""
+        start = time.perf_counter()
+        try:
+            sums = self._reduce(model, ())
+            least_squares = self._least_squares(sums.gram)
+        except NotPositiveDefinite as error:
+            return self._failed(str(error), start)
+        n = len(self.observations)
+        value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
+        if not np.isfinite(value):
+            return self._failed(
+                "the log-likelihood is no FP64 number: rescale the values and the variance.", start
+            )
+        return Evaluation(
+            value,
+            sums.log_determinant,
+            least_squares.quadratic_form,
+            Outcome(Ending.COMPUTED),
+            n,
+            self.reml,
+            least_squares.coefficients,
+            least_squares.coefficient_covariance,
+            least_squares.log_determinant_of_information,
+            seconds=time.perf_counter() - start,
+        )
+
+    def _failed(self, message, start):
+        outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
+        return Evaluation.failed(outcome, len(self.observations), time.perf_counter() - start)
+
+    def _check(self, model):
+        seen = self.observations
+        model.check_valid_on(seen.metric, seen.dimensions)
+        if model.nugget == 0 and self._twins:
+            raise NotPositiveDefinite(coincidence(seen))
+
+    def _reduce(self, model, names):
+        """Return `Sums` over all blocks; the last ones are kept."""
+        last, kept = self._last
+        if last == model and kept.names >= set(names):
+            return kept
+        self._check(model)
+        out, failed = self._passes.reduce(model, wanted_for(names))
+        if failed is not None:
+            raise self._explain(failed, model)
+        sums = Sums(out, len(self._columns), model, set(names))
+        self._last = model, sums
+        return sums
+
+    def _explain(self, failed, model):
+        """Return `NotPositiveDefinite` for a place of the tree, naming rows of the observations."""
+        tree, near = self._passes.tree, self._passes.neighbours_of(failed)
+        rows = tree.order[[failed, *near[near >= 0]]]
+        points = model.isotropic(self.observations.locations[rows], self.observations.metric)
+        apart = ((points[:, None] - points[None]) ** 2).sum(axis=2)
+        i, j = np.unravel_index(np.argmin(apart + np.diag(np.full(len(rows), np.inf))), apart.shape)
+        i, j = sorted((rows[i] + 1, rows[j] + 1))
+        advice = "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
+        return NotPositiveDefinite(
+            f"the covariance matrix of row {rows[0] + 1} and its {len(rows) - 1} neighbours is not "
+            f"positive definite in FP64; the closest of them are rows {i} and {j}: {advice}, a "
+            "shorter range or a smaller smoothness."
+        )
+
+    def _least_squares(self, gram):
+        """Estimate the trend from W'W, W = B(z, Q); see `gls.fit_trend`."""
+        form, cross, information = gram[0, 0], gram[1:, 0], gram[1:, 1:]
+        if not np.isfinite(gram).all():
+            raise NotPositiveDefinite("a whitened value is no FP64 number: rescale the values.")
+        try:
+            lower = scipy.linalg.cholesky(information, lower=True)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
+        white = scipy.linalg.solve_triangular(lower, cross, lower=True)
+        beta = scipy.linalg.solve_triangular(lower, white, lower=True, trans="T")
+        # β = R⁻¹γ for the coefficients γ of Q
+        root = scipy.linalg.solve_triangular(self._triangle, np.linalg.inv(lower).T)
+        logs = np.log(np.abs(np.diag(lower))) + np.log(np.abs(np.diag(self._triangle)))
+        return GeneralisedLeastSquares(
+            scipy.linalg.solve_triangular(self._triangle, self._start + beta),
+            root @ root.T,
+            float(max(form - white @ white, 0.0)),
+            2 * float(logs.sum()),
+            beta,
+            root,
+        )
+
+    def gradient(self, model, names=None):
+        """Evaluate ∂ℓ/∂θ, as `ExactEvaluator.gradient`.
+
+        -2 ∂ℓ = ∂ log|Σ| + γ'∂(W'W)γ + tr(A⁻¹∂A) with γ = (1, -β̂), A = X'Σ⁻¹X; the last for REML.
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str, optional
+
+        Returns
+        -------
+        dict of str to float
+
+        Raises
+        ------
+        NotPositiveDefinite
+        """
+        names = tuple(model.parameters() if names is None else names)
+        sums = self._reduce(model, names)
+        gamma = np.concatenate(([1.0], -self._least_squares(sums.gram).residual))
+        found = {}
+        for name in names:
+            trace, change = sums.derivative(name)
+            slope = trace + gamma @ change @ gamma
+            if self.reml and len(gamma) > 1:
+                slope += np.trace(np.linalg.solve(sums.gram[1:, 1:], change[1:, 1:]))
+            found[name] = -0.5 * float(slope)
+        return found
+
+    def expected_information(self, model, names=None):
+        """Evaluate Fisher's expected information, as `ExactEvaluator.expected_information`.
+
+        Each conditional density contributes its own, expected under the model itself.
+
+        Parameters
+        ----------
+        model : Matern
+        names : sequence of str, optional
+
+        Returns
+        -------
+        (k, k) ndarray, in the order of `names`
+        """
+        names = tuple(model.parameters() if names is None else names)
+        information = self.information(model, names)
+        if self.reml and self.design.shape[1]:
+            information = information - self._trend_share(model, names)
+        return information
+
+    def information(self, model, names):
+        """As `expected_information`, of ML: from the same pass as the gradient."""
+        return self._reduce(model, names).information(names)
+
+    def _trend_share(self, model, names):
+        """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""
+        sums = self._reduce(model, names)
+        lower = scipy.linalg.cholesky(sums.gram[1:, 1:], lower=True)
+        factor = self.factorize(model)
+        q = np.empty((len(self.design), len(lower)))
+        q[self._passes.tree.order] = self._columns[1:].T
+        roots, changes = [], []
+        for name in names:
+            change = self._change_of_solution(model, name, factor, q)
+            root = factor.whiten_transposed(change)
+            roots.append(scipy.linalg.solve_triangular(lower, root.T, lower=True))
+            changes.append(scipy.linalg.cho_solve((lower, True), sums.derivative(name)[1][1:, 1:]))
+        return np.array(
+            [
+                [np.vdot(a, b) - 0.5 * np.trace(c @ d) for b, d in zip(roots, changes, strict=True)]
+                for a, c in zip(roots, changes, strict=True)
+            ]
+        )
+
+    def _change_of_solution(self, model, name, factor, q):
+        """∂(Σ⁻¹Q), by differences of fourth order; to one side of a nugget of 0."""
+        value = model.parameters()[name]
+        step = 1e-3 * (abs(value) or factor.variances.min())
+        stencil = {1: 8, -1: -8, 2: -1, -2: 1} if value else {0: -25, 1: 48, 2: -36, 3: 16, 4: -3}
+        change = np.zeros_like(q)
+        for k, weight in stencil.items():
+            moved = Matern.from_parameters(model.parameters() | {name: value + k * step})
+            change += weight / (12 * step) * self.factorize(moved).solve(q)
+        return change
+
+    def factorize(self, model):
+        """Return the sparse factor of the precision matrix.
+
+        Returns
+        -------
+        VecchiaFactor
+
+        Raises
+        ------
+        NotPositiveDefinite
+        """
+        self._check(model)
+        weights, variances = self._passes.weights(model)
+        try:
+            return VecchiaFactor(self.graph, weights, variances)
+        except NotPositiveDefinite as error:
+            raise self._explain(error.order, model) from None

@@ -1,0 +1,1 @@
+"""Dense linear algebra: number formats, mixed products, recursive and batched factorizations."""

@@ -1,0 +1,559 @@
+"""The text of the small factorizations and substitutions, written once for CPU and GPU.
+
+A program is a list of lines in a small part of Python: loops, branches, assignments and calls.
+`geomxp.linalg.batched_programs` makes functions of numba from it, and CUDA C++. A number stands for
+one matrix in CUDA, and for one SIMD register of matrices in numba; `load`, `store`, `minus`
+(c - a b), `times`, `root` and `reciprocal` exist in both. Tiles live in variables, and operations
+on tiles are written out.
+
+Entry (i, j) of a chunk is at (i ld + j) lanes + first; right-hand side c of row i at
+(i columns + c) lanes + first.
+
+Every order of the tiles, and every size of them, subtracts the same products from an entry in the
+same order: all programs give the same bits.
+"""
+
+import hashlib
+import importlib.util
+import linecache
+import os
+import sys
+import tempfile
+import types
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from ..errors import InvalidInput
+
+LOOKING = ("top", "left", "right")
+COLUMNS = 4
+"""Right-hand sides that go through a substitution together."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to write the same factorization.
+
+    Parameters
+    ----------
+    looking : {"top", "left", "right"}
+        Order of the tiles: by rows; by columns; by columns, with all updates at once.
+    tile : int
+        Rows and columns of a tile.
+    chunk : int
+        Matrices that are interleaved, in registers of a CPU or in warps of a GPU. 0, on a GPU only:
+        matrices are not interleaved, and a block of threads factors each in shared memory; the
+        other parameters have no effect then.
+    unroll : bool
+        Write out the loops over tiles too, for one order n.
+    """
+
+    looking: str = "left"
+    tile: int = 4
+    chunk: int = 1
+    unroll: bool = False
+
+
+class Text:
+    """Lines of a program.
+
+    Parameters
+    ----------
+    unroll : bool
+        Write loops with known ends out, one turn after the other.
+    """
+
+    def __init__(self, unroll=False):
+        self.lines, self.depth, self.unroll = [], 0, unroll
+
+    def __call__(self, *lines):
+        """Write lines."""
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def block(self, head, write):
+        """Write the head of a block, and what is in it."""
+        self(head)
+        self.depth += 1
+        write()
+        self.depth -= 1
+
+    def loop(self, name, start, stop, step, write):
+        """Write a loop; `write` is given the loop's variable, or each of its values."""
+        if self.unroll:
+            for value in range(start, stop, step):
+                write(value)
+        else:
+            steps = f", {step}" if step != 1 else ""
+            self.block(f"for {name} in range({start}, {stop}{steps}):", lambda: write(name))
+
+
+def _plus(a, b):
+    """Return the text of a + b, or the number."""
+    return a + b if isinstance(a, int) else f"{a} + {b}" if b else a
+
+
+def _pairs(rows, columns, lower):
+    return [(p, q) for p in range(rows) for q in range(columns) if not lower or q <= p]
+
+
+class Tiles:
+    """Operations on a tile of variables c_p_q.
+
+    Its row p begins at r_p; the factor's row q, which it is multiplied with, at s_q. With `ahead`,
+    what is loaded once calls for what lies so much further in memory.
+    """
+
+    def __init__(self, text, ahead=False):
+        self.text, self.ahead = text, ahead
+
+    def rows(self, name, first, count):
+        """name_p <- where row first + p begins."""
+        for p in range(count):
+            start = f"{first} * row + first" if p == 0 else f"{name}{p - 1} + row"
+            self.text(f"{name}{p} = {start}")
+
+    def load(self, rows, columns, column, lower=False):
+        """C <- A(rows, columns)."""
+        for p, q in _pairs(rows, columns, lower):
+            self.text(f"at = r{p} + ({_plus(column, q)}) * lanes", f"c{p}_{q} = load(a, at)")
+            if self.ahead:
+                self.text("touch(a, at + ahead)")
+
+    def store(self, rows, columns, column, lower=False):
+        """A(rows, columns) <- C."""
+        for p, q in _pairs(rows, columns, lower):
+            self.text(f"store(a, r{p} + ({_plus(column, q)}) * lanes, c{p}_{q})")
+
+    def update(self, rows, columns, start, stop, lower=False):
+        """C <- C - Σ_k A(rows, k) A(columns, k)'."""
+        other = "x" if lower else "y"
+
+        def write(k):
+            self.text(f"at = {k} * lanes")
+            self.text(*(f"x{p} = load(a, r{p} + at)" for p in range(rows)))
+            if not lower:
+                self.text(*(f"y{q} = load(a, s{q} + at)" for q in range(columns)))
+            for p, q in _pairs(rows, columns, lower):
+                self.text(f"c{p}_{q} = minus(c{p}_{q}, x{p}, {other}{q})")
+
+        self.text.loop("k", start, stop, 1, write)
+
+    def solve(self, rows, columns, column):
+        """C <- C L^-T, L the diagonal tile in rows s."""
+        for q in range(columns):
+            for t in range(q):
+                self.text(f"y{t} = load(a, s{q} + ({_plus(column, t)}) * lanes)")
+                for p in range(rows):
+                    self.text(f"c{p}_{q} = minus(c{p}_{q}, c{p}_{t}, y{t})")
+            self.text(f"v = load(inverse, ({_plus(column, q)}) * width)")
+            self.text(*(f"c{p}_{q} = times(c{p}_{q}, v)" for p in range(rows)))
+
+    def factor(self, rows, column):
+        """C <- its Cholesky factor; the reciprocals of the diagonal are kept."""
+        for q in range(rows):
+            self.text(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
+            self.text(f"store(inverse, ({_plus(column, q)}) * width, v)")
+            for p in range(q + 1, rows):
+                self.text(f"c{p}_{q} = times(c{p}_{q}, v)")
+                for t in range(q + 1, p + 1):
+                    self.text(f"c{p}_{t} = minus(c{p}_{t}, c{p}_{q}, c{t}_{q})")
+
+
+class _Factorization:
+    """The order of the operations on tiles: `tile` rows each, the last ones what remains."""
+
+    def __init__(self, tile, n, unroll, ahead):
+        self.text, self.tile = Text(unroll), tile
+        self.tiles, self.n = Tiles(self.text, ahead), n
+        self.whole = "whole" if n is None else n // tile * tile
+        self.text("row = ld * lanes")
+        if n is None:
+            self.text(f"whole = n // {tile} * {tile}")
+
+    def remainder(self, write):
+        """Write what happens to the rows that fill no tile."""
+        if self.n is not None:
+            if self.n % self.tile:
+                write(self.n % self.tile)
+            return
+        for rows in range(1, self.tile):
+            self.text.block(f"if n - whole == {rows}:", lambda rows=rows: write(rows))
+
+    def diagonal(self, rows, i, start=0, stop=None, factor=True):
+        """A_ii <- A_ii - Σ_k A_ik A_ik', and its Cholesky factor."""
+        self.tiles.rows("r", i, rows)
+        self.tiles.load(rows, rows, i, lower=True)
+        self.tiles.update(rows, rows, start, i if stop is None else stop, lower=True)
+        if factor:
+            self.tiles.factor(rows, i)
+        self.tiles.store(rows, rows, i, lower=True)
+
+    def inner(self, rows, j, start=0, stop=None, solve=True):
+        """A_ij <- A_ij - Σ_k A_ik A_jk', and times L_jj^-T; i is where rows r are."""
+        self.tiles.rows("s", j, self.tile)
+        self.tiles.load(rows, self.tile, j)
+        self.tiles.update(rows, self.tile, start, j if stop is None else stop)
+        if solve:
+            self.tiles.solve(rows, self.tile, j)
+        self.tiles.store(rows, self.tile, j)
+
+    def top(self):
+        """Row by row: the rows above are only read."""
+
+        def row(rows, i):
+            self.tiles.rows("r", i, rows)
+            self.text.loop("j", 0, i, self.tile, lambda j: self.inner(rows, j))
+            self.diagonal(rows, i)
+
+        self.text.loop("i", 0, self.whole, self.tile, lambda i: row(self.tile, i))
+        self.remainder(lambda rows: row(rows, self.whole))
+
+    def left(self):
+        """Column by column: a column is brought up to date when it is reached."""
+
+        def below(rows, i, j):
+            self.tiles.rows("r", i, rows)
+            self.inner(rows, j)
+
+        def column(j):
+            self.diagonal(self.tile, j)
+            after = _plus(j, self.tile)
+            self.text.loop("i", after, self.whole, self.tile, lambda i: below(self.tile, i, j))
+            self.remainder(lambda rows: below(rows, self.whole, j))
+
+        self.text.loop("j", 0, self.whole, self.tile, column)
+        self.remainder(lambda rows: self.diagonal(rows, self.whole))
+
+    def right(self):
+        """Column by column: a column is subtracted from all that follow when it is final."""
+        tile = self.tile
+
+        def final(rows, i, j):
+            self.tiles.rows("r", i, rows)
+            self.inner(rows, j, 0, 0)
+
+        def row(rows, i, j):
+            self.tiles.rows("r", i, rows)
+            after = _plus(j, tile)
+            self.text.loop("t", after, i, tile, lambda t: self.inner(rows, t, j, after, False))
+            self.diagonal(rows, i, j, after, False)
+
+        def column(j):
+            self.diagonal(tile, j, 0, 0)
+            for write in (final, row):
+                after = _plus(j, tile)
+                self.text.loop("i", after, self.whole, tile, lambda i, w=write: w(tile, i, j))
+                self.remainder(lambda rows, w=write: w(rows, self.whole, j))
+
+        self.text.loop("j", 0, self.whole, tile, column)
+        self.remainder(lambda rows: self.diagonal(rows, self.whole, 0, 0))
+
+
+def potrf(variant, n=None, ahead=False):
+    """Return the lines of a factorization A = L L', in place.
+
+    Parameters
+    ----------
+    variant : Variant
+    n : int or None
+        The order, where it is known.
+    ahead : bool
+        Call for the matrices that lie `ahead` numbers further in memory.
+
+    Returns
+    -------
+    list of str
+        On a, n, ld, lanes, first, and room for n numbers in `inverse`, `width` apart.
+    """
+    program = _Factorization(variant.tile, n, variant.unroll, ahead)
+    getattr(program, variant.looking)()
+    return program.text.lines
+
+
+def _substitute(text, rows, columns, i, backward):
+    """Rows i of b <- those of L⁻¹b, or of L'⁻¹b, where the rows before, or after, are done."""
+    pairs = _pairs(rows, columns, False)
+    entry = "a, (i + {q}) * row + (i + {p}) * lanes + first" if backward else ""
+    entry = entry or "a, (i + {p}) * row + (i + {q}) * lanes + first"
+    text(*(f"z{p} = ({_plus(i, p)}) * wide + c * lanes + first" for p in range(rows)))
+    text(*(f"c{p}_{g} = load(b, z{p} + {g} * lanes)" for p, g in pairs))
+
+    def done(k):
+        at = f"{k} * row + ({i}" if backward else f"({i}"
+        for p in range(rows):
+            where = f"{at} + {p}) * lanes" if backward else f"{at} + {p}) * row + {k} * lanes"
+            text(f"x{p} = load(a, {where} + first)")
+        text(f"at = {k} * wide + c * lanes + first")
+        text(*(f"y{g} = load(b, at + {g} * lanes)" for g in range(columns)))
+        text(*(f"c{p}_{g} = minus(c{p}_{g}, x{p}, y{g})" for p, g in pairs))
+
+    if backward:
+        text.loop("k", "n - 1", f"{i} + {rows - 1}", -1, done)
+    else:
+        text.loop("k", 0, i, 1, done)
+    for q in reversed(range(rows)) if backward else range(rows):
+        text(f"v = load({entry.format(p=q, q=q)})", "v = reciprocal(v)")
+        text(*(f"c{q}_{g} = times(c{q}_{g}, v)" for g in range(columns)))
+        for p in range(q) if backward else range(q + 1, rows):
+            text(f"v = load({entry.format(p=p, q=q)})")
+            text(*(f"c{p}_{g} = minus(c{p}_{g}, v, c{q}_{g})" for g in range(columns)))
+    text(*(f"store(b, z{p} + {g} * lanes, c{p}_{g})" for p, g in pairs))
+
+
+def substitution_text(tile, backward):
+    """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place.
+
+    Parameters
+    ----------
+    tile : int
+    backward : bool
+
+    Returns
+    -------
+    list of str
+        On a, b, n, ld, columns, lanes and first.
+    """
+    text = Text()
+    text("row = ld * lanes", "wide = columns * lanes")
+    text(f"whole = n // {tile} * {tile}", f"many = columns // {COLUMNS} * {COLUMNS}")
+
+    def of_columns(count):
+        def rows(many):
+            return lambda i: _substitute(text, many, count, i, backward)
+
+        if backward:
+            text.loop("i", "n - 1", "whole - 1", -1, rows(1))
+            text.loop("i", f"whole - {tile}", -1, -tile, rows(tile))
+        else:
+            text.loop("i", 0, "whole", tile, rows(tile))
+            text.loop("i", "whole", "n", 1, rows(1))
+
+    text.loop("c", 0, "many", COLUMNS, lambda _: of_columns(COLUMNS))
+    text.loop("c", "many", "columns", 1, lambda _: of_columns(1))
+    return text.lines
+
+
+# Programs of `geomxp.linalg.batched_programs` as functions of numba, kept on disk once compiled.
+#
+# The text is written to a file of the user's cache directory: numba keeps what it compiles beside
+# it, and tracebacks and debuggers show it. Where that directory cannot be written to, functions
+# are compiled anew in each process (seconds).
+
+
+HEAD = '''"""Written by geomxp: {title}."""
+
+import numpy as np
+from numba import njit
+
+from geomxp.linalg import batched_layout as layout
+from geomxp.linalg.simd import (
+    load,
+    minus,
+    reciprocal,
+    root,
+    store,
+    times,
+    touch,
+    width_of,
+)
+
+'''
+
+POTRF = """
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def registers(a, n, ld, lanes, first, inverse):
+    width = width_of(a)
+{constants}{body}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def registers_ahead(a, n, ld, lanes, first, inverse, ahead):
+    width = width_of(a)
+{constants}{body_ahead}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def factor_chunk(a, n):
+    lanes = a.shape[2]
+    flat = a.reshape(-1)
+    width = width_of(flat)
+    if lanes % width or n > a.shape[0] or n > a.shape[1]{wrong}:
+        raise ValueError("a chunk must be (n, n, lanes or more), with lanes of whole registers")
+    inverse = np.empty(max(n, 1) * width, a.dtype)
+    for first in range(0, lanes, width):
+        registers(flat, n, a.shape[1], lanes, first, inverse)
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def factor_chunks(chunks, info):
+    n, lanes = chunks.shape[1], chunks.shape[3]
+    flat = chunks.reshape(-1)
+    width, size = width_of(flat), n * n * lanes
+    if lanes % width or n != chunks.shape[2]{wrong}:
+        raise ValueError("chunks must be (chunks, n, n, lanes), with lanes of whole registers")
+    inverse = np.empty(max(n, 1) * width, flat.dtype)
+    for c in range(len(chunks)):
+        for first in range(c * size, c * size + lanes, width):
+            registers_ahead(flat, n, n, lanes, first, inverse, 2 * size)
+        layout.check(flat, c * size, n, lanes, lanes, info, c * lanes)
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def factor_batch(a, out, info, lanes, past_cache):
+    batch, n = a.shape[0], a.shape[1]
+    source, target = a.reshape(-1), out.reshape(-1)
+    chunk = np.zeros(n * n * lanes, a.dtype)
+    width = width_of(chunk)
+    inverse = np.empty(max(n, 1) * width, a.dtype)
+    for member in range(0, batch, lanes):
+        members = min(lanes, batch - member)
+        layout.pack_lower(source, n, member, members, chunk, lanes)
+        for first in range(0, lanes, width):
+            registers(chunk, n, n, lanes, first, inverse)
+        if layout.check(chunk, 0, n, lanes, members, info, member):
+            layout.spoil(chunk, n, lanes, source, member, info[member : member + members])
+        layout.unpack_lower(chunk, n, lanes, target, member, members, source, past_cache)
+"""
+
+SUBSTITUTION = """
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def {name}_registers(a, b, n, ld, columns, lanes, first):
+{body}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def {name}_chunk(lower, b, n):
+    lanes = lower.shape[2]
+    a, x = lower.reshape(-1), b.reshape(-1)
+    width = width_of(a)
+    if lanes % width or b.shape[2] != lanes or n > lower.shape[0] or n > b.shape[0]:
+        raise ValueError("lower must be (n, n, lanes), b (n, k, lanes), with whole registers")
+    for first in range(0, lanes, width):
+        {name}_registers(a, x, n, lower.shape[1], b.shape[1], lanes, first)
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def {name}_batch(lower, x, lanes):
+    batch, n, columns = x.shape
+    a, b = lower.reshape(-1), x.reshape(-1)
+    chunk, room = np.zeros((n, n, lanes), x.dtype), np.zeros((n, columns, lanes), x.dtype)
+    flat, some = chunk.reshape(-1), room.reshape(-1)
+    for member in range(0, batch, lanes):
+        members = min(lanes, batch - member)
+        layout.pack_lower(a, n, member, members, flat, lanes)
+        layout.pack(b, n * columns, member, members, some, lanes)
+        {name}_chunk(chunk, room, n)
+        layout.unpack(some, lanes, b, n * columns, member, members, b)
+"""
+
+LAST = """
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def backward_last(lower, x, n):
+    x[:n] = 0
+    x[n - 1] = 1
+    backward_chunk(lower, x, n)
+"""
+
+
+def cache_directory():
+    """Return where the user's programs keep what they can make again."""
+    named = os.environ.get("GEOMXP_CACHE_DIR")
+    if named:
+        return Path(named)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "geomxp"
+
+
+def write_whole(path, text):
+    """Write a file that other processes see whole or not at all.
+
+    Raises
+    ------
+    OSError
+        Where it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+def _indented(lines):
+    return "\n".join("    " + line for line in lines)
+
+
+def factorization(variant=None, n=None):
+    """Return a module: `factor_chunk(a, n)`, and loops of it over chunks and over batches.
+
+    Parameters
+    ----------
+    variant : Variant or None
+    n : int or None
+        The order, for a variant that is written out.
+
+    Returns
+    -------
+    module
+        `factor_chunk`, `factor_chunks`, `factor_batch`, compiled by numba when first called.
+    """
+    variant = variant or Variant()
+    if variant.unroll and n is None:
+        raise InvalidInput("a variant that is written out needs the order n.")
+    order = n if variant.unroll else None
+    return _factorization(variant.looking, variant.tile, variant.unroll, order)
+
+
+@cache
+def _factorization(looking, tile, unroll, n):
+    variant = Variant(looking, tile, 1, unroll)
+    constants = "" if n is None else f"    n = {n}\n"
+    wrong = "" if n is None else f" or n != {n}"
+    body = _indented(potrf(variant, n))
+    ahead = _indented(potrf(variant, n, ahead=True))
+    unrolled = "_unrolled" if unroll else ""
+    title = f"potrf_{looking}_{tile}{unrolled}" + (f"_{n}" if n else "")
+    form = HEAD.format(title=title) + POTRF
+    return _module(title, form, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
+
+
+@cache
+def substitution(backward, tile=4):
+    """Return a module: `forward_chunk`, or `backward_chunk`, and the loop over a batch."""
+    name = "backward" if backward else "forward"
+    body = _indented(substitution_text(tile, backward))
+    form = HEAD.format(title=name) + SUBSTITUTION + (LAST if backward else "")
+    return _module(name, form, body=body, name=name)
+
+
+def _module(title, form, **parts):
+    """Return a module made of a text, from the cache directory where that can be written to."""
+    text = form.format(cache=True, **parts)
+    own = "".join(
+        files(__package__).joinpath(name).read_text(encoding="utf-8")
+        for name in ("simd.py", "batched_layout.py")
+    )
+    name = f"{title}_{hashlib.sha256((text + own).encode()).hexdigest()[:12]}"
+    path = cache_directory() / "batched" / f"{name}.py"
+    try:
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_whole(path, text)
+        spec = importlib.util.spec_from_file_location(f"geomxp_batched_{name}", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except (OSError, RuntimeError):
+        # numba raises RuntimeError where it finds no place for its own files
+        text = form.format(cache=False, **parts)
+        module = types.ModuleType(f"geomxp_batched_{name}")
+        linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")
+        exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    return module

@@ -1,0 +1,245 @@
+"""BLAS and LAPACK by pointer: threads run side by side, each on one core.
+
+SciPy's wrappers hold the interpreter's lock while they compute; the same routines called through
+their addresses do not. Where MKL is installed (pip install "geomxp[mkl]") it is used instead: it
+also has the matrix units' routines. Arrays are in Fortran order.
+"""
+
+import ctypes
+import sys
+import sysconfig
+from contextlib import contextmanager
+from ctypes import byref, c_char, c_double, c_float, c_int, c_void_p
+from ctypes.util import find_library
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ..runtime.devices import njit
+
+LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
+
+
+@cache
+def mkl():
+    """Return MKL's library, or None where it is not installed."""
+    roots = {sys.prefix, sys.base_prefix, sysconfig.get_config_var("userbase") or sys.prefix}
+    patterns = ("lib/libmkl_rt.so*", "lib/libmkl_rt*.dylib", "Library/bin/mkl_rt*.dll")
+    found = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
+    for name in (*sorted(found), find_library("mkl_rt")):
+        try:
+            return ctypes.CDLL(name) if name else None
+        except OSError:
+            continue
+    return None
+
+
+@cache
+def routine(name):
+    """Return a function of BLAS or LAPACK with Fortran's calling convention."""
+    library = mkl()
+    if library is not None:
+        function = getattr(library, name)
+        function.restype = None
+        return function
+    import scipy.linalg.cython_blas as blas
+    import scipy.linalg.cython_lapack as lapack
+
+    module = blas if name in blas.__pyx_capi__ else lapack
+    capsule = module.__pyx_capi__[name]
+    python = ctypes.pythonapi
+    python.PyCapsule_GetName.restype = ctypes.c_char_p
+    python.PyCapsule_GetName.argtypes = (ctypes.py_object,)
+    python.PyCapsule_GetPointer.restype = c_void_p
+    python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    address = python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None)(address)
+
+
+def one_core():
+    """Let MKL use one core in the calling thread; see `cores`."""
+    return cores(1)
+
+
+@contextmanager
+def cores(count):
+    """Let MKL use some cores in the calling thread; `runtime.devices` pins SciPy's BLAS."""
+    if mkl() is None:
+        yield
+        return
+    before = mkl().MKL_Set_Num_Threads_Local(c_int(count))
+    try:
+        yield
+    finally:
+        mkl().MKL_Set_Num_Threads_Local(c_int(before))
+
+
+def _letter(letter):
+    return byref(c_char(letter.encode()))
+
+
+def _number(number):
+    return byref(c_int(number))
+
+
+def _leading(a):
+    """Return the distance between columns, in entries."""
+    return max(1, a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0])
+
+
+def _at(a):
+    return c_void_p(a.ctypes.data)
+
+
+def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
+    """C <- alpha op(A) op(B) + beta C, all FP64 or all FP32."""
+    letter, real = LETTERS[c.dtype]
+    m, n = c.shape
+    k = a.shape[1] if trans_a == "N" else a.shape[0]
+    routine(letter + "gemm")(
+        *(_letter(trans_a), _letter(trans_b), _number(m), _number(n), _number(k)),
+        *(byref(real(alpha)), _at(a), _number(_leading(a)), _at(b), _number(_leading(b))),
+        *(byref(real(beta)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
+def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
+    """One triangle of C <- alpha op(A) op(A)' + beta C."""
+    letter, real = LETTERS[c.dtype]
+    n, k = a.shape if trans == "N" else a.shape[::-1]
+    routine(letter + "syrk")(
+        *(_letter(uplo), _letter(trans), _number(n), _number(k)),
+        *(byref(real(alpha)), _at(a), _number(_leading(a))),
+        *(byref(real(beta)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
+def triangular(name, side, uplo, trans, diag, t, b):
+    """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
+    letter, real = LETTERS[b.dtype]
+    m, n = b.shape
+    routine(letter + name)(
+        *(_letter(side), _letter(uplo), _letter(trans), _letter(diag), _number(m), _number(n)),
+        *(byref(real(1.0)), _at(t), _number(_leading(t)), _at(b), _number(_leading(b))),
+    )
+    return b
+
+
+def factor(uplo, a):
+    """Overwrite one triangle with the Cholesky factor; return LAPACK's info."""
+    letter, _ = LETTERS[a.dtype]
+    info = c_int(0)
+    routine(letter + "potrf")(
+        *(_letter(uplo), _number(len(a)), _at(a), _number(_leading(a)), byref(info))
+    )
+    return info.value
+
+
+def syrk(c, a, alpha=1.0, beta=1.0):
+    """Lower triangle of C <- alpha A A' + beta C."""
+    return rank_k("L", "N", c, a, alpha, beta)
+
+
+def symm(a, x):
+    """Return A X, of A its lower triangle being looked at."""
+    letter, real = LETTERS[x.dtype]
+    (m, n), c = x.shape, np.zeros(x.shape, x.dtype, order="F")
+    if n == 1:
+        routine(letter + "symv")(
+            *(_letter("L"), _number(m), byref(real(1.0)), _at(a), _number(_leading(a))),
+            *(_at(x), _number(1), byref(real(0.0)), _at(c), _number(1)),
+        )
+        return c
+    routine(letter + "symm")(
+        *(_letter("L"), _letter("L"), _number(m), _number(n), byref(real(1.0))),
+        *(_at(a), _number(_leading(a)), _at(x), _number(_leading(x))),
+        *(byref(real(0.0)), _at(c), _number(_leading(c))),
+    )
+    return c
+
+
+def trsm(lower, b, side="R", trans="T"):
+    """B <- B op(L)⁻¹ (side R) or op(L)⁻¹ B (side L), for a lower triangular L."""
+    return triangular("trsm", side, "L", trans, "N", lower, b)
+
+
+def potrf(a):
+    """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+    return factor("L", a)
+
+
+# Loops over the lower triangle of a symmetric matrix, compiled by numba.
+#
+# They run over slices, as those of `geomxp.linalg.formats`, and for the same reason.
+
+
+_SUMS = {"reassoc", "nsz", "contract"}
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def scaled(a, top, left, scale, multiple, out, diagonal):
+    """Write multiple · a_ij / (s_i s_j) of a block; a diagonal one from its lower triangle.
+
+    Parameters
+    ----------
+    a : (n, n) ndarray, Fortran order
+    top, left : int
+        Where the block begins.
+    scale : (n,) ndarray
+    multiple : float
+    out : (p, q) ndarray of FP64 or FP32, Fortran order
+        Written over.
+    diagonal : bool
+    """
+    rows = out.shape[0]
+    for j in range(out.shape[1]):
+        factor = multiple / scale[left + j]
+        first = j if diagonal else 0
+        x, y = a.T[left + j][top + first : top + rows], out.T[j][first:]
+        divisors = scale[top + first : top + rows]
+        for i in range(y.size):
+            y[i] = x[i] / divisors[i] * factor
+    if diagonal:
+        _mirror(out)
+
+
+@njit(nogil=True, cache=True)
+def _mirror(out):
+    """Upper triangle <- lower one, by squares that the first cache holds."""
+    n = out.shape[0]
+    for left in range(0, n, 32):
+        for top in range(left, n, 32):
+            for j in range(left, min(left + 32, n)):
+                for i in range(max(top, j + 1), min(top + 32, n)):
+                    out[j, i] = out[i, j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUMS)
+def row_sums(a, first, last, scale, sums):
+    """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both their rows, for some columns.
+
+    Parameters
+    ----------
+    a : (n, n) ndarray, Fortran order
+    first, last : int
+    scale : (n,) ndarray
+    sums : (2, n) ndarray
+    """
+    for j in range(first, last):
+        ours, plain, inverse = 0.0, 0.0, 1 / scale[j]
+        column, divisors = a.T[j][j + 1 :], scale[j + 1 :]
+        theirs, theirs_plain = sums[0, j + 1 :], sums[1, j + 1 :]
+        for i in range(column.size):
+            value = abs(column[i])
+            theirs_plain[i] += value
+            plain += value
+        for i in range(column.size):
+            share = abs(column[i]) / divisors[i] * inverse
+            theirs[i] += share
+            ours += share
+        value = abs(a[j, j])
+        sums[0, j] += ours + value / scale[j] * inverse
+        sums[1, j] += plain + value

@@ -1,0 +1,532 @@
+"""Single passes over matrices on a GPU, in any layout (cuda/combine.cu), and a second stream."""
+
+from contextlib import contextmanager
+from ctypes import addressof
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cuda import module
+from ..errors import InvalidInput
+from ..linalg import blas, formats_gpu, products_gpu, views
+from .device import cublas_handle, streams
+from .formats import FP8, FP16
+
+TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
+
+SIDE, STEP = 32, 8
+"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu."""
+
+
+def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
+    """Out <- α r_i a_ij c_j + β out, in one kernel, for arrays of any types and layouts.
+
+    Parameters
+    ----------
+    out, a : (m, n) FP64 or FP32 cupy.ndarray
+        They may be the same array, but must not overlap otherwise.
+    alpha, beta : float
+        An array whose factor is 0 is not read. Computed in FP64.
+    lower : bool
+        Read and write the lower triangle only.
+    rows, columns : (m,) and (n,) FP64 cupy.ndarray, optional
+        r and c, both or neither; ones if not given.
+    """
+    if not out.size:
+        return
+    scaled = rows is not None
+    # CuPy does not convert None to a null pointer
+    factors = (rows, columns) if scaled else (a, a)
+    flags = np.int32(lower), np.int32(scaled)
+    with out.device:
+        _kernel("combine", a, out)(
+            *(_squares(out.shape), (SIDE, STEP)),
+            (
+                *(a, *_steps(a), out, *_steps(out), *out.shape),
+                *(*flags, *factors, np.float64(alpha), np.float64(beta)),
+            ),
+        )
+
+
+def survey(a):
+    """Return the diagonal of a matrix, and max|a| of its lower triangle, in one transfer.
+
+    Parameters
+    ----------
+    a : (n, n) FP64 or FP32 cupy.ndarray
+
+    Returns
+    -------
+    (n,) FP64 ndarray, float
+        The largest magnitude is inf or NaN where one stands there.
+    """
+    import cupy
+
+    n = len(a)
+    with a.device:
+        found = cupy.zeros(n + 1)
+        if n:
+            found[:n] = a.diagonal()
+            launch = _kernel("largest_of_lower", a)
+            launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
+        found = found.get()
+    return found[:n], float(found[n])
+
+
+def scale_lower(c, beta):
+    """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
+    if beta != 1.0:
+        combine(c, c, alpha=beta, lower=True)
+
+
+def info_words(like, count):
+    """Return zeroed info words for `views_gpu.factor`, on the GPU of an array."""
+    import cupy
+
+    with like.device:
+        return cupy.zeros(count, np.int32)
+
+
+def check_pivot(a, info):
+    """Set an info word of cuSOLVER's potrf to n if it is 0 but the last pivot is not finite.
+
+    Parameters
+    ----------
+    a : (n, n) view
+    info : (1,) cupy.ndarray of int32
+    """
+    if len(a):
+        with a.device:
+            _kernel("check_pivot", a)((1,), (1,), (a[-1:, -1:], np.int32(len(a)), info))
+
+
+@contextmanager
+def second_stream(like):
+    """Run the enclosed operations on a second stream.
+
+    They follow all earlier ones of the current stream, and run concurrently with those that follow
+    this block. Memory allocated in the block is reused by this stream only, so no other stream
+    overwrites it.
+
+    Yields
+    ------
+    cupy.cuda.Stream
+    """
+    import cupy
+
+    with like.device:
+        now = cupy.cuda.get_current_stream().record()
+        (stream,) = streams(like.device.id, 1)
+        stream.wait_event(now)
+        with stream:
+            yield stream
+
+
+def synchronize(like):
+    """Wait until the second stream of an array's GPU has done all."""
+    with like.device:
+        streams(like.device.id, 1)[0].synchronize()
+
+
+def wait_for(event, like):
+    """Make later operations on an array's GPU wait for an event."""
+    import cupy
+
+    with like.device:
+        cupy.cuda.get_current_stream().wait_event(event)
+
+
+def _kernel(name, *arrays):
+    """Return a kernel of cuda/combine.cu for arrays of some types."""
+    return module("combine.cu").get_function("_".join((name, *(TYPES[a.dtype] for a in arrays))))
+
+
+def _squares(shape):
+    """Return the grid of a kernel whose blocks take SIDE by SIDE entries."""
+    return tuple(-(-size // SIDE) for size in shape)
+
+
+def _steps(a):
+    """Return how many entries the next row and the next column are away."""
+    return tuple(stride // a.itemsize for stride in a.strides)
+
+
+# What `linalg.views` and `linalg.panels` ask of a GPU: cuBLAS and cuSOLVER on parts of CuPy arrays.
+#
+# All arrays but those of `product` and the casts have contiguous columns, a leading dimension
+# apart.
+#
+# Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives
+# the names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm,
+# hipblasDsyrk and so on) and rocSOLVER (cusolver potrf: rocsolver_dpotrf, whose workspace is
+# empty). These have no counterpart there, as of CuPy's cupy_hipblas.h:
+#
+# - gemmEx with cuBLAS 11's compute types, IN_FP32 and IN_TF32 of `products_gpu`: refused. With a
+#   data type in their place, CUDA_R_32F, it goes to hipblasGemmEx, for FP16 and FP32 but neither
+#   BF16 nor TF32. `products_gpu.multiply` would have to call it so, and widen BF16 to FP32.
+# - cuBLASLt is not bound at all; hipBLASLt has a C interface of nearly the same shape under names
+#   of its own. FP8 would be multiplied as FP16, which holds its numbers.
+# - cuda/quantize.cu is compiled by hipRTC: PTX is guarded by __CUDA_ARCH__, which is not defined
+#   there, so that the plain C stands in its place; `__shfl_down_sync` and its 32 lanes are not
+#   what a wavefront of 64 has.
+
+
+LARGEST_INDEX = 2**31 - 1
+"""Places that cuSOLVER's potrf counts in one array."""
+
+LARGEST_SQUARE = 2048
+"""The largest order for which a rank-k update makes the whole product."""
+
+
+def gemm(c, a, b, alpha, beta, trans_a, trans_b):
+    """C <- α op(A) op(B) + βC, all FP64 or all FP32."""
+    cublas, letter, real = _library(c)
+    (m, n), k = c.shape, a.shape[trans_a == "N"]
+    operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}
+    alpha, beta = real(alpha), real(beta)
+    with c.device:
+        getattr(cublas, letter + "gemm")(
+            *(cublas_handle(), operation[trans_a], operation[trans_b], m, n, k, addressof(alpha)),
+            *(*_at(a), *_at(b), addressof(beta), *_at(c)),
+        )
+
+
+def triangular(name, side, uplo, trans, diag, t, b):
+    """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
+    if name == "trmm":
+        _multiply(side, uplo, trans, diag, t, b)
+        return
+    cublas, letter, real = _library(b)
+    one = real(1.0)
+    letters = (
+        {"L": cublas.CUBLAS_SIDE_LEFT, "R": cublas.CUBLAS_SIDE_RIGHT}[side],
+        _triangle(cublas, uplo),
+        {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}[trans],
+        {"N": cublas.CUBLAS_DIAG_NON_UNIT, "U": cublas.CUBLAS_DIAG_UNIT}[diag],
+    )
+    with b.device:
+        getattr(cublas, letter + "trsm")(
+            cublas_handle(), *letters, *b.shape, addressof(one), *_at(t), *_at(b)
+        )
+
+
+def _multiply(side, uplo, trans, diag, t, b):
+    """B <- B op(T) or op(T) B: CuPy has no trmm, so T is made full and B copied."""
+    import cupy
+
+    with b.device:
+        n, unit = len(t), diag == "U"
+        mask = cupy.tri(n, k=-1 if unit else 0, dtype=bool)
+        # no product with zeros, which would keep a NaN that stands there
+        whole = cupy.where(mask if uplo == "L" else mask.T, t, t.dtype.type(0))
+        if unit:
+            whole += cupy.eye(n, dtype=t.dtype)
+        whole = whole.T if trans == "T" else whole
+        source = b.copy(order="F")
+        left, right = (whole, source) if side == "L" else (source, whole)
+        views.gemm(b, left, right, 1.0, 0.0)
+
+
+def rank_k(uplo, trans, c, a, alpha, beta):
+    """One triangle of C <- α op(A) op(A)' + βC.
+
+    Of a small C the whole product is made and half of it added: at most twice the operations, where
+    cuBLAS's syrk is up to 14 times slower than products (paper 000, Figure 4).
+    """
+    if len(c) <= LARGEST_SQUARE:
+        _rank_k_of_small(c if uplo == "L" else c.T, a if trans == "N" else a.T, alpha, beta)
+        return
+    cublas, letter, real = _library(c)
+    alpha, beta = real(alpha), real(beta)
+    operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}[trans]
+    with c.device:
+        getattr(cublas, letter + "syrk")(
+            *(cublas_handle(), _triangle(cublas, uplo), operation, len(c), a.shape[trans == "N"]),
+            *(addressof(alpha), *_at(a), addressof(beta), *_at(c)),
+        )
+
+
+def _rank_k_of_small(c, a, alpha, beta):
+    """Lower triangle of C <- αAA' + βC, from the whole product."""
+    import cupy
+
+    with c.device:
+        total = cupy.empty(c.shape, c.dtype, order="F" if views.by_columns(c) else "C")
+        views.gemm(total, a, a.T, alpha, 0.0)
+        combine(c, total, beta=beta, lower=True)
+
+
+def factor(uplo, a, info=None):
+    """Overwrite one triangle with the Cholesky factor; return the info word.
+
+    Parameters
+    ----------
+    uplo : {"L", "U"}
+    a : (n, n) view
+    info : (1,) cupy.ndarray of int32, optional
+        Where the info word is left: also n where the last pivot is not finite. Without it, the CPU
+        waits for the GPU to know the word.
+
+    Returns
+    -------
+    int or None
+
+    Raises
+    ------
+    InvalidInput
+        If the array spans more places than cuSOLVER counts.
+    """
+    import cupy
+    from cupy.cuda.device import get_cusolver_handle
+    from cupy_backends.cuda.libs import cusolver
+
+    cublas, letter, _ = _library(a)
+    n, leading = len(a), blas._leading(a)
+    if n * leading > LARGEST_INDEX:
+        raise InvalidInput(
+            f"cuSOLVER's potrf takes up to {LARGEST_INDEX:,} places in one array, 46,340 by "
+            f"46,340. Got {n:,} columns that are {leading:,} apart: use the CPU or smaller leaves."
+        )
+    place = (_triangle(cublas, uplo), n, a.data.ptr, leading)
+    with a.device:
+        handle = get_cusolver_handle()
+        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
+        work, word = cupy.empty(size, a.dtype), cupy.empty(1, np.int32) if info is None else info
+        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, word.data.ptr)
+        if info is None:
+            return int(word[0])
+        check_pivot(a, info)
+    return None
+
+
+def inverse(lower, unit):
+    """Return the inverse of a lower triangle, zeros above the diagonal, Fortran order."""
+    import cupy
+
+    with lower.device:
+        one = cupy.eye(len(lower), dtype=lower.dtype, order="F")
+    return views.solve(lower, one, False, unit)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """α 2^-(e+f) with exponents e and f that are on the GPU, for FP8 panels with entries near 1.
+
+    Parameters
+    ----------
+    alpha : float
+    left, right : (2,) cupy.ndarray of int32
+        Of `exponent_of`.
+    """
+
+    alpha: float
+    left: object
+    right: object
+
+    def as_fp8(self):
+        """Return it for the numbers as they are, (1,) FP32 cupy.ndarray."""
+        return formats_gpu.factors(self.left[:1], self.right[:1], self.alpha)
+
+    def as_fp16(self):
+        """Return it for the numbers as `_fp8_as_fp16` has them."""
+        return formats_gpu.factors(self.left[1:], self.right[1:], self.alpha)
+
+
+def exponent_of(array, form):
+    """Find an array's exponent on its GPU, for `round_into`; see `Exponents.find`."""
+    (array,) = _columns(array)
+    with array.device:
+        return formats_gpu.Exponents(1).find(0, array, form)
+
+
+def product(c, a, b, form, alpha):
+    """C <- C + α A B' of numbers in one format, summed in FP32.
+
+    FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of 16;
+    elsewhere as FP16, which holds its numbers.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 or FP64 view
+        To FP64 the sum is added at its end.
+    a : (m, k) view
+    b : (n, k) view
+        Numbers of the format, or their bits; all three by rows or by columns.
+    form : Format
+    alpha : float or Scale
+    """
+    import cupy
+
+    with c.device:
+        if c.dtype != np.float32:
+            total = cupy.zeros(c.shape, np.float32, order="F")
+            # scaled in FP64: FP32 may not hold what FP64 does
+            inner, alpha = (alpha, 1.0) if isinstance(alpha, Scale) else (1.0, alpha)
+            product(total, a, b, form, inner)
+            combine(c, total, alpha=alpha, beta=1.0)
+            return
+        if not views.by_columns(c):
+            # C' = C' + αBA'
+            c, a, b = c.T, b, a
+        if form is FP8:
+            if _as_fp8(c, a, b, alpha):
+                return
+            scale = alpha.as_fp16() if isinstance(alpha, Scale) else alpha * 2.0**16
+            a, b, form, alpha = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16, scale
+        trans_a, a = ("N", a) if views.by_columns(a) else ("T", a.T)
+        trans_b, b = ("T", b) if views.by_columns(b) else ("N", b.T)
+        products_gpu.multiply(c, a, b, form, alpha, trans_a, trans_b)
+
+
+def split_product(c, a, b, alpha):
+    """C <- C + α A B' for FP32 views by three products of FP16, to nearly FP32's accuracy.
+
+    With 2^e A = H + L and 2^f B = I + J, both halves FP16:
+
+        A B' ≈ 2^-(e+f) (H I' + H J' + L I')
+
+    What is lost is L J', 2^-22 of the product of the largest magnitudes, and what lies 2^-40 below
+    these. Nothing chooses this yet, whatever the format: whether three products of FP16 are faster
+    than one of FP32, and what the units' sums cost in accuracy, has not been measured on a GPU.
+
+    Parameters
+    ----------
+    c : (m, n) FP32 or FP64 view
+    a : (m, k) FP32 view
+    b : (n, k) FP32 view
+    alpha : float
+
+    Raises
+    ------
+    InvalidInput
+        If a number is not finite.
+    """
+    if not c.size or not a.size:
+        return
+    with c.device:
+        high, low, e = _planes(a)
+        others, below, f = _planes(b)
+        scale = alpha * 2.0 ** -(e + f)
+        for left, right in ((high, others), (high, below), (low, others)):
+            product(c, left, right, FP16, scale)
+
+
+def _planes(array):
+    """Return the FP16 planes of an FP32 view, of its layout, and their power of two."""
+    import cupy
+
+    order = "F" if views.by_columns(array) else "C"
+    high, low = (cupy.empty(array.shape, np.float16, order=order) for _ in range(2))
+    columns, largest = _columns(array, high, low), magnitude(array)
+    if not np.isfinite(largest):
+        raise InvalidInput(f"the matrix holds or reaches {largest}, which no format has.")
+    exponent = FP16.exponent_for(largest)
+    formats_gpu.split_into(columns[1], columns[2], columns[0], exponent)
+    return high, low, exponent
+
+
+def magnitude(array):
+    """Return max|a| of an FP32 or FP64 view: inf or NaN where one stands there."""
+    with array.device:
+        if views.contiguous(array):
+            (array,) = _columns(array)
+        return formats_gpu.magnitude(array)
+
+
+def multiply_by_inverse(b, inverse, transposed):
+    """B <- B X or B X' for a small X, (n, n), in the arithmetic of B, an (m, n) view."""
+    import cupy
+
+    with b.device:
+        copy = cupy.empty(b.shape, b.dtype, order="F" if views.by_columns(b) else "C")
+    combine(copy, b)
+    views.gemm(b, copy, inverse.T if transposed else inverse, 1.0, 0.0)
+
+
+def round_into(out, array, form, exponent):
+    """Out <- the numbers of array·2^exponent in a format.
+
+    `out` has the layout of the array; FP8 with its exponent on the GPU is stored by rows.
+    """
+    array, out = _columns(array, out)
+    with out.device:
+        formats_gpu.round_into(out, array, form, exponent)
+
+
+def widen_into(out, values, form, exponent):
+    """Out <- numbers in a format times 2^-exponent."""
+    import cupy
+
+    if views.by_columns(out) != views.by_columns(values):
+        with out.device:
+            wide = cupy.empty(out.shape, out.dtype, order="F" if views.by_columns(values) else "C")
+        widen_into(wide, values, form, exponent)
+        combine(out, wide)
+        return
+    out, values = _columns(out, values)
+    with out.device:
+        formats_gpu.widen_into(out, values, form, exponent)
+
+
+def _as_fp8(c, a, b, alpha):
+    """C <- C + α A B' by cuBLASLt, for bits of FP8; return whether this GPU can."""
+    import cupy
+
+    if int(c.device.compute_capability) < products_gpu.FP8_SINCE:
+        return False
+    (m, n), k = ((size + 15) // 16 * 16 for size in c.shape), -(-a.shape[1] // 16) * 16
+    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and blas._leading(c) % 4 == 0
+    a, b = _by_rows(a, m, k), _by_rows(b, n, k)
+    leading = (blas._leading(a.T), blas._leading(b.T), blas._leading(c) if inside else m)
+    on_gpu = isinstance(alpha, Scale)
+    plan = products_gpu._plan(c.device.id, m, n, k, leading, on_gpu)
+    if plan is None:
+        return False
+    alpha = alpha.as_fp8() if on_gpu else alpha
+    total = c if inside else cupy.zeros((m, n), np.float32, order="F")
+    products_gpu._execute(plan, total, a, b, alpha)
+    if not inside:
+        c += total[: c.shape[0], : c.shape[1]]
+    return True
+
+
+def _by_rows(a, rows, columns):
+    """Return bits of FP8 as cuBLASLt takes them: as they are, or a copy with zeros beyond."""
+    import cupy
+
+    aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0
+    if a.shape == (rows, columns) and aligned and not views.by_columns(a):
+        return a
+    whole = cupy.zeros((rows, columns), a.dtype)
+    whole[: a.shape[0], : a.shape[1]] = a
+    return whole
+
+
+def _fp8_as_fp16(a):
+    import cupy
+
+    out = cupy.empty(a.shape, np.float16, order="F" if views.by_columns(a) else "C")
+    values, wide = _columns(a, out)
+    formats_gpu.fp8_as_fp16_into(wide, values)
+    return out
+
+
+def _columns(*arrays):
+    """Return the arrays, or all their transposes, so that the first has contiguous columns."""
+    return arrays if views.by_columns(arrays[0]) else tuple(a.T for a in arrays)
+
+
+def _library(array):
+    """Return cuBLAS, its letter for an array's numbers, and ctypes' type of one."""
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas, *blas.LETTERS[array.dtype]
+
+
+def _triangle(cublas, uplo):
+    return {"L": cublas.CUBLAS_FILL_MODE_LOWER, "U": cublas.CUBLAS_FILL_MODE_UPPER}[uplo]
+
+
+def _at(a):
+    """Return the address of a view and its leading dimension."""
+    return a.data.ptr, blas._leading(a)

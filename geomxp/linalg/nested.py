@@ -1,0 +1,489 @@
+"""Cholesky, triangular solves and products by halves: a few huge products do nearly all the work.
+
+`layers` names the formats of the off-diagonal blocks from the largest inwards; the last one, FP64
+or FP32, holds for the rest and is the arithmetic of the leaves. ("fp16", "fp32") multiplies the
+outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. NumPy and CuPy
+arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..linalg import recursive, views, working
+from ..runtime.devices import gpu_memory
+from .device import device_of
+from .formats import FP32, FP64, Format, named
+from .panels import LOW, Panel
+from .recursive import Rows, Triangle, leaves, multiply, rank_k, solve
+from .recursive import factor_by_halves as factor
+from .tuning import leaf_size
+
+if TYPE_CHECKING:
+    from .._typing import Any, AnyArray, Sequence
+
+
+@gpu_memory()
+def potrf(
+    a: AnyArray, layers: Sequence[str | Format] = ("fp64",), *, leaf: int | None = None
+) -> AnyArray:
+    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
+
+    Parameters
+    ----------
+    a : (n, n) NumPy or CuPy array of FP64 or FP32
+        Only its lower triangle is read and written.
+    layers : sequence of str
+        Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
+        and holds for the rest. Numbers are FP32 where it is "fp32".
+    leaf : int, optional
+        Below this size LAPACK takes over; tuned if not given.
+
+    Returns
+    -------
+    a
+
+    Raises
+    ------
+    NotPositiveDefinite
+        With the order of the first leading minor that is not positive.
+    InvalidInput
+        If the lower triangle holds a NaN or an infinity, or an argument is not what it must be.
+
+    Examples
+    --------
+    >>> a = np.array([[4.0, 0.0], [2.0, 5.0]])
+    >>> potrf(a).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    check_matrix("a", a, square=True, written=True)
+    forms = check_layers(layers, a)
+    with working.one_matrix(a, forms) as (work, bound):
+        leaf = check_leaf(leaf, "potrf", work, forms)
+        factor(Triangle(work, forms, leaf, bound=bound), forms)
+    return a
+
+
+@gpu_memory()
+def trsm(
+    a: AnyArray,
+    b: AnyArray,
+    *,
+    side: str = "L",
+    uplo: str = "L",
+    trans: str = "N",
+    diag: str = "N",
+    alpha: float = 1.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
+    """Solve op(A) X = αB (side L) or X op(A) = αB (side R) for a triangular A; X overwrites B.
+
+    Parameters
+    ----------
+    a : (n, n) NumPy or CuPy array of FP64 or FP32
+    b : (n, m) or (m, n) array of the same type
+    side : {"L", "R"}
+    uplo : {"L", "U"}
+        The triangle of A that is read.
+    trans : {"N", "T"}
+        op(A) = A or A'.
+    diag : {"N", "U"}
+        U: the diagonal of A is not read and stands for ones.
+    alpha : float
+    layers : sequence of str
+        See `potrf`.
+    leaf : int, optional
+
+    Returns
+    -------
+    b
+
+    Examples
+    --------
+    >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([[2.0], [3.0]])
+    >>> trsm(a, b).tolist()
+    [[1.0], [2.0]]
+    """
+    return _act(solve, "trsm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
+
+
+@gpu_memory()
+def trmm(
+    a: AnyArray,
+    b: AnyArray,
+    *,
+    side: str = "L",
+    uplo: str = "L",
+    trans: str = "N",
+    diag: str = "N",
+    alpha: float = 1.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
+    """Multiply B <- α op(A) B (side L) or α B op(A) (side R) for a triangular A; see `trsm`.
+
+    Examples
+    --------
+    >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([[1.0], [2.0]])
+    >>> trmm(a, b).tolist()
+    [[2.0], [3.0]]
+    """
+    return _act(multiply, "trmm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
+
+
+def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
+    """Bring a triangular operation to B op(T) with a lower T, and do it."""
+    check_matrix("a", a, square=True)
+    check_matrix("b", b, written=True)
+    forms = check_layers(layers, a)
+    leaf = check_leaf(leaf, name, a, forms)
+    for letter, allowed in ((side, "LR"), (uplo, "LU"), (trans, "NT"), (diag, "NU")):
+        if letter not in tuple(allowed):
+            raise InvalidInput(
+                f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
+            )
+    if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
+        raise InvalidInput(
+            f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
+            f"Got {b.dtype} of shape {b.shape}."
+        )
+    with device_of(b):
+        if alpha == 0.0:
+            b[...] = 0.0
+            return b
+        if alpha != 1.0:
+            b *= b.dtype.type(alpha)
+    # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
+    lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
+    form = forms[-1]
+    with working.one_array(b, form) as target, working.one_array(lower, form, "nothing") as t:
+        target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
+        triangle = Triangle(t, forms, leaf, diag == "U")
+        rows = Rows(target, forms)
+        if work is multiply:
+            for first in range(0, len(a), triangle.leaf):
+                rows.finish(slice(first, min(first + triangle.leaf, len(a))))
+        work(triangle, rows, slice(0, len(a)), transposed)
+    return b
+
+
+@gpu_memory()
+def syrk(
+    a: AnyArray,
+    c: AnyArray | None = None,
+    *,
+    uplo: str = "L",
+    trans: str = "N",
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    layers: Sequence[str | Format] = ("fp64",),
+    leaf: int | None = None,
+) -> AnyArray:
+    """Update one triangle of C <- α op(A) op(A)' + βC.
+
+        C11 <- βC11 + αA1A1',  C21 <- βC21 + αA2A1',  C22 <- βC22 + αA2A2'
+
+    C21 is computed in the first layer's format; C11 and C22 are halved again, with the layers that
+    follow. The leaves on the diagonal are in the last layer's format (paper 000, algorithm 3).
+
+    Parameters
+    ----------
+    a : (n, k) array, or (k, n) with trans "T", NumPy or CuPy, FP64 or FP32
+    c : (n, n) array of the same type, optional
+        Zeros, in the order of a, if not given. The other triangle is neither read nor written.
+    uplo : {"L", "U"}
+    trans : {"N", "T"}
+    alpha, beta : float
+    layers : sequence of str
+        Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
+        "fp32" and holds for the rest. A is cast once to each coarse format. Where the last is
+        "fp64", blocks in "fp32" are computed in FP64.
+    leaf : int, optional
+
+    Returns
+    -------
+    c
+    """
+    check_matrix("a", a)
+    forms = check_layers(layers, a)
+    if uplo not in ("L", "U") or trans not in ("N", "T"):
+        raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
+    a = a if trans == "N" else a.T
+    if c is None:
+        c, beta = working.zeros((len(a), len(a)), a), 0.0
+    check_matrix("c", c, square=True, written=True)
+    if c.dtype != a.dtype or len(c) != len(a):
+        raise InvalidInput(
+            f"`c` must be {len(a)} by {len(a)} of {a.dtype}. Got {c.dtype} {c.shape}."
+        )
+    leaf = check_leaf(leaf, "syrk", c, forms)
+    # as BLAS: nothing of A is read for α = 0
+    a = a[:, :0] if alpha == 0.0 else a
+    with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
+        working.scale_lower(target, beta)
+        with working.one_array(a, forms[-1], "nothing") as source:
+            rows = Rows(source, forms)
+            step = max(leaf, 1024)
+            for first in range(0, source.shape[1], step):
+                rows.finish(slice(first, min(first + step, source.shape[1])))
+            rank_k(Triangle(target, forms, leaf), slice(0, len(c)), rows, forms, alpha)
+    return c
+
+
+def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
+    """Return the formats of layers for an array; `InvalidInput` if they are none."""
+    single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
+    listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
+    forms = tuple(named(name) for name in listed)
+    if not forms or forms[-1] not in (FP32, FP64):
+        raise InvalidInput(
+            "`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. "
+            f"Got {listed or layers!r}."
+        )
+    if forms[-1] is FP64 and array.dtype == np.float32:
+        raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
+    return forms
+
+
+def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
+    """Return the leaf given, or the tuned one for a square array; `InvalidInput` if it is wrong."""
+    if leaf is None:
+        return leaf_size(name, len(a), forms, "cpu" if isinstance(a, np.ndarray) else "gpu")
+    if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
+        raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
+    return int(leaf)
+
+
+def check_matrix(name: str, array: Any, square: bool = False, written: bool = False) -> None:
+    """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32, or must not be written."""
+    if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
+        shape = getattr(array, "shape", type(array).__name__)
+        raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
+    if array.dtype not in (np.float32, np.float64):
+        raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
+    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
+
+
+# A symmetric matrix as a tree of blocks, each stored in its own format.
+#
+#     [A11    ]    A21 in the first layer's format, A11 and A22 trees of the other layers,
+#     [A21 A22]    leaves FP32 or FP64
+#
+# ("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves
+# work in place; their text is that of `linalg.recursive`, to which a dense array is such a tree of
+# views.
+
+
+@dataclass(init=False)
+class StoredTriangle(recursive.Triangle):
+    """A `Triangle` whose off-diagonal block lives in its format.
+
+    Parameters
+    ----------
+    a : (n, n) FP32 or FP64 view
+        Copied.
+    forms, leaf, first, bound
+        See `Triangle`.
+    """
+
+    def __init__(self, a, forms, leaf, first=0, bound=None):
+        self._n = n = len(a)
+        self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
+        # what the block is stored in, whatever it is read in
+        self.form, self.last = forms[0], forms[-1]
+        self.half = recursive.halve(n, leaf) if n > leaf else 0
+        self.panels, self._prepared, self.bound, self.quarter = {}, {}, bound, False
+        if not self.half:
+            self.a = a.astype(forms[-1].dtype, order="F")
+            return
+        h, inner = self.half, forms[1:] or forms
+        self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first, bound)
+        self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h, bound)
+        self._whole = None
+        self.close(a[h:, :h].astype(forms[-1].dtype, order="F"))
+
+    @property
+    def order(self):
+        """Rows and columns."""
+        return self._n
+
+    def is_one_view(self, largest):
+        """Return whether all of this is one view: no, its blocks are stored apart."""
+        return False
+
+    def open(self):
+        """Return A21 in the leaves' format, to be written over and given to `close`."""
+        if self._whole is not None:
+            return self._whole
+        panel = self.panels[self.form]
+        block = working.empty_like(panel.values, self.last.dtype)
+        panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
+        return block
+
+    def close(self, block):
+        """Store A21 in its format, a power of two for each leaf's columns."""
+        form = self.form
+        if form not in LOW:
+            self._whole = block
+            return
+        panel = Panel(form, block.shape, block)
+        for first in range(0, self.half, self.leaf):
+            columns = slice(first, min(first + self.leaf, self.half))
+            panel.put(columns, block[:, columns])
+        self.panels = {form: panel}
+
+    def keep(self, rows):
+        """Store A21, final now; casts for coarser blocks are made again when they are read."""
+        if self.form in LOW:
+            self.panels = {self.form: rows.panels[self.form]}
+
+    def cast(self, form):
+        """Return A21 as a panel in a format: as it is stored, or cast for this one reader."""
+        if form in self.panels:
+            return self.panels[form]
+        block = self.open()
+        panel = Panel(form, block.shape, block, self.bound)
+        panel.put(slice(0, self.half), block)
+        return panel
+
+    @property
+    def nbytes(self):
+        """Bytes of all numbers in their formats; of leaves the lower triangle counts."""
+        if not self.half:
+            return len(self.a) * (len(self.a) + 1) // 2 * self.a.itemsize
+        block = self._whole if self._whole is not None else self.panels[self.form]
+        return block.nbytes + self.a11.nbytes + self.a22.nbytes
+
+
+class SymmetricTree:
+    """A symmetric positive definite matrix in layered formats.
+
+    Parameters
+    ----------
+    a : (n, n) NumPy or CuPy array of FP64 or FP32
+        Its lower triangle is read.
+    layers : sequence of str
+        See `nested.potrf`.
+    leaf : int, optional
+
+    Examples
+    --------
+    >>> a = np.eye(300) + 1e-3
+    >>> tree = SymmetricTree(a, ("fp16", "fp32"), leaf=64).potrf()
+    >>> bool(abs(a @ tree.solve(np.ones(300)) - 1).max() < 1e-4)
+    True
+    """
+
+    def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
+        check_matrix("a", a, square=True)
+        forms = check_layers(layers, a)
+        working.check_finite(a)
+        leaf = check_leaf(leaf, "potrf", a, forms)
+        self.shape = a.shape
+        self._forms = forms
+        diagonal = a.diagonal() if isinstance(a, np.ndarray) else a.diagonal().get()
+        logs = working.half_logs(diagonal)
+        bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
+        with device_of(a):
+            self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
+            # above the diagonal too: casts warn of what uninitialized memory may hold
+            work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
+            working.copy_lower(a, work, self._d, self._d)
+            self._root = StoredTriangle(work, forms, leaf, bound=bound)
+        self.factored = False
+
+    @property
+    def nbytes(self):
+        """Bytes of all numbers in their formats."""
+        return self._root.nbytes
+
+    def potrf(self):
+        """Overwrite the matrix with its Cholesky factor, and return it.
+
+        Raises
+        ------
+        NotPositiveDefinite
+            What is left then is neither the matrix nor its factor.
+        ValueError
+            If it is factored already.
+        """
+        if self.factored is not False:
+            raise ValueError("the tree is factored already: make a new one from the matrix.")
+        # a failure leaves neither: the tree can be used no more
+        self.factored = None
+        factor(self._root, self._forms)
+        self.factored = True
+        return self
+
+    def log_determinant(self):
+        """Return log|A| of a factored tree."""
+        self._check_factored()
+        xp = working.module(self._d)
+        with device_of(self._d):
+            diagonal = xp.concatenate([leaf.a.diagonal() for leaf in leaves(self._root)])
+            return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
+
+    def solve(self, b):
+        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored.
+
+        On a GPU the result is a CuPy array.
+        """
+        self._check_factored()
+        xp = working.module(self._d)
+        with device_of(self._d):
+            b = xp.asarray(b, dtype=np.float64)
+            if b.ndim not in (1, 2) or len(b) != len(self._d):
+                raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
+            x = xp.array((b if b.ndim == 2 else b[:, None]).T * self._d, order="F")
+            for transposed in (True, False):
+                _solve(self._root, x, transposed)
+            return (x * self._d).T.reshape(b.shape)
+
+    def to_dense(self):
+        """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
+        if self.factored is None:
+            raise ValueError("the factorization of this tree failed: make a new one.")
+        with device_of(self._d):
+            lower = working.module(self._d).zeros(self.shape, order="F")
+            _write(self._root, lower)
+            lower /= self._d[:, None]
+            return lower if self.factored else lower / self._d
+
+    def _check_factored(self):
+        if not self.factored:
+            raise ValueError("the tree is not factored: call potrf() first.")
+
+
+def _write(t, out):
+    if not t.half:
+        out[...] = working.module(t.a).tril(t.a)
+        return
+    h = t.half
+    out[h:, :h] = t.open()
+    _write(t.a11, out[:h, :h])
+    _write(t.a22, out[h:, h:])
+
+
+def _solve(t, x, transposed):
+    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `halves.solve`."""
+    if not t.half:
+        views.solve(t.a.astype(np.float64, order="F", copy=False), x, transposed)
+        return
+    one, two = x[:, : t.half], x[:, t.half :]
+    block = t.open().astype(np.float64, copy=False)
+    if transposed:
+        _solve(t.a11, one, True)
+        two -= one @ block.T
+        _solve(t.a22, two, True)
+    else:
+        _solve(t.a22, two, False)
+        one -= two @ block
+        _solve(t.a11, one, False)

@@ -1,0 +1,564 @@
+"""Which tile has which format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from numbers import Integral
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .formats import FINER, FP8, FP16, FP32, FP64, Format, named
+
+Rule: TypeAlias = "Callable[..., PrecisionMap]"
+"""Chooses the formats of the tiles from their norms."""
+
+if TYPE_CHECKING:
+    from .._typing import Any, Callable, Floats
+
+
+@dataclass(frozen=True)
+class PrecisionMap:
+    """The format of every tile of the lower triangle.
+
+    Parameters
+    ----------
+    rows : tuple of tuple of Format
+        ``rows[i][k]`` for k <= i.
+    scale : bool
+        Whether each low-precision tile is scaled by a power of two.
+    accuracy : float or None
+        The ε of the rule: what the norms promise of ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
+    error : float or None
+        The promise in full: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
+    divergence : float or None
+        The Kullback-Leibler divergence that the rule predicts, where it does.
+
+    Examples
+    --------
+    >>> from geomxp.linalg.precision import uniform
+    >>> uniform("fp64")([[1.0, 0.5], [0.5, 1.0]]).counts()
+    {'fp64': 3}
+    """
+
+    rows: tuple[tuple[Format, ...], ...]
+    scale: bool = True
+    accuracy: float | None = None
+    error: float | None = None
+    divergence: float | None = None
+
+    def __getitem__(self, tile: tuple[int, int]) -> Format:
+        i, k = tile
+        return self.rows[i][k]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        tiles = ", ".join(f"{count:,} {name}" for name, count in self.counts().items())
+        return f"<PrecisionMap of {len(self):,} block rows: {tiles}>"
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of tiles in each format, finest first, as a dict by its name."""
+        found = Counter(form for row in self.rows for form in row)
+        return {f.name: found[f] for f in sorted(found, key=lambda f: (f.unit_roundoff, -f.bytes))}
+
+    def bytes(self, layout: Any) -> int:
+        """Return the bytes of all tiles in their formats.
+
+        Parameters
+        ----------
+        layout : geomxp.tiles.layout.Layout
+        """
+        return sum(
+            form.bytes * layout.height(i) * layout.height(k)
+            for i, row in enumerate(self.rows)
+            for k, form in enumerate(row)
+        )
+
+    @property
+    def all_fp64(self) -> bool:
+        """Whether no tile is coarser than FP64."""
+        return all(form is FP64 for row in self.rows for form in row)
+
+    def partners(self, i: int, k: int) -> set[Format]:
+        """Return the formats of the tiles that tile (i, k) is multiplied with, as a set.
+
+        A_ji - L_jk L_ik' for j > i, and A_ij - L_ik L_jk' for k < j <= i: the tiles of its column.
+        """
+        return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
+
+    def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
+        """Return the map with the tiles of block row k one level finer, and how many that are.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        PrecisionMap, int
+        """
+        row = tuple(FINER[form] for form in self.rows[k])
+        changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
+        return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
+
+    def as_array(self) -> Floats:
+        """Return log2 of each tile's unit roundoff, (T, T), NaN above the diagonal."""
+        picture = np.full((len(self.rows), len(self.rows)), np.nan)
+        for i, row in enumerate(self.rows):
+            picture[i, : i + 1] = [np.log2(form.unit_roundoff) for form in row]
+        return picture
+
+    def __str__(self) -> str:
+        """Draw the lower triangle: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
+        letters = {"fp64": "D", "fp32": "S", "tf32": "T", "bf16": "B", "fp16": "H", "fp8": "Q"}
+        return "\n".join("".join(letters[form.name] for form in row) for row in self.rows)
+
+
+# Which formats a Kullback-Leibler divergence can pay for.
+#
+# With LL' = Σ + E the divergence of N(0, LL') from N(0, Σ) is ¼‖Σ^-½ E Σ^-½‖_F² + O(E³), and for
+# independent errors of variance v_ik in tile (i, k) its mean is
+#
+#     D ≈ ½ Σ_{i>k} v_ik p_i p_k
+#
+# where p_i sums the diagonal of Σ⁻¹ over block row i: the precisions of its places given all
+# others. An error counts for as much as its places are certain.
+
+
+ROUNDING = {FP8: 0.9, FP16: 0.6, FP32: 5.0, FP64: 5.0}
+"""Root mean square error of a tile in units of u ‖A_ik‖_F, rather too large than too small:
+0.42 is one rounding to nearest; FP8's squares and FP32's sums of products add to theirs."""
+
+COST = {FP8: 0.9, FP16: 1.0, FP32: 3.0, FP64: 8.0}
+"""Relative time of a product on matrix units; FP8 is read as fast as FP16 and takes fewer bytes."""
+
+
+def shares(norms, precisions, sizes, form):
+    """Return each tile's share of the divergence in a format, (T, T), below the diagonal.
+
+    Parameters
+    ----------
+    norms : (T, T) ndarray
+    precisions : (T,) ndarray
+        p_i.
+    sizes : (T,) ndarray
+        Rows of each block row.
+    form : Format
+    """
+    deviation = ROUNDING[form] * form.unit_roundoff * norms
+    if form in (FP8, FP16):
+        # what is stored coarsely was summed in FP32
+        deviation = np.hypot(deviation, ROUNDING[FP32] * FP32.unit_roundoff * norms)
+    return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
+
+
+def predicted(formats, norms, precisions, sizes):
+    """Return the divergence that a map of FP8, FP16, FP32 and FP64 tiles should cause."""
+    share = {form: shares(norms, precisions, sizes, form) for form in ROUNDING}
+    return float(
+        sum(
+            share[form][i, k]
+            for i, row in enumerate(formats.rows)
+            for k, form in enumerate(row[:i])
+        )
+    )
+
+
+def cheapest(norms, precisions, sizes, target):
+    """Return the cheapest map whose predicted divergence is at most the target.
+
+    Minimises Σ cost + weight · Σ share over the formats of the tiles, for the smallest weight that
+    meets the target. Diagonal tiles are FP64.
+
+    Parameters
+    ----------
+    norms : (T, T) ndarray
+    precisions, sizes : (T,) ndarray
+    target : float
+        In nats.
+
+    Returns
+    -------
+    PrecisionMap
+    """
+    forms = (FP8, FP16, FP32, FP64)
+    share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
+    cost = np.array([COST[form] for form in forms])[:, None, None]
+    tiles = len(norms)
+
+    def choose(weight):
+        choice = np.argmin(cost + share * weight, axis=0)
+        taken = np.take_along_axis(share, choice[None], axis=0)[0]
+        return choice, float(taken.sum())
+
+    low, high = 1e-30, 1e30 / max(target, 1e-30)
+    choice, predicted = choose(high)
+    for _ in range(200):
+        middle = np.sqrt(low * high)
+        tried, divergence = choose(middle)
+        if divergence <= target:
+            high, choice, predicted = middle, tried, divergence
+        else:
+            low = middle
+    rows = tuple(
+        tuple(FP64 if i == k else forms[choice[i, k]] for k in range(i + 1)) for i in range(tiles)
+    )
+    return replace(PrecisionMap(rows), divergence=predicted)
+
+
+# Rules that say which tile gets which format: from the norms of the tiles to a map.
+#
+# Diagonal tiles are FP64, but where `uniform` names another format: then FP32 at least.
+
+
+CANDIDATES = (FP8, FP16, FP32)
+"""What a tile may get below FP64, coarsest first."""
+
+
+def _map(norms, choose, **about):
+    """Return the map of choose(i, k) with what it promises."""
+    norms = np.asarray(norms, dtype=np.float64)
+    rows = tuple(tuple(choose(i, k) for k in range(i + 1)) for i in range(len(norms)))
+    found = PrecisionMap(rows, **about)
+    return replace(found, error=promised_error(found, norms))
+
+
+def _positive(name, given, example, unit=""):
+    """Return a positive number, or raise `InvalidInput`."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0 < number < inf:
+        raise InvalidInput(
+            f"`{name}` must be a positive number{unit}, such as {example}. Got {given!r}."
+        )
+    return number
+
+
+def frobenius(norms):
+    """Return ‖A‖_F from the norms of all tiles of the lower triangle."""
+    lower = np.tril(np.asarray(norms, dtype=np.float64))
+    return float(np.sqrt(2 * np.sum(np.tril(lower, -1) ** 2) + np.sum(np.diag(lower) ** 2)))
+
+
+def promised_error(formats, norms):
+    """Return √Σ(u_p ‖A_ik‖_F)² / ‖A‖_F, the error of storing each tile in its format."""
+    total = sum(
+        (1 if i == k else 2) * (form.unit_roundoff * norms[i][k]) ** 2
+        for i, row in enumerate(formats.rows)
+        for k, form in enumerate(row)
+    )
+    return sqrt(total) / (frobenius(norms) or 1.0)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """See `uniform`."""
+
+    form: Format
+
+    accuracy = None
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+        # a diagonal tile is factored, and below FP32 nothing factors
+        diagonal = self.form if self.form in (FP64, FP32) else FP32
+        return _map(norms, lambda i, k: diagonal if i == k else self.form)
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails."""
+        return Uniform(FP64)
+
+
+def uniform(name: str | Format) -> Rule:
+    """Return the rule that gives every tile the same format.
+
+    Parameters
+    ----------
+    name : str or Format
+        Diagonal tiles are FP32 for formats below.
+
+    Returns
+    -------
+    callable
+        ``rule(norms) -> PrecisionMap`` for (T, T) Frobenius norms of tiles.
+    """
+    return Uniform(named(name))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The rule that gives a map that was chosen before, whatever the norms."""
+
+    formats: PrecisionMap
+
+    accuracy = None
+
+    def __call__(self, norms):
+        """Return the map."""
+        return self.formats
+
+
+@dataclass(frozen=True)
+class ByBand:
+    """See `by_band`."""
+
+    widths: tuple[tuple[Format, float], ...]
+
+    accuracy = None
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+
+        def choose(i, k):
+            return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
+
+        return _map(norms, choose)
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails."""
+        return Uniform(FP64)
+
+
+def by_band(*bands: tuple[str, int] | str) -> Rule:
+    """Return the rule that makes tiles coarser with their distance from the diagonal.
+
+    Parameters
+    ----------
+    *bands : (str, int) pairs, and a last str
+        A format and how many subdiagonals of tiles have it; the last format has the rest.
+
+    Examples
+    --------
+    >>> print(by_band(("fp32", 1), "fp16")(np.ones((4, 4))))
+    D
+    SD
+    HSD
+    HHSD
+    """
+    widths, last = [], 0
+    for band in bands[:-1]:
+        try:
+            name, width = band
+        except (TypeError, ValueError):
+            width = None
+        if not isinstance(width, Integral) or isinstance(width, bool) or width < 1:
+            raise InvalidInput(
+                f"`by_band` needs (format, subdiagonals) pairs and a last format. Got {band!r}."
+            )
+        last += int(width)
+        widths.append((named(name), last))
+    if not bands:
+        raise InvalidInput("`by_band` needs at least one format.")
+    return ByBand((*widths, (named(bands[-1]), inf)))
+
+
+@dataclass(frozen=True)
+class ByTileNorm:
+    """See `by_tile_norm`."""
+
+    accuracy: float
+    scale: bool = True
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+        norms = np.asarray(norms, dtype=np.float64)
+        tiles, whole = len(norms), frobenius(norms)
+
+        def choose(i, k):
+            if i == k:
+                return FP64
+            for form in CANDIDATES:
+                # T ‖A_ik‖_F / ‖A‖_F < ε / u_p
+                if tiles * norms[i, k] * form.unit_roundoff < self.accuracy * whole:
+                    return form
+            return FP64
+
+        return _map(norms, choose, scale=self.scale, accuracy=self.accuracy)
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails: ε/10."""
+        return replace(self, accuracy=self.accuracy / 10)
+
+
+def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
+    """Return the rule of Higham and Mary: each tile has the coarsest format that its norm allows.
+
+    T ‖A_ik‖_F / ‖A‖_F < ε / u_p, so that Σ (u_p ‖A_ik‖_F)² <= ε² ‖A‖_F².
+
+    Parameters
+    ----------
+    accuracy : float
+        ε, the backward error asked for: ‖A - LL'‖_F / ‖A‖_F up to a small factor.
+    scale : bool
+        Scale each tile by a power of two. Without, as published codes do, tiles small enough for
+        a format fall below its range; for comparison only.
+
+    Returns
+    -------
+    callable
+        ``rule(norms) -> PrecisionMap``.
+
+    Notes
+    -----
+    N. J. Higham and T. Mary, Mixed precision algorithms in numerical linear algebra (2022), §14;
+    paper 001, section IV-C.
+    """
+    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale))
+
+
+@dataclass(frozen=True)
+class Layered:
+    """See `layered`."""
+
+    layers: tuple[Format, ...]
+
+    accuracy = None
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+        tiles = len(norms)
+        depth = np.full((tiles, tiles), len(self.layers) - 1)
+
+        def halve(first, last, level):
+            if last - first < 2 or level >= len(self.layers):
+                return
+            middle = (first + last + 1) // 2
+            depth[middle:last, first:middle] = level
+            halve(first, middle, level + 1)
+            halve(middle, last, level + 1)
+
+        halve(0, tiles, 0)
+        return _map(norms, lambda i, k: FP64 if i == k else self.layers[depth[i, k]])
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails: without its coarsest."""
+        return Layered(self.layers[1:]) if len(self.layers) > 1 else Uniform(FP64)
+
+
+def layered(*formats: str | Format) -> Rule:
+    """Return the rule of nested halves: the largest off-diagonal block has the first format.
+
+    Parameters
+    ----------
+    *formats : str or Format
+        From the largest off-diagonal block inwards; the last has all the rest but the diagonal.
+
+    Examples
+    --------
+    >>> print(layered("fp16", "fp32")(np.ones((4, 4))))
+    D
+    SD
+    HHD
+    HHSD
+    """
+    if not formats:
+        raise InvalidInput("`layered` needs at least one format, such as layered('fp16', 'fp32').")
+    return Layered(tuple(named(name) for name in formats))
+
+
+@dataclass(frozen=True)
+class ForDivergence:
+    """See `for_divergence`."""
+
+    kl: float
+    safety: float = 1.0
+
+    accuracy = None
+    needs_precisions = True
+
+    def __call__(self, norms, precisions, sizes):
+        """Return the map for (T, T) norms and the (T,) precisions and sizes of block rows."""
+        found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
+        return replace(found, error=promised_error(found, norms))
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails."""
+        return replace(self, safety=self.safety * 100)
+
+
+def for_divergence(kl: float) -> Rule:
+    """Return the rule that spends a Kullback-Leibler divergence on coarse formats.
+
+    The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the
+    variance of an entry's error in tile (i, k) and p_i sums the diagonal of Σ⁻¹ over block row i.
+    Each tile gets the coarsest format for which its share stays within the target. That holds
+    where errors are independent: for places that are spread out. Where hundreds of places lie much
+    closer together than the rest, entries of a tile are equal but for their last digits, so are
+    their errors, and the divergence can be ten times the target or more: measure it with
+    `kl_divergence`.
+
+    Parameters
+    ----------
+    kl : float
+        The target, in nats.
+
+    Returns
+    -------
+    callable
+        ``rule(norms, precisions, sizes) -> PrecisionMap``; see `linalg.precision`.
+    """
+    return ForDivergence(_positive("kl", kl, "1e-3", " of nats"))
+
+
+def count_finer(first, last):
+    """Return how many tiles of the second map are finer than in the first."""
+    return sum(
+        b.unit_roundoff < a.unit_roundoff
+        for before, after in zip(first.rows, last.rows, strict=True)
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def describe(rule):
+    """Return a rule as a dict that JSON can hold, or None for a function of the caller's own.
+
+    Examples
+    --------
+    >>> describe(by_tile_norm(1e-8))
+    {'rule': 'by_tile_norm', 'arguments': [1e-08, True]}
+    """
+    match rule:
+        case Uniform():
+            return {"rule": "uniform", "arguments": [rule.form.name]}
+        case ByTileNorm():
+            return {"rule": "by_tile_norm", "arguments": [rule.accuracy, rule.scale]}
+        case Layered():
+            return {"rule": "layered", "arguments": [form.name for form in rule.layers]}
+        case ForDivergence():
+            return {"rule": "for_divergence", "arguments": [rule.kl]}
+        case ByBand():
+            bands, last = [], 0
+            for form, width in rule.widths[:-1]:
+                bands.append([form.name, width - last])
+                last = width
+            return {"rule": "by_band", "arguments": [*bands, rule.widths[-1][0].name]}
+    return None
+
+
+RULES = {
+    "uniform": uniform,
+    "by_band": by_band,
+    "by_tile_norm": by_tile_norm,
+    "layered": layered,
+    "for_divergence": for_divergence,
+}
+
+
+def described(document):
+    """Return the rule that `describe` described.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    try:
+        return RULES[document["rule"]](*document["arguments"])
+    except (KeyError, TypeError):
+        raise InvalidInput(f"no such precision rule: {document!r}.") from None

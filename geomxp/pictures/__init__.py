@@ -1,1 +1,0 @@
-"""Pictures by subject; `geomxp.plots` is where their names are public."""

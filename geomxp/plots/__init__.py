@@ -1,0 +1,87 @@
+"""Pictures of observations and fits. Each function draws on given axes, or makes a figure.
+
+A figure made here belongs to no window and no backend; matplotlib's global state is never
+touched. `ax.figure` shows it in a notebook, `ax.figure.savefig(path)` writes it. All pictures can
+be read by the colour-blind; maps have their true shape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidInput
+from ..estimation.result import Fit
+from .axes import LONGEST_NAME, checked, new_figure, plain, unit_of
+from .comparisons import divergences, influence_of_precision, model_weights, precision_map, timeline
+from .diagnostics import (
+    contours,
+    coverage,
+    normal_quantiles,
+    pit,
+    profile,
+    profiles,
+    residuals,
+    residuals_against_prediction,
+    standardised_residuals_map,
+    variogram,
+)
+from .maps import prediction_error_map, prediction_map, residuals_map, values_map
+
+if TYPE_CHECKING:
+    from .._typing import Figure
+
+__all__ = [
+    "LONGEST_NAME",
+    "contours",
+    "coverage",
+    "divergences",
+    "influence_of_precision",
+    "model_weights",
+    "new_figure",
+    "normal_quantiles",
+    "overview",
+    "pit",
+    "plain",
+    "precision_map",
+    "prediction_error_map",
+    "prediction_map",
+    "profile",
+    "profiles",
+    "residuals",
+    "residuals_against_prediction",
+    "residuals_map",
+    "standardised_residuals_map",
+    "timeline",
+    "unit_of",
+    "values_map",
+    "variogram",
+]
+
+
+def overview(fit: Fit) -> Figure:
+    """Draw four pictures of a fit: values, kriging mean, semivariogram, a profile.
+
+    The residuals stand in where there can be no map of predictions, or no profile.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    checked("fit", fit, Fit)
+    figure = new_figure(11.0, 8.5)
+    (first, second), (third, fourth) = figure.subplots(2, 2)
+    values_map(fit.observations, ax=first)
+    try:
+        prediction_map(fit, ax=second)
+    except InvalidInput:
+        residuals_map(fit, ax=second)
+    variogram(fit, ax=third)
+    if fit.free:
+        profile(fit, "range" if "range" in fit.free else fit.free[0], ax=fourth)
+    else:
+        residuals_map(fit, ax=fourth)
+    return figure

@@ -1,0 +1,302 @@
+"""What all pictures share: figures without a window, colours, labels with units, plain numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidInput
+
+if TYPE_CHECKING:
+    from .._typing import Figure
+    from ..data.observations import Observations
+
+VALUES, ERRORS, RESIDUALS = "viridis", "cividis", "PuOr"
+"""Colour maps that the colour-blind can read; that of residuals is white at 0."""
+
+BLUE, VERMILION, ORANGE, SKY = "#0072B2", "#D55E00", "#E69F00", "#56B4E9"
+"""Of Okabe and Ito's palette, which the colour-blind tell apart."""
+
+LONGEST_NAME = 40
+
+
+def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
+    """Return an empty figure, in inches, that no window and no global state knows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    # what a notebook asks for, which knows no other figures than pyplot's
+    figure._repr_png_ = partial(_png, figure)
+    return figure
+
+
+def _png(figure):
+    """Return a figure as the bytes of a PNG file."""
+    file = BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
+
+
+def axes_of(ax, width=6.4, height=4.8):
+    """Return the axes given, or those of a new figure.
+
+    Raises
+    ------
+    InvalidInput
+        If what is given are no axes.
+    """
+    if ax is None:
+        return new_figure(width, height).add_subplot()
+    if not hasattr(ax, "add_artist"):
+        raise InvalidInput(f"`ax` must be matplotlib axes. Got {type(ax).__name__}.")
+    return ax
+
+
+def panels_of(ax, count, columns=None, width=4.2, height=3.5):
+    """Return the axes given, one for each of several pictures, or those of a new figure.
+
+    Parameters
+    ----------
+    ax : sequence of matplotlib.axes.Axes or None
+    count : int
+    columns : int, optional
+        Panels side by side; nearly as many as rows if not given.
+    width, height : float
+        Of each panel of a new figure, in inches.
+
+    Returns
+    -------
+    (count,) ndarray of Axes
+
+    Raises
+    ------
+    InvalidInput
+        For another number of axes.
+
+    Examples
+    --------
+    >>> panels_of(None, 3).shape, len(panels_of(None, 3)[0].figure.axes)
+    ((3,), 3)
+    """
+    if ax is None:
+        columns = columns or int(np.ceil(np.sqrt(count)))
+        rows = -(-count // columns)
+        figure = new_figure(width * columns, height * rows)
+        return np.array([figure.add_subplot(rows, columns, k + 1) for k in range(count)])
+    given = np.empty(np.size(ax), dtype=object)
+    given[:] = list(np.ravel(ax))
+    if len(given) != count:
+        raise InvalidInput(f"`ax` must hold {count} axes, one for each panel. Got {len(given)}.")
+    for one in given:
+        axes_of(one)
+    return given
+
+
+def checked(name, value, *kinds):
+    """Return an argument that is of one of some classes.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    >>> checked("fit", 3, str)
+    Traceback (most recent call last):
+    geomxp.errors.InvalidInput: `fit` must be a str. Got int.
+    """
+    if not isinstance(value, kinds):
+        words = " or ".join(
+            f"{'an' if k.__name__[0] in 'AEIOU' else 'a'} {k.__name__}" for k in kinds
+        )
+        raise InvalidInput(f"`{name}` must be {words}. Got {type(value).__name__}.")
+    return value
+
+
+def plain(name: str) -> str:
+    r"""Return a column's name as text for a picture: one line, not too long, no formula.
+
+    Examples
+    --------
+    >>> print(plain("cost\n in $"))
+    cost in \$
+    """
+    text = " ".join(str(name).split())
+    text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    # between two dollar signs matplotlib would read TeX
+    return text.replace("$", r"\$")
+
+
+def unit_of(parameter: str, observations: Observations) -> str:
+    """Return the unit of a parameter of the model, in words; None for a pure number."""
+    squared = f"squared units of {observations.value_name}"
+    return {
+        "variance": squared,
+        "nugget": squared,
+        "range": observations.unit,
+        "anisotropy_angle": "degrees",
+    }.get(parameter)
+
+
+def label(text, unit):
+    """Return an axis label with its unit."""
+    return f"{plain(text)} ({plain(unit)})" if unit else plain(text)
+
+
+def parameter_label(name, observations):
+    """Return the axis label of a parameter of the model."""
+    return label(name.replace("_", " "), unit_of(name, observations))
+
+
+def colour_bar(ax, drawn, name, extend="neither"):
+    """Draw a colour bar beside a map, as high as the map whatever its shape is."""
+    beside = ax.inset_axes((1.04, 0.0, 0.045, 1.0))
+    ax.figure.colorbar(drawn, cax=beside, label=name, extend=extend)
+
+
+def logarithmic(axis, low, high):
+    """Make an axis logarithmic, with as many ticks as have room, in plain numbers.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+    low, high : float
+        Between which the ticks are needed.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    ax, horizontal = axis.axes, axis.axis_name == "x"
+    (ax.set_xscale if horizontal else ax.set_yscale)("log")
+    room = characters(ax) if horizontal else lines(ax)
+    if high / low < 3:
+        axis.set_major_locator(MaxNLocator(int(np.clip(room / 7, 2, 6)), steps=[1, 2, 5, 10]))
+    else:
+        axis.set_major_locator(LogLocator(subs=_digits(low, high, room, horizontal), numticks=20))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda x, _: _short(x)))
+
+
+def _digits(low, high, room, horizontal):
+    """Return the digits that ticks of a logarithmic axis begin with: as many as have room.
+
+    Parameters
+    ----------
+    low, high : float
+    room : float
+        Characters (lines) from one to the other.
+    horizontal : bool
+
+    Examples
+    --------
+    >>> _digits(1.0, 10.0, 40, True), _digits(1.0, 1000.0, 40, True), _digits(1, 1e6, 20, False)
+    ((1, 2, 3, 4, 5, 7), (1, 3), (1, 3))
+    """
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for digits in ((1, 2, 3, 4, 5, 7), (1, 2, 3, 5), (1, 2, 5), (1, 3)):
+        ticks = np.outer(powers, digits).ravel()
+        ticks = ticks[(ticks >= 0.9 * low) & (ticks <= 1.1 * high)]
+        sizes = np.array([len(_short(x)) + 1.5 if horizontal else 1.3 for x in ticks])
+        gaps = np.diff(np.log(ticks)) / np.log(high / low) * room
+        if (gaps >= (sizes[1:] + sizes[:-1]) / 2).all():
+            return digits
+    return (1,)
+
+
+def _short(x):
+    """Return a number as text for a tick.
+
+    Examples
+    --------
+    >>> _short(0.05), _short(20000.0), _short(1e6), _short(1.25e-5)
+    ('0.05', '20000', '1e6', '1.25e-5')
+    """
+    text = f"{x:.6g}" if 1e-4 <= x < 1e5 else f"{x:.3e}"
+    mantissa, mark, power = text.partition("e")
+    return f"{float(mantissa):g}e{int(power)}" if mark else text
+
+
+def scale_of(ax):
+    """Return how much smaller than usual letters and dots have to be on axes, at most 1.
+
+    Examples
+    --------
+    >>> scale_of(new_figure().add_subplot())
+    1.0
+    >>> bool(0.7 <= scale_of(new_figure(3.15, 2.36).add_subplot()) < 0.8)
+    True
+    """
+    return float(np.clip(inches(ax)[0] / 3.4, 0.7, 1.0))
+
+
+def inches(ax):
+    """Return width and height of axes before their figure is laid out."""
+    box, (width, height) = ax.get_position(original=True), ax.figure.get_size_inches()
+    return box.width * width, box.height * height
+
+
+def characters(ax, width=None):
+    """Return how many digits have room along the horizontal axis, or a width in inches."""
+    return 72 * (width or inches(ax)[0]) / (0.6 * _points("xtick.labelsize") * scale_of(ax))
+
+
+def lines(ax):
+    """Return how many lines of numbers have room beside the vertical axis."""
+    return 72 * inches(ax)[1] / (1.2 * _points("ytick.labelsize") * scale_of(ax))
+
+
+def _points(name):
+    """Return a size of matplotlib's settings in points."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(size=rcParams[name]).get_size_in_points()
+
+
+def finish(ax, *, frame=False):
+    """Leave out the frame's upper and right side; make letters as small as small axes need.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        With all that belongs to it: title, labels, colour bar.
+    frame : bool
+        Whether to keep the whole frame, as of a map.
+    """
+    if not frame:
+        ax.spines[["top", "right"]].set_visible(False)
+    scale = scale_of(ax)
+    if scale < 1:
+        for one in (ax, *ax.child_axes):
+            one.title.set_fontsize(_points("axes.titlesize") * scale)
+            for axis, name in ((one.xaxis, "xtick.labelsize"), (one.yaxis, "ytick.labelsize")):
+                axis.label.set_fontsize(_points("axes.labelsize") * scale)
+                axis.set_tick_params(labelsize=_points(name) * scale)
+    # beside axes a title has the room of the numbers
+    _break(ax.title, 1.15 * inches(ax)[0], ", ", ",\n")
+    for one in (ax, *ax.child_axes):
+        _break(one.xaxis.label, inches(ax)[0], " (", "\n(")
+        _break(one.yaxis.label, inches(ax)[1], " (", "\n(")
+
+
+def legend(ax, *about, **options):
+    """Draw a legend in small letters; arguments as of `Axes.legend`."""
+    size = 0.83 * _points("font.size") * scale_of(ax)
+    title = {"title_fontsize": size} if "title" in options else {}
+    return ax.legend(*about, fontsize=size, handlelength=1.6, **title, **options)
+
+
+def _break(text, length, here, instead):
+    """Break words in two lines where they are longer than a length in inches."""
+    words = text.get_text()
+    if 0.52 * text.get_fontsize() * len(words) > 72 * length:
+        text.set_text(words.replace(here, instead, 1))
+
+
+def dots(n, ax):
+    """Return the area of a dot, in points squared, where n of them share axes evenly."""
+    return float(np.clip(24000.0 / n, 4.0, 36.0)) * scale_of(ax) ** 2

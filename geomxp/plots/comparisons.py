@@ -1,0 +1,370 @@
+"""Fits beside each other: at several precisions, and of several models."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from textwrap import fill
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..estimation.compare import ModelComparison
+from ..estimation.precision_influence import frame_of_fits
+from ..estimation.result import z_value
+from ..linalg.formats import FORMATS
+from ..linalg.precision import PrecisionMap
+from ..runtime.trace import row_of
+from .axes import (
+    BLUE,
+    SKY,
+    VERMILION,
+    axes_of,
+    checked,
+    finish,
+    legend,
+    panels_of,
+    parameter_label,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from .._typing import Axes, AxesArray, Frame, Panels, Sequence
+    from ..estimation.result import Fit
+    from ..runtime.trace import Event
+
+CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
+
+NAME_WIDTH = 28
+"""Characters of a line of a model's name."""
+
+
+def influence_of_precision(
+    fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
+) -> AxesArray:
+    """Draw estimates at each accuracy ε of the tiles, with their intervals, beside those of FP64.
+
+    The band is FP64's interval: an ε whose points stay near the middle of it costs nothing that the
+    data could tell.
+
+    Parameters
+    ----------
+    fits : pandas.DataFrame or sequence of Fit
+        What `geomxp.precision_influence` returned; or fits to the same data, one in FP64 and
+        others by `by_tile_norm`.
+    level : float
+        Of the intervals, θ̂ exp(±z s/θ̂) (of an angle θ̂ ± z s).
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each parameter with a standard error.
+
+    Returns
+    -------
+    (k,) ndarray of matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the frame is another one, or FP64 has no standard errors.
+    """
+    z, frame = z_value(level), _influence_frame(fits)
+    names = [name.removeprefix("estimate_") for name in frame if name.startswith("estimate_")]
+    exact = frame[frame["precision"] == "fp64"].iloc[0]
+    names = [name for name in names if exact[f"standard_error_{name}"] > 0]
+    if not names:
+        raise InvalidInput("the fit in FP64 has no standard errors to compare with.")
+    panels = panels_of(ax, len(names), width=4.4, height=3.2)
+    for one, name in zip(panels, names, strict=True):
+        _estimates(one, frame, name, z)
+        one.set_title(name.replace("_", " ").capitalize())
+        about = SimpleNamespace(**frame.attrs)
+        # a frame that comes from a file has forgotten the units
+        known = {"value_name", "unit"} <= set(frame.attrs)
+        one.set_ylabel(parameter_label(name, about) if known else "estimate")
+    legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
+    for one in panels:
+        finish(one)
+    return panels
+
+
+def _influence_frame(fits):
+    """Return the frame of `precision_influence`."""
+    if not hasattr(fits, "columns"):
+        try:
+            fits = list(fits)
+        except TypeError:
+            raise InvalidInput(
+                "`fits` must be a frame of precision_influence, or a sequence of fits. "
+                f"Got {type(fits).__name__}."
+            ) from None
+        return frame_of_fits(fits)
+    if (
+        not {"precision", "accuracy"} <= set(fits.columns)
+        or not (fits["precision"] == "fp64").any()
+    ):
+        raise InvalidInput(
+            "`fits` must be a frame of precision_influence, with a row for fp64. Got the columns "
+            f"{', '.join(map(str, fits.columns))}."
+        )
+    return fits
+
+
+def _estimates(ax, frame, name, z):
+    """Draw the estimates of one parameter."""
+    at, values = np.arange(len(frame)), frame[f"estimate_{name}"].to_numpy(dtype=float)
+    errors = frame[f"standard_error_{name}"].to_numpy(dtype=float)
+    if name == "anisotropy_angle":
+        low, high = values - z * errors, values + z * errors
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low, high = values * np.exp(-z * errors / values), values * np.exp(z * errors / values)
+    exact = int(np.flatnonzero(frame["precision"] == "fp64")[0])
+    ax.axhspan(low[exact], high[exact], color=SKY, alpha=0.3, linewidth=0, zorder=0)
+    ax.axhline(values[exact], color=BLUE, linewidth=1)
+    known = np.isfinite(errors)
+    ends = np.array([values - low, high - values])[:, known]
+    ax.errorbar(at[known], values[known], ends, fmt="o", color="0.15", markersize=5, capsize=3)
+    # on a boundary, where there is no standard error
+    bare = ~known & np.isfinite(values)
+    ax.plot(at[bare], values[bare], "o", color="0.15", markerfacecolor="white", markersize=5)
+    for k in np.flatnonzero(~np.isfinite(values)):
+        ax.text(at[k], 0.5, "no estimate", rotation=90, ha="center", va="center",
+                color=VERMILION, transform=ax.get_xaxis_transform())  # fmt: skip
+    # room for a legend
+    bottom, top = np.nanmin(np.append(low, values)), np.nanmax(np.append(high, values))
+    ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
+    ax.set_xticks(at, ["FP64" if word == "fp64" else word for word in frame["precision"]])
+    ax.set(xlim=(-0.6, len(frame) - 0.4), xlabel="accuracy ε of the tiles")
+
+
+def _legend_of(level):
+    """Return handles and words."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    words = [f"FP64, {100 * level:g} %", f"at ε, {100 * level:g} %"]
+    point = Line2D([], [], marker="o", color="0.15", markersize=5)
+    return [Patch(color=SKY, alpha=0.3), point], words
+
+
+def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | None = None) -> Axes:
+    """Draw the weights of compared models, exp(-Δ/2) as parts of the sum, the best on top.
+
+    By AIC they are Akaike's weights; by BIC near to posterior probabilities, where all models were
+    equally probable before.
+
+    Parameters
+    ----------
+    comparison : ModelComparison
+    most : int
+        Models to draw; what the others weigh together is said.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    checked("comparison", comparison, ModelComparison)
+    if not (isinstance(most, Integral) and not isinstance(most, bool) and most >= 1):
+        raise InvalidInput(f"`most` must be a whole number of at least 1. Got {most!r}.")
+    frame = comparison.to_frame()
+    rest, frame = frame[most:], frame[:most]
+    names = _names(comparison.to_frame(), len(frame))
+    ax = axes_of(ax, 6.4, 1.3 + sum(0.16 + 0.16 * (1 + name.count("\n")) for name in names))
+    weights = frame["weight"].fillna(0.0)
+    ax.barh(np.arange(len(frame)), weights, color=BLUE, alpha=0.75)
+    for k, (weight, delta) in enumerate(zip(frame["weight"], frame["delta"], strict=True)):
+        # where there is no maximum there is no criterion
+        words = f"Δ {delta:.1f}" if delta == delta else "no maximum"
+        ax.text((weight if weight == weight else 0.0) + 0.01, k, words, va="center",
+                fontsize="small", color="0.15" if delta == delta else VERMILION)  # fmt: skip
+    ax.set_yticks(np.arange(len(frame)), names)
+    ax.invert_yaxis()
+    name = comparison.criterion.upper().replace("AICC", "AICc")
+    words = f"weight by {name}"
+    if len(rest):
+        words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
+    ax.set(xlim=(0, min(1.15, 1.25 * weights.max())), xlabel=words)
+    ax.set_title(f"{len(comparison.candidates)} models, {comparison.n:,} places"
+                 + (" (REML)" if comparison.reml else ""))  # fmt: skip
+    finish(ax)
+    return ax
+
+
+def _names(frame, count):
+    """Return what tells the first models apart, in several lines where one would be long."""
+    told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
+    words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
+    names = []
+    for _, row in frame[:count].iterrows():
+        parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
+        if "anisotropic" in told:
+            parts.append("anisotropic" if row["anisotropic"] == "yes" else "isotropic")
+        names.append(fill(", ".join(parts), NAME_WIDTH))
+    return names
+
+
+# Pictures of precision: which tile has which format, and what that does to the likelihood.
+
+
+COLOURS = {
+    "fp64": "#08306b",
+    "fp32": "#3f8fc5",
+    "tf32": "#7fbf7b",
+    "bf16": "#d9ef8b",
+    "fp16": "#fdb863",
+    "fp8": "#f7e3b5",
+}
+
+ACROSS = {
+    "accuracy": "accuracy ε of the tile norms",
+    "kl_target": "target of the divergence (nats)",
+    "neighbours": "neighbours",
+}
+"""What divergences are drawn against, and its words."""
+
+
+def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
+    """Draw the format of every tile of the lower triangle, as the papers do.
+
+    Parameters
+    ----------
+    formats : PrecisionMap
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    checked("formats", formats, PrecisionMap)
+    ax = axes_of(ax, 5.6, 4.8)
+    names, counts = list(FORMATS), formats.counts()
+    picture = np.full((len(formats), len(formats)), np.nan)
+    for i, row in enumerate(formats.rows):
+        picture[i, : i + 1] = [names.index(form.name) for form in row]
+    colours = ListedColormap([COLOURS[name] for name in names])
+    ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
+    ax.set(xlabel="tile column", ylabel="tile row")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    used = [Patch(color=COLOURS[name], label=f"{name.upper()}, {k}") for name, k in counts.items()]
+    legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
+    finish(ax)
+    return ax
+
+
+def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
+    """Draw both KL divergences against the accuracy, the target or the number of neighbours.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of `geomxp compare`: kl, kl_log_determinant, and one of accuracy, kl_target and
+        neighbours.
+    n : int
+        Number of places.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the frame is another one.
+    """
+    ax = axes_of(ax)
+    columns = getattr(frame, "columns", ())
+    across = next((name for name in ACROSS if name in columns), None)
+    if across is None or not {"kl", "kl_log_determinant"} <= set(columns):
+        raise InvalidInput(
+            f"`frame` must have kl, kl_log_determinant and one of {', '.join(ACROSS)}, as "
+            f"`geomxp compare` writes it. Got {', '.join(map(str, columns)) or 'no columns'}."
+        )
+    x = frame[across]
+    ax.plot(x, frame["kl"].abs(), "o-", color=BLUE, label="½(tr(Σₐ⁻¹Σ₀) − n + log|Σₐ|/|Σ₀|)")
+    logarithms = "½|log|Σₐ| − log|Σ₀||"
+    ax.plot(x, frame["kl_log_determinant"].abs(), "s--", color=VERMILION, label=logarithms)
+    ax.set(xscale="log", yscale="log", title=f"{n:,} places")
+    ax.set(xlabel=ACROSS[across], ylabel="divergence from FP64 (nats)")
+    if across == "neighbours":
+        ax.set_xticks(x, [str(m) for m in x], minor=False)
+        ax.set_xticks([], minor=True)
+        ax.set_ylabel("divergence from the exact model (nats)")
+    else:
+        ax.invert_xaxis()
+    legend(ax, frameon=False)
+    finish(ax)
+    return ax
+
+
+# Pictures of a run: what moved and what was computed, when.
+
+
+KERNELS = {
+    "leave": "#969696",
+    "return": "#636363",
+    "original": "#9e9ac8",
+    "solve": "#e6550d",
+    "factor": "#a50f15",
+    "write": "#bdbdbd",
+}
+"""Colours of all but copies in and out and updates, which have their formats'."""
+
+
+def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw the copies and kernels of one device against time, as paper 001's Figure 13.
+
+    Parameters
+    ----------
+    events : sequence of geomxp.runtime.trace.Event
+    device : int
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the device has no events.
+    """
+    from matplotlib.patches import Patch
+
+    ax = axes_of(ax, 8.0, 3.2)
+    everything = list(events)
+    events = [event for event in everything if event.device == device]
+    if not events:
+        known = ", ".join(map(str, sorted({event.device for event in everything}))) or "none"
+        raise InvalidInput(f"`events` hold none of device {device!r}; devices with any: {known}.")
+    rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
+    used = {}
+    for number, row in enumerate(rows):
+        mine = [event for event in events if row_of(event) == row]
+        spans = [(event.begin, event.end - event.begin) for event in mine]
+        labels = [_label(event) for event in mine]
+        used |= dict.fromkeys(labels)
+        ax.broken_barh(spans, (number - 0.4, 0.8), facecolors=[_colour(word) for word in labels])
+    ax.set_yticks(range(len(rows)), [row if "stream" in row else f"copies {row}" for row in rows])
+    ax.set_xlabel("seconds")
+    ax.invert_yaxis()
+    patches = [
+        Patch(color=_colour(word), label=word.upper() if word in COLOURS else word)
+        for word in sorted(used)
+    ]
+    legend(ax, handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    finish(ax)
+    return ax
+
+
+def _label(event):
+    return event.kind if event.kind in KERNELS else event.form
+
+
+def _colour(label):
+    return KERNELS.get(label) or COLOURS[label]

@@ -1,0 +1,520 @@
+"""Do predictions err as they say? Residuals, their quantiles and places, PIT, coverage.
+
+Bands are those of independent errors, each point by itself. What leave-one-out leaves to neighbours
+is correlated: for six models of 155 and 600 places the right bands were 0.6 times as wide in the
+middle of normal quantiles and as wide at their ends, 0.83 to 1.05 times as wide for PIT, and 1.0 to
+1.28 times as wide for coverage.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidInput
+from ..estimation.contours import LEVELS, profile_contours, wald_ellipse
+from ..estimation.profile import profile_likelihood
+from ..estimation.result import Fit, z_value
+from ..prediction.validation import Validation, leave_one_out
+from ..prediction.variogram import (
+    PLACES,
+    lags_of,
+    semivariance,
+    trend_residuals,
+    variogram_envelope,
+)
+from .axes import (
+    BLUE,
+    SKY,
+    VERMILION,
+    axes_of,
+    checked,
+    dots,
+    finish,
+    label,
+    legend,
+    logarithmic,
+    panels_of,
+    parameter_label,
+    plain,
+    scale_of,
+    unit_of,
+)
+from .maps import signed_map, titled
+
+if TYPE_CHECKING:
+    from .._typing import Axes, AxesArray, Panels, Sequence
+
+EXTREME = 4.0
+"""Standardised errors of this size and more have the last colour of a map."""
+
+
+def residuals(
+    source: Fit | Validation, *, level: float = 0.95, ax: Panels | None = None
+) -> AxesArray:
+    """Draw standardised errors three times: against the prediction, by quantiles, on a map.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+        Of a fit, its leave-one-out predictions.
+    level : float
+        Of the lines and of the band.
+    ax : sequence of three matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    (3,) ndarray of matplotlib.axes.Axes
+    """
+    panels = panels_of(ax, 3, columns=3, width=4.4, height=3.7)
+    validation = _validation(source)
+    residuals_against_prediction(validation, level=level, ax=panels[0])
+    normal_quantiles(validation, level=level, ax=panels[1])
+    standardised_residuals_map(validation, ax=panels[2])
+    return panels
+
+
+def residuals_against_prediction(
+    source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
+    """Draw standardised errors, (observed - predicted)/its standard deviation, against predictions.
+
+    Without a pattern, and with a part `level` between the dashed lines, they are those of a good
+    model.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+    level : float
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    half, ax, validation = z_value(level), axes_of(ax), _validation(source)
+    z, name = validation.standardised_errors, plain(validation.observations.value_name)
+    ax.scatter(validation.mean, z, s=dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
+    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    for end in (-half, half):
+        words = f"±{half:.3g} ({100 * level:g} %)" if end > 0 else None
+        ax.axhline(end, color="0.35", linestyle="--", linewidth=1, label=words)
+    # room for the legend above the dots
+    reach = 1.08 * max(float(np.abs(z).max()), half)
+    ax.set(ylim=(-reach, 1.25 * reach), title=f"Residuals, {_kind(validation)}")
+    ax.set_xlabel(f"prediction of {name}")
+    ax.set_ylabel("standardised error")
+    legend(ax, loc="upper right")
+    finish(ax)
+    return ax
+
+
+def normal_quantiles(
+    source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
+    """Draw the standardised errors against normal quantiles, with the band of independent ones.
+
+    The i-th smallest of n uniform numbers has the Beta distribution of i and n + 1 - i; the band
+    holds each point by itself with probability `level`, so that some of many lie outside.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+    level : float
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    from scipy.special import ndtri
+    from scipy.stats import beta
+
+    z_value(level)
+    ax, validation = axes_of(ax), _validation(source)
+    z = np.sort(validation.standardised_errors)
+    n, rank = len(z), np.arange(1, len(z) + 1)
+    expected = ndtri((rank - 0.5) / n)
+    ends = [
+        ndtri(beta.ppf(share, rank, n + 1 - rank)) for share in (0.5 - level / 2, 0.5 + level / 2)
+    ]
+    words = f"{100 * level:g} %, each point by itself"
+    ax.fill_between(expected, *ends, color=SKY, alpha=0.3, linewidth=0, label=words)
+    ax.axline((0.0, 0.0), slope=1.0, color="0.35", linewidth=1)
+    ax.scatter(expected, z, s=dots(n, ax), color=BLUE, linewidths=0, zorder=3)
+    ax.set(xlabel="normal quantile", ylabel="standardised error")
+    ax.set_title(f"Normal quantiles, {_kind(validation)}")
+    legend(ax, loc="upper left")
+    finish(ax)
+    return ax
+
+
+def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = None) -> Axes:
+    """Draw the standardised errors at their places: neighbours alike are what a model missed.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax, validation = axes_of(ax), _validation(source)
+    seen, z = validation.observations, validation.standardised_errors
+    signed_map(seen, z, "standardised error", most=EXTREME, ax=ax)
+    return titled(ax, seen, "Standardised errors")
+
+
+def pit(
+    source: Fit | Validation, *, bins: int = 10, level: float = 0.95, ax: Axes | None = None
+) -> Axes:
+    """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
+
+    Flat where predictions are honest; high at both ends where their variances are too small, in the
+    middle where they are too large. The band is binomial, for each bar by itself.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+    bins : int
+    level : float
+        Of the band.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    from scipy.stats import binom
+
+    z_value(level)
+    if not (isinstance(bins, Integral) and not isinstance(bins, bool) and bins >= 2):
+        raise InvalidInput(f"`bins` must be a whole number of at least 2. Got {bins!r}.")
+    ax, validation = axes_of(ax), _validation(source)
+    counts, edges = np.histogram(validation.pit(), bins, (0.0, 1.0))
+    n = len(validation)
+    low, high = binom.ppf((0.5 - level / 2, 0.5 + level / 2), n, 1 / bins)
+    ax.bar(edges[:-1], counts, 1 / bins, align="edge", color=SKY, edgecolor="white")
+    words = f"{100 * level:g} % of each bar, where uniform"
+    ax.axhspan(low, high, color="0.3", alpha=0.2, linewidth=0, label=words, zorder=2)
+    ax.axhline(n / bins, color="0.2", linestyle="--", linewidth=1)
+    ax.set(xlim=(0, 1), ylim=(0, 1.25 * max(counts.max(), high)))
+    ax.set(xlabel="probability integral transform", ylabel=f"observations, {n:,} in all")
+    ax.set_title(f"PIT, {_kind(validation)}")
+    legend(ax, loc="upper center")
+    finish(ax)
+    return ax
+
+
+def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
+    """Draw how many observations lie in their prediction intervals, against how many should.
+
+    Below the diagonal intervals are too short. The band is binomial, for each point by itself.
+
+    Parameters
+    ----------
+    source : Fit or Validation
+    level : float
+        Of the band.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    from scipy.special import ndtri
+    from scipy.stats import binom
+
+    z_value(level)
+    ax, validation = axes_of(ax, 5.0, 4.8), _validation(source)
+    nominal = np.append(np.arange(5, 100, 5), 99) / 100
+    sizes = np.sort(np.abs(validation.standardised_errors))
+    n = len(sizes)
+    inside = np.searchsorted(sizes, ndtri(0.5 + nominal / 2), side="right") / n
+    fine = np.linspace(0.0, 1.0, 201)[1:-1]
+    ends = [binom.ppf(share, n, fine) / n for share in (0.5 - level / 2, 0.5 + level / 2)]
+    words = f"{100 * level:g} %, each point by itself"
+    percent = 100 * fine
+    ax.fill_between(percent, *(100 * end for end in ends), color=SKY, alpha=0.3, label=words, lw=0)
+    ax.plot((0, 100), (0, 100), color="0.35", linewidth=1)
+    ax.plot(100 * nominal, 100 * inside, "o-", color=BLUE, markersize=4, linewidth=1.2)
+    at = int(np.flatnonzero(nominal == 0.95)[0])
+    said = f"{100 * inside[at]:.1f} % of 95 %"
+    ax.plot(95, 100 * inside[at], "D", color=VERMILION, markersize=6, label=said)
+    ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    ax.set(xlabel=label("nominal coverage", "%"), ylabel=label("empirical coverage", "%"))
+    ax.set_title(f"Prediction intervals, {_kind(validation)}")
+    legend(ax, loc="lower right")
+    finish(ax)
+    return ax
+
+
+def _validation(source):
+    """Return the validation given, or that of a fit by leave-one-out."""
+    checked("source", source, Fit, Validation)
+    return leave_one_out(source) if isinstance(source, Fit) else source
+
+
+def _kind(validation):
+    return plain(validation.kind)
+
+
+# The semivariogram: residuals, the fitted model, and what chance makes of it.
+
+
+def variogram(
+    fit: Fit,
+    *,
+    bins: int = 15,
+    envelope: int = 199,
+    level: float = 0.95,
+    ax: Axes | None = None,
+    seed: int = 0,
+) -> Axes:
+    """Draw the empirical semivariogram of the trend's residuals, and the fitted model's.
+
+    γ(h) = τ² + σ²(1 - ρ(h)). The area of a point grows with its number of pairs. The model was
+    fitted by maximum likelihood to the values, not to the points. The band holds the points of
+    fields that are simulated at the estimate, with the trend estimated anew and the covariance
+    parameters held; each distance has its band for itself, so that one of fifteen points often
+    lies outside.
+
+    Parameters
+    ----------
+    fit : Fit
+    bins : int
+    envelope : int
+        How many fields to simulate for the band; 0 leaves it out.
+    level : float
+        Of the band.
+    ax : matplotlib.axes.Axes, optional
+    seed : int
+        Of the simulated fields, and of the subsample that is taken of more than 2,000 places.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        For too few bins or fields.
+    """
+    seen, model = checked("fit", fit, Fit).observations, fit.model
+    ax = axes_of(ax)
+    lags = lags_of(seen, model=model, bins=bins, seed=seed)
+    gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
+    n, pairs = len(seen), lags.pairs
+    places = f"a random {PLACES:,} of {n:,} places" if n > PLACES else f"{n:,} places"
+    area = (10 + 70 * pairs / pairs.max()) * scale_of(ax) ** 2
+    ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
+    # finest where the curve bends most, close to 0
+    h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
+    curve = semivariance(model, h)
+    ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted Matérn model")
+    top, sill = max(gamma.max(), curve.max()), model.nugget + model.variance
+    if sill <= 1.3 * top:
+        ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label="variance + nugget")
+        top = max(top, sill)
+    if envelope:
+        ends = variogram_envelope(fit, lags, draws=envelope, level=level, seed=seed)
+        words = f"{100 * level:g} % of {envelope} simulations, at each distance"
+        ax.fill_between(distance, *ends, color=SKY, alpha=0.3, linewidth=0, label=words)
+        # a band may be several times higher than what it is there to judge
+        top = max(top, min(float(ends[1].max()), 2 * top))
+    ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top), title="Semivariogram")
+    along = "distance" if model.anisotropy is None else "distance along the longest range"
+    ax.set_xlabel(label(along, seen.unit))
+    ax.set_ylabel(label("semivariance", unit_of("variance", seen)))
+    legend(ax, loc="best")
+    finish(ax)
+    return ax
+
+
+# What the likelihood says of the parameters: profiles of one, contours of two.
+
+
+HALF_QUANTILE = 1.92
+"""Half the 0.95 quantile of chi-square with one degree of freedom."""
+
+LINEAR = ("anisotropy_angle", "nugget")
+"""Parameters whose contours may pass 0."""
+
+
+def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> Axes:
+    """Draw the profile log-likelihood of an estimated parameter.
+
+    The dashed line lies 1.92 below the maximum: what is above it is a 95 % confidence interval.
+
+    Parameters
+    ----------
+    fit : Fit
+    name : str
+        One of `fit.free`.
+    ax : matplotlib.axes.Axes, optional
+    points : int
+        Values at which the other parameters are estimated anew, with some 25 evaluations of the
+        likelihood each.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    checked("fit", fit, Fit)
+    ax = axes_of(ax)
+    values, heights = profile_likelihood(fit, name, points=points)
+    words, top = name.replace("_", " "), fit.log_likelihood
+    ax.plot(*_through(values, heights, name), color=BLUE, linewidth=2)
+    ax.plot(values, heights, "o", color=BLUE, markersize=5)
+    level = top - HALF_QUANTILE
+    ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="maximum − 1.92 (95 %)")
+    estimate = fit.model.parameters()[name]
+    ax.axvline(estimate, color="0.7", linewidth=0.8, zorder=0)
+    ax.plot(estimate, top, "D", color=VERMILION, markersize=7, label=f"estimate, {estimate:.4g}")
+    # far below the level there is nothing to read
+    bottom = min(max(float(heights.min()), top - 3 * HALF_QUANTILE), level)
+    room = max(top, float(heights.max())) - bottom
+    ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room), title=f"Profile of the {words}")
+    if name != "anisotropy_angle":
+        logarithmic(ax.xaxis, values[0], values[-1])
+    ax.set_xlabel(parameter_label(name, fit.observations))
+    ax.set_ylabel("profile log-likelihood" + (" (REML)" if fit.reml else ""))
+    legend(ax)
+    finish(ax)
+    return ax
+
+
+def profiles(fit: Fit, *, points: int = 9, ax: Panels | None = None) -> AxesArray:
+    """Draw the profile log-likelihoods of all estimated parameters.
+
+    Parameters
+    ----------
+    fit : Fit
+    points : int
+        Of each; see `profile`.
+    ax : sequence of matplotlib.axes.Axes, optional
+        One for each of `fit.free`.
+
+    Returns
+    -------
+    (k,) ndarray of matplotlib.axes.Axes
+        In the order of `fit.free`.
+
+    Raises
+    ------
+    InvalidInput
+        If no parameter was estimated.
+    """
+    if not checked("fit", fit, Fit).free:
+        raise InvalidInput("no parameter of the fit was estimated: there is no profile to draw.")
+    panels = panels_of(ax, len(fit.free))
+    for one, name in zip(panels, fit.free, strict=True):
+        profile(fit, name, points=points, ax=one)
+    return panels
+
+
+def contours(
+    fit: Fit,
+    first: str,
+    second: str,
+    *,
+    levels: Sequence[float] = LEVELS,
+    rays: int = 24,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw where two parameters may be together: contours of their profile log-likelihood.
+
+    A region of level q holds all pairs of values that a likelihood-ratio test of both at once, with
+    chi-square of two degrees of freedom, does not reject at 1 - q. The dashed ellipse is what the
+    standard errors alone say for the largest level: where it is far from the contour, they are not
+    to be believed. Of variance and range the dotted line is the ridge on which σ²a^(-2ν), which is
+    what data in a bounded region tell (Zhang 2004), is that of the estimate.
+
+    Parameters
+    ----------
+    fit : Fit
+    first, second : str
+        Two of `fit.free`, for the horizontal and the vertical axis.
+    levels : sequence of float
+    rays : int
+        Directions in which contours are found; some eight gradients of the likelihood each.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidInput
+        If the parameters are not two that were estimated.
+    """
+    checked("fit", fit, Fit)
+    ax = axes_of(ax)
+    found = profile_contours(fit, first, second, levels=levels, rays=rays)
+    shades = np.linspace(0.35, 1.0, len(found.levels))[::-1]
+    for level, curve, is_open, shade in zip(
+        found.levels, found.curves, found.open, shades, strict=True
+    ):
+        words = f"{100 * level:g} %" + (", open" if is_open else "")
+        ax.plot(*curve.T, color=BLUE, alpha=shade, linewidth=2, label=words)
+    reach = [found.curves.reshape(-1, 2)]
+    if fit.information is not None:
+        ellipse = wald_ellipse(fit, first, second, found.levels[-1])
+        words = f"{100 * found.levels[-1]:g} %, Wald"
+        ax.plot(*ellipse.T, color="0.35", linestyle="--", linewidth=1.2, label=words)
+        reach.append(ellipse)
+    values = fit.model.parameters()
+    ax.plot(values[first], values[second], "D", color=VERMILION, markersize=7, label="estimate")
+    _scale(ax, (first, second), np.concatenate(reach))
+    if {first, second} == {"variance", "range"}:
+        _ridge(ax, fit.model, first)
+    ax.set_xlabel(parameter_label(first, fit.observations))
+    ax.set_ylabel(parameter_label(second, fit.observations))
+    both = f"{first} and {second}".replace("_", " ")
+    ax.set_title(f"Profile likelihood of {both}" + (" (REML)" if fit.reml else ""))
+    legend(ax)
+    finish(ax)
+    return ax
+
+
+def _scale(ax, names, points):
+    """Give each axis its scale and its ends."""
+    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+    for axis, name, a, b in zip((ax.xaxis, ax.yaxis), names, low, high, strict=True):
+        if name in LINEAR:
+            margin = 0.06 * (b - a)
+            ends = (a - margin, b + margin)
+        else:
+            factor = (b / a) ** 0.06
+            ends = (a / factor, b * factor)
+            logarithmic(axis, a, b)
+        (ax.set_xlim if axis is ax.xaxis else ax.set_ylim)(*ends)
+
+
+def _ridge(ax, model, first):
+    """Draw σ² = κ a^(2ν) with κ of the estimate, from edge to edge."""
+    ends = ax.get_xlim() if first == "range" else ax.get_ylim()
+    a = np.geomspace(*ends, 101)
+    variance = model.variance * (a / model.range) ** (2 * model.smoothness)
+    pair = (a, variance) if first == "range" else (variance, a)
+    limits = ax.get_xlim(), ax.get_ylim()
+    ax.plot(*pair, color=VERMILION, linestyle=":", linewidth=1.5, label="ridge, σ²/a²ᵛ")
+    ax.set(xlim=limits[0], ylim=limits[1])
+
+
+def _through(values, heights, name):
+    """Return points of a smooth curve through a profile, that of an angle in its own scale."""
+    from scipy.interpolate import Akima1DInterpolator
+
+    angle = name == "anisotropy_angle"
+    x = values if angle else np.log(values)
+    if len(x) < 3:
+        return values, heights
+    fine = np.linspace(x[0], x[-1], 201)
+    curve = Akima1DInterpolator(x, heights, method="makima")(fine)
+    return (fine if angle else np.exp(fine)), curve

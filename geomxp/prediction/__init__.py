@@ -1,0 +1,1 @@
+"""Kriging, simulation and validation of fitted models."""

@@ -1,0 +1,228 @@
+"""Proper scores of Gaussian predictions: how good they are, and how honest about their errors.
+
+Gneiting and Raftery (2007, JASA 102:359). All are negatively oriented: smaller is better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+
+from ..errors import InvalidInput
+from ..estimation.result import z_value
+
+if TYPE_CHECKING:
+    from .._typing import ArrayLike, Floats
+
+
+def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
+    """Return the continuous ranked probability score, in the unit of the values.
+
+    CRPS = ∫ (F(x) - 1{x ≥ y})² dx = σ (z(2Φ(z) - 1) + 2φ(z) - 1/√π) with z = (y - μ)/σ, as in
+    Gneiting and Raftery (2007), section 4.2. For σ → 0 it is the absolute error.
+
+    Parameters
+    ----------
+    mean, sd : array_like
+        Of the prediction; sd > 0.
+    observed : array_like
+        y; all are broadcast against each other.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    InvalidInput
+        For numbers that are not finite, shapes that do not match, sd ≤ 0.
+
+    Examples
+    --------
+    A sure prediction is scored by its absolute error:
+
+    >>> bool(np.isclose(crps_gaussian(1.0, 1e-9, 3.0), 2.0))
+    True
+    """
+    mean, sd, observed = _checked(mean=mean, sd=sd, observed=observed)
+    z = (observed - mean) / sd
+    return sd * (z * (2 * scipy.special.ndtr(z) - 1) + 2 * _density(z) - 1 / np.sqrt(np.pi))
+
+
+def log_score(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
+    """Return the logarithmic score, -log f(y) = ½ log(2πσ²) + ½ ((y - μ)/σ)².
+
+    Parameters
+    ----------
+    mean, sd, observed : array_like
+        See `crps_gaussian`.
+
+    Returns
+    -------
+    ndarray, in nats
+
+    Examples
+    --------
+    >>> bool(np.isclose(log_score(0.0, 1.0, 0.0), 0.5 * np.log(2 * np.pi)))
+    True
+    """
+    mean, sd, observed = _checked(mean=mean, sd=sd, observed=observed)
+    return 0.5 * np.log(2 * np.pi) + np.log(sd) + 0.5 * ((observed - mean) / sd) ** 2
+
+
+def interval_score(
+    lower: ArrayLike, upper: ArrayLike, observed: ArrayLike, level: float = 0.95
+) -> Floats:
+    """Return the score of central prediction intervals, in the unit of the values.
+
+    S = (u - l) + 2/α ((l - y)⁺ + (y - u)⁺) with α = 1 - level: Gneiting and Raftery (2007),
+    section 6.2.
+
+    Parameters
+    ----------
+    lower, upper, observed : array_like
+        lower ≤ upper.
+    level : float
+        Probability with which the intervals were made to cover.
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> interval_score(0.0, 1.0, [0.5, 1.5], level=0.5).tolist()
+    [1.0, 3.0]
+    """
+    z_value(level)
+    lower, upper, observed = _checked(lower=lower, upper=upper, observed=observed)
+    outside = np.maximum(lower - observed, 0.0) + np.maximum(observed - upper, 0.0)
+    return upper - lower + 2 / (1 - level) * outside
+
+
+def coverage(lower: ArrayLike, upper: ArrayLike, observed: ArrayLike) -> float:
+    """Return the share of observed values that lie in their intervals, ends included.
+
+    Parameters
+    ----------
+    lower, upper, observed : array_like
+        lower ≤ upper.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> coverage([0.0, 0.0], [1.0, 1.0], [0.5, 1.5])
+    0.5
+    """
+    lower, upper, observed = _checked(lower=lower, upper=upper, observed=observed)
+    return float(((lower <= observed) & (observed <= upper)).mean())
+
+
+def pit(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
+    """Return the probability integral transform Φ((y - μ)/σ): uniform where predictions are right.
+
+    Parameters
+    ----------
+    mean, sd, observed : array_like
+        See `crps_gaussian`.
+
+    Returns
+    -------
+    ndarray, in [0, 1]
+
+    Examples
+    --------
+    >>> float(pit(2.0, 3.0, 2.0))
+    0.5
+    """
+    mean, sd, observed = _checked(mean=mean, sd=sd, observed=observed)
+    return scipy.special.ndtr((observed - mean) / sd)
+
+
+def summary(
+    mean: ArrayLike, variance: ArrayLike, observed: ArrayLike, level: float = 0.95
+) -> dict[str, float]:
+    """Return the means of all scores over a set of predictions.
+
+    Parameters
+    ----------
+    mean, variance : (n,) array_like
+        Of the prediction; the variance is that of an observation, nugget included.
+    observed : (n,) array_like
+    level : float
+        Of the intervals that are scored.
+
+    Returns
+    -------
+    dict of str to float
+        `rmse`, `mae`; `bias`, the mean of predicted less observed; `crps`, `log_score`,
+        `interval_score`; `coverage`, to be compared with the level; and
+        `mean_squared_standardised_error`, 1 where the variances are right.
+
+    Examples
+    --------
+    >>> found = summary([0.0, 0.0], [1.0, 4.0], [1.0, -2.0])
+    >>> found["mae"], found["bias"], found["mean_squared_standardised_error"]
+    (1.5, 0.5, 1.0)
+    """
+    mean, variance, observed = _checked(mean=mean, variance=variance, observed=observed)
+    if not mean.size:
+        raise InvalidInput("there is nothing to score: give at least one prediction.")
+    sd, error = np.sqrt(variance), mean - observed
+    half = z_value(level) * sd
+    lower, upper = mean - half, mean + half
+    return {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "mae": float(np.mean(np.abs(error))),
+        "bias": float(np.mean(error)),
+        "crps": float(np.mean(crps_gaussian(mean, sd, observed))),
+        "log_score": float(np.mean(log_score(mean, sd, observed))),
+        "interval_score": float(np.mean(interval_score(lower, upper, observed, level))),
+        "coverage": coverage(lower, upper, observed),
+        "mean_squared_standardised_error": float(np.mean((error / sd) ** 2)),
+    }
+
+
+def _density(z):
+    return np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+
+
+def _checked(**arrays):
+    """Return arrays of one shape; `sd` and `variance` must be positive, `upper` not below `lower`.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    found = {}
+    for name, values in arrays.items():
+        try:
+            found[name] = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"`{name}` must be numbers. Got {values!r:.80}.") from None
+        bad = ~np.isfinite(found[name])
+        if bad.any():
+            raise InvalidInput(
+                f"`{name}` must be finite numbers. Got {int(bad.sum())} that are not, the first at "
+                f"index {int(np.argmax(bad))}."
+            )
+        if name in ("sd", "variance") and not (found[name] > 0).all():
+            first = int(np.argmin(found[name] > 0))
+            raise InvalidInput(
+                f"`{name}` must be greater than 0. Got {found[name].flat[first]:g} at index "
+                f"{first}: a prediction without an error has no density to score."
+            )
+    try:
+        result = np.broadcast_arrays(*found.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
+        raise InvalidInput(f"shapes must match. Got {shapes}.") from None
+    if "lower" in arrays and (result[0] > result[1]).any():
+        first = int(np.argmax(result[0] > result[1]))
+        raise InvalidInput(f"`lower` must not lie above `upper`. It does at index {first}.")
+    return result

@@ -1,0 +1,1 @@
+"""Devices, traces, progress and background tasks; this layer contains no mathematics."""

@@ -1,1 +1,0 @@
-"""What a kriging mean may stand for besides a point: blocks, polygons, cells of a raster."""

@@ -1,1 +1,0 @@
-"""How well a fitted model predicts what it has not seen: folds, scores, misspecification."""
