@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import MissingPackage
+from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
 from .generate import Generator
 from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
@@ -272,7 +273,7 @@ def weighted_sums(model, locations, metric, names, weights, vectors):
     """
     names, n = tuple(names), len(locations)
     pairs, smooth = Generator(model, metric, locations), [k for k in names if k != "nugget"]
-    index = None if isinstance(weights, np.ndarray) else weights.device.id
+    index = backend_of(weights).index(weights)
     xp, here = _place(index)
     with here:
         vectors, totals = xp.asarray(vectors), xp.zeros(len(names))
