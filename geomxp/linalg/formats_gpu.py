@@ -199,11 +199,6 @@ def _transpose_into(out, array, form, exponent):
         launch((across, down), (THREADS,), about)
 
 
-def split_into(high, low, array, exponent):
-    """High + low <- array·2^exponent to FP32's accuracy, both FP16; see `round_into`."""
-    _launch("fp32_to_planes", [array, high, low], (np.float32(2.0**exponent),))
-
-
 def widen_into(out, values, form, exponent):
     """Out <- numbers in a format times 2^-exponent.
 
