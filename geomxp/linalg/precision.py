@@ -13,6 +13,8 @@ import numpy as np
 from ..errors import InvalidInput
 from .formats import FORMATS, FP32, FP64, Format, named
 
+__all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
+
 Rule: TypeAlias = "Callable[..., PrecisionMap]"
 """Chooses the formats of the tiles from their norms."""
 
