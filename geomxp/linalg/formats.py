@@ -1,6 +1,6 @@
 """Number formats, and tiles whose values are stored in one.
 
-All facts about a format stand in one table, `FORMATS`. To add a format, create a `Format` and pass
+All facts about a format are in one table, `FORMATS`. To add a format, create a `Format` and pass
 it to `register`: rules, tiles, maps and pictures then take it by its name.
 """
 

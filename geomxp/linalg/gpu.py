@@ -187,7 +187,7 @@ def _multiply(side, uplo, trans, diag, t, b):
     with b.device:
         n, unit = len(t), diag == "U"
         mask = cupy.tri(n, k=-1 if unit else 0, dtype=bool)
-        # no product with zeros, which would keep a NaN that stands there
+        # no product with zeros, which would keep a NaN above the diagonal
         whole = cupy.where(mask if uplo == "L" else mask.T, t, t.dtype.type(0))
         if unit:
             whole += cupy.eye(n, dtype=t.dtype)
