@@ -40,7 +40,7 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
-from .tiles.placement import MemoryPlan
+from .tiles.memory_plan import MemoryPlan
 
 __all__ = [
     "Anisotropy",

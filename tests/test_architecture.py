@@ -107,10 +107,6 @@ def test_every_room_has_a_layer():
 UPWARD = {
     "likelihood.divergence imports estimation.monitor",
     "likelihood.divergence imports prediction.simulate",
-    "runtime.dask imports linalg.products",
-    "runtime.tasks imports tiles.dask_store",
-    "tiles.placement imports benchmarks.schedule_model",
-    "tiles.placement imports benchmarks.machines",
 }
 CYCLES = (
     {"covariance.generate", "covariance.matern"},

@@ -23,7 +23,7 @@ from ..linalg.mixed import arithmetic
 from ..runtime.trace import Event, Meter
 from ..tiles.dask_store import AHEAD, depths_for, pieces
 from ..tiles.plan import Sizes
-from .schedule_model import Simulation
+from ..tiles.simulate import Simulation
 
 ABREAST = 10
 """Others that a worker sends to at one time: Dask's distributed.worker.connections.incoming."""
@@ -280,7 +280,7 @@ class _Times:
         if np.isnan(products).any():
             raise InvalidInput(
                 f"`rates` has no {', '.join(sorted(self._missing))}, in which tiles are "
-                "multiplied: measure it with machines.measured(tile, forms=...)."
+                "multiplied: measure it with geomxp.tiles.simulate.measured(tile, forms=...)."
             )
         seconds = h[k:] * h[k] * products
         if not begin:

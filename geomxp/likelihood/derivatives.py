@@ -99,7 +99,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
     places = seen.locations if order is None else seen.locations[order]
-    white = factor.whiten(rooted) if reml and rooted.shape[1] else rooted[:, :0]
+    white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
@@ -142,7 +142,7 @@ def _in_place(lower, model, about, alpha, beside):
     """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
     q = derivative_products(model, *about, alpha, _gpu_of(lower))
     # q'Σ⁻¹q, while L is there
-    white = CholeskyFactor(lower).whiten(q)
+    white = CholeskyFactor(lower).half_solve(q)
     inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
     return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..runtime.devices import njit
+from ..runtime.devices import LIMITS_BY_THREAD, njit
 
 LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
 
@@ -73,6 +73,9 @@ def cores(count):
         yield
     finally:
         mkl().MKL_Set_Num_Threads_Local(c_int(before))
+
+
+LIMITS_BY_THREAD.append(cores)
 
 
 def _letter(letter):

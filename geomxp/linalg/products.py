@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import MissingPackage
 from ..linalg import blas
+from ..runtime.dask import PROBES
 from .formats import BF16, FP8, FP16, FP32, FP64, Tile, flat_bits, quantize
 
 COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
@@ -119,6 +120,13 @@ def _on_units(c, a, b):
 def splits():
     """Return whether FP32 tiles should stand as two FP16 planes on this CPU."""
     return has_unit(FP16)
+
+
+PROBES["matrix units"] = (
+    *(__name__, "splits"),
+    "worker {one} has matrix units for FP16 and worker {other} has none (or no MKL): tiles of one "
+    "cannot be read by the other. Use workers of one kind.",
+)
 
 
 def cast_formats(values, forms):

@@ -19,6 +19,7 @@ from ..linalg.precision import Uniform, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
 from .layout import Layout
+from .schedule import run
 from .stores import InCore
 
 if TYPE_CHECKING:
@@ -677,8 +678,6 @@ def _attempts(rule, fallback):
 
 def _factor(source, rule, shift, range_scaling):
     """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
-    from .local import run
-
     tiles = source.layout.tiles
     # what gives all tiles one format does not look at them
     plain = isinstance(rule, Uniform)

@@ -340,10 +340,10 @@ def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monk
         raise OSError("connection refused")
 
     tasks = Tasks(alone)
-    run = cluster_tasks._Run(tasks.crew, pow, 2, range(3), lambda: None)
+    run = cluster_tasks._Run(tasks.backend.workers, pow, 2, range(3), lambda: None)
     # as after a long silence
     run._seen -= 2 * cluster_tasks.GRACE
-    monkeypatch.setattr(tasks.crew.client.scheduler, "identity", refused, raising=False)
+    monkeypatch.setattr(tasks.backend.workers.client.scheduler, "identity", refused, raising=False)
     with pytest.raises(LostCluster, match=r"scheduler at .* is lost \(.*connection refused"):
         run._look()
 
@@ -463,7 +463,7 @@ except gx.GeomxpError as error:
 def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
     command = [sys.executable, "-c", BAD_ADDRESS, on]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert re.fullmatch(rf'"{re.escape(on)}" is no address of a Dask .* \(.*\n', ended.stdout)
+    assert re.fullmatch(rf'"{re.escape(on)}" is not the address of a Dask .* \(.*\n', ended.stdout)
     assert ended.returncode == 0
 
 
