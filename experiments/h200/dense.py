@@ -305,7 +305,8 @@ class System:
         self.machine.finish()
         factored = time.perf_counter()
         x, progress = refined(
-            *(self._multiply, partial(self._precondition, lower), self.b), method=method
+            *(self._multiply, self._multiply(None), partial(self._precondition, lower), self.b),
+            method=method,
         )
         end = time.perf_counter()
         return {

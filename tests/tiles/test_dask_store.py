@@ -105,7 +105,7 @@ def test_one_tile_is_a_matrix_too(client, workers):
 def test_the_inverse_and_no_columns_are_as_in_one_memory(client, workers):
     here, there = both(client, observations(100), MODEL, gx.uniform("fp64"), 40)
     np.testing.assert_array_equal(there.into_inverse(), here.into_inverse())
-    assert there.whiten(np.zeros((100, 0))).shape == (100, 0)
+    assert there.half_solve(np.zeros((100, 0))).shape == (100, 0)
     assert there.solve(np.zeros((100, 0))).shape == (100, 0)
 
 
@@ -201,7 +201,7 @@ def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, pl
 def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim):
     here, there = both(client, seen, MODEL, gx.by_tile_norm(1e-5))
     kill(client, workers[victim])
-    np.testing.assert_array_equal(there.whiten(seen.values), here.whiten(seen.values))
+    np.testing.assert_array_equal(there.half_solve(seen.values), here.half_solve(seen.values))
     np.testing.assert_array_equal(there.dense(), here.dense())
     assert there.store.backend.losses >= 1
 

@@ -83,7 +83,7 @@ def test_the_tiles_in_memory_are_within_the_bound(bound):
     method = gx.Exact(RULES["layered"], tile=32, **BOUNDS[bound])
     plan = method.plan(640)
     block = Sizes(plan.layout, plan.formats).block
-    assert 0 < plan.tiles_in_memory * block <= sum(plan.rooms) < sum(plan.budgets)
+    assert 0 < plan.tiles_in_memory * block <= sum(plan.arenas) < sum(plan.budgets)
     assert sum(plan.budgets) <= 200_000 * len(plan.devices)
     assert plan.tiles_in_memory < plan.tiles == 20 * 21 // 2
 
