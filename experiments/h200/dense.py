@@ -305,7 +305,7 @@ class System:
         self.machine.finish()
         factored = time.perf_counter()
         x, progress = refined(
-            *(self._multiply, self._multiply(None), partial(self._precondition, lower), self.b),
+            *(self._multiply, self.norm, partial(self._precondition, lower), self.b),
             method=method,
         )
         end = time.perf_counter()
@@ -320,7 +320,7 @@ class System:
         }
 
     def _multiply(self, x):
-        return self.norm if x is None else on_host(self.a @ self.xp.asarray(x))
+        return on_host(self.a @ self.xp.asarray(x))
 
     def _precondition(self, lower, r):
         # FP32 may not hold what FP64 does

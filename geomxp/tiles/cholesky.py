@@ -77,10 +77,16 @@ def solved_in(formats, layout, i, k):
 
 def finish(store, i, k):
     """Compute the final value of tile (i, k) of a store."""
-    updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
+
+    def pairs():
+        for j in range(k):
+            left = store.final(i, j)
+            # one and the same tile for a diagonal tile: its update is a syrk
+            yield left, left if i == k else store.final(k, j)
+
     diagonal = None if i == k else lambda: store.final(k, k)
     form = solved_in(store.formats, store.layout, i, k)
-    store.write(i, k, finish_tile(store.original(i, k), updates, diagonal, form))
+    store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form))
 
 
 def promote(store, k, run):

@@ -197,7 +197,7 @@ class StreamWorker:
         step = self._peek()
         self._take(step.kind, step.tile)
         self._tiles = {read.tile: self._tile(read) for read in step.reads}
-        self._left = 2 if step.kind == "update" else 1
+        self._left = len(step.reads)
 
     def _tile(self, read):
         about, _ = self.device.ready[read.tile]

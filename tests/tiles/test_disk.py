@@ -260,7 +260,7 @@ def test_a_disk_of_a_megabyte_fills_up_and_is_empty_again(tmp_path):
 CLAIM = """
 import sys
 from geomxp import InvalidInput
-from geomxp.tiles.disk import Disk
+from geomxp.tiles.memories import Disk
 from geomxp.tiles.layout import Layout
 try:
     Disk(Layout(64, 16), 0, sys.argv[1], "a problem")
@@ -342,7 +342,7 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
 import test_disk as t
-from geomxp.tiles import disk
+from geomxp.tiles import memories as disk
 
 disk.SECONDS = {seconds}
 store = t.store_of({case!r}, {directory!r})

@@ -178,9 +178,9 @@ def test_a_measured_machine_knows_the_formats_of_the_plan(rule):
 
 def test_formats_that_depend_on_the_matrix_need_it():
     for rule in (gx.by_tile_norm(1e-6), gx.for_divergence(1e-3), lambda norms: None):
-        with pytest.raises(gx.InvalidInput, match=r"how\.plan\(observations, model\)"):
+        with pytest.raises(gx.InvalidInput, match=r"method\.plan\(observations, model\)"):
             gx.Exact(rule, tile=32).plan(330)
-    with pytest.raises(gx.InvalidInput, match=r"how\.plan\(observations, model\)"):
+    with pytest.raises(gx.InvalidInput, match=r"method\.plan\(observations, model\)"):
         gx.Exact(gx.by_tile_norm(1e-6), tile=32).plan(SEEN)
 
 

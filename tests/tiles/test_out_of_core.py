@@ -11,6 +11,7 @@ from opened import open_files
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.precision import count_finer
+from geomxp.runtime.devices import human_bytes
 from geomxp.runtime.trace import Trace
 from geomxp.tiles import assemble, schedule
 from geomxp.tiles import plan as budgets
@@ -238,7 +239,7 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
 def test_one_byte_below_the_least_is_too_little(known, rule, streams):
     matrix, formats, _ = known[rule]
     store = store_of(matrix, formats, extra=-1, streams=streams)
-    least = gx.execution.devices.human_bytes(store.devices[0].least(store))
+    least = human_bytes(store.devices[0].least(store))
     message = f"tiles of 32 rows, {streams} in work at one time, need at least {least}. Got .*: all"
     with pytest.raises(gx.NotEnoughMemory, match=message):
         factored(store)
