@@ -24,6 +24,7 @@ from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg import recursive
+from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 
@@ -104,7 +105,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
-    way = _in_ram if isinstance(lower, np.ndarray) else _in_place
+    way = _in_place if backend_of(lower).on_gpu else _in_ram
     q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
@@ -117,7 +118,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
 
 def _gpu_of(array):
     """Return the number of an array's GPU, None of NumPy's."""
-    return None if isinstance(array, np.ndarray) else array.device.id
+    return backend_of(array).index(array)
 
 
 def _in_ram(lower, model, about, alpha, beside):
