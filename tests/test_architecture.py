@@ -111,8 +111,6 @@ UPWARD = {
 CYCLES = (
     {"covariance.generate", "covariance.matern"},
     {f"data.{name}" for name in "covariates frames grids observations observed tables".split()},
-    {"linalg.formats", "linalg.formats_gpu"},
-    {"linalg.gpu", "linalg.views"},
     {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
     {"likelihood.base", "likelihood.exact"},
     {f"estimation.{name}" for name in "diagnose intervals problem profile result saved".split()},

@@ -14,14 +14,14 @@ import numpy as np
 
 from ..errors import NotEnoughMemory, NotPositiveDefinite
 from ..linalg import recursive
-from ..linalg.device import device_of
+from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64, aligned
 from ..runtime.dask import WorkerLost, itself
 from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
 from .assemble import Originals
 from .cholesky import finish_tile, solved_in, update_tile
-from .factor import TileFactor, beside, on_host
+from .factor import TileFactor, on_host
 from .schedule import left_looking
 from .stores import in_format, original, readable
 
@@ -493,7 +493,7 @@ PANEL = 64
 
 def _operand(matrix, y):
     """Return a vector on the device of a matrix; vectors travel as NumPy arrays."""
-    return beside(matrix, aligned(y))
+    return backend_of(matrix).put(aligned(y), matrix)
 
 
 def _solved(diagonal, y, **about):

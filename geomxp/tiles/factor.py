@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..linalg import recursive, views
-from ..linalg.device import device_of
+from ..linalg import recursive
+from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
@@ -147,22 +147,12 @@ class CholeskyFactor:
 
     def _beside(self, b):
         """Return b on the device of L."""
-        return beside(self.lower, b)
+        return backend_of(self.lower).put(b, self.lower)
 
 
 def on_host(array):
     """Return a NumPy array with the values and the layout of a NumPy or CuPy array."""
-    return array if isinstance(array, np.ndarray) else array.get(order="A")
-
-
-def beside(matrix, b):
-    """Return b on the device of a matrix: in Fortran order on a GPU, unchanged in RAM."""
-    if isinstance(matrix, np.ndarray):
-        return b
-    import cupy
-
-    with matrix.device:
-        return cupy.asfortranarray(cupy.asarray(b))
+    return backend_of(array).get(array)
 
 
 @dataclass(frozen=True)
@@ -317,14 +307,15 @@ class TileFactor:
 
     def _beside(self, b):
         """Return b on the device of L."""
-        return beside(self.store.final(0, 0).values, b)
+        first = self.store.final(0, 0).values
+        return backend_of(first).put(b, first)
 
 
 def _add_product(y, a, x, alpha):
     """Y <- Y + αAX, for α of 1 or -1."""
-    if not isinstance(y, np.ndarray):
+    if backend_of(y).on_gpu:
         # one call; CuPy's operators would allocate the product
-        views.gemm(y, a, x, alpha)
+        backend_of(y).gemm(y, a, x, alpha)
     elif alpha > 0:
         y += a @ x
     else:
@@ -334,7 +325,7 @@ def _add_product(y, a, x, alpha):
 def _diagonals(layout, final):
     """Yield the diagonals of the diagonal tiles as NumPy arrays; those of a GPU in one transfer."""
     parts = (final(i, i).widen().diagonal() for i in range(layout.tiles))
-    if isinstance(final(0, 0).values, np.ndarray):
+    if not backend_of(final(0, 0).values).on_gpu:
         yield from parts
         return
     import cupy

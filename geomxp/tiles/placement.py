@@ -17,8 +17,7 @@ from shutil import disk_usage
 from tempfile import gettempdir
 
 from ..errors import InvalidInput, NotEnoughMemory
-from ..linalg.mixed import LARGEST_ON_GPU
-from ..linalg.products import splits
+from ..linalg.mixed import LARGEST_ON_GPU, splits
 from ..runtime.dask import DaskBackend, address_of, is_cluster
 from ..runtime.devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
 from ..runtime.trace import Trace

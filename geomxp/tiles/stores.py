@@ -10,7 +10,7 @@ from threading import Condition, Lock
 from typing import Protocol
 
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.products import cast_formats, splits
+from ..linalg.mixed import cast_formats, splits
 from .factor import TileFactor
 from .schedule import Stopped, left_looking, run
 
