@@ -109,7 +109,6 @@ UPWARD = {
     "likelihood.divergence imports prediction.simulate",
 }
 CYCLES = (
-    {"covariance.generate", "covariance.matern"},
     {f"data.{name}" for name in "covariates frames grids observations observed tables".split()},
     {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
     {"likelihood.base", "likelihood.exact"},
