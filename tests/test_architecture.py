@@ -117,7 +117,6 @@ CYCLES = (
     {f"data.{name}" for name in "covariates frames grids observations observed tables".split()},
     {"linalg.formats", "linalg.formats_gpu"},
     {"linalg.gpu", "linalg.views"},
-    {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
     {"likelihood.base", "likelihood.exact"},
     {f"estimation.{name}" for name in "diagnose intervals problem profile result saved".split()},
 )
