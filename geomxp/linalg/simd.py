@@ -307,6 +307,17 @@ def spread(context, x):
 
 
 @intrinsic
+def where_less(context, a, b, x, y):
+    """Return x where a < b, and y elsewhere."""
+
+    def build(context, builder, signature, arguments):
+        a, b, x, y = arguments
+        return builder.select(builder.fcmp_ordered("<", a, b), x, y)
+
+    return x(a, a, x, x), build
+
+
+@intrinsic
 def total(context, a):
     """Return the sum of the lanes, always added in the same order."""
 
@@ -372,15 +383,15 @@ def missed(context, s, row):
 
 
 @intrinsic
-def polynomial(context, table, row, t):
-    """Return Σ_k table[row, k] tᵏ, each lane by its own row, for a flat table of rows of eight."""
+def polynomial(context, table, start, row, t):
+    """Return Σ_k table[start + 8 row + k] tᵏ, each lane by its own row."""
 
     def build(context, builder, signature, arguments):
-        array, row, t = arguments
+        array, start, row, t = arguments
         rows = []
         for lane in range(EIGHT):
             k = builder.extract_element(row, ir.IntType(32)(lane))
-            at = builder.shl(k, k.type(EIGHT.bit_length() - 1))
+            at = builder.add(start, builder.shl(k, k.type(EIGHT.bit_length() - 1)))
             rows.append(
                 _loaded(builder, _pointer(context, builder, table, array, at, EIGHT), table)
             )
@@ -389,7 +400,7 @@ def polynomial(context, table, row, t):
             value = _llvm(builder, "fmuladd", [value, t, coefficient])
         return value
 
-    return NUMBERS(table, row, t), build
+    return NUMBERS(table, types.intp, row, t), build
 
 
 # Packing. Canonical: (batch, n, n), each matrix contiguous. Interleaved: (n, n, lanes), entry
@@ -509,7 +520,6 @@ def unpack_lower(chunk, n, lanes, a, member, members, source, past_cache):
     `source`, like a, is what is packed next. With `past_cache`, rows of `a` must be aligned and
     consist of whole registers.
     """
-    width = width_of(a)
     if past_cache and members == lanes:
         _unpack_past_cache(chunk, n, lanes, a, member)
         return
