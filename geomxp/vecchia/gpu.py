@@ -24,7 +24,7 @@ TEAMS = {16: 8, 32: 16, 64: 32, MOST + 4: 64}
 """{largest order of a block: threads that share it}, two rows each."""
 
 SHARE, THREADS, FOLD = 3, 512, 64
-"""As in cuda/vecchia.cu: most rows of a thread, most threads of a block, rows of sums added to one."""
+"""As in cuda/vecchia.cu: most rows of a thread, most threads of a block, sums added at a time."""
 
 WARP = 32
 

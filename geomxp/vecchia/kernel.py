@@ -224,7 +224,20 @@ def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
 
 @njit(nogil=True, cache=True)
 def likelihood_slice(
-    x, neighbours, first, last, columns, noise, scale, variance, tables, size, base, maps, wanted, out
+    x,
+    neighbours,
+    first,
+    last,
+    columns,
+    noise,
+    scale,
+    variance,
+    tables,
+    size,
+    base,
+    maps,
+    wanted,
+    out,
 ):
     """Reduce the blocks of the places first ≤ i < last.
 
