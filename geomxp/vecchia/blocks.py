@@ -175,7 +175,8 @@ class Blocks:
         self.model = model
         targets = None if targets is None else Inputs(targets, metric)
         self.pairs = model.pairs(Inputs(locations, metric), targets, box)
-        self._scale = self.pairs.inverse, self.pairs.mapping
+        mapping = self.pairs.mapping
+        self._scale = self.pairs.inverse, bool(mapping & 1) or None, bool(mapping & 2) or None
 
     def reduce(self, neighbours, columns, wanted):
         """Return the sums over all places.

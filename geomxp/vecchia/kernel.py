@@ -91,31 +91,31 @@ def _arcs(s, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _variable(s, inverse, mapping, scratch):
-    """Return the table's variable for squared distances; `mapping` is `generate.mapping_of`'s."""
-    if mapping & 1:
-        s = _arcs(s, scratch)
+def _variable(squared, inverse, arc, folded, scratch):
+    """Return the table's variable for squared distances; see `likelihood_slice`."""
+    # a branch on None is decided at compile time
+    s = squared if arc is None else _arcs(squared, scratch)
     s = s * spread(inverse)
-    if mapping & 2:
-        # as table.fold
-        one = spread(1.0)
-        folded = where_less(s, one, (one - s) * spread(FOLD), spread(BEYOND))
-        s = where_less(s, spread(0.5), s, folded)
-    return s
+    if folded is None:
+        return s
+    one = spread(1.0)
+    far = where_less(s, one, (one - s) * spread(FOLD), spread(BEYOND))
+    return where_less(s, spread(0.5), s, far)
 
 
 @njit(nogil=True, cache=True)
 def _generate(points, keep, m, dimensions, scale, variance, table, size, base, a, scratch):
     """Write what stands below the diagonals; return not 0 if the table did not reach a pair."""
     order, top = keep.size // 8, size // 8 - 1
-    inverse, mapping = scale
+    inverse, arc, folded = scale
     variances, misses = spread(variance), 0
     for i in range(1, order):
         at = 4 * i * (i + 1)
         known = min(i, m) if i < m or i == order - 1 else 0
         weight = variances * load(keep, i * 8)
         for j in range(known):
-            s = _variable(_squared(points, order, dimensions, i, j), inverse, mapping, scratch)
+            s = _squared(points, order, dimensions, i, j)
+            s = _variable(s, inverse, arc, folded, scratch)
             row = interval(s, SPLIT, base, top)
             misses |= missed(s, row)
             value = polynomial(table, 0, row, fraction(s, SPLIT))
@@ -149,7 +149,7 @@ def _changes(
 ):
     """G <- D b for the derivatives by shape parameters, by distance and by anisotropy."""
     order, bases = keep.size // 8, wanted.size
-    inverse, mapping = scale
+    inverse, arc, folded = scale
     distance, top = bases - 3, size // 8 - 1
     step, zero, misses = order * 8, spread(0.0), 0
     for q in range(2 * order, bases * order):
@@ -159,7 +159,7 @@ def _changes(
         weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
         for j in range(known):
             squared = _squared(points, order, dimensions, i, j)
-            s = _variable(squared, inverse, mapping, scratch)
+            s = _variable(squared, inverse, arc, folded, scratch)
             row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
             misses |= missed(s, row)
             both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
@@ -252,8 +252,8 @@ def likelihood_slice(
         Vectors to be whitened.
     noise : (n,) ndarray
         Variance of each observation beside the field's.
-    scale : (float, int)
-        1/a², and how distances are mapped to the table's variable; see `generate.mapping_of`.
+    scale : (float, True or None, True or None)
+        1/a²; whether distances are great-circle arcs; whether the table is folded.
     variance : float
     tables : 1-D ndarray
         Polynomials of the correlation, and of the derivatives wanted by shape parameters and by
