@@ -63,7 +63,7 @@ def test_fits_and_predictions_use_it():
 
 def test_families_are_checked_in_its_dimension():
     # valid in the plane, not in 3 dimensions
-    with pytest.raises(gx.InvalidInput, match="in 3 dimensions .* needs shape at least 2"):
+    with pytest.raises(gx.InvalidInput, match=r"in 3 dimensions .* needs shape at least 2"):
         gx.Wendland(1.0, 50.0, 0.0, 1.6)(places(), places(), SEASONAL)
     with pytest.raises(gx.InvalidInput, match="`metric` must be one of"):
         gx.Observations(places(), np.zeros(120), metric="seasonal")
