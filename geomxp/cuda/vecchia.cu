@@ -21,12 +21,12 @@ extern __shared__ Pair shared[];
 #define PARAMETERS                                                                             \
     const double *__restrict__ x, const int *__restrict__ neighbours,                          \
         const double *__restrict__ columns, long long n, long long d, long long m,             \
-        long long count, long long mapping, long long turned, const Model *__restrict__ given,     \
+        long long count, long long arc, long long turned, const Model *__restrict__ given,     \
         const Pair *__restrict__ tables, long long kinds, long long intervals, long long base, \
         long long from, long long staged, long long rows, long long stride
 #define START                                                                                  \
     const Model &model = *given;                                                               \
-    const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count, (int)mapping,    \
+    const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count, (int)arc,    \
                            (int)turned};                                                       \
     const Table table = {tables, shared, (int)intervals, (int)base, (int)from, (int)staged};   \
     stage(table, (int)kinds);                                                                  \

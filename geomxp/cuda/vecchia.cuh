@@ -64,7 +64,7 @@ struct Places {
     const int *__restrict__ neighbours; /* (n, m) */
     const double *__restrict__ columns; /* (count, n) */
     long long n;
-    int d, m, count, mapping, turned;
+    int d, m, count, arc, turned;
 };
 
 /* Tables of polynomials after each other, each of `count` rows of four pairs of coefficients. The
@@ -190,8 +190,7 @@ LEAF Between between(const Places &places, const Model &model, const Table &tabl
     found.d0 = p[i] - p[j];
     found.d1 = d > 1 ? p[order + i] - p[order + j] : 0.0;
     found.square = squared_distance(found.d0, found.d1, d2, 1.0);
-    found.s = (places.mapping & 1 ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
-    found.s = places.mapping & 2 ? folded(found.s) : found.s;
+    found.s = (places.arc ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
     found.row = interval_fp64(found.s, table.base, table.count - 1, &found.t);
     return found;
 }
