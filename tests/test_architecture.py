@@ -110,7 +110,6 @@ UPWARD = {
 }
 CYCLES = (
     {f"data.{name}" for name in "covariates frames grids observations observed tables".split()},
-    {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
     {"likelihood.base", "likelihood.exact"},
     {f"estimation.{name}" for name in "diagnose intervals problem profile result saved".split()},
 )
