@@ -29,8 +29,9 @@ from .estimation.fit import fit
 from .estimation.intervals import Estimate, information
 from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit
-from .likelihood.base import Evaluation, log_likelihood
+from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.evaluate import log_likelihood
 from .likelihood.exact import Exact
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform

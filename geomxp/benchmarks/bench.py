@@ -10,11 +10,11 @@ from ..covariance.generate import Generator
 from ..covariance.matern import Matern
 from ..covariance.table import CorrelationTable
 from ..data.observations import Observations
-from ..estimation.monitor import Line
 from ..likelihood.exact import Exact
 from ..linalg import blas
 from ..prediction.simulate import lay_out
 from ..runtime.devices import blas_threads, resolve
+from ..runtime.progress import Line
 from ..tiles import assemble
 
 

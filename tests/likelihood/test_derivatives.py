@@ -56,7 +56,7 @@ def test_score_and_information_are_their_definitions(kind, reml):
     scale = np.sqrt(np.diag(expected))
     sizes = np.outer(scale, scale)
     np.testing.assert_allclose(list(found.gradient().values()) / scale, score / scale, atol=1e-8)
-    np.testing.assert_allclose(found.average / sizes, average / sizes, atol=1e-8)
+    np.testing.assert_allclose(found.information / sizes, average / sizes, atol=1e-8)
     np.testing.assert_allclose(found.expected / sizes, expected / sizes, atol=1e-8)
 
 
@@ -217,4 +217,4 @@ def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
         found = evaluator.derivatives(model, tuple(model.parameters()))
     finally:
         pool.set_limit(size=0)
-    assert np.isfinite(found.average).all()
+    assert np.isfinite(found.information).all()
