@@ -2,7 +2,9 @@
 
 from . import plots
 from ._version import __version__ as __version__
-from .covariance.matern import Anisotropy, Matern
+from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.distance import Metric
+from .covariance.matern import Matern
 from .data import datasets
 from .data.observations import Observations
 from .data.tables import read_table
@@ -46,6 +48,7 @@ from .tiles.placement import MemoryPlan
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "Covariance",
     "Divergence",
     "Ending",
     "Estimate",
@@ -55,10 +58,13 @@ __all__ = [
     "FitFailed",
     "GeomxpError",
     "GeomxpWarning",
+    "Inputs",
     "InvalidInput",
+    "Isotropic",
     "LikelihoodRatio",
     "Matern",
     "MemoryPlan",
+    "Metric",
     "MissingDevice",
     "MissingPackage",
     "Misspecification",
@@ -67,6 +73,7 @@ __all__ = [
     "NotPositiveDefinite",
     "Observations",
     "Outcome",
+    "Parameter",
     "Prediction",
     "Raster",
     "Validation",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
 from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
@@ -114,11 +114,11 @@ class Evaluator:
     expensive: bool = False
     device: Device = Device("cpu")
 
-    def __call__(self, model: Matern) -> Evaluation:
+    def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""
         raise NotImplementedError
 
-    def derivatives(self, model: Matern, names: Sequence[str], *, curvature: bool = False):
+    def derivatives(self, model: Covariance, names: Sequence[str], *, curvature: bool = False):
         """Return `Derivatives` at a model.
 
         Parameters
@@ -130,7 +130,7 @@ class Evaluator:
         """
         raise NotImplementedError
 
-    def gradient(self, model: Matern, names: Sequence[str] | None = None) -> dict[str, float]:
+    def gradient(self, model: Covariance, names: Sequence[str] | None = None) -> dict[str, float]:
         """Return ∂ℓ/∂θ by parameter; by differences of ℓ where there is no formula.
 
         Parameters
@@ -144,18 +144,18 @@ class Evaluator:
             return by_differences(self, model, names)
         return self.derivatives(model, names).gradient(names)
 
-    def information(self, model: Matern, names: Sequence[str]) -> Floats:
+    def information(self, model: Covariance, names: Sequence[str]) -> Floats:
         """Return the information that Fisher scoring uses, (k, k)."""
         found = self.derivatives(model, names)
         return found.part(found.information, names)
 
-    def observed_information(self, model: Matern, names: Sequence[str] | None = None) -> Floats:
+    def observed_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
         """Return minus the Hessian of ℓ, (k, k)."""
         names = tuple(model.parameters() if names is None else names)
         found = self.derivatives(model, names, curvature=True)
         return found.part(found.observed, names)
 
-    def expected_information(self, model: Matern, names: Sequence[str] | None = None) -> Floats:
+    def expected_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
         """Return Fisher's expected information, (k, k).
 
         Parameters
@@ -172,14 +172,14 @@ class Evaluator:
         """Whether `derivatives` has a formula for the observed information, and memory for it."""
         return False
 
-    def keeps(self, model: Matern) -> bool:
+    def keeps(self, model: Covariance) -> bool:
         """Whether results at a model are cached, so that asking again costs no factorization."""
         return False
 
-    def freeze(self, model: Matern) -> None:
+    def freeze(self, model: Covariance) -> None:
         """Use the formats chosen at this model for all later evaluations."""
 
-    def factorize(self, model: Matern):
+    def factorize(self, model: Covariance):
         """Return a factor of Σ(θ), for predictions and draws."""
         raise NotImplementedError
 
@@ -246,34 +246,33 @@ def by_differences(evaluator, model, names):
     NotPositiveDefinite
         If ℓ has no value on either side.
     """
-    values, result = model.parameters(), {}
-    for name in names:
-        step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
-        # one-sided where the other side is outside the parameter's range
-        below = 0.0 if name == "nugget" and values[name] < step else step
-        above = step if _is_valid(evaluator, model, {name: values[name] + step}) else 0.0
-        ends = [
-            evaluator(model.from_parameters(values | {name: values[name] + move}))
-            for move in (above, -below)
-        ]
+    result = {}
+    for parameter in model.table:
+        name, value = parameter.name, parameter.value
+        if name not in names:
+            continue
+        unit = 1.0 if parameter.transform == "identity" else 1e-3 * model.largest_variance
+        step = 1e-3 * (abs(value) or unit)
+        # one-sided at a bound of the parameter
+        below = 0.0 if parameter.closed and value - step < parameter.lower else step
+        above = step if _is_valid(evaluator, model, {name: value + step}) else 0.0
+        ends = [evaluator(model.replace(**{name: value + move})) for move in (above, -below)]
         if not all(np.isfinite(end.log_likelihood) for end in ends):
             raise NotPositiveDefinite(
-                f"the log-likelihood is not finite on both sides of {name}={values[name]:g}: its "
+                f"the log-likelihood is not finite on both sides of {name}={value:g}: its "
                 "derivative cannot be computed by differences."
             )
         result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
-    return result
+    return {name: result[name] for name in names}
 
 
 def _is_valid(evaluator, model, changed):
     """Whether a model with some values changed is valid on the locations."""
     locations = evaluator.observations
     try:
-        moved = model.from_parameters(model.parameters() | changed)
-        moved.check_valid_on(locations.metric, locations.dimensions)
+        return model.replace(**changed).valid_on(locations.metric, locations.dimensions)
     except InvalidInput:
         return False
-    return True
 
 
 class Locations:

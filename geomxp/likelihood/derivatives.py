@@ -18,7 +18,7 @@ then Σ⁻¹ in its place, then the sums by blocks.
 import numpy as np
 import scipy
 
-from ..covariance.matern import Matern
+from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
 from ..tiles.assemble import derivative_matrix
@@ -42,7 +42,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     ----------
     factor : CholeskyFactor or TileFactor
     least_squares : GeneralisedLeastSquares
-    model : Matern
+    model : Covariance
     seen : Observations
     design : (n, p) ndarray
     reml : bool
@@ -67,7 +67,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
     way = _in_ram if isinstance(lower, np.ndarray) else _in_place
-    q, half, weigh = way(lower, model, (places, seen.metric, names), alpha, beside)
+    q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2
@@ -178,7 +178,7 @@ def _bending(model, names, weigh):
         step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
         edge = name == "anisotropy_ratio" and values[name] + step > 1
         for move, weight in (BACKWARD if edge else CENTRAL).items():
-            moved = Matern.from_parameters(values | {name: values[name] + move * step})
+            moved = model.replace(**{name: values[name] + move * step})
             result[:, k] += weight / step * weigh(moved)
     linear = np.array([name in LINEAR for name in names], dtype=bool)
     # what a linear parameter's column would hold stands in its row

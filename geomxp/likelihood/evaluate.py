@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
 from ..errors import (
     DuplicateLocations,
     Ending,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def log_likelihood(
     observations: Observations,
-    model: Matern,
+    model: Covariance,
     method: Likelihood | None = None,
     *,
     trend: str = "zero",
@@ -34,7 +34,7 @@ def log_likelihood(
     Parameters
     ----------
     observations : Observations
-    model : Matern
+    model : Covariance
     method : likelihood, optional
         `Exact()` if not given.
     trend : str
@@ -66,8 +66,8 @@ def log_likelihood(
 
 def check_model_and_method(model, method, given=True):
     """Validate the model (if one is given) and the method."""
-    if given and not isinstance(model, Matern):
-        raise InvalidInput(f"`model` must be a Matern. Got {type(model).__name__}.")
+    if given and not isinstance(model, Covariance):
+        raise InvalidInput(f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}.")
     if method is not None and not isinstance(method, Likelihood):
         raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
 

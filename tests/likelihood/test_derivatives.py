@@ -99,7 +99,7 @@ def test_tiles_give_the_derivatives_of_the_whole(reml):
     sizes = np.outer(scale, scale)
     for field, size in {
         **{"quadratic": scale, "trace": scale},
-        **{"average": sizes, "expected": sizes, "observed": sizes},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
     }.items():
         # in units of the information: what is left of large terms may be small
         ours_, theirs_ = getattr(ours, field) / size, getattr(theirs, field) / size
@@ -145,7 +145,7 @@ def assert_same_derivatives(ours, theirs, condition, n):
     sizes = np.outer(scale, scale)
     for field, size in {
         **{"quadratic": scale, "trace": scale},
-        **{"average": sizes, "expected": sizes, "observed": sizes},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
     }.items():
         a, b = getattr(ours, field) / size, getattr(theirs, field) / size
         # second derivatives of Σ are differences, which divide rounding by their step
