@@ -423,8 +423,8 @@ def scorer(problem, table, coordinates):
                 p = len(evaluation.coefficients) if evaluation.reml else 0
                 c = evaluation.quadratic_form / (evaluation.n - p)
                 evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
-            score, information = found.rescaled(c)
-            score, information = score * units, information * np.outer(units, units)
+            score = found.score_of(c) * units
+            information = found.information * np.outer(units, units) / c
             point = Point(model, evaluation.log_likelihood, score, information)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
