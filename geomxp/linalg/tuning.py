@@ -5,7 +5,6 @@ measured on one core with AMX (experiments/nested_cholesky). A GPU needs larger 
 not been measured.
 """
 
-
 PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which are faster than the leaves."""
