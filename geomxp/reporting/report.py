@@ -37,7 +37,7 @@ from .text import (
 )
 
 
-def write_report(
+def report(
     fit: Fit,
     path: str | PathLike,
     *,
@@ -80,7 +80,7 @@ def report_html(
     fit : Fit
     command : str, optional
     budget, progress :
-        As of `write_report`.
+        As of `report`.
 
     Returns
     -------

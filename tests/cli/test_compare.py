@@ -15,7 +15,7 @@ MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", 
 
 
 def run(capsys, *arguments):
-    status = main.main(list(arguments))
+    status = main(list(arguments))
     shown = capsys.readouterr()
     return status, shown.out, shown.err
 

@@ -15,7 +15,7 @@ PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -17,7 +17,7 @@ from geomxp.estimation.monitor import Line
 from geomxp.reporting import sections
 from geomxp.reporting.figures import element, picture
 from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
-from geomxp.reporting.report import report_html, write_report
+from geomxp.reporting.report import report_html
 from geomxp.reporting.sections import Findings, Ledger, findings_of
 from geomxp.reporting.text import cautions, number, python_lines
 
@@ -81,7 +81,7 @@ def fit():
 @pytest.fixture(scope="module")
 def html(fit, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "meuse.html"
-    write_report(fit, path, command="geomxp fit meuse --report 'a & b.html'")
+    gx.report(fit, path, command="geomxp fit meuse --report 'a & b.html'")
     return path.read_text(encoding="utf-8")
 
 
@@ -569,12 +569,12 @@ def test_report_is_refused_before_work_where_it_cannot_be_written(fit, tmp_path,
         "geomxp.reporting.report.report_html", lambda *_, **__: pytest.fail("worked")
     )
     with pytest.raises(gx.InvalidInput, match="does not exist"):
-        write_report(fit, tmp_path / "no" / "report.html")
+        gx.report(fit, tmp_path / "no" / "report.html")
 
 
 def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
     with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got NoneType"):
-        write_report(None, tmp_path / "report.html")
+        gx.report(None, tmp_path / "report.html")
     with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got str"):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
