@@ -2,7 +2,9 @@
 
 from . import plots
 from ._version import __version__ as __version__
-from .covariance.matern import Anisotropy, Matern
+from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.distance import Metric
+from .covariance.matern import Matern
 from .data import datasets
 from .data.observations import Observations
 from .data.tables import read_table
@@ -29,8 +31,9 @@ from .estimation.fit import fit
 from .estimation.intervals import Estimate, information
 from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit
-from .likelihood.base import Evaluation, log_likelihood
+from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.evaluate import log_likelihood
 from .likelihood.exact import Exact
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
@@ -46,6 +49,7 @@ from .tiles.placement import MemoryPlan
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "Covariance",
     "Divergence",
     "Ending",
     "Estimate",
@@ -55,10 +59,13 @@ __all__ = [
     "FitFailed",
     "GeomxpError",
     "GeomxpWarning",
+    "Inputs",
     "InvalidInput",
+    "Isotropic",
     "LikelihoodRatio",
     "Matern",
     "MemoryPlan",
+    "Metric",
     "MissingDevice",
     "MissingPackage",
     "Misspecification",
@@ -67,6 +74,7 @@ __all__ = [
     "NotPositiveDefinite",
     "Observations",
     "Outcome",
+    "Parameter",
     "Prediction",
     "Raster",
     "Validation",

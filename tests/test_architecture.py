@@ -105,8 +105,6 @@ def test_every_room_has_a_layer():
 
 
 UPWARD = {
-    "likelihood.divergence imports estimation.monitor",
-    "likelihood.divergence imports prediction.simulate",
     "runtime.dask imports linalg.products",
     "runtime.tasks imports tiles.dask_store",
     "tiles.placement imports benchmarks.schedule_model",
@@ -118,7 +116,6 @@ CYCLES = (
     {"linalg.formats", "linalg.formats_gpu"},
     {"linalg.gpu", "linalg.views"},
     {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
-    {"likelihood.base", "likelihood.exact"},
     {f"estimation.{name}" for name in "diagnose intervals problem profile result saved".split()},
 )
 """What is left to mend: these two lists may only shrink."""

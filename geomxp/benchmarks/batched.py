@@ -6,10 +6,10 @@ import time
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.monitor import Line
 from ..linalg import batched, blas, tuning
 from ..linalg.simd import REGISTER
 from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from .bench import Place, batches_by_cupy, interleaved
 
 SIZES = (5, 8, 16, 32, 64)

@@ -48,7 +48,8 @@ def fit(given):
     """
     from ..data import tables
     from ..estimation.fit import fit as run
-    from ..estimation.monitor import Interrupted, Line
+    from ..estimation.monitor import Interrupted
+    from ..runtime.progress import Line
     from ..estimation.result import z_value
 
     screen, output = given.screen, given.output
@@ -121,8 +122,8 @@ def log_likelihood(given):
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..estimation.monitor import Line
-    from ..likelihood.base import log_likelihood as run
+    from ..runtime.progress import Line
+    from ..likelihood.evaluate import log_likelihood as run
 
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
     observations = opt.observations(given, given.formula)
@@ -644,7 +645,7 @@ def bench(given):
       geomxp bench batched --n 8
     """
     from ..benchmarks.bench import as_text
-    from ..estimation.monitor import Line
+    from ..runtime.progress import Line
 
     os.environ["OMP_NUM_THREADS"] = "1"
     what, on = given.what, given.on

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import Ending, FitFailed, GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .fit import fit as fit_again
 from .intervals import check_is_fit, derived_value
-from .monitor import Line
 from .result import z_value
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, inf, isfinite, nan
@@ -12,10 +13,9 @@ import numpy as np
 
 from ..errors import LACKING, Ending, FitFailed, GeomxpError, InvalidInput
 from ..likelihood.trend import Trend
-from ..likelihood.vecchia import Vecchia
+from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .intervals import check_is_fit
-from .monitor import Line
 from .parameters import PARAMETER_NAMES, practical_range
 from .result import Fit
 
@@ -303,7 +303,7 @@ def _choices(observations, smoothness, nuggets, anisotropy, trends, reml):
     for name, values in (asked | {"trends": trends}).items():
         if (
             isinstance(values, str)
-            or not hasattr(values, "__iter__")
+            or not isinstance(values, Iterable)
             or not len(values := [*values])
         ):
             raise InvalidInput(f"`{name}` must be a sequence of choices. Got {values!r}.")
@@ -525,7 +525,7 @@ def _check_comparable(restricted, full):
         raise InvalidInput("the two fits are of different observations: fit both to the same.")
     if restricted.reml != full.reml:
         raise InvalidInput("one fit is by REML and the other by ML: use one of them for both.")
-    if _arithmetic(restricted.method) != _arithmetic(full.method):
+    if restricted.method.arithmetic != full.method.arithmetic:
         raise InvalidInput(
             "the two fits approximate the likelihood in different ways: use one method for both."
         )
@@ -535,13 +535,6 @@ def _check_comparable(restricted, full):
             "restricted likelihoods with different trends are of different data (contrasts): "
             "compare trends by ML (reml=False)."
         )
-
-
-def _arithmetic(method):
-    """Return what makes the likelihood of a method another function."""
-    if isinstance(method, Vecchia):
-        return Vecchia, method.neighbours, method.ordering
-    return type(method), getattr(method, "precision", None)
 
 
 def _design(fit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral
@@ -14,7 +15,7 @@ from ..covariance.matern import Matern
 from ..data.observations import Observations
 from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput
 from ..estimation import monitor as progress_
-from ..likelihood.base import caution, check_model_and_method
+from ..likelihood.evaluate import caution, check_model_and_method
 from ..likelihood.exact import Exact
 from ..likelihood.factorize import coincidence
 from ..likelihood.trend import Trend
@@ -238,7 +239,7 @@ def _answer(asked, problem, found, seconds):
         free=found.free,
         coefficients=evaluation.coefficients * units.value,
         coefficient_covariance=covariance,
-        formats=getattr(evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
+        formats=evaluation.formats,
         promotions=evaluation.promotions,
         information=found.information,
         boundary=tuple(name for name in problem.space.free if name not in found.free),
@@ -308,7 +309,7 @@ def _values(model, fixed, start, anisotropic):
 
 
 def _sequence(fixed):
-    if isinstance(fixed, str) or not hasattr(fixed, "__iter__"):
+    if isinstance(fixed, str) or not isinstance(fixed, Iterable):
         raise InvalidInput(f"`fixed` must be a sequence of names or a dict. Got {fixed!r}.")
     return fixed
 

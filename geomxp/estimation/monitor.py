@@ -1,155 +1,15 @@
-"""What is shown and kept while something runs: a line on the terminal, a fit's checkpoint."""
+"""Monitor of a fit: counts evaluations, keeps the best model, writes checkpoints."""
 
 import hashlib
-import sys
 import time
 import warnings
-from threading import Timer
 
 import numpy as np
 
 from ..covariance.matern import Matern
 from ..data import tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
-from ..runtime.progress import listening
-
-QUIET = 2.0
-"""Seconds before a line is drawn."""
-
-
-class Line:
-    """A line about work in progress: what, how far, how fast, how much longer.
-
-    It is drawn on standard error, where that is a terminal, by a thread of its own; not in the
-    first two seconds, and gone at the end. What a cluster does meanwhile is said as well; see
-    `geomxp.runtime.progress`.
-
-    Parameters
-    ----------
-    what : str
-        What is being done.
-    total : int, optional
-        How many things are to be done, where that is known.
-    things : str
-        What they are called.
-    shown : bool
-        Whether to draw at all.
-
-    Attributes
-    ----------
-    about : str
-        What else the line says.
-    shown : bool
-        Whether there is a terminal to draw on.
-    began, since : float
-        When the work and when the counting began, by `time.perf_counter`.
-
-    Examples
-    --------
-    >>> with Line("predicting", 4, "places") as line:
-    ...     line.advance(3)
-    >>> str(line).partition(" places")[0]
-    'predicting  3 of 4'
-    """
-
-    def __init__(self, what, total=None, things="", shown=True):
-        self.what, self.about = what, ""
-        self.began = time.perf_counter()
-        self.expect(total, things)
-        self.shown = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._timer = self._live = self._part = self._listening = None
-
-    def __enter__(self):
-        self.began = self.since = time.perf_counter()
-        if self.shown:
-            self._timer = Timer(QUIET, self._draw)
-            self._timer.daemon = True
-            self._timer.start()
-            self._listening = listening(self.hear)
-            self._listening.__enter__()
-        return self
-
-    def __exit__(self, *_):
-        if self._listening:
-            self._listening.__exit__(None, None, None)
-        if self._timer:
-            self._timer.cancel()
-            self._timer.join()
-        if self._live:
-            self._live.stop()
-
-    def expect(self, total, things):
-        """Begin to count: so many things from now on."""
-        self.total, self.things, self.done = total, things, 0
-        self.since = time.perf_counter()
-
-    def advance(self, count=1):
-        """Take note that so many more things are done."""
-        self.done += count
-
-    def hear(self, done, total, things):
-        """Take note of how far a part of the work is, such as one matrix of many.
-
-        Parameters
-        ----------
-        done, total : int
-        things : str
-        """
-        last = self._part
-        if last is None or last[1:3] != (total, things) or done < last[0]:
-            last = (0, total, things, time.perf_counter())
-        # in one piece: it is drawn by another thread
-        self._part = None if done >= total else (done, *last[1:])
-
-    def _draw(self):
-        from rich.console import Console
-        from rich.live import Live
-        from rich.spinner import Spinner
-
-        # standard output is the caller's, also while the line stands
-        kept = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
-        console, spinner = Console(stderr=True), Spinner("dots", self)
-        self._live = Live(spinner, console=console, refresh_per_second=5, **kept)
-        self._live.start()
-
-    def __rich__(self):
-        from rich.text import Text
-
-        return Text(str(self), no_wrap=True, overflow="ellipsis")
-
-    def __str__(self):
-        now, parts = time.perf_counter(), [self.what]
-        if self.total is not None:
-            parts += _counted(self.done, self.total, self.things, now - self.since)
-        if self.total is None or not self.done:
-            parts.append(_clock(now - self.began))
-        if self._part is not None:
-            *part, since = self._part
-            parts += _counted(*part, now - since)
-        return "  ".join(part for part in (*parts, self.about) if part)
-
-
-def _counted(done, total, things, seconds):
-    """Return in words how many things are done, how fast, and how long the others take."""
-    parts = [f"{done:,} of {total:,} {things}"]
-    if done:
-        rate = done / max(seconds, 1e-9)
-        parts += [_rate(rate), f"{_clock(max(total - done, 0) / rate)} left"]
-    return parts
-
-
-def _rate(rate):
-    """Return a number of things per second as people say it."""
-    if rate < 1:
-        return f"{1 / rate:.1f} s each"
-    return f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
-
-
-def _clock(seconds):
-    """Return a time as 1:02:03 or 2:03."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+from ..runtime.progress import Line, rate_in_words
 
 
 class Interrupted(KeyboardInterrupt):
@@ -263,7 +123,7 @@ class Monitor:
             self.line.about = self._about()
 
     def _about(self):
-        rate = _rate(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
+        rate = rate_in_words(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
         about = f"evaluation {self.count} of at most {self.limit}  {rate}"
         if not self.rises:
             return about

@@ -382,11 +382,6 @@ def check_bounds(bounds, start, fixed):
 # Logarithms of the parameters: the coordinates of scores, of Newton's method and of errors.
 
 
-def keeps(evaluator, model):
-    """Whether an evaluator still has what it found out about a model."""
-    return hasattr(evaluator, "keeps") and evaluator.keeps(model)
-
-
 class Natural:
     """Logarithms of parameters (radians of the angle): the coordinates of Newton and of errors.
 
@@ -428,7 +423,7 @@ class Natural:
     def score(self, x, evaluator, monitor):
         """Return the gradient of the log-likelihood at a point; NaN where it has none."""
         model = self.model(x)
-        monitor.count += not keeps(evaluator, model)
+        monitor.count += not evaluator.keeps(model)
         try:
             gradient = evaluator.gradient(model, self.names)
         except NotPositiveDefinite:

@@ -11,7 +11,7 @@ from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..estimation import diagnose
 from ..estimation import search as scoring
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
-from .parameters import PARAMETER_NAMES, Natural, keeps
+from .parameters import PARAMETER_NAMES, Natural
 from .search import INITIAL_STEP, NEAR, climb, information_at, maximize, searched
 from .search import starts as starting_models
 
@@ -81,7 +81,7 @@ class Problem:
         self.complaint, self.vanishing = None, SMALL_NUGGET
         # whether a search ends in an estimate, of which the information will be asked
         self.ends = False
-        self.noisy = getattr(method, "noisy", False)
+        self.noisy = method.noisy
 
     def solve(self, start, starts, seed, evaluations, tasks):
         """Search, climb, judge.
@@ -180,8 +180,7 @@ class Problem:
 
     def _curved(self, names):
         """Whether the observed information of some parameters has a formula."""
-        formula = getattr(self.evaluator, "curved", None)
-        return not self.noisy and formula is not None and formula(names)
+        return not self.noisy and self.evaluator.has_curvature(names)
 
     def _information(self, natural, x):
         """Return the observed information at a point, by formula or by differences."""
@@ -262,7 +261,7 @@ class Problem:
         if space.profiled:
             size = profile_variance(self.evaluator(model))[0]
             model = replace(model, variance=size, nugget=model.nugget * size)
-        self.monitor.count += not keeps(self.evaluator, model)
+        self.monitor.count += not self.evaluator.keeps(model)
         try:
             gradient = self.evaluator.gradient(model)
         except NotPositiveDefinite:
@@ -322,7 +321,7 @@ class Problem:
         """ℓ of a full model; -inf outside the bounds."""
         if set(diagnose.outside(space, model)) - set(pinned):
             return -inf
-        counted = not keeps(self.evaluator, model)
+        counted = not self.evaluator.keeps(model)
         value = self.evaluation_of(model).log_likelihood
         self.monitor.record(model, value, counted)
         return value
@@ -357,7 +356,7 @@ class Problem:
 
     def _rises_from_zero(self, bare):
         """Whether ℓ rises as a model without a nugget is given one."""
-        self.monitor.count += not keeps(self.evaluator, bare)
+        self.monitor.count += not self.evaluator.keeps(bare)
         try:
             return self.evaluator.gradient(bare, ("nugget",))["nugget"] > 0
         except NotPositiveDefinite:

@@ -132,7 +132,7 @@ class Path:
         if self.problem.noisy:
             # one choice of formats: another at each model would be another function
             self.problem.evaluator.freeze(model)
-        self.scoring = getattr(self.problem.evaluator, "scoring", False)
+        self.scoring = self.problem.evaluator.scoring
         self.offset = self._offset(model, fit) if "nugget" in self.names else 0.0
         self.lower, self.upper = np.array([self._box(name, model) for name in self.names]).T
         self.best = None

@@ -11,7 +11,6 @@ from ..covariance.matern import Matern
 from ..data.observations import Observations
 from ..errors import InvalidInput, Outcome
 from ..likelihood.trend import Trend
-from ..likelihood.vecchia import Vecchia
 
 if TYPE_CHECKING:
     from .._typing import (
@@ -173,7 +172,7 @@ class Fit:
             f"  {self.outcome}",
             f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
         ]
-        if isinstance(self.method, Vecchia):
+        if self.method.approximate:
             about = self.method.describe(len(seen))
             lines.append(
                 f"  Vecchia's approximation, {about['neighbours']} neighbours, "

@@ -153,7 +153,7 @@ def _nlopt(search):
 def _failures(nlopt):
     """Return the exceptions of NLopt for a search that cannot continue; 2.11 has its own."""
     names = "RoundoffLimited", "runtime_error", "logic_error"
-    return tuple(getattr(nlopt, name) for name in names if hasattr(nlopt, name))
+    return tuple(vars(nlopt)[name] for name in names if name in vars(nlopt))
 
 
 @dataclass(frozen=True)
@@ -402,52 +402,39 @@ def _step(score, information):
 
 
 def scorer(problem, space, natural):
-    """Return the function that `ascend` wants, for a problem whose evaluator has scores."""
+    """Return the function that `ascend` needs: a model to a `Point` at the best variance.
+
+    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
+    to the maximum c is 1 to some digits, and the model stays the one that the evaluator caches.
+    """
+    names = tuple(natural.names)
 
     def evaluate(model, close):
-        evaluator = problem.evaluator
         try:
-            if hasattr(evaluator, "derivatives"):
-                found = evaluator.derivatives(model, tuple(natural.names), curvature=close)
-                point = _by_parts(evaluator(model), found, model, space, natural, close)
-            else:
-                gradient = evaluator.gradient(model, natural.names)
-                information = evaluator.information(model, natural.names)
-                units = natural.units(model)
-                score = np.array([gradient[name] for name in natural.names]) * units
-                point = Point(
-                    *(model, evaluator(model).log_likelihood, score),
-                    information * np.outer(units, units),
-                )
+            found = problem.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:
             problem.complaint = str(error)
             return Point(model, -np.inf)
+        evaluation, units, c = problem.evaluator(model), natural.units(model), 1.0
+        if not np.isfinite(evaluation.log_likelihood):
+            point = Point(model, -np.inf)
+            problem.monitor.record(point.model, point.value)
+            return point
+        if found.rescalable and space.profiled and not close:
+            p = len(evaluation.coefficients) if evaluation.reml else 0
+            c = evaluation.quadratic_form / (evaluation.n - p)
+            evaluation = rescale_variance(evaluation, c)
+            model = replace(model, variance=c * model.variance, nugget=c * model.nugget)
+        score, information = found.rescaled(c)
+        score, information = score * units, information * np.outer(units, units)
+        point = Point(model, evaluation.log_likelihood, score, information)
+        if not (np.isfinite(score).all() and np.isfinite(information).all()):
+            # the inverse of a tiny variance overflows
+            point = Point(model, -np.inf)
         problem.monitor.record(point.model, point.value)
         return point
 
     return evaluate
-
-
-def _by_parts(evaluation, derivatives, model, space, natural, close):
-    """Return the point at the best variance, where Σ is free to be multiplied by a number c.
-
-    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
-    to the maximum c is 1 to some digits, and the model stays what the evaluator keeps.
-    """
-    units, c = natural.units(model), 1.0
-    if not np.isfinite(evaluation.log_likelihood):
-        return Point(model, -np.inf)
-    if space.profiled and not close:
-        p = len(evaluation.coefficients) if evaluation.reml else 0
-        c = evaluation.quadratic_form / (evaluation.n - p)
-        evaluation = rescale_variance(evaluation, c)
-        model = replace(model, variance=c * model.variance, nugget=c * model.nugget)
-    score = 0.5 * units * (derivatives.quadratic / c - derivatives.trace)
-    information = derivatives.average * np.outer(units, units) / c
-    if not (np.isfinite(score).all() and np.isfinite(information).all()):
-        # of a variance whose inverse squared is no number
-        return Point(model, -np.inf)
-    return Point(model, evaluation.log_likelihood, score, information)
 
 
 def of_unit_variance(model):
@@ -498,12 +485,7 @@ def _ranked(problem, candidates, seed):
         rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
         part, design = _part(problem, rows)
         if design is not None:
-            method = (
-                problem.method.of_rows(rows)
-                if hasattr(problem.method, "of_rows")
-                else problem.method
-            )
-            evaluator = method.prepare(part, design, problem.reml)
+            evaluator = problem.method.of_rows(rows).prepare(part, design, problem.reml)
     values = []
     for model in candidates:
         if problem.space.profiled:

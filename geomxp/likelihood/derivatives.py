@@ -15,17 +15,15 @@ On a GPU score and average information need one n×n matrix: P∂Σα by solves 
 then Σ⁻¹ in its place, then the sums by blocks.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 
-from ..covariance.matern import Matern
+from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
-from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg import recursive
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
+from .base import Derivatives
 
 LINEAR = ("variance", "nugget")
 """Parameters in which Σ is linear."""
@@ -37,42 +35,6 @@ CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
 """Weights of the values so many steps away; backward where a ratio is at its end, 1."""
 
 
-@dataclass(frozen=True)
-class Derivatives:
-    """At one model, in its own parameters.
-
-    Parameters
-    ----------
-    names : tuple of str
-    quadratic : (k,) ndarray
-        α'(∂Σ)α.
-    trace : (k,) ndarray
-        tr(Q ∂Σ).
-    average : (k, k) ndarray
-        The average information.
-    expected, observed : (k, k) ndarray or None
-        Fisher's information, and minus the Hessian, where they were asked for.
-    """
-
-    names: tuple
-    quadratic: np.ndarray
-    trace: np.ndarray
-    average: np.ndarray
-    expected: np.ndarray | None = None
-    observed: np.ndarray | None = None
-
-    def gradient(self, names=None):
-        """Return ∂ℓ, a dict of str to float."""
-        slopes = 0.5 * (self.quadratic - self.trace)
-        found = dict(zip(self.names, slopes.tolist(), strict=True))
-        return {name: found[name] for name in names or self.names}
-
-    def part(self, matrix, names):
-        """Return the rows and columns of a matrix that belong to some of the names."""
-        rows = np.array([self.names.index(name) for name in names], dtype=int)
-        return matrix[np.ix_(rows, rows)]
-
-
 def differentiate(factor, least_squares, model, seen, design, reml, names, *, curvature=False):
     """Return the derivatives at a model whose Σ has been factored; ends the factor.
 
@@ -80,7 +42,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     ----------
     factor : CholeskyFactor or TileFactor
     least_squares : GeneralisedLeastSquares
-    model : Matern
+    model : Covariance
     seen : Observations
     design : (n, p) ndarray
     reml : bool
@@ -105,14 +67,16 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
     way = _in_ram if isinstance(lower, np.ndarray) else _in_place
-    q, half, weigh = way(lower, model, (places, seen.metric, names), alpha, beside)
+    q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2
     observed = None
     if curvature:
         observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
-    return Derivatives(names, quadratic, quadratic - weighted, average, expected, observed)
+    trace = quadratic - weighted
+    score = 0.5 * (quadratic - trace)
+    return Derivatives(names, score, average, quadratic, trace, expected, observed)
 
 
 def _gpu_of(array):
@@ -214,47 +178,9 @@ def _bending(model, names, weigh):
         step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
         edge = name == "anisotropy_ratio" and values[name] + step > 1
         for move, weight in (BACKWARD if edge else CENTRAL).items():
-            moved = Matern.from_parameters(values | {name: values[name] + move * step})
+            moved = model.replace(**{name: values[name] + move * step})
             result[:, k] += weight / step * weigh(moved)
     linear = np.array([name in LINEAR for name in names], dtype=bool)
     # what a linear parameter's column would hold stands in its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)
     return (result + result.T) / 2
-
-
-def by_differences(evaluator, model, names):
-    """Return the gradient from two more evaluations for each parameter, a dict of str to float.
-
-    All that is left where memory holds no dense Σ⁻¹.
-
-    Parameters
-    ----------
-    evaluator : callable
-        Model to `Evaluation`.
-    model : Matern
-    names : sequence of str
-    """
-    values, result = model.parameters(), {}
-    for name in names:
-        step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
-        # to one side where the other is outside
-        below = 0.0 if name == "nugget" and values[name] < step else step
-        there = values | {name: values[name] + step}
-        above = step if _allowed(there, evaluator.observations) else 0.0
-        ends = [
-            evaluator(Matern.from_parameters(values | {name: values[name] + move}))
-            for move in (above, -below)
-        ]
-        if not all(np.isfinite(end.log_likelihood) for end in ends):
-            raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
-        result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
-    return result
-
-
-def _allowed(values, seen):
-    """Whether there is such a model on these places."""
-    try:
-        Matern.from_parameters(values).check_valid_on(seen.metric, seen.dimensions)
-    except InvalidInput:
-        return False
-    return True

@@ -11,18 +11,16 @@ import scipy
 
 from ..covariance.matern import Matern
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..covariance.table import LARGEST_SMOOTHNESS
 from ..data import frames
 from ..data.observations import Observations, checked_places
 from ..data.places import spread
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.factorize import coincidence
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.graph import Field
 from .supports import Points, blocks_of
@@ -194,11 +192,7 @@ def _known(fit, design, neighbours, local_trend):
     """Return `Known`, the trend at the targets, (k,), and their design for it."""
     seen, model = fit.observations, fit.model
     count = count_of(fit, neighbours)
-    if model.smoothness > LARGEST_SMOOTHNESS:
-        raise InvalidInput(
-            f"`neighbours` needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
-            f"Got {model.smoothness:g}: predict from all observations."
-        )
+    model.check_tabulated("Predict from all observations, without `neighbours`.")
     tree = tree_of(model.isotropic(seen.locations, seen.metric))
     here = fit.trend.design(seen.locations, seen.covariates)
     residuals, trend = seen.values - here @ fit.coefficients, design @ fit.coefficients
@@ -516,7 +510,7 @@ def predict(
     else:
         places, there = checked_targets(fit, places, covariates)
         targets = Points(places)
-    local = isinstance(fit.method, Vecchia) or neighbours is not None
+    local = fit.method.approximate or neighbours is not None
     if local_trend and not local:
         raise InvalidInput("`local_trend` needs `neighbours`.")
     with Line("predicting", shown=progress) as line:
@@ -575,7 +569,7 @@ def _krige(fit, targets, there, line):
         mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
-        step = max(1, entries // len(seen) // getattr(factor, "vectors", 1))
+        step = max(1, entries // len(seen) // factor.vectors)
         line.expect(len(targets), "places")
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
@@ -602,7 +596,7 @@ def _product(k, weights):
 
 def _explained_by(factor, here):
     """Return k -> the diagonal of k'Σ⁻¹k, and k'Σ⁻¹X."""
-    if hasattr(factor, "gram"):
+    if factor.refines:
 
         def from_solutions(k):
             w = factor.solve(k)

@@ -12,7 +12,7 @@ import numpy as np
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.intervals import confidence_intervals, derived
-from ..estimation.monitor import Line
+from ..runtime.progress import Line
 from ..estimation.profile import Path
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap

@@ -79,12 +79,12 @@ class Tasks:
                 f'`{option}` must be "cpu" (this process) or a Dask cluster, by its scheduler\'s '
                 f'address, as "tcp://host:8786", or a client. Got {on!r}.'
             )
-        if is_cluster(getattr(method, "on", None)):
+        if is_cluster(method.on if method is not None else None):
             raise InvalidInput(
                 f"`{option}` shares out what can be computed apart, and here each computation has "
                 f'a cluster of its own: leave `{option}` out, or use a method with on="cpu".'
             )
-        if getattr(method, "scratch", None) is not None:
+        if method is not None and method.scratch is not None:
             raise InvalidInput(
                 f"`scratch` keeps the tiles of one computation, and `{option}` runs several at one "
                 "time: leave one of them out."

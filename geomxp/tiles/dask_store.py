@@ -330,6 +330,8 @@ class OnCluster:
         If a worker has too little for its part.
     """
 
+    moved = trace = None
+
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
         self.crew = originals.crew

@@ -34,6 +34,10 @@ class CholeskyFactor:
     precision_map = PrecisionMap(((FP64,),))
     promotions = 0
     order = None
+    store = None
+    last = None
+    vectors = 1
+    refines = False
 
     @property
     def nbytes(self):
@@ -114,6 +118,10 @@ class TileFactor:
     store: Any
     order: np.ndarray
     promotions: int = 0
+
+    last = None
+    vectors = 1
+    refines = False
 
     @property
     def precision_map(self):

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
 from ..linalg import blas
 from ..linalg.formats import FP64
-from ..linalg.precision import Uniform, uniform
+from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
 from .layout import Layout
@@ -670,8 +670,7 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
 def _attempts(rule, fallback):
     yield rule
     if fallback:
-        if hasattr(rule, "finer"):
-            yield rule.finer()
+        yield as_rule(rule).finer()
         yield Uniform(FP64)
 
 
@@ -722,6 +721,8 @@ class RefinedFactor:
     last : Refinement or None
         Of the latest solution.
     """
+
+    refines = True
 
     def __init__(
         self,

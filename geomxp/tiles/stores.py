@@ -70,6 +70,8 @@ class InCore:
         What the final tiles and their casts hold now, and at most held.
     """
 
+    moved = trace = None
+
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
         self.bytes = self.peak_bytes = 0

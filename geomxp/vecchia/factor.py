@@ -115,6 +115,9 @@ class VecchiaFactor:
 
     precision_map = None
     promotions = 0
+    order = None
+    vectors = 1
+    refines = False
 
     def __init__(self, graph, weights, variances):
         bad = ~(variances > 0)

@@ -13,7 +13,7 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.estimation.monitor import Line
+from geomxp.runtime.progress import Line
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Budget, Findings, findings_of
