@@ -4,7 +4,15 @@ from . import plots
 from ._version import __version__ as __version__
 from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
 from .covariance.distance import Metric
-from .covariance.matern import Matern
+from .covariance.families import (
+    Cauchy,
+    Gaussian,
+    Matern,
+    PoweredExponential,
+    RationalQuadratic,
+    Spherical,
+    Wendland,
+)
 from .data import datasets
 from .data.observations import Observations
 from .data.tables import read_table
@@ -49,6 +57,7 @@ from .tiles.placement import MemoryPlan
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "Cauchy",
     "Covariance",
     "Divergence",
     "Ending",
@@ -57,6 +66,7 @@ __all__ = [
     "Exact",
     "Fit",
     "FitFailed",
+    "Gaussian",
     "GeomxpError",
     "GeomxpWarning",
     "Inputs",
@@ -75,10 +85,14 @@ __all__ = [
     "Observations",
     "Outcome",
     "Parameter",
+    "PoweredExponential",
     "Prediction",
     "Raster",
+    "RationalQuadratic",
+    "Spherical",
     "Validation",
     "Vecchia",
+    "Wendland",
     "bootstrap",
     "by_band",
     "by_tile_norm",

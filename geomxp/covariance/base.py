@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
+from .conventions import Convention, from_ours, to_ours
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
 from .table import Sampled
@@ -289,8 +290,6 @@ class Covariance:
                 else f"in {metric.dimensions(dimensions)} dimensions"
             )
             remedy = ": use the chordal metric." if metric.arc else "."
-            if lower > upper:
-                raise InvalidInput(f"a {self.family} model is not valid {where}{remedy}")
             bound = f"at least {lower:g}" if p.value < lower else f"at most {upper:g}"
             raise InvalidInput(
                 f"{where} a {self.family} model needs {p.name} {bound}. "
@@ -397,6 +396,10 @@ class Isotropic(Covariance):
     support : {None, "smooth", "rough"}
         None if ρ > 0 at all distances. Otherwise ρ(r) = 0 for r ≥ 1, and ρ(√s) for s < 1 is
         "smooth" where it can be continued beyond s = 1 as an analytic function.
+    on_sphere : dict of str to (float, float), or None
+        Bounds of parameters with great-circle distances; None if the family is not valid there.
+    conventions : dict of str to Convention
+        How other packages write the family, by package.
     last_octave : int
         ρ and its derivatives are 0, or negligible, for s ≥ 2^last_octave.
 
@@ -421,6 +424,8 @@ class Isotropic(Covariance):
 
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     support: ClassVar[str | None] = None
+    on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
+    conventions: ClassVar[Mapping[str, Convention]] = {}
     last_octave: ClassVar[int] = 1020
     tabulated = True
     variance: float
@@ -507,9 +512,9 @@ class Isotropic(Covariance):
         other.__dict__[name] = value
         return other
 
-    def expansions(self, centre: Floats, half_width: Floats) -> Sampled:
-        """Return expansions of the correlation and its derivatives on pieces of s."""
-        return Sampled(self, centre, half_width)
+    def expansions(self, octaves: Floats) -> Sampled:
+        """Return expansions of the correlation and its derivatives on octaves of s."""
+        return Sampled(self, octaves)
 
     # what all families inherit
 
@@ -613,16 +618,57 @@ class Isotropic(Covariance):
         points = metric_of(metric).embed(locations)
         return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
 
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`."""
+        found = super().limits(metric, dimensions)
+        return found | (self.on_sphere or {}) if metric_of(metric).arc else found
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        metric = metric_of(metric)
+        if metric.arc and self.on_sphere is None:
+            raise InvalidInput(
+                f"a {self.family} model is not a covariance with great-circle distances: "
+                "use the chordal metric."
+            )
         super().check_valid_on(metric, dimensions)
-        if self.anisotropy is not None:
-            metric = metric_of(metric)
-            if metric.embedding is not None or dimensions != 2:
-                raise InvalidInput(
-                    "`anisotropy` needs Euclidean locations in 2 dimensions. "
-                    f"Got metric={metric.name!r} in {dimensions}."
-                )
+        if self.anisotropy is not None and (metric.arc or metric.dimensions(dimensions) != 2):
+            raise InvalidInput(
+                "`anisotropy` needs Euclidean locations in 2 dimensions. "
+                f"Got metric={metric.name!r} in {dimensions}."
+            )
+
+    @classmethod
+    def from_convention(cls, package: str, **parameters: float) -> Self:
+        """Make the model that another package means by its own parameters.
+
+        Parameters
+        ----------
+        package : str
+            A key of the family's `conventions`: "scikit-learn", "gpytorch", "gstools", "gstat", …
+        **parameters
+            Under the package's own names, as `to_convention` returns them.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
+        1.7320508075688774
+        """
+        names = tuple(p.name for p in cls.declared)
+        return cls(**to_ours(names, cls.conventions, package, parameters))
+
+    def to_convention(self, package: str) -> dict[str, float]:
+        """Return this model's parameters as another package writes them, as a dict.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
+        4.0
+        """
+        names = tuple(p.name for p in self.declared)
+        return from_ours(names, self.conventions, package, self.parameters())
 
 
 _CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from .table import CENTRES, PI, monomials
+from .table import PI, monomials
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
 
 LARGE_ORDER = 50.0
 """Largest ν that has a table."""
+
+CENTRES = 4
+"""Taylor series of an octave. With 2, rounding errors grow as (6/5)^ν: too much at ν = 50."""
 
 TERMS = 28
 """Terms of a series: its centre is at least 9 half-widths away from the singular point s = 0."""
@@ -264,26 +267,36 @@ class BesselSeries:
     """Taylor series of ρ and its derivatives in squared scaled distance.
 
     Bessel's equation gives all terms from the first two: four evaluations an octave serve all
-    polynomials of a table. With two, rounding errors grow as (6/5)^ν: too much at ν = 50.
+    polynomials of a table.
 
     Parameters
     ----------
     nu : float
         Smoothness, 0 < ν ≤ 50.
-    centre, half_width : (K,) ndarray of longdouble
-        Pieces of s, `CENTRES` in each octave.
+    octaves : (K,) ndarray of longdouble
+        Their lower ends 2^k.
     """
 
-    def __init__(self, nu, centre, half_width):
-        self.nu, self._centre, self._half_width = float(nu), centre, half_width
+    def __init__(self, nu, octaves):
+        self.nu = float(nu)
+        inside = (np.arange(CENTRES, dtype=np.longdouble) + np.longdouble(0.5)) / CENTRES
+        self._centre = np.multiply.outer(octaves, 1 + inside).ravel()
+        self._half_width = np.repeat(octaves, CENTRES) / (2 * CENTRES)
 
-    def expansion(self, what):
-        """Return the Taylor coefficients on each piece, (TERMS, K).
+    def polynomials(self, what, split, degree):
+        """Return the polynomials on 2^split intervals of each octave; see `table.Sampled`."""
+        series = self._expansion(what)
+        matrix, constants = _economisation(split, degree)
+        rows = np.empty(((series.shape[1] << split) // CENTRES, degree + 1))
+        with np.errstate(under="ignore"):
+            double = series.astype(np.float64)
+            np.einsum("kc,kn->cn", double, matrix, out=rows.reshape(len(double.T), -1))
+            # in extended precision, for t⁰ only: the other terms are small beside it
+            rows[:, 0] = np.dot(series.T, constants).ravel()
+        return rows
 
-        Parameters
-        ----------
-        what : {"correlation", "smoothness", "slope"}
-        """
+    def _expansion(self, what):
+        """Return the Taylor coefficients of "correlation", "smoothness" or "slope", (TERMS, K)."""
         if what == "correlation":
             return self._series
         if what == "smoothness":
@@ -293,11 +306,6 @@ class BesselSeries:
         terms = kc.copy()
         terms[:-1] += kc[1:] * (self._centre / self._half_width)
         return 2 * terms
-
-    @staticmethod
-    def economisation(split, degree):
-        """Return the matrices from an expansion to a table's polynomials; see `table.Sampled`."""
-        return _economisation(split, degree)
 
     @cached_property
     def _first(self):

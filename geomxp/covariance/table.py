@@ -5,9 +5,8 @@ binary octave of s is cut into 32 equal intervals; on each, f is a polynomial of
 [-1, 1]. The interval and t come from the bits of the floating-point number s: no square root, no
 exponential and no Bessel function is evaluated for an entry of the matrix.
 
-The polynomials of an octave come from expansions on 4 pieces of it, in extended precision: Taylor
-series for Matérn, interpolation in Chebyshev nodes for all other families. Each piece serves
-eight intervals.
+The polynomials come from expansions in extended precision: Taylor series for Matérn (see `bessel`),
+interpolation in Chebyshev nodes of an octave for all other families.
 
 A correlation that is not analytic at the end of its support, s = 1, needs small intervals there
 too. The variable is then v = s below ½ and v = 2⁵³(1 - s) above: the octaves from 0 to 52 hold
@@ -26,12 +25,9 @@ SPLIT, DEGREE = 5, 7
 SPLIT_FP32, DEGREE_FP32 = 6, 2
 """The same for FP32, whose errors they keep below 2e-8."""
 
-CENTRES = 4
-"""Pieces of an octave that are expanded."""
-
-NODES = 19
-"""Chebyshev nodes of a piece: with singularities at least 9 half-widths from its centre, the
-error of interpolation is about 18^-19."""
+NODES = 28
+"""Chebyshev nodes of an octave: with no singularity between it and s = 0 the error of
+interpolation is about (3 + √8)^-28 = 4e-22."""
 
 LOWEST, HIGHEST = -1020, 1020
 """Octaves that a table may cover."""
@@ -74,10 +70,7 @@ class Table:
         # the sign, the exponent and SPLIT bits of the mantissa
         self.base = (low + 1023) << SPLIT
         self.base_fp32 = (low + 127) << SPLIT_FP32
-        octaves = np.exp2(np.arange(low, high, dtype=np.longdouble))
-        inside = (np.arange(CENTRES, dtype=np.longdouble) + np.longdouble(0.5)) / CENTRES
-        centre = np.multiply.outer(octaves, 1 + inside).ravel()
-        self._source = model.expansions(centre, np.repeat(octaves, CENTRES) / (2 * CENTRES))
+        self._expansions = model.expansions(np.exp2(np.arange(low, high, dtype=np.longdouble)))
         self._rows = {}
 
     def rows(self, what, single=False):
@@ -95,7 +88,8 @@ class Table:
         """
         if (what, single) not in self._rows:
             split, degree = (SPLIT_FP32, DEGREE_FP32) if single else (SPLIT, DEGREE)
-            rows = self._economised(self._source.expansion(what), split, degree)
+            inside = self._expansions.polynomials(what, split, degree)
+            rows = np.pad(inside, ((1, 1), (0, 0)))
             rows[0, 0] = 1.0 if what == "correlation" else 0.0
             self._rows[what, single] = rows.astype(np.float32) if single else rows
         return self._rows[what, single]
@@ -104,60 +98,33 @@ class Table:
         """Return `rows` and the number of the first interval."""
         return self.rows(what, single), self.base_fp32 if single else self.base
 
-    def _economised(self, expansion, split, degree):
-        """Return the polynomials of the intervals, with rows for s = 0 and beyond the table."""
-        matrix, constants = self._source.economisation(split, degree)
-        rows = np.zeros(((expansion.shape[1] << split) // CENTRES + 2, degree + 1))
-        inside = rows[1:-1]
-        with np.errstate(under="ignore"):
-            double = expansion.astype(np.float64)
-            np.einsum("kc,kn->cn", double, matrix, out=inside.reshape(len(double.T), -1))
-            # in extended precision, for t⁰ only: the other terms are small beside it
-            inside[:, 0] = np.dot(expansion.T, constants).ravel()
-        return rows
-
 
 class Sampled:
-    """Values of a family's functions in the Chebyshev nodes of pieces of s.
+    """A family's functions, interpolated in the Chebyshev nodes of each octave.
 
     Parameters
     ----------
     model : Isotropic
-    centre, half_width : (K,) ndarray of longdouble
-        Pieces of v, `CENTRES` in each octave.
+    octaves : (K,) ndarray of longdouble
+        Their lower ends 2^k.
     """
 
-    def __init__(self, model, centre, half_width):
+    def __init__(self, model, octaves):
         self._model = model
-        v = centre + np.multiply.outer(_nodes(NODES), half_width)
+        v = np.multiply.outer(octaves, (3 + _nodes(NODES)) / 2)
         self._s, self._rest = v, 1 - v
         if model.support == "rough":
             folded = v / FOLD
             self._s, self._rest = np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
 
-    def expansion(self, what):
-        """Return the middle value on each piece, and the others less it, (NODES, K).
-
-        The differences are small, so that FP64 is enough for what is multiplied with them.
-        """
+    def polynomials(self, what, split, degree):
+        """Return the polynomials on 2^split intervals of each octave, (2^split K, degree + 1)."""
         with np.errstate(under="ignore", over="ignore"):
             values = self._model.of_squares(what, self._s, self._rest)
-        values = np.asarray(values, dtype=np.longdouble) + np.zeros_like(self._s)
-        middle = NODES // 2
-        values -= np.where(np.arange(NODES) == middle, 0.0, 1.0)[:, None] * values[middle]
-        return values
-
-    @staticmethod
-    def economisation(split, degree):
-        """Return the matrices from an expansion to the polynomials of the intervals.
-
-        Returns
-        -------
-        matrix : (NODES, parts (degree + 1)) ndarray
-        constants : (NODES, parts) ndarray of longdouble
-            Its columns for t⁰, in extended precision.
-        """
-        return _economisation_of_nodes(split, degree)
+            values = np.asarray(values, dtype=np.longdouble) + np.zeros_like(self._s)
+            return (
+                (values @ _economisation(split, degree)).astype(np.float64).reshape(-1, degree + 1)
+            )
 
 
 def _nodes(count):
@@ -196,18 +163,14 @@ def _coefficients(count, kept):
 
 
 @cache
-def _economisation_of_nodes(split, degree):
-    parts = 2**split // CENTRES
-    # from values on the piece to values in the nodes of its parts, and to polynomials of low degree
+def _economisation(split, degree):
+    """Return the matrix from values in an octave's nodes to the polynomials of its intervals."""
+    parts = 2**split
     t = _nodes(degree + 7)
-    part = (2 * np.arange(parts, dtype=np.longdouble)[:, None] + 1 - parts + t) / parts
-    onwards = _coefficients(NODES, NODES) @ _chebyshev(part.ravel(), NODES)
-    onwards = onwards.reshape(NODES, parts, len(t))
-    matrix = onwards @ (_coefficients(len(t), degree + 1) @ monomials(degree))
-    # the middle node holds a value, the others differences from it
-    matrix[NODES // 2] = 0.0
-    matrix[NODES // 2, :, 0] = 1.0
-    return matrix.astype(np.float64).reshape(NODES, -1), matrix[:, :, 0].copy()
+    places = (2 * np.arange(parts, dtype=np.longdouble)[:, None] + 1 - parts + t) / parts
+    values = _coefficients(NODES, NODES) @ _chebyshev(places.ravel(), NODES)
+    matrix = values.reshape(NODES, parts, len(t)) @ _coefficients(len(t), degree + 1)
+    return (matrix @ monomials(degree)).reshape(NODES, -1)
 
 
 _tables = OrderedDict()
