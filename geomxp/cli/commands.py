@@ -49,8 +49,8 @@ def fit(given):
     from ..data import tables
     from ..estimation.fit import fit as run
     from ..estimation.monitor import Interrupted
-    from ..runtime.progress import Line
     from ..estimation.result import z_value
+    from ..runtime.progress import Line
 
     screen, output = given.screen, given.output
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
@@ -122,8 +122,8 @@ def log_likelihood(given):
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..runtime.progress import Line
     from ..likelihood.evaluate import log_likelihood as run
+    from ..runtime.progress import Line
 
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
     observations = opt.observations(given, given.formula)
@@ -499,7 +499,7 @@ def _draws_of_fit(given, about):
     from ..estimation.result import Fit
     from ..prediction.simulate import simulate
 
-    excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL}
+    excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
     excluded = [name for name, value in excluded.items() if value is not None]
     if excluded:

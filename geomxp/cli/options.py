@@ -40,7 +40,7 @@ INTERVALS = ("wald", "profile")
 BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
 PARAMETERS = (
-    *("variance=", "range=", "smoothness=", "nugget="),
+    *("variance=", "range=", "smoothness=", "nugget=", "power=", "decay=", "shape="),
     *("anisotropy_angle=", "anisotropy_ratio="),
 )
 
@@ -74,6 +74,13 @@ def tables(incomplete: str):
 def fits(incomplete: str):
     """Propose files that may hold a fit."""
     return _files(incomplete, (".json",))
+
+
+def families(incomplete: str):
+    """Propose covariance families."""
+    from ..covariance.families import FAMILIES
+
+    return [name for name in FAMILIES if name.startswith(incomplete)]
 
 
 def columns(ctx: typer.Context, incomplete: str):
@@ -208,6 +215,20 @@ OPTIONS = {
         MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
     ),
     "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
+    "family": Option(
+        MODEL,
+        "NAME",
+        "Covariance family: matern, gaussian, powered-exponential, cauchy, rational-quadratic, "
+        "spherical or wendland.",
+        "matern",
+        families,
+    ),
+    "parameter": Option(
+        MODEL,
+        "NAME=VALUE",
+        "Another parameter of the family, such as power=1.5; repeatable.",
+        known=("power=", "decay=", "shape="),
+    ),
     "variance": Option(MODEL, "NUMBER", "σ², in squared units of the values."),
     "range": Option(MODEL, "NUMBER", "a, in the unit of the locations."),
     "smoothness": Option(MODEL, "NUMBER", "ν; 0.5 is the exponential model."),
@@ -342,7 +363,7 @@ OPTIONS = {
 
 TABLE = ("table", "locations", "value", "covariates", "metric", "crs", "drop_missing")
 TREND = ("trend", "formula", "reml")
-GIVEN_MODEL = ("variance", "range", "smoothness", "nugget")
+GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
     *("fix", "bounds", "anisotropy", "search", "start", "starts", "starts_on"),
     *("tolerance", "evaluations", "checkpoint", "seed"),
@@ -557,13 +578,27 @@ def model_of(given, otherwise=""):
     otherwise : str
         What could be given instead, for the message.
     """
-    from ..covariance.matern import Matern
+    from ..covariance.families import FAMILIES
 
-    values = {name: vars(given)[name] for name in GIVEN_MODEL}
-    missing = [f"--{name}" for name in GIVEN_MODEL[:3] if values[name] is None]
+    check_choice("--family", given.family, tuple(FAMILIES))
+    family, own = FAMILIES[given.family], GIVEN_MODEL[1:-1]
+    names = [parameter.name for parameter in family.declared]
+    values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
+    values |= pairs("--parameter", given.parameter)
+    for name in values:
+        if name not in names:
+            raise InvalidInput(
+                f"a {given.family} model has no parameter {name!r}; it has {', '.join(names)}."
+                f"{did_you_mean(name, names)}"
+            )
+    missing = [
+        f"--{name}" if name in own else f"--parameter {name}=VALUE"
+        for name in names
+        if name not in values and name != "nugget"
+    ]
     if missing:
         raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
-    return Matern(**values | {"nugget": values["nugget"] or 0.0})
+    return family.from_parameters(values)
 
 
 def search_settings(given):

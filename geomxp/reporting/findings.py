@@ -12,13 +12,13 @@ import numpy as np
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.intervals import confidence_intervals, derived
-from ..runtime.progress import Line
 from ..estimation.profile import Path
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
 from ..prediction.raster import Raster, predict_raster
 from ..prediction.validation import Validation, leave_one_out
+from ..runtime.progress import Line
 from .charts import Chart, chart
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def predictions(fit, found, budget, score):
         return
     cells = 2 * CELLS**2 / 3
     # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
-    systems = 2 if neighbours_of(fit) is None else 1
+    systems = 1 if fit.method.approximate else 2
     expected = (2 + systems * cells / n) * score
     local = expected > budget.left
     if local:
@@ -321,11 +321,6 @@ def divergences(fit, found, budget, score):
         )
 
 
-def neighbours_of(fit):
-    """Return the number of neighbours of Vecchia's approximation; None for another method."""
-    return fit.method.describe(len(fit.observations)).get("neighbours")
-
-
 def methods_beside(fit):
     """Return the fit's method and finer and coarser ones, each with a label.
 
@@ -343,8 +338,9 @@ def methods_beside(fit):
     >>> [label for label, _ in methods_beside(fit)]
     [{'accuracy': 1e-06}, {'accuracy': 1e-05}, {'accuracy': 1e-07}]
     """
-    method, count = fit.method, neighbours_of(fit)
-    if count is not None:
+    method = fit.method
+    if method.approximate:
+        count = method.neighbours
         most = len(fit.observations) - 1
         others = sorted({min(m, most) for m in (count // 2, 2 * count)})
         counts = [count, *(m for m in others if 0 < m != count)]
@@ -363,7 +359,7 @@ def methods_beside(fit):
 def neighbours(fit, found, budget, score):
     """Find the neighbours of Vecchia's approximation, to draw them in the plane."""
     observations = fit.observations
-    if neighbours_of(fit) and observations.dimensions > 1:
+    if fit.method.approximate and fit.method.neighbours and observations.dimensions > 1:
         work = lambda: fit.method.prepare(observations).graph  # noqa: E731
         found.graph = budget.spend("Neighbours", ORDERING * len(observations), work)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib import resources
-from math import ceil, isfinite, sqrt
+from math import isfinite, sqrt
 from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ import numpy as np
 
 from .. import plots
 from .._version import __version__
-from ..covariance.matern import PACKAGES
 from ..data import datasets, tables
 from ..errors import InvalidInput
 from ..estimation.intervals import ridge
@@ -33,6 +32,12 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 
 SYMBOLS = {"variance": "σ²", "range": "a", "smoothness": "ν", "nugget": "τ²"}
+FAMILY_SYMBOLS = {
+    "powered-exponential": {"power": "p"},
+    "cauchy": {"power": "α", "decay": "β"},
+    "rational-quadratic": {"shape": "κ"},
+    "wendland": {"smoothness": "κ", "shape": "μ"},
+}
 
 OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
 """Packages in whose parameters the model is given."""
@@ -142,14 +147,14 @@ def _page(fit, command, budget, progress):
         "observations": observations,
         "found": found,
         "about": about,
-        "vecchia": about["name"] == "vecchia",
+        "vecchia": fit.method.approximate,
         "n": len(observations),
         "value_name": plain_name(observations.value_name),
         "first_coordinate": plain_name(observations.location_names[0]),
         "estimated": (*fit.free, *fit.boundary),
         "held": held(fit),
-        "nugget_share": model.nugget / (model.nugget + model.variance),
-        "derivatives": ceil(model.smoothness) - 1,
+        "nugget_share": model.nugget / (model.nugget + model.largest_variance),
+        "anisotropic": "anisotropy_ratio" in model.parameters(),
         # σ²/a²ᵛ is shown where it is known better than σ² alone
         "microergodic_told": microergodic is not None
         and (
@@ -212,13 +217,14 @@ def cautions(fit, found):
 def _estimates(fit, found):
     """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
     observations, rows = fit.observations, []
+    symbols = SYMBOLS | FAMILY_SYMBOLS.get(fit.model.family, {})
     for name, value in fit.model.parameters().items():
         error = fit.standard_errors.get(name)
         missing = "not known" if name in fit.free else "held"
         rows.append(
             {
                 "name": spaced(name),
-                "symbol": SYMBOLS.get(name, ""),
+                "symbol": symbols.get(name, ""),
                 "estimate": _six(value),
                 "error": f"{error:.4g}"
                 if error is not None
@@ -282,11 +288,13 @@ def _divergences(fit, divergences):
 
 
 def _conventions(model):
-    """Return (package, parameters) of the model for other packages; empty for anisotropy."""
+    """Return (package, parameters) of an isotropic model for other packages."""
     rows = []
-    for name in () if model.anisotropy is not None else OTHERS:
-        range_, nugget = PACKAGES[name].names[1], PACKAGES[name].names[3]
-        theirs = model.to_convention(name)
+    if not model.tabulated or model.anisotropy is not None:
+        return rows
+    for name in filter(model.conventions.get, OTHERS):
+        names, theirs = model.conventions[name].names, model.to_convention(name)
+        range_, nugget = names[1], names[-1]
         rows.append((name, f"{range_} = {theirs[range_]:.6g}, {nugget} = {theirs[nugget]:.6g}"))
     return rows
 

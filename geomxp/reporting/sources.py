@@ -6,6 +6,7 @@ import time
 from importlib import metadata
 from pathlib import Path, PurePath
 
+from ..covariance.families import FAMILIES
 from ..data import datasets
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
@@ -85,7 +86,9 @@ def python_lines(fit):
         "bounds": fit.bounds or None,
     }
     about["trend"] = None if fit.trend.text == "constant" else fit.trend.text
-    about |= {"reml": fit.reml or None, "anisotropy": fit.model.anisotropy is not None or None}
+    about["family"] = None if fit.model.family == "matern" else _family(fit.model)
+    about |= {"reml": fit.reml or None}
+    about |= {"anisotropy": "anisotropy_ratio" in fit.model.parameters() or None}
     about = {name: value for name, value in about.items() if value is not None}
     lines = ["import geomxp as gx", "", *_reading(fit.observations)]
     lines += [_call("fit = gx.fit(observations", about), "print(fit)"]
@@ -130,6 +133,12 @@ class _Code(str):
 
     def __repr__(self):
         return str(self)
+
+
+def _family(model):
+    """Return the expression of a covariance family."""
+    known = FAMILIES.get(model.family) is type(model)
+    return model.family if known else _Code(type(model).__name__)
 
 
 def _method(method):
