@@ -36,9 +36,9 @@ from .estimation.compare import (
     likelihood_ratio_test,
 )
 from .estimation.fit import fit
-from .estimation.intervals import Estimate, information
+from .estimation.diagnose import Estimate
 from .estimation.precision_influence import precision_influence
-from .estimation.result import Fit
+from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
 from .likelihood.evaluate import log_likelihood

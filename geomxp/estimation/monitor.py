@@ -6,24 +6,23 @@ import warnings
 
 import numpy as np
 
-from ..covariance.matern import Matern
 from ..data import tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..runtime.progress import Line, rate_in_words
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C has stopped a fit.
+    """A fit interrupted by Ctrl-C.
 
     Parameters
     ----------
     state : dict or None
-        What a checkpoint holds of the best model so far; None before there is one.
+        Content of a checkpoint; None before there is a model.
     checkpoint : path or None
-        Where the state is kept already.
+        File with this state, if there is one.
     evaluations : int
     seconds : float
-        How long the fit had run.
+        Run time of the fit.
     """
 
     def __init__(self, state, checkpoint, evaluations, seconds):
@@ -40,7 +39,7 @@ class Monitor:
     evaluations : int
         Limit, for the progress line.
     rescale : callable
-        (model, log_likelihood) of the scaled problem to those of the user's units.
+        Maps (model, log_likelihood) of the scaled problem to the user's units.
     checkpoint : path or None
     fingerprint : str
         Identifies the problem in the checkpoint.
@@ -54,7 +53,7 @@ class Monitor:
     best : (float, Matern or None)
         The largest log-likelihood and its model, of the scaled problem.
     rises : list of (int, Matern, float)
-        Each that was better than all before it: which evaluation, model, log-likelihood.
+        Improvements: number of the evaluation, model, log-likelihood.
     """
 
     def __init__(self, evaluations, rescale, checkpoint, fingerprint, shown):
@@ -79,7 +78,7 @@ class Monitor:
 
     @property
     def history(self):
-        """Each model that was better than all before it, in the user's units: a list of dict."""
+        """Each improvement in the user's units, a list of dict."""
         return [self._row(*rise) for rise in self.rises]
 
     def _row(self, count, model, log_likelihood):
@@ -92,26 +91,26 @@ class Monitor:
         return max(0, self.limit - self.count)
 
     def record(self, model, log_likelihood, counted=True):
-        """Take note of one evaluation of the scaled problem, counted if it took a factorization."""
+        """Record one evaluation of the scaled problem; count it if it took a factorization."""
         self.count += counted
         self._note([(self.count, model, log_likelihood)])
 
     def join(self, count, rises):
-        """Take note of evaluations that another monitor has seen.
+        """Record the evaluations of another monitor.
 
         Parameters
         ----------
         count : int
             How many.
         rises : list of (int, Matern, float)
-            Those among them that were better than all before, as in `rises`.
+            Its improvements, as in `rises`.
         """
         before = self.count
         self.count += count
         self._note([(before + number, model, value) for number, model, value in rises])
 
     def _note(self, evaluations):
-        """Keep those that are better than all before them; tell the line and the checkpoint."""
+        """Keep the improvements; update the progress line and the checkpoint."""
         known = len(self.rises)
         for number, model, value in evaluations:
             if value > self.best[0]:
@@ -134,7 +133,7 @@ class Monitor:
         return f"{about}  log-likelihood {value:.4f}  {parameters}"
 
     def state(self):
-        """Return what a checkpoint holds of the best model so far; None before there is one."""
+        """Return the content of a checkpoint; None before there is a model."""
         if not self.rises:
             return None
         model = self._row(*self.rises[-1])
@@ -151,18 +150,25 @@ class Monitor:
         try:
             tables.write_json(self.checkpoint, self.state())
         except GeomxpError as error:
-            # a fit is worth more than its checkpoint
-            warnings.warn(f"no checkpoint from here on: {error}", GeomxpWarning, stacklevel=2)
+            # continue the fit without a checkpoint
+            warnings.warn(f"no more checkpoints are written: {error}", GeomxpWarning, stacklevel=2)
             self.checkpoint = None
 
 
-def resume(path, fingerprint):
-    """Return (model, evaluations) from a checkpoint, or (None, 0) where there is none yet.
+def resume(path, fingerprint, family):
+    """Return (model, evaluations) from a checkpoint, or (None, 0) if there is none yet.
+
+    Parameters
+    ----------
+    path : path or None
+    fingerprint : str
+        Of the problem.
+    family : class
 
     Raises
     ------
     InvalidInput
-        If the file is no checkpoint, or one of another problem.
+        If the file is not a checkpoint, or belongs to another problem.
     """
     from pathlib import Path
 
@@ -177,13 +183,13 @@ def resume(path, fingerprint):
             "delete it or choose another file."
         )
     try:
-        return Matern.from_parameters(state["model"]), state["evaluations"]
+        return family.from_parameters(state["model"]), state["evaluations"]
     except (InvalidInput, KeyError, TypeError):
         raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.") from None
 
 
 def fingerprint(observations, design, *settings):
-    """Return a hash of the data and of everything that changes the answer."""
+    """Return a hash of the data and of all settings that change the result."""
     digest = hashlib.sha256()
     for array in (observations.locations, observations.values, design):
         digest.update(np.ascontiguousarray(array).tobytes())

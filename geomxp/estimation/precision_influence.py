@@ -16,7 +16,7 @@ from .result import Fit
 
 if TYPE_CHECKING:
     from .._typing import Fixed, Frame, Sequence
-    from ..covariance.matern import Matern
+    from ..covariance.base import Covariance
     from ..data.observations import Observations
 
 ACCURACIES = (1e-8, 1e-6, 1e-4, 1e-2)
@@ -29,7 +29,7 @@ def precision_influence(
     observations: Observations,
     accuracies: Sequence[float] = ACCURACIES,
     *,
-    model: Matern | None = None,
+    model: Covariance | None = None,
     method: Exact | None = None,
     fixed: Fixed = (),
     trend: str = "constant",
@@ -46,7 +46,7 @@ def precision_influence(
     observations : Observations
     accuracies : sequence of float
         ε of `by_tile_norm`.
-    model : Matern, optional
+    model : Covariance, optional
         Where the fit in FP64 starts; see `fit`.
     method : Exact, optional
         Everything but the precision: tile, device, memory.

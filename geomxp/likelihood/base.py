@@ -215,11 +215,9 @@ class Derivatives:
         """Whether the score of cΣ follows for any c."""
         return self.quadratic is not None
 
-    def rescaled(self, c):
-        """Return score and information at cΣ, in the parameters of Σ: ∂cΣ/∂log θ = c ∂Σ/∂log θ."""
-        if c == 1.0:
-            return self.score, self.information
-        return 0.5 * (self.quadratic / c - self.trace), self.information / c
+    def score_of(self, c):
+        """Return the score at cΣ in the parameters of Σ: ∂cΣ/∂log θ = c ∂Σ/∂log θ."""
+        return self.score if c == 1.0 else 0.5 * (self.quadratic / c - self.trace)
 
     def gradient(self, names=None):
         """Return ∂ℓ, a dict of str to float."""

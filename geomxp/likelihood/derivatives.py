@@ -25,9 +25,6 @@ from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 from .base import Derivatives
 
-LINEAR = ("variance", "nugget")
-"""Parameters in which Σ is linear."""
-
 STEP = 1e-4
 """Relative, of the differences that give second derivatives of Σ."""
 
@@ -116,9 +113,12 @@ def _expected(lower, model, places, metric, names, white):
 
     The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
     """
-    held = [name for name in names if name not in LINEAR]
-    if "nugget" in names or ("variance" in names and model.nugget > 0):
-        # first, for it needs most room beside itself
+    linear = {p.name for p in model.table if p.linear} - {"nugget"}
+    # σ² needs no matrix of its own if it scales the whole field
+    scale = linear.pop() if len(linear) == 1 else None
+    held = [name for name in names if name not in (scale, "nugget")]
+    if "nugget" in names or (scale in names and model.nugget > 0):
+        # first, because it needs the most memory
         held = ["nugget", *held]
     matrices = {}
     for name in held:
@@ -126,13 +126,13 @@ def _expected(lower, model, places, metric, names, white):
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
     traces = {name: float(np.trace(matrices[name])) for name in held}
     gram |= {(b, a): value for (a, b), value in gram.items()}
-    if "variance" in names:
-        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.variance
+    if scale in names:
+        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.parameters()[scale]
         for name in held:
             beside = noise * gram["nugget", name] if noise else 0.0
-            gram["variance", name] = gram[name, "variance"] = (traces[name] - beside) / size
-        own = noise * (traces["nugget"] + size * gram["variance", "nugget"]) if noise else 0.0
-        gram["variance", "variance"] = (rank - own) / size**2
+            gram[scale, name] = gram[name, scale] = (traces[name] - beside) / size
+        own = noise * (traces["nugget"] + size * gram[scale, "nugget"]) if noise else 0.0
+        gram[scale, scale] = (rank - own) / size**2
     return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
 
 
@@ -171,16 +171,17 @@ def _inner(a, b, width=256):
 
 def _bending(model, names, weigh):
     """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), by differences of second order with W held."""
-    values, result = model.parameters(), np.zeros((len(names), len(names)))
+    table, result = {p.name: p for p in model.table}, np.zeros((len(names), len(names)))
     for k, name in enumerate(names):
-        if name in LINEAR:
+        parameter = table[name]
+        if parameter.linear:
             continue
-        step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
-        edge = name == "anisotropy_ratio" and values[name] + step > 1
+        step = 1e-2 if parameter.transform == "identity" else STEP * parameter.value
+        edge = parameter.value + step > parameter.upper
         for move, weight in (BACKWARD if edge else CENTRAL).items():
-            moved = model.replace(**{name: values[name] + move * step})
+            moved = model.replace(**{name: parameter.value + move * step})
             result[:, k] += weight / step * weigh(moved)
-    linear = np.array([name in LINEAR for name in names], dtype=bool)
-    # what a linear parameter's column would hold stands in its row
+    linear = np.array([table[name].linear for name in names], dtype=bool)
+    # the column of a linear parameter equals its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)
     return (result + result.T) / 2
