@@ -111,7 +111,6 @@ UPWARD = {
     "tiles.placement imports benchmarks.machines",
 }
 CYCLES = (
-    {"covariance.generate", "covariance.matern"},
     {f"data.{name}" for name in "covariates frames grids observations observed tables".split()},
     {"linalg.formats", "linalg.formats_gpu"},
     {"linalg.gpu", "linalg.views"},

@@ -194,11 +194,15 @@ def validate(given):
 @command(
     ESTIMATE,
     *opt.TABLE,
-    *("smoothness", "nugget", "anisotropy", "trends", "formulas", "reml", "criterion"),
-    *("method", "neighbours", "on", "output"),
+    *("family", "smoothness", "nugget", "anisotropy"),
+    *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
+    family={
+        "value": "A,B,…",
+        "about": "Covariance families: matern,spherical.",
+    },
     smoothness={
         "value": "A,B,…",
-        "about": "Values to hold it at, and free: 0.5,1.5,free.",
+        "about": "Values to hold it at in Matérn models, and free: 0.5,1.5,free.",
         "default": "0.5,1.5,free",
     },
     nugget={
@@ -223,6 +227,7 @@ def compare_models(given):
       geomxp compare-models meuse --smoothness 0.5 \
         --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
     """
+    from ..covariance.families import FAMILIES
     from ..data import tables
     from ..estimation.compare import compare_models as run
 
@@ -233,12 +238,16 @@ def compare_models(given):
     kinds = opt.words(given.trends or "")
     for kind in kinds:
         opt.check_choice("--trends", kind, opt.TRENDS, ' Write formulas as --formulas "A; B".')
+    families = opt.words(given.family)
+    for family in families:
+        opt.check_choice("--family", family, tuple(FAMILIES))
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
     comparison = run(
         observations,
         method,
+        families=families,
         smoothness=opt.held_or_free("--smoothness", given.smoothness),
         nuggets=opt.held_or_free("--nugget", given.nugget),
         anisotropy=opt.yes_or_no("--anisotropy", given.anisotropy),

@@ -365,7 +365,7 @@ TABLE = ("table", "locations", "value", "covariates", "metric", "crs", "drop_mis
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
-    *("fix", "bounds", "anisotropy", "search", "start", "starts", "starts_on"),
+    *("family", "fix", "bounds", "anisotropy", "search", "start", "starts", "starts_on"),
     *("tolerance", "evaluations", "checkpoint", "seed"),
 )
 EXACT_ONLY = (
@@ -569,6 +569,14 @@ def trend_of(given, default):
     return given.trend or ("covariates" if given.covariates else default)
 
 
+def family_of(given):
+    """Return the class of the covariance family that --family names."""
+    from ..covariance.families import FAMILIES
+
+    check_choice("--family", given.family, tuple(FAMILIES))
+    return FAMILIES[given.family]
+
+
 def model_of(given, otherwise=""):
     """Return the model whose parameters the options give.
 
@@ -578,10 +586,7 @@ def model_of(given, otherwise=""):
     otherwise : str
         What could be given instead, for the message.
     """
-    from ..covariance.families import FAMILIES
-
-    check_choice("--family", given.family, tuple(FAMILIES))
-    family, own = FAMILIES[given.family], GIVEN_MODEL[1:-1]
+    family, own = family_of(given), GIVEN_MODEL[1:-1]
     names = [parameter.name for parameter in family.declared]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
     values |= pairs("--parameter", given.parameter)
@@ -610,6 +615,7 @@ def search_settings(given):
         "bounds": boxes(given.bounds),
         "checkpoint": given.checkpoint,
         "seed": given.seed,
+        "family": family_of(given).family,
     } | {name: vars(given)[name] for name in same}
 
 

@@ -14,7 +14,7 @@ import geomxp as gx
 from geomxp import cuda, testing
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
-from geomxp.covariance.table import correlation_table
+from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
 from geomxp.vecchia.blocks import BASES, wanted_for
@@ -271,7 +271,7 @@ def test_the_window_holds_the_rows_that_most_pairs_need(d):
     apart = ((blocks[:, :, None] - blocks[:, None]) ** 2).sum(axis=-1)
     s = apart[:, *np.triu_indices(m + 1, 1)] / model.range**2
     pairs = device.Pairs(model, "euclidean", box_of(points), n, m)
-    table = correlation_table(model.smoothness, *pairs.octaves)
+    table = table_of(model, *pairs.octaves)
     # intervals part an octave evenly, not its logarithm: a difference of three rows at most
     row = np.floor((np.log2(s) - table.low) * 32) + 1
     for most, share in ((768, 0.95), (256, 0.7 if d == 1 else 0.85)):
