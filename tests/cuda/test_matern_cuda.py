@@ -11,9 +11,9 @@ from numba import njit
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.covariance import generate, kernel
-from geomxp.covariance.generate import Generator
-from geomxp.covariance.table import CorrelationTable
+from geomxp.covariance import generate, pairs_numba
+from geomxp.covariance.table import Table, table_of
+from geomxp.linalg.device import copy_on_gpu
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 60), np.linspace(0.02, 40.0, 30)))
@@ -22,20 +22,22 @@ HOST = """
 #include "matern.cuh"
 
 static double squared(const double *x, long long n, long long i, const double *y, int d,
-                      double inverse, int arc)
+                      double inverse, int mapping)
 {
     double s = squared_distance(
         x[i] - y[0], d > 1 ? x[n + i] - y[1] : 0.0, d > 2 ? x[2 * n + i] - y[2] : 0.0, inverse);
-    return arc ? squared_arc(s, inverse) : s;
+    s = mapping & 1 ? squared_arc(s, inverse) : s;
+    return mapping & 2 ? folded(s) : s;
 }
 
 #define VALUES(name, Real, coefficients, form)                                             \\
     long long name(const double *x, long long n, const double *y, int d, double inverse,   \\
-                   int arc, const Real *rows, int count, int base, Real scale, Real *out)  \\
+                   int mapping, const Real *rows, int count, int base, Real scale,         \\
+                   Real *out)                                                              \\
     {                                                                                      \\
         long long missed = 0;                                                              \\
         for (long long i = 0; i < n; ++i) {                                                \\
-            Real t, s = (Real)squared(x, n, i, y, d, inverse, arc);                        \\
+            Real t, s = (Real)squared(x, n, i, y, d, inverse, mapping);                    \\
             int row = interval_##form(s, base, count - 1, &t);                             \\
             missed += row == 0 && s > 0;                                                   \\
             out[i] = polynomial_##form(rows + row * coefficients, t) * scale;              \\
@@ -106,25 +108,25 @@ def host(tmp_path_factory):
     return functions
 
 
-def on_host(host, x, y, inverse, arc, rows, base, scale=1.0):
+def on_host(host, x, y, inverse, mapping, rows, base, scale=1.0):
     """The values between the points x, (d, n), and one point y, and how many were missed."""
     single = rows.dtype == np.float32
     function = host.values_fp32 if single else host.values_fp64
     x, out = np.ascontiguousarray(x), np.empty(x.shape[1], dtype=rows.dtype)
     missed = function(
-        *(x.ctypes.data, x.shape[1], y.ctypes.data, len(x), inverse, arc),
+        *(x.ctypes.data, x.shape[1], y.ctypes.data, len(x), inverse, mapping),
         *(rows.ctypes.data, len(rows), base, scale, out.ctypes.data),
     )
     return out, missed
 
 
-def on_cpu(x, y, inverse, arc, rows, base, scale=1.0):
+def on_cpu(x, y, inverse, mapping, rows, base, scale=1.0):
     """The same by numba's kernel."""
     out = np.empty(x.shape[1], dtype=rows.dtype)
-    fill = kernel.fill_fp32 if rows.dtype == np.float32 else kernel.fill
+    fill = pairs_numba.fill_fp32 if rows.dtype == np.float32 else pairs_numba.fill
     missed = fill(
         *(np.ascontiguousarray(x), 0, x.shape[1], np.ascontiguousarray(y[:, None]), 0, 1),
-        *(inverse, arc, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
+        *(inverse, mapping, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
     )
     return out, missed
 
@@ -150,10 +152,10 @@ def test_the_bits_are_those_of_the_cpu(host, form, d):
     # from the very near to the very far; some the same place
     x = y[:, None] + (x - 0.5) * 10.0 ** random.uniform(-9, 3, 20_000)
     x[:, ::100] = y[:, None]
-    table = CorrelationTable(0.8, -50, 20)
-    rows, base = table.correlation, table.base
+    table = Table(gx.Matern(1.0, 1.0, 0.8), -50, 20)
+    rows, base = table.rows("correlation"), table.base
     if form == "fp32":
-        rows, base = table.correlation_fp32, table.base_fp32
+        rows, base = table.rows("correlation", True), table.base_fp32
     found, missed = on_host(host, x, y, 1.7, False, rows, base, 1.3)
     expected, expected_missed = on_cpu(x, y, 1.7, False, rows, base, 1.3)
     np.testing.assert_array_equal(found, expected)
@@ -161,20 +163,36 @@ def test_the_bits_are_those_of_the_cpu(host, form, d):
 
 
 @pytest.mark.usefixtures("processor_has_fma")
-@pytest.mark.parametrize("attribute", ["correlation", "correlation_fp32", "slope"])
-def test_great_circles_have_the_bits_of_the_cpu(host, attribute):
+@pytest.mark.parametrize(
+    ("what", "single"), [("correlation", False), ("correlation", True), ("slope", False)]
+)
+def test_great_circles_have_the_bits_of_the_cpu(host, what, single):
     x = np.random.default_rng(4).normal(size=(3, 20_000))
     x *= 6371.0 / np.linalg.norm(x, axis=0)
     # its antipode, and itself
     x[:, 1:3] = np.array([[-1.0, 1.0]]) * x[:, :1]
-    table = CorrelationTable(0.4, -60, 20)
-    rows = getattr(table, attribute)
-    base = table.base_fp32 if rows.dtype == np.float32 else table.base
-    given = (x, x[:, 0].copy(), 1 / 900.0**2, True, rows, base)
+    table = Table(gx.Matern(1.0, 1.0, 0.4), -60, 20)
+    given = (x, x[:, 0].copy(), 1 / 900.0**2, True, *table.polynomials(what, single))
     found, missed = on_host(host, *given)
     expected, expected_missed = on_cpu(*given)
     np.testing.assert_array_equal(found, expected)
     assert missed == expected_missed == 0
+
+
+@pytest.mark.usefixtures("processor_has_fma")
+@pytest.mark.parametrize("single", [False, True])
+def test_compact_support_has_the_bits_of_the_cpu(host, single):
+    model = gx.Wendland(1.0, 1.0, 0.7, 3.3)
+    r = np.random.default_rng(3).uniform(0.0, 1.2, 5000)
+    r[:3] = 0.0, 1.0, 1 - 2.0**-53
+    given = (r[None, :], np.zeros(1), 1.0, 2)
+    given = (*given, *table_of(model, -60, 1).polynomials("correlation", single))
+    found, missed = on_host(host, *given)
+    expected, expected_missed = on_cpu(*given)
+    np.testing.assert_array_equal(found, expected)
+    assert missed == expected_missed == 0
+    np.testing.assert_allclose(found, model.correlation(r), atol=2e-7 if single else 3e-16)
+    assert (found[r >= 1] == 0).all()
 
 
 def exact(r, nu):
@@ -184,10 +202,10 @@ def exact(r, nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_correlations_are_good_to_the_last_bits(host, nu):
-    table = CorrelationTable(nu, -82, 20)
+    table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
     given = (DISTANCES[None, :], np.zeros(1), 1.0, False)
-    double, missed = on_host(host, *given, table.correlation, table.base)
-    single, missed_single = on_host(host, *given, table.correlation_fp32, table.base_fp32)
+    double, missed = on_host(host, *given, table.rows("correlation"), table.base)
+    single, missed_single = on_host(host, *given, table.rows("correlation", True), table.base_fp32)
     assert missed == missed_single == 0
     with mpmath.workdps(30):
         expected = [exact(mpmath.mpf(r), nu) for r in DISTANCES]
@@ -197,10 +215,10 @@ def test_correlations_are_good_to_the_last_bits(host, nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_derivatives_are_good_to_1e_12(host, nu):
-    table, some = CorrelationTable(nu, -82, 20), DISTANCES[::4]
+    table, some = Table(gx.Matern(1.0, 1.0, nu), -82, 20), DISTANCES[::4]
     given = (some[None, :], np.zeros(1), 1.0, False)
-    slope, _ = on_host(host, *given, table.slope, table.base)
-    by_smoothness, _ = on_host(host, *given, table.by_smoothness, table.base)
+    slope, _ = on_host(host, *given, table.rows("slope"), table.base)
+    by_smoothness, _ = on_host(host, *given, table.rows("smoothness"), table.base)
     with mpmath.workdps(40):
         order, step = mpmath.mpf(nu), mpmath.mpf("1e-12")
         c = 2 ** (1 - order) / mpmath.gamma(order)
@@ -292,7 +310,7 @@ def stored(values, dtype):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_gpu_writes_the_bits_of_the_cpu(d, triangle, dtype):
     # more rows than a panel has, neither whole panels nor whole warps
-    pairs = Generator(gx.Matern(1.3, 0.4, 0.8), "euclidean", places_of("euclidean", d, 1100))
+    pairs = gx.Matern(1.3, 0.4, 0.8).pairs(gx.Inputs(places_of("euclidean", d, 1100)))
     rows, columns, scale = slice(70, 1093), slice(33, 180), 64.0 if dtype == np.uint8 else 1.0
     expected, found, norm = both(
         pairs, "correlation", rows, columns, dtype, triangle=triangle, scale=scale
@@ -309,7 +327,7 @@ def test_gpu_writes_the_bits_of_the_cpu(d, triangle, dtype):
 
 @pytest.mark.gpu
 def test_gpu_sums_the_squares_of_each_panel_for_itself():
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 1000))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 1000)))
     # one panel down the columns, more across than there are blocks of threads
     where = slice(0, 200), slice(0, 1000)
     expected, _, norm = both(pairs, "correlation", *where, np.float64)
@@ -317,9 +335,9 @@ def test_gpu_sums_the_squares_of_each_panel_for_itself():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("what", ["correlation", "by_smoothness", "slope"])
+@pytest.mark.parametrize("what", ["correlation", "smoothness", "slope"])
 def test_gpu_knows_derivatives_and_the_nugget(what):
-    pairs = Generator(gx.Matern(2, 0.3, 1.7), "euclidean", places_of("euclidean", 2, 300))
+    pairs = gx.Matern(2, 0.3, 1.7).pairs(gx.Inputs(places_of("euclidean", 2, 300)))
     whole = slice(0, 300)
     expected, found, norm = both(pairs, what, whole, whole, np.float64, nugget=0.25)
     expected += 0.25 * np.eye(300)
@@ -331,7 +349,7 @@ def test_gpu_knows_derivatives_and_the_nugget(what):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("metric", ["chordal", "great-circle"])
 def test_gpu_knows_the_sphere(metric, dtype):
-    pairs = Generator(gx.Matern(1.0, 900.0, 0.4), metric, places_of(metric, 2, 400))
+    pairs = gx.Matern(1.0, 900.0, 0.4).pairs(gx.Inputs(places_of(metric, 2, 400), metric))
     whole = slice(0, 400)
     expected, found, _ = both(pairs, "correlation", whole, whole, dtype)
     # CUDA's asin has other last bits than the C library's
@@ -344,7 +362,7 @@ def test_gpu_knows_the_sphere(metric, dtype):
 def test_gpu_scales_by_powers_of_two(dtype):
     import cupy
 
-    pairs = Generator(gx.Matern(1e-3, 0.2, 0.5), "euclidean", places_of("euclidean", 2, 600))
+    pairs = gx.Matern(1e-3, 0.2, 0.5).pairs(gx.Inputs(places_of("euclidean", 2, 600)))
     rows, columns = slice(0, 600), slice(0, 500)
     expected, found, norm = both(pairs, "correlation", rows, columns, dtype, scale=2.0**17)
     np.testing.assert_array_equal(found, stored(expected * expected.dtype.type(2**17), dtype))
@@ -355,7 +373,7 @@ def test_gpu_scales_by_powers_of_two(dtype):
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_rows_of_the_table_outside_shared_memory_change_nothing(dtype, monkeypatch):
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 700))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 700)))
     whole = slice(0, 700)
     _, found, norm = both(pairs, "correlation", whole, whole, dtype)
     monkeypatch.setattr(generate, "SHARED_BYTES", 100 * 64)
@@ -368,7 +386,7 @@ def test_rows_of_the_table_outside_shared_memory_change_nothing(dtype, monkeypat
 def test_a_block_stands_at_its_place_in_the_whole_matrix():
     import cupy
 
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 90))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 90)))
     expected, out = pairs.covariance(), cupy.zeros((90, 90), order="F")
     for rows in (slice(0, 50), slice(50, 90)):
         for columns in (slice(0, 20), slice(20, 90)):
@@ -384,17 +402,16 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
 
     near = [0.5 + 1e-9, 0.5 + 1e-14]
     places = np.concatenate((np.linspace(0.0, 1.0, 201), near))[:, None]
-    pairs = Generator(gx.Matern(1.0, 0.3, smoothness), "euclidean", places)
-    n, single = len(places), "" if form == "fp64" else "_fp32"
+    pairs = gx.Matern(1.0, 0.3, smoothness).pairs(gx.Inputs(places))
+    n, single = len(places), form == "fp32"
     real = np.float32 if single else np.float64
-    table = CorrelationTable(smoothness, *pairs.octaves)
+    table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.octaves)
     out = cupy.empty((n, n), dtype=real, order="F")
-    x = cuda.copy_on_gpu(pairs.x)
+    x = copy_on_gpu(pairs.x)
     _, missed = generate._launch(
         form,
         (x, n, x, n, 1, 0, n, 0, n, pairs.inverse, 0),
-        getattr(table, "correlation" + single),
-        getattr(table, "base" + single),
+        *table.polynomials("correlation", single),
         (real(1), real(0), real(1), -n, out, 0, n),
     )
     # three places that are nearly one: three pairs, each in both orders
@@ -411,6 +428,6 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
 def test_a_smoothness_without_table_is_refused_on_a_gpu():
     import cupy
 
-    pairs = Generator(gx.Matern(1.0, 0.1, 60.0), "euclidean", places_of("euclidean", 2, 9))
+    pairs = gx.Matern(1.0, 0.1, 60.0).pairs(gx.Inputs(places_of("euclidean", 2, 9)))
     with pytest.raises(gx.InvalidInput, match="at most 50"):
         pairs.write_on_gpu("correlation", slice(0, 9), slice(0, 9), cupy.empty((9, 9), order="F"))

@@ -125,7 +125,7 @@ def test_mixed_tiles_are_as_near_to_the_matrix_as_their_formats_promise(rule, pl
     allowed = 2 * factor.precision_map.error + len(seen) ** 0.5 * FP32.unit_roundoff
     assert_same(lower @ lower.T, sigma, allowed)
     b = np.random.default_rng(4).standard_normal((len(seen), 2))
-    assert_same(lower @ factor.whiten(b), b[factor.order], 10 * len(seen) * U * 100)
+    assert_same(lower @ factor.half_solve(b), b[factor.order], 10 * len(seen) * U * 100)
 
 
 @pytest.mark.usefixtures("gpu_0_unused")
