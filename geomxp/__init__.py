@@ -36,11 +36,12 @@ from .estimation.compare import (
     likelihood_ratio_test,
 )
 from .estimation.fit import fit
-from .estimation.intervals import Estimate, information
+from .estimation.diagnose import Estimate
 from .estimation.precision_influence import precision_influence
-from .estimation.result import Fit
-from .likelihood.base import Evaluation, log_likelihood
+from .estimation.result import Fit, information
+from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.evaluate import log_likelihood
 from .likelihood.exact import Exact
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform

@@ -14,11 +14,11 @@ from ..covariance.base import Inputs
 from ..covariance.matern import Matern
 from ..covariance.table import Table
 from ..data.observations import Observations
-from ..estimation.monitor import Line
 from ..likelihood.exact import Exact
 from ..linalg import blas
 from ..prediction.simulate import lay_out
 from ..runtime.devices import blas_threads, resolve
+from ..runtime.progress import Line
 from ..tiles import assemble
 
 

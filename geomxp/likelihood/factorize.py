@@ -13,6 +13,7 @@ from ..linalg.precision import (
     Frozen,
     PrecisionMap,
     Uniform,
+    as_rule,
     count_finer,
     describe,
     predicted,
@@ -83,7 +84,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     NotEnoughMemory
         If the tiles do not fit in the formats that the rule gives them.
     """
-    placement = placement or InMemory()
+    placement, rule = placement or InMemory(), as_rule(rule)
     order = hilbert(model.isotropic(seen.locations, seen.metric))
     places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
     originals = placement.originals(model, places, seen.metric, layout)
@@ -117,7 +118,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
 
 def _asked_by(rule, originals, places, metric):
     """Return what a rule looks at besides the norms of the tiles."""
-    if not getattr(rule, "needs_precisions", False):
+    if not rule.needs_precisions:
         return {}
     from ..tiles.assemble import conditional_precisions
 
@@ -131,7 +132,7 @@ def _asked_by(rule, originals, places, metric):
 def _chosen(rule, tiles, norms, about):
     """Return the formats that a rule chooses, checked; the norms are computed if it needs them."""
     given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
-    formats = rule(given, **(about if getattr(rule, "needs_precisions", False) else {}))
+    formats = rule(given, **(about if rule.needs_precisions else {}))
     if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
         raise InvalidInput(
             f"the precision rule must return a PrecisionMap of {tiles} block rows. "
@@ -199,7 +200,7 @@ def finer_rules(rule):
 
 def _finer(rule):
     """Return the rule after one that failed; a caller's own function has none but FP64."""
-    return rule.finer() if hasattr(rule, "finer") else Uniform(FP64)
+    return rule.finer()
 
 
 def explain(error, seen, model):

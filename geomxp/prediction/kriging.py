@@ -15,13 +15,12 @@ from ..data import frames
 from ..data.observations import Observations, checked_places
 from ..data.places import spread
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.factorize import coincidence
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.graph import Field
 from .supports import Points, blocks_of
@@ -511,7 +510,7 @@ def predict(
     else:
         places, there = checked_targets(fit, places, covariates)
         targets = Points(places)
-    local = isinstance(fit.method, Vecchia) or neighbours is not None
+    local = fit.method.approximate or neighbours is not None
     if local_trend and not local:
         raise InvalidInput("`local_trend` needs `neighbours`.")
     with Line("predicting", shown=progress) as line:

@@ -15,13 +15,12 @@ import scipy
 from ..covariance.distance import EARTH_RADIUS
 from ..data.observations import Observations
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import Fit, check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.exact import check_memory
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..prediction import scores
-from ..runtime.devices import blas_threads, resolve
+from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.factor import VecchiaFactor
 
@@ -324,11 +323,7 @@ def _predict(fit, rows, seen):
 
 def _of_rows(method, rest):
     """Return the way to compute with the rest of the rows."""
-    if isinstance(method, Vecchia):
-        return method.of_rows(rest)
-    if method.tile is not None:
-        return replace(method, tile=min(method.tile, len(rest)))
-    return method
+    return method.of_rows(rest)
 
 
 def _held_without(fit, rest, design):
@@ -628,7 +623,7 @@ def cross_validate(
     check_fit(fit)
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
-    tasks, apart = Tasks(on, fit.method), bool(refit) or isinstance(fit.method, Vecchia)
+    tasks, apart = Tasks(on, fit.method), bool(refit) or fit.method.approximate
     if not tasks.local and not apart:
         raise InvalidInput(
             "`on` shares out folds that are computed apart; with the parameters held, those of an "
@@ -653,7 +648,7 @@ def cross_validate(
 
 def _held_out(fit, design):
     evaluator = fit.method.prepare(fit.observations, design, fit.reml)
-    device = getattr(evaluator, "device", None) or resolve("cpu")
+    device = evaluator.device
     return HeldOut(evaluator.factorize(fit.model), fit.observations.values, design, device)
 
 

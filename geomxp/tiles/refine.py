@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
 from ..linalg import blas
 from ..linalg.formats import FP64
-from ..linalg.precision import Uniform, uniform
+from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
 from .factor import Factor
@@ -688,8 +688,7 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
 def _attempts(rule, fallback):
     yield rule
     if fallback:
-        if hasattr(rule, "finer"):
-            yield rule.finer()
+        yield as_rule(rule).finer()
         yield Uniform(FP64)
 
 

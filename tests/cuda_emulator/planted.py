@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
 BATCHED = "tests/cuda/test_batched.py::"
 COMBINE = "tests/linalg/test_combine.py::"
-EXACT = "tests/inference/test_exact.py::"
+EXACT = "tests/likelihood/test_exact.py::"
 KERNELS = "tests/linalg/test_kernels.py::"
 MATERN = "tests/cuda/test_matern_cuda.py::"
 MEMORIES = "tests/tiles/test_memories.py::"

@@ -492,7 +492,7 @@ def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
 STUDY = """
 import sys, time
 import geomxp as gx
-from geomxp.estimation import monitor as progress
+from geomxp.runtime import progress
 if __name__ == "__main__":
     progress.QUIET = 0.1
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)
