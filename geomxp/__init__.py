@@ -35,8 +35,8 @@ from .estimation.compare import (
     compare_models,
     likelihood_ratio_test,
 )
-from .estimation.fit import fit
 from .estimation.diagnose import Estimate
+from .estimation.fit import fit
 from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
