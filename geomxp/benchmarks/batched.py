@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from ..errors import InvalidInput
-from ..linalg import batched, blas, tuning
+from ..linalg import batched, blas
 from ..linalg.simd import REGISTER
 from ..runtime.devices import blas_threads
 from .bench import BenchmarkDevice, batches_by_cupy, interleaved
@@ -98,7 +98,7 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
     """
     a = matrices(n, dtype, batch)
     work = a.copy()
-    variants = variants or {"tuned": tuning.variant_for(n, a.dtype), "untuned": tuning.UNTUNED}
+    variants = variants or {"tuned": batched.variant_for(n, a.dtype), "untuned": batched.UNTUNED}
     candidates = {"numpy": lambda: np.linalg.cholesky(a), "copy": a.copy}
     fresh = {}
     for name, variant in variants.items():
@@ -130,7 +130,7 @@ def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
         "cupy" (cuSOLVER's batches), "potrf" with each variant's name, and a plain "copy".
     """
     kind = np.dtype(dtype)
-    variants = {"tuned": tuning.variant_for(n, kind, "gpu"), "untuned": tuning.ON_GPU}
+    variants = {"tuned": batched.variant_for(n, kind, "gpu"), "untuned": batched.ON_GPU}
     with device.active():
         a = device.put(matrices(n, dtype, batch))
         candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
@@ -168,8 +168,8 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
             if line is not None:
                 line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
-                tuning.search(order, dtype, kind)
-            chosen = tuning.variant_for(order, dtype, kind)
+                batched.search(order, dtype, kind)
+            chosen = batched.variant_for(order, dtype, kind)
             if device.gpu:
                 seconds = seconds_on_gpu(device, order, dtype, batch, rounds, line)
             else:

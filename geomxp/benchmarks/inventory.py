@@ -197,9 +197,10 @@ def _kernels():
 
 def _variants():
     """Return the number of tuned variants of small factorizations, and their file."""
-    from ..linalg.batched_programs import cache_directory
-    from ..linalg.tuning import remembered
-
+    try:
+        from ..linalg.batched import cache_directory, remembered
+    except MissingPackage as error:
+        return str(error)
     count = len(remembered())
     if not count:
         return f"none in {cache_directory()}: geomxp bench batched --tune"

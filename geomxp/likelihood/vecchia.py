@@ -22,10 +22,9 @@ from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite,
 from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
 from ..vecchia import shards
-from ..vecchia.blocks import Sums, wanted_for
+from ..vecchia.blocks import Sums, passes_on, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.graph import Graph, ordered_tree
-from ..vecchia.passes import passes_on
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .factorize import coincidence
 from .trend import GeneralisedLeastSquares
@@ -48,18 +47,18 @@ HALO = 0.5
 
 
 class There:
-    """The blocks of one data set on a cluster; the interface of `geomxp.vecchia.passes.Here`.
+    """The blocks of one data set on a cluster; the interface of `vecchia.blocks.LocalPasses`.
 
     Parameters
     ----------
     locations, metric, ordering, count
-        As of `Here`.
+        As of `LocalPasses`.
     address : str
         Of the scheduler.
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = DaskBackend(address), metric
+        self._backend, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
@@ -74,10 +73,10 @@ class There:
         """The shards on their workers, made when they are first wanted."""
         if self._made is None:
             n, tree = len(self._locations), shards.searchable(self.tree)
-            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
+            cut = shards.ranges(n, max(PARTS * self._backend.threads, n // MOST))
             self._check_memory(tree, cut)
             about = [(first, last, self._count) for first, last in cut]
-            self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
+            self._made = Parts(self._backend, about, tree, shards.find, shards.halo_of, self._data)
         return self._made
 
     def _data(self, about, halo):
@@ -89,10 +88,10 @@ class There:
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self.crew), self._locations.shape[1], cut[0][1]
+        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
         place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
-        self.crew.check_memory(
+        self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
             SEARCH * self._count * largest,
         )
@@ -379,7 +378,7 @@ class VecchiaEvaluator(Evaluator):
         if last == model and kept.names >= set(names):
             return kept
         self._check(model)
-        out, failed = self._passes.reduce(model, wanted_for(names))
+        out, failed = self._passes.reduce(model, wanted_for(model, names))
         if failed is not None:
             raise self._explain(failed, model)
         sums = Sums(out, len(self._columns), model, set(names))

@@ -13,6 +13,7 @@ import geomxp as gx
 from geomxp import cuda
 from geomxp.covariance import generate, pairs_numba
 from geomxp.covariance.table import Table, table_of
+from geomxp.linalg.device import copy_on_gpu
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 60), np.linspace(0.02, 40.0, 30)))
@@ -406,7 +407,7 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
     real = np.float32 if single else np.float64
     table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.octaves)
     out = cupy.empty((n, n), dtype=real, order="F")
-    x = cuda.copy_on_gpu(pairs.x)
+    x = copy_on_gpu(pairs.x)
     _, missed = generate._launch(
         form,
         (x, n, x, n, 1, 0, n, 0, n, pairs.inverse, 0),

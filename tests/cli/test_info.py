@@ -6,13 +6,13 @@ import re
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -42,7 +42,7 @@ def test_info_knows_the_extras_of_the_package_and_how_to_add_them(run):
 
     from geomxp.benchmarks import inventory
 
-    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     known = json.loads(run("info", "--json")[1])["extras"]
     assert set(known) == set(extras) - {"test", "dev", "docs"}
@@ -64,9 +64,9 @@ def test_info_counts_what_is_compiled_and_tuned(run, tmp_path, monkeypatch):
     assert found["tuned variants"].endswith("geomxp bench batched --tune")
     (tmp_path / "numba" / "covariance").mkdir(parents=True)
     (tmp_path / "numba" / "covariance" / "kernel.fill.nbi").write_bytes(bytes(2000))
-    from geomxp.linalg import tuning
+    from geomxp.linalg import batched
 
-    tuning.remember(8, float, tuning.UNTUNED)
+    batched.remember(8, float, batched.UNTUNED)
     found = json.loads(run("info", "--json")[1])["caches"]
     assert found["compiled kernels"] == f"1, 2.0 kB, in {tmp_path / 'numba'}"
     assert found["tuned variants"] == f"1 in {tmp_path / 'geomxp' / 'batched.json'}"
