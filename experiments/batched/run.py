@@ -21,7 +21,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 
 from geomxp.benchmarks.batched import interleaved_afresh, matrices, seconds_of
-from geomxp.linalg import batched, tuning
+from geomxp.linalg import batched
 from geomxp.linalg.batched_programs import LOOKING, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -36,8 +36,8 @@ def size_rows(sizes, batch, rounds, on, tune):
     """Yield rows of size.csv."""
     for n, dtype in product(sizes, TYPES):
         if tune:
-            tuning.search(n, dtype, on)
-        chosen = tuning.variant_for(n, dtype, on)
+            batched.search(n, dtype, on)
+        chosen = batched.variant_for(n, dtype, on)
         seconds = (on_gpu if on == "gpu" else seconds_of)(n, dtype, batch, rounds)
         baseline = seconds["potrfBatched" if on == "gpu" else "numpy"]
         for what, value in seconds.items():
@@ -58,7 +58,7 @@ def on_gpu(n, dtype, batch, rounds):
     import cupy
 
     a = cupy.asarray(matrices(n, dtype, batch))
-    chosen = tuning.variant_for(n, dtype, "gpu")
+    chosen = batched.variant_for(n, dtype, "gpu")
 
     def timed(work):
         def run():
@@ -71,7 +71,7 @@ def on_gpu(n, dtype, batch, rounds):
         # of a batch, CuPy's is potrfBatched
         "potrfBatched": timed(lambda: cupy.linalg.cholesky(a)),
         "potrf, tuned": timed(lambda: batched.potrf(a, variant=chosen)),
-        "potrf, untuned": timed(lambda: batched.potrf(a, variant=tuning.ON_GPU)),
+        "potrf, untuned": timed(lambda: batched.potrf(a, variant=batched.ON_GPU)),
     }
     return interleaved_afresh(candidates, {}, rounds)
 
@@ -138,7 +138,7 @@ def solve_rows(sizes, batch, rounds):
 def _variant(what, chosen, n):
     if not what.endswith(", tuned"):
         return ""
-    made = replace(chosen, chunk=tuning.registers_of(n))
+    made = replace(chosen, chunk=2 if n <= batched.PAIRED else 1)
     return _title(made if what.startswith("interleaved") else chosen)
 
 

@@ -181,7 +181,8 @@ def fill(machine, a, seed=0, diagonal=0.0):
 
 def fill_matern(machine, a, places, model):
     """Fill the lower triangle of A with the covariances of observations at some places."""
-        from geomxp.tiles.assemble import covariance_matrix
+    import geomxp as gx
+    from geomxp.tiles.assemble import covariance_matrix
 
     if machine.gpu:
         whole = slice(0, len(places))

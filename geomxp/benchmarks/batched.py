@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from ..errors import InvalidInput
-from ..linalg import batched, blas, tuning
+from ..linalg import batched, blas
 from ..linalg.simd import REGISTER
 from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
@@ -100,7 +100,7 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
     """
     a = matrices(n, dtype, batch)
     work = a.copy()
-    variants = variants or {"tuned": tuning.variant_for(n, a.dtype), "untuned": tuning.UNTUNED}
+    variants = variants or {"tuned": batched.variant_for(n, a.dtype), "untuned": batched.UNTUNED}
     candidates = {"numpy": lambda: np.linalg.cholesky(a), "copy": a.copy}
     fresh = {}
     for name, variant in variants.items():
@@ -148,7 +148,7 @@ def seconds_on_gpu(place, n, dtype, batch=16384, rounds=5, line=None):
         cupy (cuSOLVER's batches), `potrf` with each variant's name, and a plain copy.
     """
     kind = np.dtype(dtype)
-    variants = {"tuned": tuning.variant_for(n, kind, "gpu"), "untuned": tuning.ON_GPU}
+    variants = {"tuned": batched.variant_for(n, kind, "gpu"), "untuned": batched.ON_GPU}
     with place.active():
         a = place.put(matrices(n, dtype, batch))
         candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
@@ -186,8 +186,8 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
             if line is not None:
                 line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
-                tuning.search(order, dtype, device)
-            chosen = tuning.variant_for(order, dtype, device)
+                batched.search(order, dtype, device)
+            chosen = batched.variant_for(order, dtype, device)
             if place.gpu:
                 seconds = seconds_on_gpu(place, order, dtype, batch, rounds, line)
             else:

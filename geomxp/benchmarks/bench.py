@@ -249,7 +249,7 @@ def _largest(errors):
 
 def _by_table(order, r):
     """Return ρ, its slope and its derivative by the order at distances, from the table."""
-    from ..covariance.kernel import fill
+    from ..covariance.pairs_numba import fill
 
     table, found = Table(Matern(1.0, 1.0, order), -82, 20), []
     points, origin = np.ascontiguousarray(r[None, :]), np.zeros((1, 1))

@@ -198,9 +198,10 @@ def _kernels():
 
 def _variants():
     """Return how many variants of small factorizations have been tuned, and where they are."""
-    from ..linalg.batched_programs import cache_directory
-    from ..linalg.tuning import remembered
-
+    try:
+        from ..linalg.batched import cache_directory, remembered
+    except MissingPackage as error:
+        return str(error)
     count = len(remembered())
     if not count:
         return f"none in {cache_directory()}: geomxp bench batched --tune"

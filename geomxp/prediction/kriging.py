@@ -22,7 +22,7 @@ from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
-from ..vecchia.graph import Field
+from ..vecchia.blocks import Blocks
 from .supports import Points, blocks_of
 
 if TYPE_CHECKING:
@@ -216,9 +216,9 @@ def krige_part(known, part):
     targets, design, first = part
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.places, metric), known.count)
-    field = Field(model, metric, known.locations, targets.places)
+    blocks = Blocks(model, metric, known.locations, targets.places)
     noise = np.full(len(known.locations), model.nugget)
-    grams = field.grams(near, noise, known.columns, _covariances(known, targets, near))
+    grams = blocks.grams(near, noise, known.columns, _covariances(known, targets, near))
     _check(grams, first)
     mean, less = _from_grams(grams, design, known.spread, first)
     return mean, targets.variances(model, metric) - less

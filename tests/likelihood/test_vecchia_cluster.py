@@ -13,7 +13,7 @@ from geomxp.errors import LostCluster
 from geomxp.likelihood import vecchia
 from geomxp.runtime import dask
 from geomxp.testing import observations
-from geomxp.vecchia.graph import SLICE
+from geomxp.vecchia.blocks import SLICE
 
 pytestmark = pytest.mark.cluster
 
