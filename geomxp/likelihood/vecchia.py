@@ -19,9 +19,8 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import Crew, address_of, is_cluster
+from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
-from ..tiles.dask_parts import Parts
 from ..vecchia import shards
 from ..vecchia.blocks import Sums, passes_on, wanted_for
 from ..vecchia.factor import VecchiaFactor
@@ -59,7 +58,7 @@ class There:
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = Crew(address), metric
+        self.crew, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))

@@ -218,7 +218,7 @@ def _draw_exactly(fit, places, design, random, draws):
             k = np.asfortranarray(model(seen.locations, new, seen.metric))
             solved = factor.solve(np.asfortranarray(np.column_stack((seen.values, here))))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
-            rest = model(new, new, seen.metric) - _explained(factor, k)
+            rest = model(new, new, seen.metric) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
     return through_observations(fit, (design @ betas + values[back]).T, design, here, betas.T, back)
@@ -232,15 +232,6 @@ def _check_memory(n, device):
         raise NotEnoughMemory(
             f"{about}: draw with method=Vecchia(30), or at fewer places."
         ) from None
-
-
-def _explained(factor, k):
-    """Return k'Σ⁻¹k, symmetric."""
-    if factor.refines:
-        found = k.T @ factor.solve(k)
-        return (found + found.T) / 2
-    half = factor.whiten(k)
-    return half.T @ half
 
 
 def _root_times(covariance, white):
