@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..estimation.result import Fit
     from ..runtime.trace import Event
 
-CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
+CHOICES = ("family", "trend", "smoothness", "nugget", "anisotropic")
 """Columns that tell models apart."""
 
 NAME_WIDTH = 28
@@ -183,7 +183,7 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
 def _names(frame, count):
     """Return names of the first models from the choices that differ, broken into short lines."""
     told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
-    words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
+    words = {"family": "{}", "trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
     names = []
     for _, row in frame[:count].iterrows():
         parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]

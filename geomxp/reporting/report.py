@@ -19,7 +19,7 @@ from .. import plots
 from .._version import __version__
 from ..data import datasets, tables
 from ..errors import InvalidInput
-from ..estimation.intervals import ridge
+from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from .charts import chart
 from .findings import BUDGET, findings_of
@@ -41,6 +41,12 @@ FAMILY_SYMBOLS = {
 
 OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
 """Packages in whose parameters the model is given."""
+
+NEUTRAL = (
+    *("All parameters were given", "one more Newton step", "every parameter was given"),
+    "in these formats",
+)
+"""Beginnings of messages that only say how a search ended."""
 
 WIDER = 1.28
 """Largest factor by which the spread of a coverage exceeds that of independent errors."""
@@ -187,10 +193,12 @@ def cautions(fit, found):
     """Return warnings about the estimates as sentences."""
     result = []
     if fit.outcome.good:
-        # parts of the message that only say how the search ended are left out
-        ends = ("one more Newton step", "every parameter was given", "in these formats")
-        parts = fit.outcome.message.split("; ")
-        result += [part for part in parts if part and not part.startswith(ends)]
+        message = fit.outcome.message.partition("Rounding in these formats")[0].strip(". ")
+        # messages in files of earlier versions begin with a small letter, and have several parts
+        parts = (
+            message.split("; ") if message[:1].islower() else [message.removeprefix("Warning: ")]
+        )
+        result += [part for part in parts if part and not part.startswith(NEUTRAL)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
