@@ -194,10 +194,8 @@ def cautions(fit, found):
     result = []
     if fit.outcome.good:
         message = fit.outcome.message.partition("Rounding in these formats")[0].strip(". ")
-        # messages in files of earlier versions begin with a small letter, and have several parts
-        parts = (
-            message.split("; ") if message[:1].islower() else [message.removeprefix("Warning: ")]
-        )
+        # parts of messages in files of earlier versions are not sentences
+        parts = message.removeprefix("Warning: ").split("; " if message[:1].islower() else ". ")
         result += [part for part in parts if part and not part.startswith(NEUTRAL)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
