@@ -13,13 +13,13 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.runtime.progress import Line
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Budget, Findings, findings_of
 from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import cautions, number, report_html
 from geomxp.reporting.sources import python_lines
+from geomxp.runtime.progress import Line
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
 NASTY = "<script>alert(1)</script>\"'& #ababab -->"
