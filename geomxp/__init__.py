@@ -35,8 +35,8 @@ from .estimation.compare import (
     compare_models,
     likelihood_ratio_test,
 )
-from .estimation.fit import fit
 from .estimation.diagnose import Estimate
+from .estimation.fit import fit
 from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
@@ -52,7 +52,7 @@ from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
 from .reporting.report import report
-from .tiles.placement import MemoryPlan
+from .tiles.memory_plan import MemoryPlan
 
 __all__ = [
     "Anisotropy",

@@ -14,9 +14,9 @@ from ..errors import Ending, FitFailed, GeomxpWarning, InvalidInput, NotPositive
 from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
+from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit as fit_again
 from .result import check_is_fit
-from .diagnose import derived_logarithms, exp_or_inf, z_value
 
 if TYPE_CHECKING:
     from .._typing import Client, Frame, Intervals

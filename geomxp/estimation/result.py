@@ -121,8 +121,9 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Number of estimated parameters that AIC counts, also those at a bound; with REML without
-        the trend's coefficients.
+        """Number of parameters that AIC counts: estimated ones, also at a bound.
+
+        With REML the coefficients of the trend do not count.
         """
         covariance = len(self.free) + len(self.boundary)
         return covariance + (0 if self.reml else len(self.coefficients))

@@ -577,7 +577,7 @@ def searched(problem, candidates, evaluations, tasks):
         Limit for each.
     tasks : Tasks
     """
-    if tasks.crew is None:
+    if tasks.local:
         for candidate in candidates:
             yield _from(problem, candidate, min(evaluations, problem.monitor.left))
         return

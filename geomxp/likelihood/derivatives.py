@@ -21,6 +21,7 @@ import scipy
 from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
+from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 from .base import Derivatives
@@ -58,12 +59,12 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
     places = seen.locations if order is None else seen.locations[order]
-    white = factor.whiten(rooted) if reml and rooted.shape[1] else rooted[:, :0]
+    white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
-    way = _in_ram if isinstance(lower, np.ndarray) else _in_place
+    way = _in_place if backend_of(lower).on_gpu else _in_ram
     q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
@@ -78,7 +79,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
 
 def _gpu_of(array):
     """Return the number of an array's GPU, None of NumPy's."""
-    return None if isinstance(array, np.ndarray) else array.device.id
+    return backend_of(array).index(array)
 
 
 def _in_ram(lower, model, about, alpha, beside):
@@ -103,7 +104,7 @@ def _in_place(lower, model, about, alpha, beside):
     """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
     q = derivative_products(model, *about, alpha, _gpu_of(lower))
     # q'Σ⁻¹q, while L is there
-    white = CholeskyFactor(lower).whiten(q)
+    white = CholeskyFactor(lower).half_solve(q)
     inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
     return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
 

@@ -162,7 +162,7 @@ class _Reference:
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
         total = 0.0
         for first in range(0, len(self.seen), PANEL):
-            white = factor.whiten(self.factor.columns(first, first + PANEL))
+            white = factor.half_solve(self.factor.columns(first, first + PANEL))
             total += float(np.einsum("ij,ij->", white, white))
         return total
 

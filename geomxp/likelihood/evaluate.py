@@ -67,7 +67,9 @@ def log_likelihood(
 def check_model_and_method(model, method, given=True):
     """Validate the model (if one is given) and the method."""
     if given and not isinstance(model, Covariance):
-        raise InvalidInput(f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}.")
+        raise InvalidInput(
+            f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}."
+        )
     if method is not None and not isinstance(method, Likelihood):
         raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
 
@@ -85,8 +87,8 @@ def caution(method, evaluation):
     if evaluation.promotions:
         warnings.warn(
             f"{evaluation.promotions} tiles were promoted to finer formats, because Σ had no "
-            "Cholesky factor in the formats of the rule. The log-likelihood may differ from FP64's: "
-            "`geomxp compare` measures by how much.",
+            "Cholesky factor in the formats of the rule. The log-likelihood may differ from "
+            "FP64's: `geomxp compare` measures by how much.",
             GeomxpWarning,
             stacklevel=3,
         )

@@ -22,7 +22,8 @@ from ..runtime.dask import address_of, is_cluster
 from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes
 from ..runtime.trace import Trace
 from ..tiles.layout import Layout
-from ..tiles.placement import MemoryPlan, Placement
+from ..tiles.memory_plan import MemoryPlan
+from ..tiles.placement import Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
@@ -30,9 +31,10 @@ from .factorize import dense_factor, explain, finer_rules, planned_formats, tile
 from .trend import fit_trend
 
 if TYPE_CHECKING:
-    from .._typing import Client, Document, Floats, Sequence
+    from .._typing import Callable, Client, Document, Floats, Sequence
     from ..covariance.matern import Matern
     from ..linalg.precision import Rule
+    from ..tiles.stores import Store
 
 BLOCKS = 16
 """Of derivatives, in work on a GPU at one time."""
@@ -146,7 +148,8 @@ class ExactEvaluator(Evaluator):
             factor.precision_map,
             factor.promotions,
             factor.last,
-            *movements(factor),
+            factor.moved,
+            factor.events,
             seconds=time.perf_counter() - start,
         )
 
@@ -280,14 +283,6 @@ class ExactEvaluator(Evaluator):
         return self._workspace.nbytes if device == self.device else 0
 
 
-def movements(factor):
-    """Return the traffic of a factorization and its events; None and () in one memory."""
-    if factor.store is None:
-        return None, ()
-    trace = factor.store.trace
-    return factor.store.moved, () if trace is None else tuple(trace.events())
-
-
 def _bytes_for(n, matrices, device=None):
     # blocks in work, whitened columns, and the interpreter's own
     needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
@@ -341,6 +336,10 @@ class Exact(Likelihood):
     trace : bool
         Keep what was copied and computed when: `Evaluation.events`, for `plots.timeline`. Of runs
         whose tiles one memory does not hold.
+    store : callable, optional
+        ``store(originals, formats)`` returns a `geomxp.tiles.stores.Store` that keeps the tiles of
+        ``on="cpu"``, such as a subclass of `geomxp.tiles.stores.BaseStore`. It is not saved with a
+        fit.
 
     Examples
     --------
@@ -363,6 +362,7 @@ class Exact(Likelihood):
     refine: str | None = None
     fallback: bool = False
     trace: bool = field(default=False, compare=False)
+    store: Callable[..., Store] | None = None
 
     def __post_init__(self):
         if self.refine not in (None, *METHODS):
@@ -387,12 +387,13 @@ class Exact(Likelihood):
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1 or is_cluster(self.on)
         mixed = self.precision != uniform("fp64")
-        return mixed or bounded or several or self.tile is not None or self.refine is not None
+        own = self.tile is not None or self.store is not None
+        return mixed or bounded or several or own or self.refine is not None
 
     @property
     def placement(self) -> Placement:
         """Where the tiles live; see `geomxp.tiles.placement.Placement`."""
-        return Placement.of(self.on, self.memory, self.device_memory, self.scratch)
+        return Placement.of(self.on, self.memory, self.device_memory, self.scratch, self.store)
 
     @property
     def noisy(self) -> bool:

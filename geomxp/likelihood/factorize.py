@@ -22,7 +22,7 @@ from ..linalg.precision import (
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor
-from ..tiles.placement import Placement
+from ..tiles.placement import InMemory
 
 BLIND = ("uniform", "by_band", "layered")
 """Rules that do not look at the matrix."""
@@ -84,7 +84,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     NotEnoughMemory
         If the tiles do not fit in the formats that the rule gives them.
     """
-    placement, rule = placement or Placement(), as_rule(rule)
+    placement, rule = placement or InMemory(), as_rule(rule)
     order = hilbert(model.isotropic(seen.locations, seen.metric))
     places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
     originals = placement.originals(model, places, seen.metric, layout)
@@ -95,7 +95,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         first = first or formats
         store = placement.store(model, places, seen.metric, layout, formats, host, originals)
         try:
-            factorize(store, store.order(), placement.run)
+            factorize(store, store.order(), store.runner)
         except NotPositiveDefinite:
             if host is None:
                 store.close()
@@ -112,7 +112,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         promoted = count_finer(first, store.formats)
         if promoted:
             store.formats = _as_promoted(store.formats, norms(), about)
-        return placement.factor(store, order, promoted)
+        return store.factor(order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
 
 

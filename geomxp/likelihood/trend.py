@@ -304,12 +304,12 @@ def fit_trend(factor, values, design):
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
-    if factor.refines:
+    if factor.refined:
         return _from_solutions(factor, values, design)
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact
     scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
-    white = factor.whiten(np.asfortranarray(np.column_stack((values, design / scale))))
+    white = factor.half_solve(np.asfortranarray(np.column_stack((values, design / scale))))
     z, x = white[:, 0], white[:, 1:]
     if p == 0:
         none = np.zeros((0, 0))

@@ -19,14 +19,12 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import Crew, address_of, is_cluster
+from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
-from ..tiles.dask_parts import Parts
 from ..vecchia import shards
-from ..vecchia.blocks import Sums, wanted_for
+from ..vecchia.blocks import Sums, passes_on, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.graph import Graph, ordered_tree
-from ..vecchia.passes import passes_on
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .factorize import coincidence
 from .trend import GeneralisedLeastSquares
@@ -49,18 +47,18 @@ HALO = 0.5
 
 
 class There:
-    """The blocks of one data set on a cluster; the interface of `geomxp.vecchia.passes.Here`.
+    """The blocks of one data set on a cluster; the interface of `vecchia.blocks.LocalPasses`.
 
     Parameters
     ----------
     locations, metric, ordering, count
-        As of `Here`.
+        As of `LocalPasses`.
     address : str
         Of the scheduler.
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = Crew(address), metric
+        self.crew, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
@@ -380,7 +378,7 @@ class VecchiaEvaluator(Evaluator):
         if last == model and kept.names >= set(names):
             return kept
         self._check(model)
-        out, failed = self._passes.reduce(model, wanted_for(names))
+        out, failed = self._passes.reduce(model, wanted_for(model, names))
         if failed is not None:
             raise self._explain(failed, model)
         sums = Sums(out, len(self._columns), model, set(names))

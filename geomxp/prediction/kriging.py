@@ -22,7 +22,7 @@ from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
-from ..vecchia.graph import Field
+from ..vecchia.blocks import Blocks
 from .supports import Points, blocks_of
 
 if TYPE_CHECKING:
@@ -216,9 +216,9 @@ def krige_part(known, part):
     targets, design, first = part
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.places, metric), known.count)
-    field = Field(model, metric, known.locations, targets.places)
+    blocks = Blocks(model, metric, known.locations, targets.places)
     noise = np.full(len(known.locations), model.nugget)
-    grams = field.grams(near, noise, known.columns, _covariances(known, targets, near))
+    grams = blocks.grams(near, noise, known.columns, _covariances(known, targets, near))
     _check(grams, first)
     mean, less = _from_grams(grams, design, known.spread, first)
     return mean, targets.variances(model, metric) - less
@@ -565,7 +565,7 @@ def _krige(fit, targets, there, line):
         known = fit_trend(factor, seen.values, here)
         weights = factor.solve(known.residual)
         root = known.root
-        explained = _explained_by(factor, here)
+        explained = factor.explained_by(here)
         mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
@@ -592,27 +592,6 @@ def _product(k, weights):
 
     with k.device:
         return (k.T @ cupy.asarray(weights)).get()
-
-
-def _explained_by(factor, here):
-    """Return k -> the diagonal of k'Σ⁻¹k, and k'Σ⁻¹X."""
-    if factor.refines:
-
-        def from_solutions(k):
-            w = factor.solve(k)
-            # k'Σ⁻¹k = 2k'w - w'Σw + O(δw²): what w still errs by counts twice
-            squares = np.einsum("ij,ij->j", 2 * k - factor.times(w), w)
-            return squares, w.T @ here
-
-        return from_solutions
-    # whitened once
-    white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
-
-    def from_halves(k):
-        half = factor.whiten(k)
-        return np.einsum("ij,ij->j", half, half), half.T @ white
-
-    return from_halves
 
 
 def grid_over(observations, cells):

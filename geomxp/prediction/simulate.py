@@ -20,7 +20,8 @@ from ..likelihood.trend import fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
-from ..vecchia.graph import Field
+from ..vecchia.blocks import Blocks
+from ..vecchia.factor import draw_onwards
 from .kriging import checked_targets, count_of, different, through_observations
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ def draw(fit, places, design, random, draws, neighbours=None):
     draws : int
     neighbours : int, optional
     """
-    from ..vecchia.factor import go_on
-
     seen, model = fit.observations, fit.model
     n, count = len(seen), count_of(fit, neighbours)
     root = _root(fit.coefficient_covariance)
@@ -65,9 +64,9 @@ def draw(fit, places, design, random, draws, neighbours=None):
     at[tree.order] = np.arange(len(both))
     limits = np.arange(n, len(both))
     near = nearest(tree, model.isotropic(new[order], seen.metric), count, limits)
-    field = Field(model, seen.metric, both[tree.order], new[order])
+    blocks = Blocks(model, seen.metric, both[tree.order], new[order])
     noise = np.where(tree.order < n, model.nugget, 0.0)
-    weights, variances = field.weights(near, noise, np.zeros(len(near)))
+    weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
     if not np.isfinite(variances).all():
         raise NotPositiveDefinite(
             "the covariance matrix of the observations near a place is not positive definite in "
@@ -76,7 +75,7 @@ def draw(fit, places, design, random, draws, neighbours=None):
     y = np.empty((len(both), draws))
     y[at[:n]] = residuals
     y[at[n:]] = random.standard_normal((draws, len(new))).T
-    go_on(at[n:], near, weights, np.maximum(variances, 0.0), y)
+    draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
     values = np.empty((n + len(new), draws))
     values[:n] = residuals
     values[n + order] = y[at[n:]]
@@ -219,7 +218,7 @@ def _draw_exactly(fit, places, design, random, draws):
             k = np.asfortranarray(model(seen.locations, new, seen.metric))
             solved = factor.solve(np.asfortranarray(np.column_stack((seen.values, here))))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
-            rest = model(new, new, seen.metric) - _explained(factor, k)
+            rest = model(new, new, seen.metric) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
     return through_observations(fit, (design @ betas + values[back]).T, design, here, betas.T, back)
@@ -233,15 +232,6 @@ def _check_memory(n, device):
         raise NotEnoughMemory(
             f"{about}: draw with method=Vecchia(30), or at fewer places."
         ) from None
-
-
-def _explained(factor, k):
-    """Return k'Σ⁻¹k, symmetric."""
-    if factor.refines:
-        found = k.T @ factor.solve(k)
-        return (found + found.T) / 2
-    half = factor.whiten(k)
-    return half.T @ half
 
 
 def _root_times(covariance, white):

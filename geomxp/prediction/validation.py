@@ -252,14 +252,8 @@ class HeldOut:
         return mean, np.einsum("ij,ij->j", inverse, inverse)
 
     def _block_of_inverse(self, rows):
-        """Return (Σ⁻¹)_FF = (L⁻¹E)'(L⁻¹E) with the columns E of the identity."""
-        columns = _columns_of_identity(len(self.values), rows)
-        if not self.factor.refines:
-            half = self.factor.whiten(columns)
-            return half.T @ half
-        w = self.factor.solve(columns)
-        # E'Σ⁻¹E = E'w + w'E - w'Σw + O(δw²): what w still errs by counts twice
-        return w[rows] + w[rows].T - w.T @ self.factor.times(w)
+        """Return (Σ⁻¹)_FF = E'Σ⁻¹E with the columns E of the identity."""
+        return self.factor.inner(_columns_of_identity(len(self.values), rows))
 
     def _diagonal_of_inverse(self):
         """Return the diagonal of Σ⁻¹, (n,)."""
@@ -267,19 +261,12 @@ class HeldOut:
             return _diagonal_of_precision(self.factor)
         n = len(self.values)
         # in the factor's order, for there the whitened columns begin with zeros
-        order = self.factor.order
-        order = np.arange(n) if order is None else order
-        found = np.empty(n)
+        order = np.arange(n) if self.factor.order is None else self.factor.order
+        found, explained = np.empty(n), self.factor.explained_by(np.zeros((n, 0)))
         step = max(1, CHUNK_ENTRIES // n // self.factor.vectors)
         for first in range(0, n, step):
             rows = order[first : first + step]
-            columns = _columns_of_identity(n, rows)
-            if self.factor.refines:
-                w = self.factor.solve(columns)
-                found[rows] = np.einsum("ij,ij->j", 2 * columns - self.factor.times(w), w)
-            else:
-                half = self.factor.whiten(columns)
-                found[rows] = np.einsum("ij,ij->j", half, half)
+            found[rows] = explained(_columns_of_identity(n, rows))[0]
         return found
 
 
@@ -649,7 +636,7 @@ def cross_validate(
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
     tasks, apart = Tasks(on, fit.method), bool(refit) or fit.method.approximate
-    if tasks.crew is not None and not apart:
+    if not tasks.local and not apart:
         raise InvalidInput(
             "`on` shares out folds that are computed apart; with the parameters held, those of an "
             "exact fit come from one factorization: leave `on` out, or ask for refit=True."

@@ -1,8 +1,7 @@
-"""How far a run is: told where the work is done, heard by whoever watches above.
+"""Report progress through a context variable.
 
-What draws a line on a terminal is `geomxp.estimation.monitor`, which this folder must not import,
-and between the two stand interfaces that have nothing to do with progress. So the listener is kept
-in a context variable: each thread that begins work has its own, and no result hangs on it.
+The code that works calls `tell`; `geomxp.estimation.monitor` listens and draws a line on the
+terminal. Interfaces in between need no argument for it. Each thread has its own listener.
 """
 
 import sys
@@ -16,7 +15,7 @@ _listener = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener):
-    """Have `tell` call listener(done, total, things) inside the block.
+    """Call listener(done, total, things) at each `tell` inside the block.
 
     Examples
     --------
@@ -32,13 +31,13 @@ def listening(listener):
 
 
 def tell(done, total, things):
-    """Say that so many things of a part of the work are done; nothing happens if nobody listens.
+    """Report that `done` of `total` things are done; does nothing without a listener.
 
     Parameters
     ----------
     done, total : int
     things : str
-        What they are called: "tiles".
+        Plural noun for the progress line, such as "tiles".
     """
     listener = _listener.get()
     if listener is not None:

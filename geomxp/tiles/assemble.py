@@ -11,7 +11,8 @@ import numpy as np
 from ..covariance import sums as sums_by_blocks
 from ..covariance.base import Inputs
 from ..covariance.generate import panels_of
-from ..linalg.device import device_of, empty_matrix
+from ..linalg.backend import device_of
+from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
 from .layout import Layout
@@ -203,7 +204,7 @@ class Originals:
         """Return the squared Frobenius norm of a tile."""
         if self.index is not None:
             return float(self._squares_on_gpu([(i, k)])[0])
-        from ..linalg.formats import sum_of_squares
+        from ..linalg.loops import sum_of_squares
 
         return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
 

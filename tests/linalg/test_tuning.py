@@ -1,0 +1,115 @@
+"""Variants are checked, raced and remembered; what cannot be read or written is said."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.linalg import batched, tuning
+from geomxp.linalg.batched import Variant
+from geomxp.linalg.formats import FP16, FP64
+
+QUICK = (Variant("left", 4), Variant("top", 2))
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    return tmp_path / "batched.json"
+
+
+def test_leaves_are_no_larger_than_the_matrix():
+    assert tuning.leaf_size("potrf", 10, (FP64,)) == 10
+    assert tuning.leaf_size("potrf", 9000, (FP16,)) < tuning.leaf_size("potrf", 9000, (FP64,))
+
+
+def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):
+    faster = Variant("top", 2)
+    monkeypatch.setattr(
+        batched, "_race", lambda variants, *_: {v: 1.0 + (v != faster) for v in variants}
+    )
+    winner, seconds = batched.search(24, np.float64, batch=32, among=QUICK)
+    assert winner == faster
+    assert set(seconds) == {batched.UNTUNED, *QUICK}
+    assert batched.variant_for(24, np.float64) == faster
+    assert batched.variant_for(24, np.float32) == batched.UNTUNED
+    assert batched.variant_for(25, np.float64) == batched.UNTUNED
+    (key,) = json.loads(own_cache.read_text())
+    assert key == f"{batched.device_name()} float64 24"
+
+
+def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monkeypatch):
+    monkeypatch.setattr(
+        batched,
+        "_race",
+        lambda variants, *_: {v: 1.0 if v == batched.UNTUNED else 0.99 for v in variants},
+    )
+    assert batched.search(20, np.float32, batch=16, among=QUICK)[0] == batched.UNTUNED
+
+
+def test_a_real_race_has_a_winner_with_lapacks_factors(own_cache):
+    winner, seconds = batched.search(12, np.float64, batch=64, rounds=1, among=QUICK)
+    assert winner in seconds
+    assert all(value > 0 for value in seconds.values())
+
+
+def test_a_variant_with_wrong_factors_is_not_raced(own_cache, monkeypatch):
+    right = batched.potrf
+
+    def wrong(a, *, variant, check=True):
+        return right(a if variant.looking == "left" else 1.01 * a, variant=variant, check=check)
+
+    monkeypatch.setattr(batched, "potrf", wrong)
+    with pytest.warns(gx.GeomxpWarning, match="'top'.*wrong factors"):
+        winner, seconds = batched.search(9, np.float64, batch=16, rounds=1, among=QUICK)
+    assert winner == Variant("left", 4)
+    assert list(seconds) == [winner]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"a": {"looking": "down"}}',
+        '{"a": {"tiles": 3}}',
+        '{"a": {"tile": 99}}',
+        "\xff",
+    ],
+)
+def test_a_corrupt_file_is_said_and_ignored(own_cache, text):
+    own_cache.write_text(text, encoding="latin-1")
+    with pytest.warns(gx.GeomxpWarning, match=r"batched\.json is ignored"):
+        assert batched.variant_for(20, np.float64) == batched.UNTUNED
+    with warnings.catch_warnings():
+        # once
+        warnings.simplefilter("error")
+        batched.variant_for(20, np.float64)
+    batched.remember(20, np.float64, Variant("top", 3))
+    assert batched.variant_for(20, np.float64) == Variant("top", 3)
+
+
+def test_what_cannot_be_written_is_said_and_forgotten(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.warns(gx.GeomxpWarning, match="cannot be written"):
+        batched.remember(20, np.float64, Variant("top", 3))
+    assert batched.variant_for(20, np.float64) == batched.UNTUNED
+    # programs are compiled all the same
+    factors = batched.potrf(4.0 * np.eye(3)[None], variant=Variant("right", 2))
+    np.testing.assert_array_equal(factors, 2.0 * np.eye(3)[None])
+
+
+def test_orders_beyond_the_batched_ones_are_refused():
+    with pytest.raises(gx.InvalidInput, match=r"orders 1 to 128\. Got 129"):
+        batched.search(129)
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 9, 16, 17, 64, 128])
+def test_shipped_choices_are_candidates_of_a_search_or_differ_in_chunks(n, own_cache):
+    shipped = batched.variant_for(n, np.float64)
+    assert replace(shipped, chunk=1) in batched.candidates(n)
+    assert {v.looking for v in batched.candidates(n)} == {"top", "left", "right"}
