@@ -304,7 +304,7 @@ def fit_trend(factor, values, design):
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
-    if factor.refined:
+    if factor.refines:
         return _from_solutions(factor, values, design)
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact

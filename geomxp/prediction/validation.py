@@ -168,10 +168,6 @@ def _shared(cells, folds, side, random):
 # Geol. 15:687).
 
 
-CHUNK_ENTRIES = 1 << 22
-"""Entries of Σ^(-½) or Σ⁻¹ held at one time while the diagonal is summed."""
-
-
 class HeldOut:
     """Predictions of some observations from all others, out of one factor of Σ.
 
@@ -259,15 +255,7 @@ class HeldOut:
         """Return the diagonal of Σ⁻¹, (n,)."""
         if isinstance(self.factor, VecchiaFactor):
             return _diagonal_of_precision(self.factor)
-        n = len(self.values)
-        # in the factor's order, for there the whitened columns begin with zeros
-        order = np.arange(n) if self.factor.order is None else self.factor.order
-        found, explained = np.empty(n), self.factor.explained_by(np.zeros((n, 0)))
-        step = max(1, CHUNK_ENTRIES // n // self.factor.vectors)
-        for first in range(0, n, step):
-            rows = order[first : first + step]
-            found[rows] = explained(_columns_of_identity(n, rows))[0]
-        return found
+        return self.factor.inverse_diagonal(len(self.values))
 
 
 def _columns_of_identity(n, rows):
