@@ -1,7 +1,8 @@
-"""What mkdocs calls while it builds: pages made from results, docstrings, commands and tables."""
+"""Hooks of mkdocs: pages and tables generated from results, docstrings, commands and sources."""
 
 import re
 
+import architecture
 import formulas
 import reference
 import results
@@ -151,6 +152,8 @@ TABLES = {
     "conventions": conventions,
     "datasets": datasets,
     "divergences": divergences,
+    "layers": architecture.diagram,
+    "rooms": architecture.table,
     "vecchia_divergences": vecchia_divergences,
     "vecchia_seconds": vecchia_seconds,
 }
