@@ -2,7 +2,17 @@
 
 from . import plots
 from ._version import __version__ as __version__
-from .covariance.matern import Anisotropy, Matern
+from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.distance import Metric
+from .covariance.families import (
+    Cauchy,
+    Gaussian,
+    Matern,
+    PoweredExponential,
+    RationalQuadratic,
+    Spherical,
+    Wendland,
+)
 from .data import datasets
 from .data.observations import Observations
 from .data.tables import read_table
@@ -45,6 +55,8 @@ from .tiles.placement import MemoryPlan
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "Cauchy",
+    "Covariance",
     "Divergence",
     "Ending",
     "Estimate",
@@ -52,12 +64,16 @@ __all__ = [
     "Exact",
     "Fit",
     "FitFailed",
+    "Gaussian",
     "GeomxpError",
     "GeomxpWarning",
+    "Inputs",
     "InvalidInput",
+    "Isotropic",
     "LikelihoodRatio",
     "Matern",
     "MemoryPlan",
+    "Metric",
     "MissingDevice",
     "MissingPackage",
     "Misspecification",
@@ -66,10 +82,15 @@ __all__ = [
     "NotPositiveDefinite",
     "Observations",
     "Outcome",
+    "Parameter",
+    "PoweredExponential",
     "Prediction",
     "Raster",
+    "RationalQuadratic",
+    "Spherical",
     "Validation",
     "Vecchia",
+    "Wendland",
     "bootstrap",
     "by_band",
     "by_tile_norm",

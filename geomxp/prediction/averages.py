@@ -16,7 +16,7 @@ from math import log
 
 import numpy as np
 
-from ..covariance.matern import correlation, correlation_slope
+from ..covariance.bessel import correlation, correlation_slope
 from ..data import crs
 from ..errors import InvalidInput
 

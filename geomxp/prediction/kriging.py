@@ -11,7 +11,6 @@ import scipy
 
 from ..covariance.matern import Matern
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..covariance.table import LARGEST_SMOOTHNESS
 from ..data import frames
 from ..data.observations import Observations, checked_places
 from ..data.places import spread
@@ -194,11 +193,7 @@ def _known(fit, design, neighbours, local_trend):
     """Return `Known`, the trend at the targets, (k,), and their design for it."""
     seen, model = fit.observations, fit.model
     count = count_of(fit, neighbours)
-    if model.smoothness > LARGEST_SMOOTHNESS:
-        raise InvalidInput(
-            f"`neighbours` needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
-            f"Got {model.smoothness:g}: predict from all observations."
-        )
+    model.check_tabulated("Predict from all observations, without `neighbours`.")
     tree = tree_of(model.isotropic(seen.locations, seen.metric))
     here = fit.trend.design(seen.locations, seen.covariates)
     residuals, trend = seen.values - here @ fit.coefficients, design @ fit.coefficients

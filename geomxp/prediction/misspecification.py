@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_places
 from ..errors import InvalidInput, NotPositiveDefinite
@@ -92,8 +92,8 @@ class Misspecification:
 
 
 def mloe_mmom(
-    true: Matern,
-    approximated: Matern,
+    true: Covariance,
+    approximated: Covariance,
     places: ArrayLike | Observations,
     targets: ArrayLike | Observations,
     *,
@@ -113,7 +113,7 @@ def mloe_mmom(
 
     Parameters
     ----------
-    true, approximated : Matern
+    true, approximated : Covariance
     places : (n, d) array_like or Observations
         Where observations are.
     targets : (k, d) array_like or Observations
@@ -246,8 +246,8 @@ def _checked_pair(places, targets, metric):
 
 def _check_options(true, approximated, of, neighbours, method):
     for name, model in (("true", true), ("approximated", approximated)):
-        if not isinstance(model, Matern):
-            raise InvalidInput(f"`{name}` must be a Matern. Got {type(model).__name__}.")
+        if not isinstance(model, Covariance):
+            raise InvalidInput(f"`{name}` must be a covariance model. Got {type(model).__name__}.")
     if of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
     if method is not None and not isinstance(method, Exact):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Observations, checked_places
@@ -98,7 +98,7 @@ LAYOUTS = ("grid", "jittered", "uniform")
 
 @gpu_memory()
 def simulate(
-    model: Matern | Fit,
+    model: Covariance | Fit,
     places: Places,
     draws: int = 1,
     seed: int = 0,
@@ -118,7 +118,7 @@ def simulate(
 
     Parameters
     ----------
-    model : Matern or Fit
+    model : Covariance or Fit
     places : (n, d) array_like or Observations
     draws : int
     seed : int
@@ -156,8 +156,9 @@ def simulate(
     """
     if not (isinstance(seed, Integral) and seed >= 0):
         raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
-    if not isinstance(model, (Matern, Fit)):
-        raise InvalidInput(f"`model` must be a Matern or a Fit. Got {type(model).__name__}.")
+    if not isinstance(model, (Covariance, Fit)):
+        kind = type(model).__name__
+        raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
     if not (isinstance(draws, Integral) and not isinstance(draws, bool) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
     if of not in (None, "field", "observation"):

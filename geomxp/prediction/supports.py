@@ -12,7 +12,7 @@ from numbers import Integral
 import numpy as np
 import scipy
 
-from ..covariance.generate import Generator
+from ..covariance.base import Inputs
 from ..data.observations import Observations, checked_places
 from ..errors import InvalidInput
 from .averages import (
@@ -74,7 +74,7 @@ def _between(model, a, b, metric, index):
     """Return the covariances of the field between two sets of places, on the CPU or a GPU."""
     if index is None:
         return model(a, b, metric)
-    return Generator(model, metric, a, b).covariance(index)
+    return model.pairs(Inputs(a, metric), Inputs(b, metric)).covariance(index)
 
 
 class Blocks:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from geomxp.covariance.matern import correlation
+from geomxp.covariance.bessel import correlation
 from geomxp.prediction.averages import Region, integrals
 
 STATED = 1e-8
