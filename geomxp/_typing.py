@@ -7,6 +7,7 @@ from collections.abc import Sequence as Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from typing import Any as Any
+from typing import ClassVar as ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike as ArrayLike

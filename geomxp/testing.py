@@ -1,14 +1,16 @@
-"""The laws that every likelihood must obey: for our tests, and for people who extend geomxp.
+"""Laws that likelihoods, covariance families and metrics must obey, for people who extend geomxp.
 
-    from geomxp.testing import check_likelihood
+    from geomxp.testing import check_covariance, check_likelihood, check_metric
     check_likelihood(MyLikelihood())
 
-A law is an identity of the Gaussian density. Its tolerance is c·n·u·κ with the unit roundoff u
-of the arithmetic and the condition number κ of the covariance matrix.
+A law of a likelihood is an identity of the Gaussian density. Its tolerance is c·n·u·κ with the unit
+roundoff u of the arithmetic and the condition number κ of the covariance matrix.
 """
 
 import numpy as np
 
+from .covariance.base import Covariance, Inputs
+from .covariance.distance import Metric
 from .covariance.matern import Matern
 from .data.observations import Observations
 from .likelihood.base import profile_variance, rescale_variance
@@ -185,3 +187,68 @@ def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
 
 def _equal(got, expected, tolerance):
     assert abs(got - expected) <= tolerance * max(1.0, abs(expected)), (got, expected)
+
+
+def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e-7) -> None:
+    """Assert that a covariance model obeys the laws of its interface.
+
+    Parameters
+    ----------
+    model : Covariance
+        Without special parameter values; with a nugget greater than 0.
+    inputs : Inputs
+        Where, when and of which variable values are taken; 30 to 300 of them.
+    tolerance : float
+        Of derivatives, which are compared with differences.
+
+    Examples
+    --------
+    >>> check_covariance(MODEL, Inputs(places()))
+    """
+    kind, values, n = type(model), model.parameters(), len(inputs)
+    assert [p.name for p in model.table] == list(values)
+    assert kind.from_parameters(values) == model == model.replace(**values)
+    sigma = model.matrix(inputs, inputs)
+    assert sigma.shape == (n, n)
+    np.testing.assert_allclose(sigma, sigma.T, rtol=0, atol=1e-14 * np.abs(sigma).max())
+    np.testing.assert_allclose(sigma.diagonal(), model.diagonal(inputs), rtol=1e-14)
+    assert np.linalg.eigvalsh(sigma)[0] > -1e-12 * np.abs(sigma).max(), "not positive definite"
+    some, others = slice(0, n // 3), slice(n // 3, n)
+    part = model.matrix(inputs[some], inputs[others])
+    np.testing.assert_allclose(part, sigma[some, others], rtol=0, atol=1e-14 * np.abs(sigma).max())
+    scaled = model.scaled(4.0)
+    np.testing.assert_allclose(scaled.matrix(inputs, inputs), 4 * sigma, rtol=1e-14)
+    assert scaled.nugget == 4 * model.nugget
+    slopes = model.derivatives(inputs, inputs)
+    for p in model.table:
+        if p.name == "nugget":
+            assert p.name not in slopes
+            continue
+        step = 1e-5 * (abs(p.value) or 1.0)
+        high, low = (model.replace(**{p.name: p.value + k * step}) for k in (1, -1))
+        change = (high.matrix(inputs, inputs) - low.matrix(inputs, inputs)) / (2 * step)
+        allowed = tolerance * max(1.0, np.abs(change).max())
+        np.testing.assert_allclose(slopes[p.name], change, rtol=0, atol=allowed, err_msg=p.name)
+
+
+def check_metric(metric: Metric, locations: np.ndarray) -> None:
+    """Assert that a metric's distances are distances.
+
+    Parameters
+    ----------
+    metric : Metric
+    locations : (n, d) ndarray
+
+    Examples
+    --------
+    >>> check_metric(Metric("euclidean"), places())
+    """
+    points = metric.embed(locations)
+    assert points.shape == (len(locations), metric.dimensions(np.shape(locations)[1]))
+    assert points.dtype == np.float64
+    h = metric.between(points, points)
+    size = h.max()
+    np.testing.assert_allclose(h, h.T, rtol=0, atol=1e-14 * size)
+    np.testing.assert_allclose(h.diagonal(), 0, rtol=0, atol=1e-7 * size)
+    for k in range(len(h)):
+        assert (h <= h[:, k : k + 1] + h[k] + 1e-12 * size).all(), "the triangle is not closed"

@@ -193,5 +193,5 @@ def test_a_fit_in_coarse_formats_converges_and_says_how_far_it_scatters():
 def test_promotions_are_a_warning():
     seen = gx.datasets.load("meuse").subset(np.arange(100))
     method = gx.Exact(gx.by_tile_norm(1e-2), tile=20)
-    with pytest.warns(gx.GeomxpWarning, match="tiles needed finer formats"):
+    with pytest.warns(gx.GeomxpWarning, match="tiles were promoted"):
         gx.log_likelihood(seen, gx.Matern(1.0, 3000.0, 2.5, 1e-6), method)

@@ -64,9 +64,9 @@ def test_info_counts_what_is_compiled_and_tuned(run, tmp_path, monkeypatch):
     assert found["tuned variants"].endswith("geomxp bench batched --tune")
     (tmp_path / "numba" / "covariance").mkdir(parents=True)
     (tmp_path / "numba" / "covariance" / "kernel.fill.nbi").write_bytes(bytes(2000))
-    from geomxp.linalg import tuning
+    from geomxp.linalg import batched
 
-    tuning.remember(8, float, tuning.UNTUNED)
+    batched.remember(8, float, batched.UNTUNED)
     found = json.loads(run("info", "--json")[1])["caches"]
     assert found["compiled kernels"] == f"1, 2.0 kB, in {tmp_path / 'numba'}"
     assert found["tuned variants"] == f"1 in {tmp_path / 'geomxp' / 'batched.json'}"

@@ -12,8 +12,7 @@ from terminals import SLOWLY, Run
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp.cli import interruption
-from geomxp.cli import main
+from geomxp.cli import interruption, main
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 

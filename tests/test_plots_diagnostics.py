@@ -10,11 +10,11 @@ from scipy.stats import beta, binom
 
 import geomxp as gx
 from geomxp import plots
-from geomxp.benchmarks.machines import MACHINES
-from geomxp.benchmarks.schedule_model import simulate as play
 from geomxp.estimation.contours import wald_ellipse
 from geomxp.prediction.variogram import lags_of, variogram_envelope
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.simulate import MACHINES
+from geomxp.tiles.simulate import simulate as play
 
 U = 2.0**-53
 

@@ -13,13 +13,13 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.estimation.monitor import Line
 from geomxp.reporting import sections
 from geomxp.reporting.figures import element, picture
 from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import report_html, write_report
 from geomxp.reporting.sections import Findings, Ledger, findings_of
 from geomxp.reporting.text import cautions, number, python_lines
+from geomxp.runtime.progress import Line
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
 NASTY = "<script>alert(1)</script>\"'& #ababab -->"

@@ -84,7 +84,7 @@ def _run(seen, about, table, output, words):
 
 def _print(found, intervals, level, screen):
     """Print a fit with its intervals."""
-    from ..estimation.monitor import Line
+    from ..runtime.progress import Line
 
     with Line("intervals", shown=screen.progress and intervals == "profile"):
         ends = options.intervals_of(found, intervals, level)
@@ -127,8 +127,8 @@ def log_likelihood(
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..estimation.monitor import Line
-    from ..likelihood.base import log_likelihood as run
+    from ..likelihood.evaluate import log_likelihood as run
+    from ..runtime.progress import Line
 
     screen = display.Screen(as_json, quiet)
     model, method, trend = parameters.model(), way.build(), mean.of(data, "zero")
@@ -443,7 +443,7 @@ def bench(
     import os
 
     from ..benchmarks.bench import as_text
-    from ..estimation.monitor import Line
+    from ..runtime.progress import Line
 
     screen = display.Screen(as_json, quiet)
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -15,13 +15,12 @@ import scipy
 from ..covariance.distance import EARTH_RADIUS
 from ..data.observations import Observations
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import Fit, check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.exact import check_memory
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..prediction import scores
-from ..runtime.devices import blas_threads, resolve
+from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.factor import VecchiaFactor
 
@@ -253,14 +252,8 @@ class HeldOut:
         return mean, np.einsum("ij,ij->j", inverse, inverse)
 
     def _block_of_inverse(self, rows):
-        """Return (Σ⁻¹)_FF = (L⁻¹E)'(L⁻¹E) with the columns E of the identity."""
-        columns = _columns_of_identity(len(self.values), rows)
-        if not hasattr(self.factor, "gram"):
-            half = self.factor.whiten(columns)
-            return half.T @ half
-        w = self.factor.solve(columns)
-        # E'Σ⁻¹E = E'w + w'E - w'Σw + O(δw²): what w still errs by counts twice
-        return w[rows] + w[rows].T - w.T @ self.factor.times(w)
+        """Return (Σ⁻¹)_FF = E'Σ⁻¹E with the columns E of the identity."""
+        return self.factor.inner(_columns_of_identity(len(self.values), rows))
 
     def _diagonal_of_inverse(self):
         """Return the diagonal of Σ⁻¹, (n,)."""
@@ -268,19 +261,12 @@ class HeldOut:
             return _diagonal_of_precision(self.factor)
         n = len(self.values)
         # in the factor's order, for there the whitened columns begin with zeros
-        order = getattr(self.factor, "order", None)
-        order = np.arange(n) if order is None else order
-        found = np.empty(n)
-        step = max(1, CHUNK_ENTRIES // n // getattr(self.factor, "vectors", 1))
+        order = np.arange(n) if self.factor.order is None else self.factor.order
+        found, explained = np.empty(n), self.factor.explained_by(np.zeros((n, 0)))
+        step = max(1, CHUNK_ENTRIES // n // self.factor.vectors)
         for first in range(0, n, step):
             rows = order[first : first + step]
-            columns = _columns_of_identity(n, rows)
-            if hasattr(self.factor, "gram"):
-                w = self.factor.solve(columns)
-                found[rows] = np.einsum("ij,ij->j", 2 * columns - self.factor.times(w), w)
-            else:
-                half = self.factor.whiten(columns)
-                found[rows] = np.einsum("ij,ij->j", half, half)
+            found[rows] = explained(_columns_of_identity(n, rows))[0]
         return found
 
 
@@ -349,11 +335,7 @@ def _predict(fit, rows, seen):
 
 def _of_rows(method, rest):
     """Return the way to compute with the rest of the rows."""
-    if isinstance(method, Vecchia):
-        return method.of_rows(rest)
-    if method.tile is not None:
-        return replace(method, tile=min(method.tile, len(rest)))
-    return method
+    return method.of_rows(rest)
 
 
 def _held_without(fit, rest, design):
@@ -653,8 +635,8 @@ def cross_validate(
     check_fit(fit)
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
-    tasks, apart = Tasks(on, fit.method), bool(refit) or isinstance(fit.method, Vecchia)
-    if tasks.crew is not None and not apart:
+    tasks, apart = Tasks(on, fit.method), bool(refit) or fit.method.approximate
+    if not tasks.local and not apart:
         raise InvalidInput(
             "`on` shares out folds that are computed apart; with the parameters held, those of an "
             "exact fit come from one factorization: leave `on` out, or ask for refit=True."
@@ -678,7 +660,7 @@ def cross_validate(
 
 def _held_out(fit, design):
     evaluator = fit.method.prepare(fit.observations, design, fit.reml)
-    device = getattr(evaluator, "device", None) or resolve("cpu")
+    device = evaluator.device
     return HeldOut(evaluator.factorize(fit.model), fit.observations.values, design, device)
 
 

@@ -10,7 +10,6 @@ from .. import plots
 from ..data import tables
 from ..errors import InvalidInput
 from ..estimation.result import Fit
-from ..likelihood.vecchia import Vecchia
 from .figures import picture
 from .maps import Maps, plain_name
 from .sections import BUDGET, findings_of
@@ -133,7 +132,7 @@ def _frame(fit):
         "style": Markup(_asset("report.css")),
         "script": Markup(script),
         "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
-        "vecchia": isinstance(fit.method, Vecchia),
+        "vecchia": fit.method.approximate,
         "anisotropic": fit.model.anisotropy is not None,
     }
 

@@ -9,15 +9,13 @@ import numpy as np
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.intervals import confidence_intervals, derived
-from ..estimation.monitor import Line
 from ..estimation.profile import Path
 from ..likelihood.divergence import Divergence, compare
-from ..likelihood.exact import Exact
-from ..likelihood.vecchia import Vecchia
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
 from ..prediction.raster import Raster, predict_raster
 from ..prediction.validation import Validation, leave_one_out
+from ..runtime.progress import Line
 from ..vecchia.graph import Graph
 from .figures import picture
 
@@ -247,7 +245,7 @@ def _predict(fit, found, ledger, score):
         return
     cells = 2 * CELLS**2 / 3
     # Σ⁻¹ times as many columns as cells; to Vecchia's approximation a cell is one place more
-    expected = (2 + (1 if isinstance(fit.method, Vecchia) else 2) * cells / n) * score
+    expected = (2 + (1 if fit.method.approximate else 2) * cells / n) * score
     local = expected > ledger.left
     if local:
         expected = 2 * cells * NEIGHBOURS**3 / EXACT_RATE
@@ -347,7 +345,7 @@ def _contours(fit, found, ledger, score):
 def _neighbours(fit, found, ledger):
     """Find the neighbours again, where there is a plane to draw them on."""
     seen = fit.observations
-    if isinstance(fit.method, Vecchia) and fit.method.neighbours and seen.dimensions > 1:
+    if fit.method.neighbours and seen.dimensions > 1:
         found.graph = ledger.spend(
             "Neighbours", ORDERING * len(seen), lambda: fit.method.prepare(seen).graph
         )
@@ -379,7 +377,7 @@ def _divergences(fit, found, ledger, score):
         found.divergences = list(zip(labels, known, strict=True)) if known else []
     if found.divergences:
         found.formats = found.divergences[0][1].formats
-    elif getattr(fit.method, "noisy", False):
+    elif fit.method.noisy:
         found.formats = ledger.spend(
             "Formats of the tiles",
             COSTS["factor"] * score,
@@ -404,12 +402,12 @@ def ways_beside(fit):
     [{'accuracy': 1e-06}, {'accuracy': 1e-05}, {'accuracy': 1e-07}]
     """
     method = fit.method
-    if isinstance(method, Vecchia):
+    if method.approximate:
         most = len(fit.observations) - 1
         others = sorted({min(m, most) for m in (method.neighbours // 2, 2 * method.neighbours)})
         counts = [method.neighbours, *(m for m in others if 0 < m != method.neighbours)]
         return [({"neighbours": m}, replace(method, neighbours=m)) for m in counts]
-    if not isinstance(method, Exact) or not method.noisy:
+    if not method.noisy:
         return []
     rule, names = method.precision, {ByTileNorm: "accuracy", ForDivergence: "kl"}
     name = names.get(type(rule))

@@ -17,7 +17,6 @@ from ..errors import Ending
 from ..estimation.intervals import ridge
 from ..estimation.result import z_value
 from ..likelihood.exact import Exact
-from ..likelihood.vecchia import Vecchia
 from ..linalg.precision import describe, uniform
 from ..plots import unit_of
 from ..runtime.devices import usable_cores
@@ -83,16 +82,16 @@ def method(fit):
     """Return rows of (what, text) on how was computed."""
     method, n = fit.method, len(fit.observations)
     rows = [("trend", fit.trend.text), ("criterion", "REML" if fit.reml else "likelihood")]
-    if isinstance(method, Vecchia):
+    if method.approximate:
         about = method.describe(n)
         rows.append(
             ("likelihood", f"Vecchia’s approximation, {about['neighbours']} neighbours, "
              f"{about['ordering']} order")
         )  # fmt: skip
-    elif isinstance(method, Exact):
+    else:
         rows.append(("likelihood", "exact" if not method.noisy else "of mixed precision"))
     counts = ", ".join(f"{count} {name.upper()}" for name, count in fit.formats.items())
-    if isinstance(method, Exact) and method.tiled:
+    if method.tiled:
         size = method.describe(n)["tile"]
         promoted = f", {fit.promotions} promoted" if fit.promotions else ""
         rows.append(("tiles", f"{size} rows each: {counts}{promoted}"))
@@ -232,7 +231,7 @@ class _Code(str):
 
 def _method(method):
     """Return the expression of a way to compute; None for the usual one."""
-    if isinstance(method, Vecchia):
+    if method.approximate:
         named = isinstance(method.ordering, str)
         order = "" if method.ordering == "maximin" else (
             f", {method.ordering!r}" if named else ", ordering"
@@ -271,8 +270,8 @@ def citations(fit, found):
 
     keys = ["Matérn"]
     keys += ["REML"] if fit.reml else []
-    keys += ["Vecchia", "scoring"] if isinstance(fit.method, Vecchia) else []
-    keys += ["tiles"] if getattr(fit.method, "noisy", False) else []
+    keys += ["Vecchia", "scoring"] if fit.method.approximate else []
+    keys += ["tiles"] if fit.method.noisy else []
     keys += ["ridge"] if {"variance", "range"} <= set(fit.free) else []
     keys += ["profile"] if found.profile else []
     keys += ["validation", "scores"] if found.validation is not None else []
@@ -420,7 +419,7 @@ def lead(fit):
     seen = fit.observations
     method = "restricted maximum likelihood" if fit.reml else "maximum likelihood"
     metric = {"euclidean": "Euclidean"}.get(seen.metric, seen.metric)
-    approximately = "Vecchia’s approximation, " if isinstance(fit.method, Vecchia) else ""
+    approximately = "Vecchia’s approximation, " if fit.method.approximate else ""
     return f"{len(seen):,} places, {metric} distances, {_trend(fit)[0]}, {approximately}{method}"
 
 

@@ -15,7 +15,8 @@ from geomxp.tiles.dask_store import (
     shallower,
     share,
 )
-from geomxp.tiles.layout import Layout, left_looking
+from geomxp.tiles.layout import Layout
+from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 DEPTHS = [(), (1,), (3,), (4, 2), (16, 2), (5, 3, 1)]

@@ -9,11 +9,10 @@ import pytest
 
 import geomxp as gx
 from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluster
-from geomxp.benchmarks.machines import MACHINES
-from geomxp.benchmarks.schedule_model import simulate
 from geomxp.runtime.trace import COPIES, Traffic
-from geomxp.tiles.dask_store import LADDER, OnCluster, pieces
+from geomxp.tiles.dask_store import LADDER, DaskStore, pieces
 from geomxp.tiles.layout import Layout
+from geomxp.tiles.simulate import MACHINES, simulate
 
 LAYOUT = Layout(330, 32)
 RATES = dict.fromkeys(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"), 1e9)
@@ -52,7 +51,7 @@ class Workers:
 
 
 def store_of(workers, layout, formats):
-    return OnCluster(SimpleNamespace(layout=layout, crew=workers), formats)
+    return DaskStore(SimpleNamespace(layout=layout, backend=workers), formats)
 
 
 def traffic(nodes, layout, formats):

@@ -55,7 +55,7 @@ def test_score_and_information_are_their_definitions(kind, reml):
     scale = np.sqrt(np.diag(expected))
     sizes = np.outer(scale, scale)
     np.testing.assert_allclose(list(found.gradient().values()) / scale, score / scale, atol=1e-8)
-    np.testing.assert_allclose(found.average / sizes, average / sizes, atol=1e-8)
+    np.testing.assert_allclose(found.information / sizes, average / sizes, atol=1e-8)
     np.testing.assert_allclose(found.expected / sizes, expected / sizes, atol=1e-8)
 
 
@@ -98,7 +98,7 @@ def test_tiles_give_the_derivatives_of_the_whole(reml):
     sizes = np.outer(scale, scale)
     for field, size in {
         **{"quadratic": scale, "trace": scale},
-        **{"average": sizes, "expected": sizes, "observed": sizes},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
     }.items():
         # in units of the information: what is left of large terms may be small
         ours_, theirs_ = getattr(ours, field) / size, getattr(theirs, field) / size
@@ -144,7 +144,7 @@ def assert_same_derivatives(ours, theirs, condition, n):
     sizes = np.outer(scale, scale)
     for field, size in {
         **{"quadratic": scale, "trace": scale},
-        **{"average": sizes, "expected": sizes, "observed": sizes},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
     }.items():
         a, b = getattr(ours, field) / size, getattr(theirs, field) / size
         # second derivatives of Σ are differences, which divide rounding by their step
@@ -216,4 +216,4 @@ def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
         found = evaluator.derivatives(model, tuple(model.parameters()))
     finally:
         pool.set_limit(size=0)
-    assert np.isfinite(found.average).all()
+    assert np.isfinite(found.information).all()

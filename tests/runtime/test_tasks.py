@@ -340,10 +340,10 @@ def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monk
         raise OSError("connection refused")
 
     tasks = Tasks(alone)
-    run = cluster_tasks._Run(tasks.crew, pow, 2, range(3), lambda: None)
+    run = cluster_tasks._Run(tasks.backend.workers, pow, 2, range(3), lambda: None)
     # as after a long silence
     run._seen -= 2 * cluster_tasks.GRACE
-    monkeypatch.setattr(tasks.crew.client.scheduler, "identity", refused, raising=False)
+    monkeypatch.setattr(tasks.backend.workers.client.scheduler, "identity", refused, raising=False)
     with pytest.raises(LostCluster, match=r"scheduler at .* is lost \(.*connection refused"):
         run._look()
 
@@ -463,7 +463,7 @@ except gx.GeomxpError as error:
 def test_an_address_that_is_none_is_one_line_and_lets_the_process_end(on):
     command = [sys.executable, "-c", BAD_ADDRESS, on]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert re.fullmatch(rf'"{re.escape(on)}" is no address of a Dask .* \(.*\n', ended.stdout)
+    assert re.fullmatch(rf'"{re.escape(on)}" is not the address of a Dask .* \(.*\n', ended.stdout)
     assert ended.returncode == 0
 
 
@@ -492,7 +492,7 @@ def test_a_factorization_on_a_cluster_says_how_far_it_is(client, workers):
 STUDY = """
 import sys, time
 import geomxp as gx
-from geomxp.estimation import monitor as progress
+from geomxp.runtime import progress
 if __name__ == "__main__":
     progress.QUIET = 0.1
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5}, progress=False)

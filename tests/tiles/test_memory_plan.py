@@ -5,11 +5,11 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.benchmarks.machines import MACHINES
-from geomxp.benchmarks.schedule_model import simulate, volumes
-from geomxp.tiles import placement
+from geomxp.runtime.trace import Traffic
+from geomxp.tiles import memory_plan
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.plan import POLICIES, Sizes
+from geomxp.tiles.simulate import MACHINES, simulate, volumes
 
 MODEL = gx.Matern(1.0, 0.05, 0.5, 0.05)
 RULES = {
@@ -83,7 +83,7 @@ def test_the_tiles_in_memory_are_within_the_bound(bound):
     method = gx.Exact(RULES["layered"], tile=32, **BOUNDS[bound])
     plan = method.plan(640)
     block = Sizes(plan.layout, plan.formats).block
-    assert 0 < plan.tiles_in_memory * block <= sum(plan.rooms) < sum(plan.budgets)
+    assert 0 < plan.tiles_in_memory * block <= sum(plan.arenas) < sum(plan.budgets)
     assert sum(plan.budgets) <= 200_000 * len(plan.devices)
     assert plan.tiles_in_memory < plan.tiles == 20 * 21 // 2
 
@@ -92,7 +92,7 @@ def test_the_tiles_in_memory_are_within_the_bound(bound):
 def test_in_one_memory_nothing_moves(options):
     method = gx.Exact(**options)
     plan = method.plan(len(SEEN))
-    assert set(plan.traffic().values()) == {placement.Traffic()}
+    assert set(plan.traffic().values()) == {Traffic()}
     assert (plan.on_disk, plan.tiles_in_memory) == (0, plan.tiles)
     found = gx.log_likelihood(SEEN, MODEL, method)
     assert (found.traffic, found.events) == (None, ())
@@ -160,7 +160,7 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
         return MACHINES["GH200"]
 
     # the machine itself has tests of its own
-    monkeypatch.setattr(placement, "_measured", measured)
+    monkeypatch.setattr(memory_plan, "_measured", measured)
     plan = gx.Exact(**options).plan(330)
     found = plan.play()
     assert asked == [(plan.layout.tile, ("fp32", "fp64"))]
@@ -178,9 +178,9 @@ def test_a_measured_machine_knows_the_formats_of_the_plan(rule):
 
 def test_formats_that_depend_on_the_matrix_need_it():
     for rule in (gx.by_tile_norm(1e-6), gx.for_divergence(1e-3), lambda norms: None):
-        with pytest.raises(gx.InvalidInput, match=r"how\.plan\(observations, model\)"):
+        with pytest.raises(gx.InvalidInput, match=r"method\.plan\(observations, model\)"):
             gx.Exact(rule, tile=32).plan(330)
-    with pytest.raises(gx.InvalidInput, match=r"how\.plan\(observations, model\)"):
+    with pytest.raises(gx.InvalidInput, match=r"method\.plan\(observations, model\)"):
         gx.Exact(gx.by_tile_norm(1e-6), tile=32).plan(SEEN)
 
 
@@ -201,7 +201,10 @@ def test_too_little_memory_is_said_in_the_words_of_the_run():
         (lambda p: p.traffic("v4"), r"`policy` must be one of: sync.*Got 'v4'"),
         (lambda p: p.play("A100-PCIe", "v4"), r"`policy` must be one of: sync.*Got 'v4'"),
         (lambda p: p.play("A100"), r"`machine` must be one of: A100-PCIe.*Did you mean 'A100-PCIe"),
-        (lambda p: p.play(), r"only RAM over a disk is measured here: name a `machine`, one of"),
+        (
+            lambda p: p.play(),
+            "only RAM, alone or over a disk, can be measured on this machine: give",
+        ),
         (lambda p: gx.Exact().plan(0), r"`places` must be Observations, or how many.*Got 0"),
         (lambda p: gx.Exact().plan(np.ones((4, 2))), "`places` must be Observations.*Got ndarray"),
         (lambda p: gx.Exact(tile=32).plan(10), "`tile` must be an integer between 1 and"),
@@ -213,7 +216,7 @@ def test_what_cannot_be_planned_is_said(call, message):
 
 
 def test_many_tiles_are_not_counted_unasked(monkeypatch):
-    monkeypatch.setattr(placement, "QUICK", 19)
+    monkeypatch.setattr(memory_plan, "QUICK", 19)
     text = str(gx.Exact(tile=32, memory="200kB").plan(640))
     assert "counted by traffic()" in text
     assert "210 of 32 rows: 210 fp64" in text

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.benchmarks.machines import MACHINES, measured
-from geomxp.benchmarks.schedule_model import simulate
 from geomxp.tiles.assemble import Originals
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.local import run
 from geomxp.tiles.memories import Host, Ram
-from geomxp.tiles.out_of_core import OutOfCore, Shared
+from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.plan import POLICIES
+from geomxp.tiles.schedule import run
+from geomxp.tiles.simulate import MACHINES, measured, simulate
 
 LAYOUT = Layout(330, 32)
 RATES = dict.fromkeys(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"), 1e9)
@@ -35,8 +34,8 @@ def test_the_volumes_are_those_of_a_run_to_the_byte(policy, devices, rule):
     places = np.random.default_rng(0).random((LAYOUT.n, 2))
     originals = Originals(gx.Matern(1.0, 0.1, 0.5, 0.1), places, "euclidean", LAYOUT)
     formats, slow = formats_of(rule), Host()
-    parts = [OutOfCore(originals, Ram(slow), 0, 2) for _ in range(devices)]
-    store = Shared(formats, parts, policy)
+    parts = [OutOfCoreDevice(originals, Ram(slow), 0, 2) for _ in range(devices)]
+    store = OutOfCoreStore(formats, parts, policy)
     for part in parts:
         part.budget = part.least(store) + 30_000
     factorize(store, store.order(), run)

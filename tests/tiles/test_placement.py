@@ -11,7 +11,7 @@ from geomxp.likelihood.factorize import tile_factor
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import Device, bytes_of
 from geomxp.tiles.memories import Disk
-from geomxp.tiles.placement import Placement
+from geomxp.tiles.placement import InMemory, Placement
 from geomxp.tiles.stores import InCore
 
 U = 2.0**-53
@@ -54,7 +54,7 @@ def test_what_is_no_size_is_refused_with_an_example(name, text):
 
 
 def test_without_bounds_all_is_in_one_memory():
-    assert Placement.of("cpu") == Placement((CPU,))
+    assert Placement.of("cpu") == InMemory((CPU,))
     assert Placement.of("cpu").in_core
     assert Placement.of("cpu", memory=None, device_memory=None, scratch=None).in_core
 
@@ -148,7 +148,7 @@ def test_a_bound_above_what_the_machine_has_is_no_reason_to_fail_for_a_small_mat
 
 def test_tiles_lie_where_the_placement_says(tmp_path):
     places = testing.places(100)
-    layout = Placement().layout(100, 32)
+    layout = InMemory().layout(100, 32)
     formats = RULES[0](np.ones((4, 4)))
     about = MODEL, places, "euclidean", layout, formats
     assert isinstance(Placement.of("cpu").store(*about), InCore)

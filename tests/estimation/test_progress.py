@@ -9,8 +9,9 @@ from terminals import Run
 
 import geomxp as gx
 from geomxp.data import tables
-from geomxp.estimation import monitor
-from geomxp.estimation.monitor import Interrupted, Line
+from geomxp.estimation.monitor import Interrupted
+from geomxp.runtime import progress
+from geomxp.runtime.progress import Line
 
 TRUTH, START = gx.Matern(1.0, 0.1, 0.5, nugget=0.1), gx.Matern(2.0, 0.3, 0.5, nugget=0.5)
 
@@ -19,7 +20,7 @@ TRUTH, START = gx.Matern(1.0, 0.1, 0.5, nugget=0.1), gx.Matern(2.0, 0.3, 0.5, nu
 def clock(monkeypatch):
     """A clock that stands still until it is set; a list of its one number."""
     now = [1000.0]
-    monkeypatch.setattr(monitor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     return now
 
 
@@ -69,7 +70,7 @@ def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
 LINES = """
 import os, time
 from geomxp.runtime.progress import tell
-from geomxp.estimation import monitor as progress
+from geomxp.runtime import progress
 for quiet, shown in ((600, True), (0.1, False), (0.3, True)):
     progress.QUIET = quiet
     with progress.Line(f"quiet for {quiet} {shown}", 2, "things", shown) as line:
@@ -100,7 +101,7 @@ def test_a_line_comes_late_stands_on_standard_error_and_goes(tmp_path):
 
 PREDICT = """
 import numpy as np, geomxp as gx
-from geomxp.estimation import monitor as progress
+from geomxp.runtime import progress
 progress.QUIET = 0.0
 seen, model = gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06)
 fit = gx.fit(seen, model, fixed=tuple(model.parameters()))

@@ -17,10 +17,10 @@ from geomxp.estimation import monitor
 from geomxp.likelihood.factorize import tile_factor
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime import dask
-from geomxp.runtime.dask import Crew
+from geomxp.runtime.dask import DaskBackend
 from geomxp.runtime.progress import listening
 from geomxp.testing import observations
-from geomxp.tiles.dask_store import Spread
+from geomxp.tiles.dask_store import DaskOriginals
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.placement import Placement
 
@@ -74,9 +74,9 @@ def test_a_cluster_gives_the_bits_of_one_memory(client, workers, seen, model, ru
     np.testing.assert_array_equal(there.dense(), here.dense())
     b = np.random.default_rng(2).standard_normal((N, 3))
     b[:100] = 0.0
-    for ask in ("whiten", "solve", "multiply"):
+    for ask in ("half_solve", "solve", "multiply"):
         np.testing.assert_array_equal(getattr(there, ask)(b), getattr(here, ask)(b))
-    for ask in ("whiten", "solve"):
+    for ask in ("half_solve", "solve"):
         np.testing.assert_array_equal(getattr(there, ask)(b[:, 0]), getattr(here, ask)(b[:, 0]))
 
 
@@ -105,7 +105,7 @@ def test_one_tile_is_a_matrix_too(client, workers):
 def test_the_inverse_and_no_columns_are_as_in_one_memory(client, workers):
     here, there = both(client, observations(100), MODEL, gx.uniform("fp64"), 40)
     np.testing.assert_array_equal(there.into_inverse(), here.into_inverse())
-    assert there.whiten(np.zeros((100, 0))).shape == (100, 0)
+    assert there.half_solve(np.zeros((100, 0))).shape == (100, 0)
     assert there.solve(np.zeros((100, 0))).shape == (100, 0)
 
 
@@ -201,9 +201,9 @@ def test_each_tile_travels_once_to_each_worker_that_reads_it(client, workers, pl
 def test_a_worker_killed_between_two_answers_changes_no_bit(client, workers, seen, victim):
     here, there = both(client, seen, MODEL, gx.by_tile_norm(1e-5))
     kill(client, workers[victim])
-    np.testing.assert_array_equal(there.whiten(seen.values), here.whiten(seen.values))
+    np.testing.assert_array_equal(there.half_solve(seen.values), here.half_solve(seen.values))
     np.testing.assert_array_equal(there.dense(), here.dense())
-    assert there.store.crew.losses >= 1
+    assert there.store.backend.losses >= 1
 
 
 @pytest.mark.parametrize("plan", [(), (1,), (6, 2)], indirect=True)
@@ -230,7 +230,7 @@ def test_a_worker_killed_in_a_factorization_changes_no_bit(client, workers, plan
     assert there.store.depths == plan
     np.testing.assert_array_equal(there.dense(), here.dense())
     assert there.log_determinant() == here.log_determinant()
-    assert there.store.crew.losses >= 1
+    assert there.store.backend.losses >= 1
 
 
 def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
@@ -305,7 +305,7 @@ def test_workers_of_two_kinds_are_refused():
     wait_until(lambda: len(answering(client)) == 2)
     try:
         with pytest.raises(gx.GeomxpError, match="GPU") as caught:
-            Crew(client.scheduler.address)
+            DaskBackend(client.scheduler.address)
     finally:
         client.close()
         local.close()
@@ -318,7 +318,7 @@ def test_workers_with_a_gpu_keep_their_tiles_there(seen):
     local, client = start(n_workers=1, resources={"GPU": 1})
     try:
         there = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of(client))
-        assert there.store.crew.gpu
+        assert there.store.backend.gpu
         known = tile_factor(MODEL, seen, gx.by_tile_norm(1e-5), TILE, Placement.of("gpu"))
         np.testing.assert_array_equal(there.dense(), known.dense())
         close = 100 * len(seen) * np.finfo(float).eps * abs(known.log_determinant())
@@ -335,7 +335,9 @@ def test_workers_with_a_gpu_keep_their_tiles_there(seen):
 def test_workers_with_too_little_memory_are_refused_before_the_run(client, workers):
     places = np.random.default_rng(0).random((1_000_000, 2))
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs 250\.0 GB"):
-        Spread(Crew(client.scheduler.address), MODEL, places, "euclidean", Layout(10**6, 1000))
+        DaskOriginals(
+            DaskBackend(client.scheduler.address), MODEL, places, "euclidean", Layout(10**6, 1000)
+        )
 
 
 def test_nobody_at_an_address_is_one_line(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance.ordering import order_places
-from geomxp.vecchia import graph
+from geomxp.vecchia import blocks
 
 U = 2.0**-53
 
@@ -296,7 +296,7 @@ def test_the_table_grows_where_places_are_closer_than_it_reaches(monkeypatch):
 def test_slices_change_nothing_but_rounding(monkeypatch):
     seen = testing.observations(100)
     whole = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
-    monkeypatch.setattr(graph, "SLICE", 3)
+    monkeypatch.setattr(blocks, "SLICE", 3)
     parts = gx.log_likelihood(seen, testing.MODEL, gx.Vecchia(7)).log_likelihood
     assert parts == pytest.approx(whole, rel=1e-14)
 

@@ -1,6 +1,6 @@
-"""The loops of `geomxp.covariance.kernel` in NumPy, for machines without numba.
+"""The loops of `pairs_numba` in NumPy, for machines without numba.
 
-They evaluate the same polynomials. Results differ by rounding where the compiled loops use fma.
+They evaluate the same polynomials; results differ by rounding where the compiled loops use fma.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32
 
 
 def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
-    """Write scale·p(s) for pairs of places; see `kernel.fill`. FP32 polynomials work in FP32."""
+    """Write scale·p(s) for pairs of places; see `pairs_numba.fill`. FP32 tables work in FP32."""
     coefficients, missed = np.ascontiguousarray(rows.T), 0
     width = max(1, ENTRIES // max(1, i1 - i0))
     for left in range(j0, j1, width):
@@ -39,7 +39,7 @@ fill_fp32 = fill
 
 
 def squared_distances(x, y, inverse, mapping):
-    """Return the table's variable for (d, n) and (d, m) points, (m, n); see `kernel`."""
+    """Return the table's variable for (d, n) and (d, m) points, (m, n); see `pairs_numba`."""
     s = sum((of_rows - of_columns[:, None]) ** 2 for of_rows, of_columns in zip(x, y, strict=True))
     if mapping & 1:
         # arc = 2R asin(chord / 2R)

@@ -54,7 +54,7 @@ def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypat
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: room)
     evaluator = gx.Exact(on="gpu").prepare(seen)
     assert evaluator.scoring
-    assert evaluator.curved(("range",)) == (matrices > 2)
+    assert evaluator.has_curvature(("range",)) == (matrices > 2)
     fit = gx.fit(seen, testing.MODEL, gx.Exact(on="gpu"), **about)
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-5)
     for name, error in known.standard_errors.items():
@@ -85,9 +85,9 @@ def test_evaluations_on_a_gpu_share_one_matrix_and_a_factor_has_its_own(matrices
         evaluator.gradient(model)
     assert matrices_made == [200]
     factor = evaluator.factorize(testing.MODEL)
-    before = factor.whiten(seen.values)
+    before = factor.half_solve(seen.values)
     evaluator(model)
-    np.testing.assert_array_equal(factor.whiten(seen.values), before)
+    np.testing.assert_array_equal(factor.half_solve(seen.values), before)
     assert matrices_made == [200, 200]
     # the information needs one beside L at a time
     evaluator.expected_information(model)
@@ -131,8 +131,8 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
     # room for one matrix and a half: two are needed
     room = exact._bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: int(room / 0.9))
-    assert evaluator.curved(("range",))
-    assert not gx.Exact(on="gpu").prepare(seen).curved(("range",))
+    assert evaluator.has_curvature(("range",))
+    assert not gx.Exact(on="gpu").prepare(seen).has_curvature(("range",))
     evaluator.observed_information(testing.MODEL)
 
 

@@ -7,10 +7,10 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.runtime.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
-from geomxp.tiles import assemble, local
+from geomxp.tiles import assemble, schedule
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.memories import Host, Ram
-from geomxp.tiles.out_of_core import OutOfCore, Shared
+from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.plan import POLICIES
 
 TILES = 7
@@ -28,11 +28,11 @@ def traced(request):
     )
     slow, trace = Host(), Trace()
     formats = gx.by_tile_norm(1e-5)(matrix.norms())
-    parts = [OutOfCore(matrix, Ram(slow), 0, 2) for _ in range(devices)]
-    store = Shared(formats, parts, policy, trace=trace)
+    parts = [OutOfCoreDevice(matrix, Ram(slow), 0, 2) for _ in range(devices)]
+    store = OutOfCoreStore(formats, parts, policy, trace=trace)
     for part in parts:
         part.budget = part.least(store) + 20_000
-    factorize(store, store.order(), local.run)
+    factorize(store, store.order(), schedule.run)
     return store, trace
 
 
