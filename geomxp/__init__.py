@@ -51,6 +51,7 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
+from .reporting.report import report
 from .tiles.memory_plan import MemoryPlan
 
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "predict",
     "predict_raster",
     "read_table",
+    "report",
     "scores",
     "simulate",
     "uniform",

@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -102,7 +102,7 @@ def test_contributing_places_every_room():
 
 
 def test_options_that_readme_names_exist(capsys):
-    assert main.main(["fit", "--help"]) == 0
+    assert main(["fit", "--help"]) == 0
     text = capsys.readouterr().out
     for option in re.findall(r"`(--[a-z-]+)", README):
         assert option in text, option

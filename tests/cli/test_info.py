@@ -6,13 +6,13 @@ import re
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -42,7 +42,7 @@ def test_info_knows_the_extras_of_the_package_and_how_to_add_them(run):
 
     from geomxp.benchmarks import inventory
 
-    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     known = json.loads(run("info", "--json")[1])["extras"]
     assert set(known) == set(extras) - {"test", "dev", "docs"}

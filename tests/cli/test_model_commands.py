@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget", "0.02"]
@@ -16,7 +16,7 @@ MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -166,8 +166,8 @@ def test_a_comparison_is_printed_before_it_is_written(run, tmp_path, monkeypatch
         (["--anisotropy", "maybe"], "--anisotropy must be no, yes or no,yes. Got 'maybe'"),
         (["--trends", "constant,linear", "--reml"], "restricted likelihoods of different trends"),
         (["--criterion", "dic"], "`criterion` must be one of"),
-        (["--trends", "constant,elev"], "Got 'elev'. Formulas go into --formulas \"A; B\"."),
-        (["--trends", "poly(x, 2)"], 'Formulas go into --formulas "A; B".'),
+        (["--trends", "constant,elev"], "Got 'elev'. Write formulas as --formulas \"A; B\"."),
+        (["--trends", "poly(x, 2)"], 'Write formulas as --formulas "A; B".'),
         (["--trends", "constent"], "Got 'constent'. Did you mean 'constant'?"),
         (["--formulas", "height"], "no column 'height'"),
         (["--neighbours", "10"], "--neighbours needs --method vecchia"),

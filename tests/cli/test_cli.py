@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 from geomxp.data import tables
 
 HELD = ["--fix", "smoothness=0.5"]
@@ -18,7 +18,7 @@ MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -28,7 +28,7 @@ def run(capsys):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "fit.json"
-    assert main.main(["fit", "meuse", *HELD, "--output", str(path)]) == 0
+    assert main(["fit", "meuse", *HELD, "--output", str(path)]) == 0
     return path
 
 
@@ -214,7 +214,7 @@ PLACES = "x,y\n1,2\n"
         (["fit", "meuse", "--value", "zink"], "sqrt_dist. Did you mean 'zinc'?"),
         (["fit", "meuse", "--method", "vechia"], "Got 'vechia'. Did you mean 'vecchia'?"),
         (["fit", "meuse", "--search", "newton"], "`search` must be one of: scoring, bobyqa"),
-        (["fit", "meuse", "--fallback"], "--fallback is for --refine ir, cg or gmres"),
+        (["fit", "meuse", "--fallback"], "--fallback needs --refine ir, cg or gmres"),
         (["fit", "meuse", "--method", "vecchia", "--fallback"], "--fallback: not with --method"),
         (["fit", "meuse", "--method", "vecchia", "--accuracy", "0"], "--accuracy: not with"),
         (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
@@ -224,15 +224,18 @@ PLACES = "x,y\n1,2\n"
         (["fit", "meuse", "--start", "range=0"], "`range` must be greater than 0"),
         (["fit", "meuse", "--bounds", "range=1"], "--bounds needs name=lower:upper"),
         (["fit", "meuse", "--bounds", "range=1:2", "--start", "range=9"], "lies outside"),
-        (["fit", "meuse", "--trend", "cubic"], "--trend must be one of"),
+        (
+            ["fit", "meuse", "--trend", "cubic"],
+            "linear or covariates. Got 'cubic'",
+        ),
         (["fit", "meuse", "--metric", "taxi"], "`metric` must be one of"),
         (["fit", "meuse", "--metric", "chordal"], "latitudes must lie between"),
         (["fit", "meuse", "--starts", "many"], "Invalid value for '--starts'"),
         (["fit", "meuse", "--starts=many"], "Got 'many': see geomxp fit --help."),
-        (["fit", "meuse", "--locations", "x", "y"], "have commas between them, x,y, and no spaces"),
+        (["fit", "meuse", "--locations", "x", "y"], "by commas without spaces: x,y"),
         (["fit", "meuse", "--on", "moon"], '`on` must be "cpu"'),
         (["fit", "meuse", "--output", "no/where/fit.json"], "does not exist"),
-        (["log-likelihood", "meuse", "--variance", "1"], "Missing option '--range'"),
+        (["log-likelihood", "meuse", "--variance", "1"], "--range and --smoothness must be given"),
         (["log-likelihood", "meuse", *MODEL[:-1], "-3"], "`nugget` must be at least 0"),
         (["predict", "nosuch.json", "meuse"], "nosuch.json: no such file"),
         (["simulate", *MODEL], "give either --n or --at"),
@@ -308,7 +311,7 @@ def test_a_report_that_cannot_be_written_loses_no_estimate(run, tmp_path, monkey
     def full(*_, **__):
         raise gx.GeomxpError("r.html: cannot be written (No space left on device).")
 
-    monkeypatch.setattr("geomxp.reporting.report.write_report", full)
+    monkeypatch.setattr("geomxp.reporting.report.report", full)
     status, out, err = run("fit", "meuse", *HELD, "--report", tmp_path / "r.html")
     assert status == 1
     assert "log-likelihood" in out
@@ -333,7 +336,7 @@ def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):
     monkeypatch.setattr("geomxp.estimation.fit.fit", broken)
     status, _, err = run("fit", "meuse")
     assert status == 1
-    assert err == "geomxp: RuntimeError: the sky fell (an error in geomxp: --debug shows where)\n"
+    assert err == "geomxp: RuntimeError: the sky fell (an error in geomxp; --debug shows where)\n"
     with pytest.raises(RuntimeError):
         run("fit", "meuse", "--debug")
 

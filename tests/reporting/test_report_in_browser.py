@@ -10,7 +10,6 @@ from reports import in_no_time
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp.reporting.report import write_report
 
 NASTY = "<script>hacked = 1</script><img src=x onerror='hacked = 1'>\"&" + "w" * 90
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
@@ -35,7 +34,7 @@ def fit():
 def address(browser, fit, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "meuse.html"
     with in_no_time():
-        write_report(fit, path, command="geomxp fit meuse")
+        gx.report(fit, path, command="geomxp fit meuse")
     return path.as_uri()
 
 
@@ -53,7 +52,7 @@ def nasty(browser, tmp_path_factory):
     fit = gx.fit(seen, gx.Matern(1.0, 0.3, 0.5), fixed=EVERYTHING)
     path = tmp_path_factory.mktemp("nasty") / "r.html"
     with in_no_time():
-        write_report(fit, path, command=NASTY)
+        gx.report(fit, path, command=NASTY)
     return path.as_uri()
 
 

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -21,7 +21,7 @@ def run(capsys):
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "fit.json"
-    assert main.main(["fit", "meuse", "--fix", "smoothness=0.5", "--output", str(path)]) == 0
+    assert main(["fit", "meuse", "--fix", "smoothness=0.5", "--output", str(path)]) == 0
     return path
 
 

@@ -8,11 +8,12 @@ import pytest
 from terminals import Run
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli import options
+from geomxp.cli.main import main
 
 COMMANDS = {
     (command.__name__).replace("_", "-"): command
-    for commands in main.COMMANDS.values()
+    for commands in options.COMMANDS.values()
     for command in commands
 }
 
@@ -27,7 +28,7 @@ def examples(command):
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -68,22 +69,29 @@ def test_options_stand_in_panels_and_say_what_they_do(run, name):
 
 
 def test_commands_that_compute_alike_have_the_same_options():
-    from dataclasses import fields
-
-    from geomxp.cli import options
-
-    for name, kinds in {
-        "fit": (options.Data, options.Mean, options.SearchOptions, options.Way),
-        "log-likelihood": (options.Data, options.Parameters, options.Mean, options.Way),
-        "compare-models": (options.Data,),
-        "compare": (options.Parameters,),
+    shared = (options.TABLE, options.TREND, options.GIVEN_MODEL, options.METHOD_OPTIONS)
+    for name, groups in {
+        "fit": (options.TABLE, options.TREND, options.SEARCH_OPTIONS, options.METHOD_OPTIONS),
+        "log-likelihood": shared,
+        "compare-models": (options.TABLE,),
+        "compare": (options.GIVEN_MODEL,),
+        "simulate": (options.GIVEN_MODEL,),
     }.items():
         has = inspect.signature(COMMANDS[name]).parameters
-        for kind in kinds:
-            for field in fields(kind):
-                assert has[field.name].annotation == field.type
-        # what must be given has no default, wherever it stands
-        assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in has.values())
+        reference = {
+            **inspect.signature(COMMANDS["fit"]).parameters,
+            **inspect.signature(COMMANDS["log-likelihood"]).parameters,
+        }
+        for option in (option for group in groups for option in group):
+            if option != "table":
+                ours, theirs = (side[option].annotation for side in (has, reference))
+                assert ours.__metadata__[0].param_decls == theirs.__metadata__[0].param_decls
+                assert ours.__metadata__[0].help == theirs.__metadata__[0].help
+
+
+def test_every_option_belongs_to_a_command():
+    used = {name for command in COMMANDS.values() for name in inspect.signature(command).parameters}
+    assert set(options.OPTIONS) == used - {"ctx"}
 
 
 def test_commands_stand_in_groups_of_what_one_wants(run):
@@ -91,10 +99,10 @@ def test_commands_stand_in_groups_of_what_one_wants(run):
     assert status == 0
     rows = out.splitlines()
     titles = [
-        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in main.COMMANDS
+        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in options.COMMANDS
     ]
     assert titles == sorted(titles)
-    for title, commands in zip(titles, main.COMMANDS.values(), strict=True):
+    for title, commands in zip(titles, options.COMMANDS.values(), strict=True):
         for command in commands:
             name = command.__name__.replace("_", "-")
             row = next(k for k, row in enumerate(rows) if row.startswith(f"│ {name} "))
@@ -144,17 +152,15 @@ def header():
 def test_words_and_columns_are_proposed_in_the_process_too(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
-    from geomxp.cli import completion
-
     monkeypatch.chdir(tmp_path)
     at = lambda table: SimpleNamespace(params={"table": table}, args=[])  # noqa: E731
-    assert completion.among(("exact", "vecchia"))("v") == ["vecchia"]
-    assert completion.columns(at("meuse"), "log") == ["log_zinc"]
-    assert completion.columns(at(None), "x") == completion.columns(at("no.csv"), "x") == []
+    assert options.among(("exact", "vecchia"))("v") == ["vecchia"]
+    assert options.columns(at("meuse"), "log") == ["log_zinc"]
+    assert options.columns(at(None), "x") == options.columns(at("no.csv"), "x") == []
     Path("folder").mkdir()
     Path("folder", "some.parquet").touch()
-    assert completion.tables("fol") == ["folder/"]
-    assert completion.tables("folder/") == ["folder/some.parquet"]
+    assert options.tables("fol") == ["folder/"]
+    assert options.tables("folder/") == ["folder/some.parquet"]
     # no Parquet file: nowhere to say so
-    assert completion.columns(at("folder/some.parquet"), "x") == []
-    assert completion.tables("nowhere/") == []
+    assert options.columns(at("folder/some.parquet"), "x") == []
+    assert options.tables("nowhere/") == []

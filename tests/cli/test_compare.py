@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 from geomxp.plots import comparisons
 
 MODEL = ["--variance", "1", "--range", "0.1", "--smoothness", "0.5"]
@@ -15,7 +15,7 @@ MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", 
 
 
 def run(capsys, *arguments):
-    status = main.main(list(arguments))
+    status = main(list(arguments))
     shown = capsys.readouterr()
     return status, shown.out, shown.err
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        status = main.main(list(map(str, arguments)))
+        status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -147,7 +147,7 @@ def test_a_models_field_is_drawn_without_noise_if_asked(run):
     ("arguments", "message"),
     [
         (["--range", "3", "--n", "5"], "--variance and --smoothness must be given, or --fit"),
-        (["--fit", "fit.json"], "--fit needs places: --at"),
+        (["--fit", "fit.json"], "--fit needs locations: give --at"),
         (["--fit", "fit.json", "--range", "3"], "leave out --range"),
         (["--fit", "fit.json", "--at", "meuse", "--n", "5"], "leave out --n"),
         (["--fit", "fit.json", "--at", "meuse", "--of", "trend"], "--of must be field or"),

@@ -12,13 +12,14 @@ from terminals import SLOWLY, Run
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp.cli import interruption, main
+from geomxp.cli import interruption
+from geomxp.cli.main import main
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 
 
 # said where a machine is slow to finish a step
-PATIENT = "\ngeomxp: stops when the present step is done; Ctrl-C again stops at once.\n"
+PATIENT = "\ngeomxp: stops when the current step is done; press Ctrl-C again to stop at once.\n"
 
 
 def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, monkeypatch):
@@ -31,18 +32,18 @@ def test_a_fit_that_nobody_asked_to_keep_its_state_keeps_it(tmp_path, capsys, mo
     assert status == 130
     last = shown.strip().splitlines()[-1]
     kept = output.parent / "geomxp-jura-checkpoint.json"
-    assert f"kept in {kept}." in last
+    assert f"saved in {kept}." in last
     assert not output.exists()
     state = json.loads(kept.read_text())
     # the command that it says is one that goes on, from there
-    command = shlex.split(last.partition("Go on with: ")[2])
+    command = shlex.split(last.partition("Resume with: ")[2])
     assert command[0] == "geomxp"
     assert command[-2:] == ["--checkpoint", str(kept)]
     monkeypatch.chdir(tmp_path)
-    assert main.main([*command[1:], "--fix", "smoothness=0.5"]) == 2
+    assert main([*command[1:], "--fix", "smoothness=0.5"]) == 2
     assert "a checkpoint of another problem" in capsys.readouterr().err
     command[command.index("bobyqa")] = "scoring"
-    assert main.main(command[1:]) == 0
+    assert main(command[1:]) == 0
     found = gx.Fit.load(output)
     assert found.outcome.good
     assert found.log_likelihood > state["log_likelihood"] - 1e-6
@@ -56,7 +57,7 @@ def test_a_checkpoint_that_was_asked_for_is_named(tmp_path):
     errors = errors.replace(PATIENT, "")
     assert status == 130
     assert errors.count("\n") == 1
-    assert "kept in state.json. Go on with: geomxp fit jura" in errors
+    assert "saved in state.json. Resume with: geomxp fit jura" in errors
     assert errors.strip().endswith("--checkpoint state.json --json")
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
@@ -71,7 +72,7 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
     status, errors = run.interrupt()
     assert status == 130
     assert errors.replace(PATIENT, "").strip() == (
-        f"geomxp: interrupted. Tiles are kept in tiles. Go on with: geomxp {shlex.join(words)}"
+        f"geomxp: interrupted. Tiles are saved in tiles. Resume with: geomxp {shlex.join(words)}"
     )
     assert len(list(journals("*.journal"))) == len(list(journals("*.tiles"))) == 1
 
@@ -91,7 +92,7 @@ def test_a_second_interruption_does_not_wait(tmp_path):
     before = worked().user
     wait_until(lambda: worked().user > before + 0.3)
     run.process.send_signal(signal.SIGINT)
-    run.read_until("Ctrl-C again stops at once")
+    run.read_until("press Ctrl-C again to stop at once")
     began = time.monotonic()
     status, shown = run.interrupt()
     assert status == 130
@@ -110,9 +111,9 @@ def stopped(**changes):
 def test_a_short_fit_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = interruption.of_fit(stopped(seconds=1.0), "meuse", None, ["fit", "meuse"])
-    assert str(said) == "interrupted after 7 evaluations (1 s); nothing is kept."
+    assert str(said) == "interrupted after 7 evaluations (1 s); nothing was saved."
     said = interruption.of_fit(stopped(state=None), "meuse", None, ["fit", "meuse"])
-    assert str(said).endswith("nothing is kept.")
+    assert str(said).endswith("nothing was saved.")
     assert not list(tmp_path.iterdir())
 
 
@@ -135,7 +136,7 @@ def test_a_state_that_cannot_be_written_is_said_to_be_lost(tmp_path):
 def test_options_are_found_however_they_are_written(word, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["log-likelihood", "meuse", *word.split()]
-    assert interruption.of_other(words) == interruption.of_other(["info"]) == "interrupted."
+    assert interruption.message_of(words) == interruption.message_of(["info"]) == "interrupted."
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "geomxp-1.tiles").touch()
-    assert "Tiles are kept in here." in interruption.of_other(words)
+    assert "Tiles are saved in here." in interruption.message_of(words)

@@ -11,8 +11,7 @@ from rich.console import Console
 from terminals import Run
 
 import geomxp as gx
-from geomxp.cli import display
-from geomxp.cli import options as choices
+from geomxp.cli import commands, display
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][;m]")
 MODEL = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
@@ -67,7 +66,7 @@ def test_a_fit_shows_all_that_its_text_says(fit, width):
 
 
 def test_intervals_stand_beside_their_parameters(fit):
-    intervals = choices.intervals_of(fit, "profile", 0.9)
+    intervals = commands.intervals_of(fit, "profile", 0.9)
     rows = drawn(display.fit(fit, intervals), color_system=None).splitlines()
     assert "90 % from" in next(row for row in rows if "parameter" in row)
     for name, (lower, upper) in intervals["parameters"].items():
@@ -97,7 +96,7 @@ def test_long_tables_show_their_ends():
 
 def test_forms_and_the_best_row():
     frame = pd.DataFrame({"model": ["a", "b"], "AIC": [1.2345, 6.0], "k": [3, 4]})
-    picture = display.frame(frame, best=0, forms={"AIC": ".2f"})
+    picture = display.frame(frame, best=0, formats={"AIC": ".2f"})
     assert drawn(picture, color_system=None).splitlines()[3].split() == ["a", "1.23", "3"]
     first, second = drawn(picture, color_system="standard").splitlines()[3:5]
     assert "\x1b[32m" in first

@@ -13,12 +13,12 @@ import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
-from geomxp.reporting import sections
-from geomxp.reporting.figures import element, picture
+from geomxp.reporting import findings
+from geomxp.reporting.charts import chart, chart_of
+from geomxp.reporting.findings import Budget, Findings, findings_of
 from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
-from geomxp.reporting.report import report_html, write_report
-from geomxp.reporting.sections import Findings, Ledger, findings_of
-from geomxp.reporting.text import cautions, number, python_lines
+from geomxp.reporting.report import cautions, number, report_html
+from geomxp.reporting.sources import python_lines
 from geomxp.runtime.progress import Line
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
@@ -81,7 +81,7 @@ def fit():
 @pytest.fixture(scope="module")
 def html(fit, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "meuse.html"
-    write_report(fit, path, command="geomxp fit meuse --report 'a & b.html'")
+    gx.report(fit, path, command="geomxp fit meuse --report 'a & b.html'")
     return path.read_text(encoding="utf-8")
 
 
@@ -227,28 +227,16 @@ def test_names_from_strangers_stay_text(nasty):
     # not even a colour of the page's theme
     assert "#ababab" in page.text
     assert "?" in page.text
+    assert any(NASTY in about["aria-label"] for about in page.pictures())
 
 
 def test_text_between_the_tags_of_a_picture_stays_as_it_is():
     text = '<svg viewBox="0 0 1 1"><text id="text_1" style="fill: #595959">'
     text += ' id="a_1" #595959</text></svg>'
-    found = str(element(text, NASTY))
+    found = chart_of(text).body
     assert '> id="a_1" #595959<' in found
     assert 'style="fill: var(--shade-3)"' in found
     assert found.count("id=") == 1
-    assert dict(HTMLAttributes(found).first)["aria-label"] == NASTY
-
-
-class HTMLAttributes(HTMLParser):
-    """The attributes of the first element."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.first = None
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.first = self.first or attrs
 
 
 def test_report_says_what_is_left_out_and_why(nasty):
@@ -271,14 +259,14 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
     assert "In Python: geomxp.leave_one_out(fit)." in text
 
 
-def test_a_ledger_spends_no_more_than_it_has(monkeypatch):
-    monkeypatch.setattr("geomxp.reporting.sections.time", stopped(10.0, 11.5))
-    done, ledger = [], Ledger(2.0, Line("", shown=False))
-    assert ledger.spend("Much", 2.1, lambda: done.append("much")) is None
-    assert ledger.spend("Little", 1.9, lambda: done.append("little") or 7) == 7
+def test_a_budget_spends_no_more_than_it_has(monkeypatch):
+    monkeypatch.setattr("geomxp.reporting.findings.time", stopped(10.0, 11.5))
+    done, budget = [], Budget(2.0, Line("", shown=False))
+    assert budget.spend("Much", 2.1, lambda: done.append("much")) is None
+    assert budget.spend("Little", 1.9, lambda: done.append("little") or 7) == 7
     assert done == ["little"]
-    assert ledger.left == 0.5
-    assert ledger.notes == [
+    assert budget.left == 0.5
+    assert budget.notes == [
         "Much: left out, it would take about 2 seconds and the report’s time is bounded."
     ]
 
@@ -287,9 +275,9 @@ def test_a_part_that_cannot_be_done_is_left_out_with_the_reason():
     def fail():
         raise gx.NotPositiveDefinite("there is none.")
 
-    ledger = Ledger(1.0, Line("", shown=False))
-    assert ledger.spend("A factor", 0.0, fail) is None
-    assert ledger.notes == ["A factor: left out, there is none."]
+    budget = Budget(1.0, Line("", shown=False))
+    assert budget.spend("A factor", 0.0, fail) is None
+    assert budget.notes == ["A factor: left out, there is none."]
 
 
 @pytest.mark.parametrize(("seconds", "points"), [(0.05, 9), (1.3, 5), (2.6, 0)])
@@ -300,18 +288,20 @@ def test_profiles_have_as_many_points_as_there_is_time_for(fit, monkeypatch, sec
         asked.append((name, points))
 
     monkeypatch.setattr("geomxp.plots.profile", drawn)
-    monkeypatch.setattr(sections, "seconds_of_a_score", lambda fit: seconds)
-    ledger, found = Ledger(100.0, Line("", shown=False)), Findings()
-    sections._profiles(fit, found, ledger, seconds)
+    monkeypatch.setattr(findings, "seconds_of_a_score", lambda fit: seconds)
+    found = Findings()
+    budget = Budget(100.0, Line("", shown=False), found.notes)
+    findings.profiles(fit, found, budget, seconds)
     assert asked == [(name, points) for name in fit.free] * (points > 0)
-    assert len(ledger.notes) == (points < 9)
+    assert len(found.notes) == (points < 9)
 
 
 def test_many_places_are_predicted_from_near_ones_where_all_would_take_long(fit):
-    ledger, found = Ledger(5.0, Line("", shown=False)), Findings()
-    sections._predict(fit, found, ledger, 1.0)
-    assert "use the 60 nearest observations of each cell" in ledger.notes[0]
-    near = gx.predict_raster(fit, cells=sections.CELLS, neighbours=60)
+    found = Findings()
+    budget = Budget(5.0, Line("", shown=False), found.notes)
+    findings.predictions(fit, found, budget, 1.0)
+    assert "use the 60 nearest observations of each cell" in found.notes[0]
+    near = gx.predict_raster(fit, cells=findings.CELLS, neighbours=60)
     np.testing.assert_array_equal(found.raster.mean, near.mean)
 
 
@@ -356,7 +346,7 @@ def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
 
 
 def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkeypatch):
-    monkeypatch.setattr(sections, "LARGEST", 100)
+    monkeypatch.setattr(findings, "LARGEST", 100)
     found = findings_of(mixed)
     assert found.divergences == []
     assert found.formats.counts() == mixed.formats
@@ -387,7 +377,7 @@ def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, h
     np.testing.assert_allclose(columns["log_zinc"], seen.values, rtol=5e-5)
     z = gx.leave_one_out(fit).standardised_errors
     np.testing.assert_allclose(columns["standardised error"], z, rtol=5e-3)
-    raster = gx.predict_raster(fit, cells=sections.CELLS)
+    raster = gx.predict_raster(fit, cells=findings.CELLS)
     assert numbers["cells"]["box"] == list(raster.extent)
     assert numbers["cells"]["shape"] == list(raster.mean.shape)
     cells = dict(numbers["cells"]["columns"])
@@ -546,19 +536,19 @@ def test_pictures_leave_the_settings_of_matplotlib_as_they_were():
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    shown = picture(lambda ax: ax.plot([0, 1], [0, 1]), "title", "caption", "a line that rises")
+    shown = chart(lambda ax: ax.plot([0, 1], [0, 1]), "line")
     assert dict(mpl.rcParams) == before
-    assert 'aria-label="a line that rises"' in shown.svg
+    assert shown.body.endswith("</svg>")
 
 
 def test_pictures_of_many_dots_are_images_and_their_words_stay_words():
-    x = np.random.default_rng(8).random(sections.CELLS * 10)
+    x = np.random.default_rng(8).random(findings.CELLS * 10)
 
     def draw(ax):
         ax.scatter(x, x)
         ax.set_xlabel("the words")
 
-    svg = str(picture(draw, "t", "c", "many dots of a picture").svg)
+    svg = chart(draw, "dots").body
     assert svg.count("<use") < 100
     assert svg.count("<image") == 1
     assert ">the words</text>" in svg
@@ -569,12 +559,12 @@ def test_report_is_refused_before_work_where_it_cannot_be_written(fit, tmp_path,
         "geomxp.reporting.report.report_html", lambda *_, **__: pytest.fail("worked")
     )
     with pytest.raises(gx.InvalidInput, match="does not exist"):
-        write_report(fit, tmp_path / "no" / "report.html")
+        gx.report(fit, tmp_path / "no" / "report.html")
 
 
 def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
     with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got NoneType"):
-        write_report(None, tmp_path / "report.html")
+        gx.report(None, tmp_path / "report.html")
     with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got str"):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
