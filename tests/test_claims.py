@@ -85,7 +85,7 @@ def measured():
     yield f"{100 * min(profile):.1f} % to {100 * max(profile):.1f} %"
 
 
-@pytest.mark.parametrize("number", measured())
+@pytest.mark.parametrize("number", list(measured()))
 def test_a_number_of_readme_is_that_of_the_results(number):
     assert number in README
 
