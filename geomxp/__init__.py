@@ -4,8 +4,7 @@ from . import plots
 from ._version import __version__ as __version__
 from .covariance.matern import Anisotropy, Matern
 from .data import datasets
-from .data.observations import Observations
-from .data.tables import read_table
+from .data.observations import Observations, read_table
 from .errors import (
     Ending,
     FitFailed,

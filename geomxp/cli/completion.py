@@ -68,7 +68,7 @@ def _files(incomplete, endings):
 def _columns_of(table):
     """Return the columns of a data set or a file; none where that would take long."""
     from ..data.datasets import DATASETS, path
-    from ..data.delimited import separator_of
+    from ..data.tables import separator_of
 
     if table is None:
         return []

@@ -455,7 +455,8 @@ def check_of(of):
 
 def observations(table, locations, value, covariates, metric, drop_missing, formula=None, crs=None):
     """Read a data set by name, or a table file, with the columns that a formula names."""
-    from ..data import datasets, tables
+    from ..data import datasets
+    from ..data.observations import read_table
 
     given = None if covariates is None else words(covariates)
     if table in datasets.DATASETS:
@@ -470,7 +471,7 @@ def observations(table, locations, value, covariates, metric, drop_missing, form
         )
     _check_there(table)
     _check_named(table, locations, value)
-    return tables.read_table(
+    return read_table(
         table,
         locations=words(locations) if locations else None,
         values=value,
@@ -495,7 +496,7 @@ def _check_there(table):
 def _check_named(table, locations, value):
     """Raise `InvalidInput` where a file does not know its columns and they are not named."""
     from ..data import files, tables
-    from ..data.places import few
+    from ..data.observations import few
 
     ending = Path(table).suffix.lower()
     needed = ""

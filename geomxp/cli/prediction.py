@@ -171,11 +171,12 @@ def predict(
 
 def _predict_at(fitted, data, name, block, near, answer, screen):
     """Predict at the rows of a frame, or at the cells of a grid."""
-    from ..data import frames, rasters, written
+    from ..data import files, spatial
+    from ..prediction import targets
 
-    if answer.output and answer.output.lower().endswith(rasters.GEOTIFF):
+    if answer.output and answer.output.lower().endswith(files.GEOTIFF):
         raise InvalidInput(f"{answer.output}: holds a map: give --grid, --resolution or --like.")
-    written.check_output(data, answer.output)
+    targets.check_output(data, answer.output)
     try:
         there = _kriged(fitted, data, block, near)
         result = there.to_frame(answer.level, answer.of)
@@ -186,8 +187,8 @@ def _predict_at(fitted, data, name, block, near, answer, screen):
     if block == "polygons":
         result = _without_shapes(result)
     _show(
-        frames.tabulate(result).columns,
-        lambda: written.records(there, fitted, answer.level, answer.of),
+        spatial.tabulate(result).columns,
+        lambda: targets.records(there, fitted, answer.level, answer.of),
         answer,
         screen,
     )
@@ -195,27 +196,29 @@ def _predict_at(fitted, data, name, block, near, answer, screen):
 
 def _kriged(fitted, data, block, near):
     """Return the predictions at places, over rectangles about them, or over polygons."""
-    from ..data import frames, written
+    from ..data import spatial
+    from ..prediction import targets
     from ..prediction.kriging import predict as run
 
     if block != "polygons":
-        written.check_columns(data)
+        targets.check_columns(data)
         sides = None if block is None else options.numbers("--block", block)
         return run(fitted, data, block=sides, **near)
-    if not frames.is_geographic_frame(data):
+    if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
     return run(fitted, block=data, **near)
 
 
 def _write(there, result, block, fitted, answer):
     """Write predictions as what the file can hold."""
-    from ..data import files, tables, written
+    from ..data import files, tables
+    from ..prediction import targets
 
     if block != "polygons":
         about = (answer.output, fitted.observations, answer.level, answer.of)
-        tables.write_frame(written.for_file(there, *about), answer.output)
+        tables.write_frame(targets.for_file(there, *about), answer.output)
         return
-    vector = answer.output.lower().endswith(files.VECTORS)
+    vector = answer.output.lower().endswith(tuple(files.VECTORS))
     tables.write_frame(result if vector else _without_shapes(result), answer.output)
 
 
@@ -265,11 +268,11 @@ def _places(seen, places, cells):
 
 def _predict_map(fitted, cells, block, near, answer, screen):
     """Predict on a regular grid of the plane."""
-    from ..data import rasters
+    from ..data import files
     from ..prediction.raster import predict_raster
 
     if answer.output:
-        rasters.check_libraries(answer.output)
+        files.check_libraries(answer.output)
     if block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {block!r}.")
     raster = predict_raster(fitted, **cells.settings(), block=block is not None, **near)
@@ -430,7 +433,7 @@ def _of_model(source, layout, about):
     """Return the coordinates of places, and a model's fields there."""
     import pandas as pd
 
-    from ..data.places import names_say_degrees
+    from ..data.spatial import names_say_degrees
     from ..prediction.simulate import simulate as run
 
     model = source.model()
@@ -445,9 +448,9 @@ def _of_fit(source, layout, about):
     """Return the coordinates of places, and a fit's fields there."""
     import pandas as pd
 
-    from ..data import frames
     from ..estimation.result import Fit
     from ..prediction.simulate import simulate as run
+    from ..prediction.targets import targets_of
 
     given = {**source.parameters, "--nugget": source.nugget, "--n": layout.n}
     given |= {"--locations": layout.locations, "--metric": layout.metric}
@@ -458,7 +461,7 @@ def _of_fit(source, layout, about):
         raise InvalidInput("--fit needs places: --at.")
     fitted, data = Fit.load(source.fit), options.places_data(layout.at)
     try:
-        places, covariates, _ = frames.targets(fitted, data)
+        places, covariates, _ = targets_of(fitted, data)
         fields = run(fitted, places, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{layout.at}: {error}") from None

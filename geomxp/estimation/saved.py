@@ -7,7 +7,7 @@ import numpy as np
 
 from ..covariance.matern import PARAMETERS, Matern
 from ..data import tables
-from ..data.observations import Observations
+from ..data.observations import Observations, read_table
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
@@ -215,7 +215,7 @@ def _read_again(table, path):
         where = Path(table["path"])
         beside = Path(path).resolve().parent / where.name
         where = where if where.exists() or not beside.exists() else beside
-        seen = tables.read_table(
+        seen = read_table(
             where,
             locations=table["locations"],
             values=table["value"],

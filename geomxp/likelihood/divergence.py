@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..data.observations import Observations, checked_places
+from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..estimation.monitor import Line
 from ..linalg.precision import PrecisionMap
-from ..prediction.simulate import _Places
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes
 from ..tiles import assemble
 from .base import fit_trend
@@ -266,11 +265,11 @@ def compare(
         design = kind.design(seen.locations, seen.covariates)
         kind.check_full_rank(design)
     else:
-        places = checked_places(places, metric)
+        places = checked_locations(places, metric)
         if not len(places):
             raise InvalidInput("`places` must hold at least one place.")
         rows = hilbert(model.isotropic(places, metric))
-        seen = _Places(places[rows], metric)
+        seen = Locations(places[rows], metric)
     ways = [method.of_rows(rows) if isinstance(method, Vecchia) else method for method in ways]
     for method in ways:
         # a wrong size or device is an error before the reference is computed
@@ -290,7 +289,7 @@ def compare(
         raise
     except NotPositiveDefinite as error:
         # by the rows of the caller, not by those of the tiles
-        original = places if isinstance(places, Observations) else _Places(places, metric)
+        original = places if isinstance(places, Observations) else Locations(places, metric)
         raise explain(error, original, model) from None
 
 
@@ -314,8 +313,8 @@ def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean
     >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
     True
     """
-    places = checked_places(places, metric)
-    evaluator = Exact().prepare(_Places(places, metric))
+    places = checked_locations(places, metric)
+    evaluator = Exact().prepare(Locations(places, metric))
     with blas_threads(len(places)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
         sigma = assemble.covariance_matrix(p, places, metric)

@@ -410,6 +410,9 @@ class Exact:
     fallback: bool = False
     trace: bool = field(default=False, compare=False)
 
+    approximate = False
+    neighbours = None
+
     def __post_init__(self):
         if self.refine not in (None, *METHODS):
             raise InvalidInput(

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..data.covariates import check_codes, decode, encode
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite
+from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput
 
 TRENDS = ("zero", "constant", "linear", "covariates")

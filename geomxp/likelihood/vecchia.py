@@ -194,6 +194,7 @@ class Vecchia:
     ordering: str | ArrayLike = "maximin"
     on: str | Client = "cpu"
 
+    approximate = True
     tiled = False
     noisy = False
 
@@ -287,7 +288,7 @@ class VecchiaEvaluator:
     def __init__(self, observations, design, reml, method):
         n = len(observations)
         self.observations, self.reml, self.method = observations, reml, method
-        self.scoring, self.expensive = True, False
+        self.scoring, self.expensive, self.device = True, False, resolve("cpu")
         ordering = method.ordering
         if not isinstance(ordering, str):
             ordering = np.array(ordering)
@@ -302,7 +303,7 @@ class VecchiaEvaluator:
             self._passes = passes_on(resolve(method.on), *about)
         self._twins = observations.duplicate()
         self._last = None, ()
-        if hasattr(observations, "values"):
+        if observations.values is not None:
             self._prepare_columns(np.zeros((n, 0)) if design is None else design)
 
     def _prepare_columns(self, design):

@@ -215,7 +215,7 @@ def _line(fit, there):
     def draw(ax):
         plots.values_map(seen, ax=ax)
         if there is not None:
-            x, (low, high) = there.places[:, 0], there.interval()
+            x, (low, high) = there.locations[:, 0], there.interval()
             ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
             ax.plot(x, there.mean, color="#0072b2", linewidth=1.5)
 

@@ -11,9 +11,55 @@ from ..linalg.formats import FP64
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
 
+CHUNK_ENTRIES = 1 << 22
+"""Entries of Σ^(-½) held at one time while the diagonal of Σ⁻¹ is summed."""
+
+
+class Factor:
+    """Base of the factors of Σ: inner products with Σ⁻¹, by whitening.
+
+    Attributes
+    ----------
+    vectors : int
+        Blocks as large as the right-hand side that a solution holds.
+    order : (n,) ndarray of int or None
+        Row r of L belongs to location order[r]; None for the order of the locations.
+    """
+
+    vectors = 1
+    order = None
+
+    def inner(self, a, b=None):
+        """Return a'Σ⁻¹b = (L⁻¹a)'(L⁻¹b) for (n, m) and (n, k); b is a if not given."""
+        half = self.whiten(a)
+        return half.T @ (half if b is None else self.whiten(b))
+
+    def explained_by(self, x):
+        """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
+        half_x = self.whiten(np.asfortranarray(x)) if x.shape[1] else x
+
+        def explained(k):
+            half = self.whiten(k)
+            return np.einsum("ij,ij->j", half, half), half.T @ half_x
+
+        return explained
+
+    def inverse_diagonal(self, n):
+        """Return the diagonal of Σ⁻¹, (n,)."""
+        # in the factor's order, because the whitened columns then begin with zeros
+        order = np.arange(n) if self.order is None else self.order
+        diagonal, explained = np.empty(n), self.explained_by(np.zeros((n, 0)))
+        step = max(1, CHUNK_ENTRIES // n // self.vectors)
+        for first in range(0, n, step):
+            rows = order[first : first + step]
+            columns = np.zeros((n, len(rows)), order="F")
+            columns[rows, np.arange(len(rows))] = 1.0
+            diagonal[rows] = explained(columns)[0]
+        return diagonal
+
 
 @dataclass(frozen=True)
-class CholeskyFactor:
+class CholeskyFactor(Factor):
     """Σ = L L'. Takes NumPy or CuPy arrays and returns NumPy arrays, wherever L lives.
 
     Parameters
@@ -33,7 +79,6 @@ class CholeskyFactor:
 
     precision_map = PrecisionMap(((FP64,),))
     promotions = 0
-    order = None
 
     @property
     def nbytes(self):
@@ -96,7 +141,7 @@ def on_host(array):
 
 
 @dataclass(frozen=True)
-class TileFactor:
+class TileFactor(Factor):
     """Σ = 4^e L L' with L in tiles, each in its own format; the interface of `CholeskyFactor`.
 
     Products and solves are FP64: what a tile stores is what it stands for.

@@ -18,6 +18,7 @@ from ..linalg.formats import FP64
 from ..linalg.precision import Uniform, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
+from .factor import Factor
 from .layout import Layout
 from .stores import InCore
 
@@ -702,7 +703,7 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
-class RefinedFactor:
+class RefinedFactor(Factor):
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
     Its log-determinant, and what it multiplies or whitens, are the mixed factor's.
@@ -790,6 +791,21 @@ class RefinedFactor:
         found = np.empty_like(x)
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
         return found
+
+    def inner(self, a: Floats, b: Floats | None = None) -> Floats:
+        """Return a'Σ⁻¹a = w'a + a'w - w'Σw with w = Σ⁻¹a: an error of w counts by its square."""
+        w = self.solve(a)
+        product = a.T @ w
+        return product + product.T - w.T @ self.times(w)
+
+    def explained_by(self, x: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
+        """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
+
+        def explained(k):
+            w = self.solve(k)
+            return np.einsum("ij,ij->j", 2 * k - self.times(w), w), w.T @ x
+
+        return explained
 
     def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.data.covariates import decode, encode
+from geomxp.data.tables import decode, encode
 
 FRAME = pd.DataFrame(
     {
