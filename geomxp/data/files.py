@@ -347,7 +347,10 @@ def write_geotiff(path, layers, extent, *, crs=None, tags=None):
         "dtype": "float64",
         "nodata": np.nan,
         "crs": system,
-        "transform": rasterio.transform.from_bounds(left, bottom, right, top, columns, rows),
+        "transform": rasterio.Affine(
+            *((right - left) / columns, 0.0, left),
+            *(0.0, (bottom - top) / rows, top),
+        ),
         "compress": "deflate",
         "predictor": 3,
     }

@@ -116,9 +116,10 @@ class RadialIntegrals:
 
 def _start(unit):
     """Return log r below which the correlation is 1 to rounding."""
-    y = np.arange(SMALLEST, 0.0, 1.0)
-    below_one = 1.0 - unit.correlation(np.exp(y)) > 1e-15
-    return float(y[max(int(np.argmax(below_one)) - 1, 0)])
+    y = -18.0
+    while y > SMALLEST and 1.0 - float(unit.correlation(np.exp(y))) > 1e-15:
+        y *= 1.25
+    return max(y, SMALLEST)
 
 
 def _quintic(h, value, slope, curvature):

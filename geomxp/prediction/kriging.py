@@ -253,8 +253,8 @@ def predict(
             covariates = table.columns if covariates is None else covariates
         targets = blocks_of(block, new_locations, discretisation, fit.observations)
     elif new_locations is None or discretisation is not None:
-        what = "`discretisation` is for blocks" if discretisation else "`new_locations` are needed"
-        raise InvalidInput(f"{what}: give them, or `block`.")
+        missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
+        raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
     else:
         targets = Points(new_locations)
     design = targets.design(fit.trend, covariates)

@@ -248,8 +248,11 @@ def _checked_pair(locations, targets, metric):
 
 
 def _check_options(true, approximated, of, neighbours, method):
-    for model in (true, approximated):
-        check_model_and_method(model, method)
+    for name, model in (("true", true), ("approximated", approximated)):
+        try:
+            check_model_and_method(model, method)
+        except InvalidInput as error:
+            raise InvalidInput(str(error).replace("`model`", f"`{name}`")) from None
     if of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
     if method is not None and method.approximate:

@@ -531,8 +531,11 @@ def _from_corners(corners, name):
         )
     if not np.isfinite(corners).all():
         raise InvalidInput(f"{name}: the corners of a polygon must be finite numbers.")
-    if len(np.unique(corners, axis=0)) < 3:
-        raise InvalidInput(f"{name}: a polygon needs at least 3 corners. Got {len(corners)}.")
+    if shapely.MultiPoint(corners).convex_hull.area == 0:
+        raise InvalidInput(
+            f"{name}: a polygon needs at least 3 corners that are not on one line. "
+            f"Got {len(corners)} corners."
+        )
     return shapely.Polygon(corners)
 
 
@@ -555,8 +558,8 @@ def _edges_of_ring(corners):
 
 
 def inside(polygon, points):
-    """Return which points (k, 2) lie in a shapely polygon or on its boundary."""
+    """Return which points (k, 2) lie inside a shapely polygon, not on its boundary."""
     import shapely
 
     shapely.prepare(polygon)
-    return shapely.intersects_xy(polygon, *points.T)
+    return shapely.contains_xy(polygon, *points.T)

@@ -138,7 +138,7 @@ def test_missing_and_empty_points_are_named_or_dropped():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (shapely.box(0, 0, 1, 1), "Got a Polygon in row 3 \\(1 such rows\\): take frame.centroid"),
+        (shapely.box(0, 0, 1, 1), "Got a Polygon in row 3 \\(1 such rows\\): use frame.centroid"),
         (shapely.MultiPoint([(0, 0)]), "Got a MultiPoint in row 3"),
         (shapely.LineString([(0, 0), (1, 1)]), "Got a LineString in row 3"),
     ],
@@ -469,7 +469,7 @@ def test_places_on_a_line_are_columns_by_name():
     seen = gx.Observations.from_frame(table()[:60], locations=["elev"], values="log_zinc")
     fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1), fixed=("range", "smoothness", "nugget"))
     np.testing.assert_array_equal(
-        gx.predict(fit, points(table()[:5])).places[:, 0], table().elev[:5]
+        gx.predict(fit, points(table()[:5])).locations[:, 0], table().elev[:5]
     )
     with pytest.raises(gx.InvalidInput, match="no column 'elev'"):
         gx.predict(fit, points(table()[["x", "y"]]))
@@ -555,12 +555,12 @@ def test_results_do_not_take_the_place_of_columns(fitted):
     there = gx.predict(fitted, table().assign(mean=0.0))
     with pytest.raises(gx.InvalidInput, match="column 'mean' has the name of a result"):
         there.to_frame()
-    with pytest.raises(gx.InvalidInput, match="came in no grid"):
+    with pytest.raises(gx.InvalidInput, match="were not a grid"):
         there.to_xarray()
 
 
 def test_places_outside_a_system_are_named():
-    with pytest.raises(gx.InvalidInput, match=r"row 2: \(0, 95\).*has no place in EPSG:3857"):
+    with pytest.raises(gx.InvalidInput, match=r"row 2: \(0, 95\).*has no coordinates in EPSG:3857"):
         spatial.reproject(np.array([[0.0, 5.0], [0.0, 95.0]]), "EPSG:4326", "EPSG:3857")
 
 
@@ -589,7 +589,7 @@ def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places
     status = main(["predict", fit, there, "--output", str(path)])
     if output == "nc" and places != "nc":
         assert status == 2
-        assert "holds a grid, and these places are none" in capsys.readouterr().err
+        assert "holds a grid, and these locations are not a grid" in capsys.readouterr().err
         return
     assert status == 0
     bare = gx.predict(

@@ -290,7 +290,7 @@ def test_files_that_are_no_grids_are_named(fit, raster, tmp_path):
         askew, "w", driver="GTiff", width=3, height=2, count=1, dtype="float32", transform=turned
     ) as file:
         file.write(np.ones((1, 2, 3), dtype="float32"))
-    with pytest.raises(gx.InvalidInput, match=r"askew\.tif: the raster lies askew"):
+    with pytest.raises(gx.InvalidInput, match=r"askew\.tif: the raster is rotated"):
         gx.predict_raster(fit, like=askew)
     uneven = xarray.Dataset(
         {"z": (("y", "x"), np.ones((2, 3)))}, {"x": [0.0, 1.0, 3.0], "y": [0.0, 1.0]}
@@ -315,7 +315,7 @@ def test_a_map_stays_in_little_memory(monkeypatch):
 
     fit = held(testing.observations())
     monkeypatch.setattr(gx.Matern, "__call__", watched)
-    for module in ("inference.predict", "support.blocks"):
+    for module in ("prediction.kriging", "prediction.supports"):
         monkeypatch.setattr(f"geomxp.{module}.CHUNK_ENTRIES", 60_000)
     gx.predict_raster(fit, cells=100)
     gx.predict_raster(fit, cells=30, block=True)

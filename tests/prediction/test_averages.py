@@ -95,7 +95,9 @@ def test_intervals_have_their_closed_forms(length):
     beyond = np.exp(-np.abs(x - length)) - np.exp(-x)
     expected = np.where(x <= length, inside, beyond) / length
     # F and Φ are interpolated to 1e-12 of themselves
-    np.testing.assert_allclose(region.averages(unit(0.5), x[:, None]), expected, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(
+        region.averages(unit(0.5), x[:, None]), expected, rtol=1e-11, atol=1e-13
+    )
     twofold = 2 * (length + np.expm1(-length)) / length**2
     # length + expm1(-length) cancels for short intervals
     assert region.variance(unit(0.5)) == pytest.approx(twofold, rel=1e-11 + 1e-15 / length**2)
@@ -134,8 +136,12 @@ def test_the_average_over_parts_is_the_average_over_the_whole():
     nu, points = 0.6, np.random.default_rng(2).normal(0, 1, (40, 2))
     left, right = joined([[-1, -1], [0.2, -1], [0.2, 1], [-1, 1]]), None
     right = joined([[0.2, -1], [1, -1], [1, 1], [0.2, 1]])
-    parts = 0.6 * Region(left).averages(unit(nu), points) + 0.4 * Region(right).averages(unit(nu), points)
-    np.testing.assert_allclose(parts, rectangle(2.0, 2.0).averages(unit(nu), points), rtol=0, atol=STATED)
+    parts = 0.6 * Region(left).averages(unit(nu), points) + 0.4 * Region(right).averages(
+        unit(nu), points
+    )
+    np.testing.assert_allclose(
+        parts, rectangle(2.0, 2.0).averages(unit(nu), points), rtol=0, atol=STATED
+    )
 
 
 @pytest.mark.parametrize("count", [17, 60, 200, 400])
@@ -162,7 +168,9 @@ def test_a_polygon_of_many_corners_is_nearly_its_disc():
     corners *= np.sqrt(np.pi / (100 * np.sin(np.pi / 100)))
     region = Region(joined(corners))
     found = region.averages(unit(0.8), np.zeros((1, 2)))[0]
-    assert found == pytest.approx(2 * float(integrals(unit(0.8), 2, 1.0).f(np.array(1.0))), abs=1e-6)
+    assert found == pytest.approx(
+        2 * float(integrals(unit(0.8), 2, 1.0).f(np.array(1.0))), abs=1e-6
+    )
     # a disc is the densest shape: no rectangle of its area is as near to itself
     side = np.sqrt(np.pi)
     assert rectangle(side, side).variance(unit(0.8)) < region.variance(unit(0.8)) < found

@@ -294,8 +294,8 @@ def indispensable():
         (lambda f: gx.cross_validate(f, ["a", *range(59)], blocks=1.0), "`blocks` needs a number"),
         (lambda f: gx.cross_validate(f, blocks=0.0), "`blocks` must be the side"),
         (lambda f: gx.cross_validate(f, blocks=np.nan), "`blocks` must be the side"),
-        (lambda f: gx.cross_validate(f, blocks=1e-300), "too small a side"),
-        (lambda f: gx.cross_validate(f, blocks=10.0), "divide the places into 1, fewer than 10"),
+        (lambda f: gx.cross_validate(f, blocks=1e-300), "must be a larger side"),
+        (lambda f: gx.cross_validate(f, blocks=10.0), "10 folds need at least 10 blocks"),
         (lambda f: gx.cross_validate(f, seed=-1), "`seed` must be a whole number"),
         (lambda f: gx.leave_one_out(f).scores(0.0), "`level` must lie between"),
         (
