@@ -49,7 +49,7 @@ HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
 MODULES = {
     "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
     "scores": ("geomxp.prediction.scores", ()),
-    "datasets": ("geomxp.datasets", ("load", "path", "find", "Dataset")),
+    "datasets": ("geomxp.data.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
     "dense.nested": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
     "dense.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),

@@ -2,7 +2,17 @@
 
 from . import plots
 from ._version import __version__ as __version__
-from .covariance.matern import Anisotropy, Matern
+from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.distance import Metric
+from .covariance.families import (
+    Cauchy,
+    Gaussian,
+    Matern,
+    PoweredExponential,
+    RationalQuadratic,
+    Spherical,
+    Wendland,
+)
 from .data import datasets
 from .data.observations import Observations, read_table
 from .errors import (
@@ -44,6 +54,8 @@ from .tiles.placement import MemoryPlan
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "Cauchy",
+    "Covariance",
     "Divergence",
     "Ending",
     "Estimate",
@@ -51,12 +63,16 @@ __all__ = [
     "Exact",
     "Fit",
     "FitFailed",
+    "Gaussian",
     "GeomxpError",
     "GeomxpWarning",
+    "Inputs",
     "InvalidInput",
+    "Isotropic",
     "LikelihoodRatio",
     "Matern",
     "MemoryPlan",
+    "Metric",
     "MissingDevice",
     "MissingPackage",
     "Misspecification",
@@ -65,10 +81,15 @@ __all__ = [
     "NotPositiveDefinite",
     "Observations",
     "Outcome",
+    "Parameter",
+    "PoweredExponential",
     "Prediction",
     "Raster",
+    "RationalQuadratic",
+    "Spherical",
     "Validation",
     "Vecchia",
+    "Wendland",
     "bootstrap",
     "by_band",
     "by_tile_norm",

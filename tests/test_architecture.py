@@ -106,15 +106,13 @@ def test_every_room_has_a_layer():
 
 UPWARD = {
     "likelihood.divergence imports estimation.monitor",
-    "runtime.dask imports linalg.products",
+    "runtime.dask imports linalg.mixed",
     "runtime.tasks imports tiles.dask_store",
     "tiles.placement imports benchmarks.schedule_model",
     "tiles.placement imports benchmarks.machines",
 }
 CYCLES = (
     {"covariance.generate", "covariance.matern"},
-    {"linalg.formats", "linalg.formats_gpu"},
-    {"linalg.gpu", "linalg.views"},
     {"linalg.batched", "linalg.batched_gpu", "linalg.tuning"},
     {"likelihood.base", "likelihood.exact"},
     {f"estimation.{name}" for name in "diagnose intervals problem profile result saved".split()},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

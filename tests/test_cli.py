@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 from geomxp.data import tables
 
 HELD = ["--fix", "smoothness=0.5"]

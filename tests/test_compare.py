@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 from geomxp.plots import comparisons
 
 MODEL = ["--variance", "1", "--range", "0.1", "--smoothness", "0.5"]

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 SETTINGS = settings(
     max_examples=120,

@@ -8,7 +8,7 @@ import pytest
 from terminals import Run
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 COMMANDS = {
     (command.__name__).replace("_", "-"): command
@@ -105,7 +105,7 @@ def complete(*words, folder, shell="bash"):
     """Return what a shell would propose for the last of some words."""
     line = shlex.join(["geomxp", *words[:-1]]) + " " + words[-1]
     variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
-    code = "import sys; from geomxp import cli; sys.exit(cli.main([]))"
+    code = "import sys; from geomxp.cli.main import main; sys.exit(main([]))"
     run = Run(["-c", code], folder, _GEOMXP_COMPLETE=f"complete_{shell}", **variables)
     status, errors = run.finish()
     assert (status, errors) == (0, "")

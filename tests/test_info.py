@@ -6,7 +6,7 @@ import re
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp.cli import interruption
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 

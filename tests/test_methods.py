@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget", "0.02"]

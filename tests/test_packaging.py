@@ -202,7 +202,7 @@ def test_the_unpacked_wheel_computes(installed, tmp_path):
     assert "COMPUTED" in run.stdout
 
 
-@pytest.mark.parametrize("code", ["import geomxp", "from geomxp import cli; cli.main(['--help'])"])
+@pytest.mark.parametrize("code", ["import geomxp", "from geomxp.cli.main import main; main(['--help'])"])
 def test_nothing_heavy_is_imported_for(code):
     code += f"; import sys; print(sorted({HEAVY!r} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 import geomxp as gx
-from geomxp.covariance.matern import correlation
+from geomxp.covariance.bessel import correlation
 
 MODEL = gx.Matern(1.0, 0.03, 0.8, 0.05)
 LIMIT = "8GB"

@@ -12,7 +12,6 @@ from harness import FAILED, RANGES, Prediction, load, reason, tried
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
 from geomxp.covariance import matern
-from geomxp.covariance.generate import Generator
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import formats, nested, recursive
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64
@@ -31,7 +30,7 @@ def generation(machine, budget):
     """Stage d: rates of the Matérn generator into each format, and how far it is from a formula."""
     for n in machine.sizes(8192, 16_384, 32_768, tiny=(192,)):
         places = _along_curve(n)
-        for nu, what in product((0.5, 0.8, 1.5), ("correlation", "by_smoothness", "slope")):
+        for nu, what in product((0.5, 0.8, 1.5), ("correlation", "smoothness", "slope")):
             for form in (FP64, FP32, FP16, FP8) if what == "correlation" else (FP64,):
                 if what != "correlation" and nu != 0.8:
                     continue
@@ -47,7 +46,7 @@ def _along_curve(n):
 def _generated(machine, places, nu, what, form):
     n = len(places)
     row = {"what": what, "format": form.name, "smoothness": nu, "n": n}
-    pairs = Generator(gx.Matern(1.0, RANGES["medium"], nu), "euclidean", places)
+    pairs = gx.Matern(1.0, RANGES["medium"], nu).pairs(gx.Inputs(places))
 
     def measure():
         write = partial(_write, machine, pairs, what, form)
@@ -93,7 +92,7 @@ def _error(pairs, what, found):
     """Return the largest distance from SciPy's K_ν, whose own errors reach 1e-13."""
     function = {
         "correlation": matern.correlation,
-        "by_smoothness": matern.correlation_by_smoothness,
+        "smoothness": matern.correlation_by_smoothness,
         "slope": matern.correlation_slope,
     }[what]
     x = pairs.x[:, : len(found)]
@@ -269,7 +268,7 @@ class System:
         else:
             kind = about["matrix"].split()[-1]
             model = gx.Matern(1.0, RANGES[kind], 0.5, 1e-2)
-            pairs, whole = Generator(model, "euclidean", _along_curve(n)), slice(0, n)
+            pairs, whole = model.pairs(gx.Inputs(_along_curve(n))), slice(0, n)
             self.a = vendor.empty(machine, (n, n))
             _write(machine, pairs, "correlation", FP64, whole, self.a)
             entries = self.a.reshape(-1, order="F")[:: n + 1]

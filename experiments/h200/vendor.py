@@ -181,12 +181,11 @@ def fill(machine, a, seed=0, diagonal=0.0):
 
 def fill_matern(machine, a, places, model):
     """Fill the lower triangle of A with the covariances of observations at some places."""
-    from geomxp.covariance.generate import Generator
-    from geomxp.tiles.assemble import covariance_matrix
+        from geomxp.tiles.assemble import covariance_matrix
 
     if machine.gpu:
         whole = slice(0, len(places))
-        Generator(model, "euclidean", places).write_on_gpu(
+        model.pairs(gx.Inputs(places)).write_on_gpu(
             "correlation", whole, whole, a, triangle=True, nugget=model.nugget
         )
     else:

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from ..covariance.generate import Generator
+from ..covariance.base import Inputs
 from ..covariance.matern import Matern
-from ..covariance.table import CorrelationTable
+from ..covariance.table import Table
 from ..data.observations import Observations
 from ..estimation.monitor import Line
 from ..likelihood.exact import Exact
@@ -167,14 +167,14 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
     from scipy.special import kv
 
     places = lay_out(n, "uniform", 1)
-    pairs = Generator(Matern(1.0, 0.1, smoothness), "euclidean", places)
+    pairs = Matern(1.0, 0.1, smoothness).pairs(Inputs(places))
     double, single = np.empty((n, n), order="F"), np.empty((n, n), np.float32, order="F")
     whole = slice(0, n)
     some = np.random.default_rng(1).random(200_000) * 10.0
     candidates = {
         "table, fp64": lambda: pairs.write("correlation", whole, whole, double),
         "table, fp32": lambda: pairs.write("correlation", whole, whole, single),
-        "table, d/d smoothness": lambda: pairs.write("by_smoothness", whole, whole, double),
+        "table, d/d smoothness": lambda: pairs.write("smoothness", whole, whole, double),
         "table, d/d range": lambda: pairs.write("slope", whole, whole, double),
         "scipy.special.kv": lambda: some**smoothness * kv(smoothness, some),
         "numpy.exp": lambda: np.exp(-some),
@@ -206,7 +206,7 @@ def table_times(smoothness=0.8, octaves=24, rounds=7):
 
 
 def _touch(nu, octaves):
-    return CorrelationTable(nu, 2 - octaves, 2).correlation
+    return Table(Matern(1.0, 1.0, nu), 2 - octaves, 2).rows("correlation")
 
 
 def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
@@ -251,9 +251,9 @@ def _by_table(order, r):
     """Return ρ, its slope and its derivative by the order at distances, from the table."""
     from ..covariance.kernel import fill
 
-    table, found = CorrelationTable(order, -82, 20), []
+    table, found = Table(Matern(1.0, 1.0, order), -82, 20), []
     points, origin = np.ascontiguousarray(r[None, :]), np.zeros((1, 1))
-    for rows in (table.correlation, table.slope, table.by_smoothness):
+    for rows in map(table.rows, ("correlation", "slope", "smoothness")):
         out = np.empty(len(r))
         fill(
             *(points, 0, len(r), origin, 0, 1, 1.0, False),

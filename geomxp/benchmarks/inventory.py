@@ -127,9 +127,8 @@ def _matrix_units():
     """Return which formats each device multiplies on matrix units."""
     from ..linalg import blas
     from ..linalg.formats import BF16, FP16
-    from ..linalg.products import has_unit
 
-    names = [form.name for form in (FP16, BF16) if has_unit(form)]
+    names = [form.name for form in (FP16, BF16) if blas.has_unit(form)]
     if names:
         found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
     elif blas.mkl() is None:

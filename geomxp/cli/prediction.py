@@ -218,7 +218,7 @@ def _write(there, result, block, fitted, answer):
         about = (answer.output, fitted.observations, answer.level, answer.of)
         tables.write_frame(targets.for_file(there, *about), answer.output)
         return
-    vector = answer.output.lower().endswith(tuple(files.VECTORS))
+    vector = answer.output.lower().endswith(files.VECTORS)
     tables.write_frame(result if vector else _without_shapes(result), answer.output)
 
 

@@ -1,45 +1,102 @@
-"""Distances between places: Euclidean in 1-3 dimensions, chordal and great-circle on the Earth.
+"""Distance metrics: Euclidean in 1-3 dimensions, chordal and great-circle on the Earth.
 
-Each metric is a straight line in some space. `embed` takes places there once; `between` and
-`straighten` do the rest, so that everything above works with points and straight lines.
+A metric embeds locations as points of a Euclidean space. Its distance is the straight line
+between two points, or for great circles the arc above that line. Everything else works with
+points.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import frexp, ldexp
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
 from ..errors import InvalidInput
 
-METRICS = ("euclidean", "chordal", "great-circle")
+if TYPE_CHECKING:
+    from .._typing import ArrayLike, Floats
 
 EARTH_RADIUS = 6371.0
 """Radius of the sphere for longitude and latitude, in km."""
 
 
-def check_metric(metric):
-    """Return `metric` if there is such a metric, else raise `InvalidInput`."""
-    if metric not in METRICS:
-        raise InvalidInput(f"`metric` must be one of: {', '.join(METRICS)}. Got {metric!r}.")
-    return metric
-
-
-def embed(locations, metric):
-    """Place locations where the metric's distance is a function of a straight line.
+@dataclass(frozen=True)
+class Metric:
+    """A way to measure distances between locations.
 
     Parameters
     ----------
-    locations : (n, d) ndarray
-        Coordinates in one unit of length; for the two spherical metrics longitude and latitude
-        in degrees.
-    metric : str
+    name : str
+        What users give as `metric=`.
+    embedding : callable, optional
+        Maps locations (n, d) to points (n, k), k = 1, 2 or 3, of a Euclidean space; without it
+        the locations are the points. A function of a module, where a cluster is to use it.
+    dimension : int, optional
+        k; that of the locations if not given.
+    unit : str
+        Unit of distances; empty where it is that of the locations.
+    geographic : bool
+        Whether locations are longitude and latitude in degrees.
+    arc : bool
+        Whether the distance is the arc of a great circle of radius 6371.0 km. A covariance
+        family must then be valid on the sphere; otherwise it must be valid in k dimensions.
+    fixed_scale : bool
+        Whether points have lengths of ordinary size, so that squares need no scaling.
 
-    Returns
-    -------
-    (n, d) ndarray, or (n, 3) in km on the sphere of radius 6371.0 km
+    Examples
+    --------
+    Locations (x, y, depth) where a metre of depth counts as 50 metres along the ground:
+
+    >>> layered = Metric("layered", embedding=lambda places: places * [1.0, 1.0, 50.0])
+    >>> layered.between(layered.embed([[0, 0, 0]]), layered.embed([[0, 0, 2]])).item()
+    100.0
     """
-    if metric == "euclidean":
-        return locations
+
+    name: str
+    embedding: Callable[[Floats], Floats] | None = None
+    dimension: int | None = None
+    unit: str = ""
+    geographic: bool = False
+    arc: bool = False
+    fixed_scale: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def embed(self, locations: ArrayLike) -> Floats:
+        """Return the points of locations.
+
+        Parameters
+        ----------
+        locations : (n, d) ndarray
+            Coordinates in one unit of length; longitude and latitude in degrees if `geographic`.
+
+        Returns
+        -------
+        (n, k) ndarray
+        """
+        locations = np.asarray(locations, dtype=np.float64)
+        return locations if self.embedding is None else self.embedding(locations)
+
+    def between(self, a: Floats, b: Floats) -> Floats:
+        """Return the distances (n, m) between points (n, k) and (m, k), as `embed` returns them."""
+        straight = _scaled_cdist(a, b)
+        if self.arc:
+            # arc = 2R asin(chord / 2R)
+            straight = 2 * EARTH_RADIUS * np.arcsin(np.minimum(straight / (2 * EARTH_RADIUS), 1.0))
+        return straight
+
+    def dimensions(self, of_locations: int) -> int:
+        """Return the dimension k of the points of locations with so many coordinates."""
+        return self.dimension or of_locations
+
+
+def on_sphere(locations: Floats) -> Floats:
+    """Return longitude and latitude in degrees as points of the sphere, (n, 3) in km."""
     # one place has one point: ±180 degrees are one meridian, and a pole has none
     longitude = np.where(np.abs(locations[:, 1]) == 90, 0.0, locations[:, 0] % 360.0)
     longitude, latitude = np.radians(longitude), np.radians(locations[:, 1])
@@ -52,25 +109,49 @@ def embed(locations, metric):
     )
 
 
-def between(a, b, metric):
-    """Return the distances between embedded points.
+_ON_EARTH = {
+    "embedding": on_sphere,
+    "dimension": 3,
+    "unit": "km",
+    "geographic": True,
+    "fixed_scale": True,
+}
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("euclidean"),
+        Metric("chordal", **_ON_EARTH),
+        Metric("great-circle", arc=True, **_ON_EARTH),
+    )
+}
+"""The metrics that have names."""
 
-    Parameters
-    ----------
-    a, b : (n, d), (m, d) ndarray
-        What `embed` returned.
-    metric : str
 
-    Returns
-    -------
-    (n, m) ndarray
-        In the unit of the locations, or in km.
-    """
-    straight = _scaled_cdist(a, b)
-    if metric == "great-circle":
-        # arc = 2R asin(chord / 2R)
-        straight = 2 * EARTH_RADIUS * np.arcsin(np.minimum(straight / (2 * EARTH_RADIUS), 1.0))
-    return straight
+def metric_of(metric: str | Metric) -> Metric:
+    """Return the metric of a name, or the metric itself; raise `InvalidInput` for anything else."""
+    if isinstance(metric, Metric):
+        return metric
+    try:
+        return METRICS[metric]
+    except (KeyError, TypeError):
+        known = ", ".join(METRICS)
+        raise InvalidInput(f"`metric` must be one of: {known}. Got {metric!r}.") from None
+
+
+def check_metric(metric: str | Metric) -> str | Metric:
+    """Return `metric` if there is such a metric, else raise `InvalidInput`."""
+    metric_of(metric)
+    return metric
+
+
+def embed(locations: ArrayLike, metric: str | Metric) -> Floats:
+    """Return the points of locations; see `Metric.embed`."""
+    return metric_of(metric).embed(locations)
+
+
+def between(a: Floats, b: Floats, metric: str | Metric) -> Floats:
+    """Return the distances between points; see `Metric.between`."""
+    return metric_of(metric).between(a, b)
 
 
 def power_of_two_near(number):

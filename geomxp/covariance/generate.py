@@ -1,7 +1,7 @@
-"""Covariances and their derivatives between places, written where they are wanted.
+"""Generate covariances and their derivatives between places, in RAM or on a GPU.
 
-Up to ν = 50 from the table of `geomxp.covariance.table`, at the speed of memory; above, by the
-formula. The pairs of places that a table does not reach extend it.
+`TablePairs` evaluates the polynomials of `geomxp.covariance.table` at the speed of memory, and
+extends a table that does not reach the closest pairs. `DensePairs` calls a family's own `matrix`.
 """
 
 import warnings
@@ -10,13 +10,12 @@ from math import frexp
 
 import numpy as np
 
-from ..covariance import matern
 from ..cuda import module
-from ..errors import GeomxpWarning, InvalidInput, MissingPackage
+from ..errors import GeomxpWarning, MissingPackage
 from ..linalg.device import copy_on_gpu
 from ..runtime.devices import in_threads
-from .distance import EARTH_RADIUS, between, embed, power_of_two_near
-from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
+from .distance import EARTH_RADIUS, metric_of, power_of_two_near
+from .table import LOWEST, table_of
 
 WIDTH = 512
 """Columns that one thread takes at a time."""
@@ -54,14 +53,14 @@ def box_of(*points):
 
 
 def scale_of(model, metric, box):
-    """Return what makes points of places, A(x - middle)/unit, and 1/a² for their differences.
+    """Return what maps places to points, A(x - middle)/unit, and 1/a² for their differences.
 
     Parameters
     ----------
-    model : Matern
-    metric : str
+    model : Isotropic
+    metric : Metric or str
     box : (2, d) ndarray
-        Lowest and highest coordinates of the places, as `embed` gives them.
+        Lowest and highest coordinates of the embedded places.
 
     Returns
     -------
@@ -71,7 +70,7 @@ def scale_of(model, metric, box):
     low, high = box
     # differences of coordinates near 1 have squares, and powers of two change no digit
     unit = 1.0
-    if metric == "euclidean":
+    if not metric_of(metric).fixed_scale:
         unit = 4 * power_of_two_near(float((high / 4 - low / 4).max()))
     # a linear map rounds coordinates, and less so near the origin
     middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
@@ -82,7 +81,7 @@ def scale_of(model, metric, box):
 
 
 def octaves_of(extent, dimensions, few, metric, inverse):
-    """Return the octaves of s that `few` places probably have; a miss extends them.
+    """Return the octaves of s that the pairs of `few` places probably have; a miss extends them.
 
     Parameters
     ----------
@@ -91,48 +90,190 @@ def octaves_of(extent, dimensions, few, metric, inverse):
     dimensions : int
         Of the points.
     few : int
-    metric : str
+    metric : Metric or str
     inverse : float
         1/a².
     """
     extent = max(extent, 1e-300)
     longest = extent**2 * dimensions * inverse
-    if metric == "great-circle":
+    if metric_of(metric).arc:
         # an arc is at most π/2 chords
         longest = min(longest * 2.5, (np.pi * EARTH_RADIUS) ** 2 * inverse)
-    high = frexp(max(longest, 1e-300))[1]
+    # a little more, for rounding
+    high = frexp(max(longest * (1 + 2.0**-40), 1e-300))[1]
     # n places of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
     return high - 6 - int(np.ceil(4 / dimensions * np.log2(few + 1))), high
 
 
-class Generator:
-    """All that one model says of the pairs of two sets of places.
+def mapping_of(model, metric):
+    """Return how kernels map squared straight distances to the variable of the table.
+
+    1: to those of great-circle arcs; 2: as `table.fold` does.
+    """
+    return int(metric_of(metric).arc) + 2 * (model.support == "rough")
+
+
+class DensePairs:
+    """Covariances and derivatives between two sets of inputs, by a family's own `matrix`.
 
     Parameters
     ----------
-    model : Matern
-    metric : str
-    a : (n, d) ndarray
-        Places of the rows.
-    b : (m, d) ndarray, optional
-        Places of the columns; a if not given.
-    box : (2, d) ndarray, optional
-        Lowest and highest coordinates of all places of which these are a part, as `embed` gives
-        them: parts with one box have the bits of the whole. Of a and b if not given.
+    model : Covariance
+    a, b : Inputs
+        Rows and columns; b is a if not given.
     """
 
-    def __init__(self, model, metric, a, b=None, box=None):
-        self.model, self.metric = model, metric
-        a = embed(np.asarray(a, dtype=np.float64), metric)
-        b = a if b is None else embed(np.asarray(b, dtype=np.float64), metric)
-        self.symmetric = b is a
-        middle, unit, self.inverse = scale_of(model, metric, box_of(a, b) if box is None else box)
-        self.x = self._points(a, middle, unit)
-        self.y = self.x if self.symmetric else self._points(b, middle, unit)
+    def __init__(self, model, a, b=None):
+        self.model, self.a, self.b = model, a, a if b is None else b
+        self.symmetric = b is None
+
+    def write(self, what, rows, columns, out, *, triangle=False, place=None):
+        """Write a block of values, in the column-major order of `out`.
+
+        Parameters
+        ----------
+        what : str
+            "correlation" for the covariance σ²ρ, "slope" for σ²r dρ/dr, or a shape parameter's
+            name for its derivative.
+        rows, columns : slice
+        out : 2-D ndarray, Fortran order, of FP64 or FP32
+            The whole matrix; or the block itself where `place` is (0, 0).
+        triangle : bool
+            Leave out entries above the diagonal of the whole matrix.
+        place : (int, int), optional
+            Row and column of `out` where the block starts; its own rows and columns if not given.
+        """
+        i, j = (rows.start, columns.start) if place is None else place
+        block = self._values(what, rows, columns)
+        target = out[i : i + block.shape[0], j : j + block.shape[1]]
+        below = np.arange(rows.start, rows.stop)[:, None] >= np.arange(columns.start, columns.stop)
+        np.copyto(target, block, where=below if triangle else True)
+
+    def write_on_gpu(
+        self,
+        what,
+        rows,
+        columns,
+        out,
+        *,
+        triangle=False,
+        place=None,
+        scale=1.0,
+        nugget=0.0,
+        panels=None,
+    ):
+        """Write a block of FP64 or FP32 values on a GPU; see `TablePairs.write_on_gpu`."""
+        import cupy
+
+        i, j = (rows.start, columns.start) if place is None else place
+        block = self._values(what, rows, columns)
+        apart = np.arange(rows.start, rows.stop)[:, None] - np.arange(columns.start, columns.stop)
+        block = block + nugget * (apart == 0)
+        block = np.where(apart >= 0, block, 0.0) if triangle else block
+        with out.device:
+            target = out[i : i + block.shape[0], j : j + block.shape[1]]
+            values = cupy.asarray(block * scale)
+            cupy.copyto(
+                target,
+                values.astype(out.dtype),
+                where=cupy.asarray(apart >= 0) if triangle else True,
+            )
+            squares = cupy.asarray((block**2).sum())
+            if panels is None:
+                return squares
+            panels[0][...] = 0.0
+            panels[0][0] = squares
+        return None
+
+    def extend(self):
+        """Return whether a table can reach closer pairs; there is none."""
+        return False
+
+    def _values(self, what, rows, columns):
+        if what == "correlation":
+            return self.model.matrix(self.a[rows], self.b[columns])
+        return self.model.derivatives(self.a[rows], self.b[columns], names=(what,))[what]
+
+    def block(self, what, rows, columns, index=None):
+        """Return a block of values, Fortran order, on the CPU or a GPU; see `write`."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        if index is None:
+            out = np.empty(shape, order="F")
+            self.write(what, rows, columns, out, place=(0, 0))
+            return out
+        import cupy
+
+        with cupy.cuda.Device(index):
+            out = cupy.empty(shape, order="F")
+            self.write_on_gpu(what, rows, columns, out, place=(0, 0))
+        return out
+
+    def covariance(self, index=None):
+        """Return the covariances of all pairs, (n, m) in Fortran order.
+
+        They are computed on the GPU number `index`, or on the CPU, where threads share the
+        columns.
+        """
+        n, m = len(self.a), len(self.b)
+        if index is not None:
+            return self.block("correlation", slice(0, n), slice(0, m), index)
+        out = np.empty((n, m), order="F")
+        panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
+        in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)
+        return out
+
+    def derivatives(self, rows, columns, names, index=None):
+        """Return the derivatives of the field's covariance for a block of pairs.
+
+        Parameters
+        ----------
+        rows, columns : slice
+        names : sequence of str
+            Parameters; the nugget, if among them, is left out.
+        index : int, optional
+            Number of the GPU where they are wanted, which must be the current one.
+
+        Returns
+        -------
+        dict of str to array
+        """
+        names = [name for name in names if name != "nugget"]
+        found = self.model.derivatives(self.a[rows], self.b[columns], names=names)
+        if index is None:
+            return found
+        import cupy
+
+        return {name: cupy.asarray(np.asfortranarray(block)) for name, block in found.items()}
+
+
+class TablePairs(DensePairs):
+    """Covariances and derivatives of an isotropic family between two sets of inputs.
+
+    Parameters
+    ----------
+    model : Isotropic
+    a, b : Inputs
+        Rows and columns; b is a if not given.
+    box : (2, d) ndarray, optional
+        Lowest and highest coordinates of all points of which these are a part: parts with one
+        box have the bits of the whole. Of a and b if not given.
+    """
+
+    def __init__(self, model, a, b=None, box=None):
+        super().__init__(model, a, b)
+        self.metric = metric_of(a.metric)
+        of_rows = a.points
+        of_columns = of_rows if b is None else b.points
+        box = box_of(of_rows, of_columns) if box is None else box
+        middle, unit, self.inverse = scale_of(model, self.metric, box)
+        self.x = self._points(of_rows, middle, unit)
+        self.y = self.x if self.symmetric else self._points(of_columns, middle, unit)
         extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
         few = max(self.x.shape[1], self.y.shape[1])
-        self.octaves = octaves_of(extent, len(self.x), few, metric, self.inverse)
-        self._read = {}
+        self.octaves = octaves_of(extent, len(self.x), few, self.metric, self.inverse)
+        self.mapping = mapping_of(model, self.metric)
+        # tables whose copies kernels on a GPU may still read
+        self._in_use = {}
 
     def _points(self, places, middle, unit):
         points = (places - middle) / unit
@@ -141,43 +282,27 @@ class Generator:
         return np.ascontiguousarray(points.T)
 
     def write(self, what, rows, columns, out, *, triangle=False, place=None):
-        """Write a block of values, in the column-major order of `out`.
-
-        Parameters
-        ----------
-        what : {"correlation", "by_smoothness", "slope"}
-            σ²ρ, σ²∂ρ/∂ν or σ²r dρ/dr.
-        rows, columns : slice
-        out : 2-D ndarray, Fortran order, of FP64 or FP32
-            The whole matrix; or the block itself where `place` is (0, 0).
-        triangle : bool
-            Leave out what stands above the diagonal of the whole matrix.
-        place : (int, int), optional
-            Where in `out` the block starts; at its rows and columns if not given.
-        """
+        """Write a block of values; see `DensePairs.write`."""
         i, j = (rows.start, columns.start) if place is None else place
-        if self.model.smoothness > LARGEST_SMOOTHNESS:
-            block = self._by_formula(what, rows, columns)
-            out[i : i + block.shape[0], j : j + block.shape[1]] = block
+        if not self.model.tabulated:
+            super().write(what, rows, columns, out, triangle=triangle, place=place)
             return
         flat = out.reshape(-1, order="F")
         stride = len(out)
         offset = (i - rows.start) + (j - columns.start) * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        kernel_numpy = _loops()
+        loops = _loops()
         low, high = self.octaves
         while True:
-            table = correlation_table(self.model.smoothness, low, high)
-            missed = (kernel_numpy.fill_fp32 if single else kernel_numpy.fill)(
+            table = table_of(self.model, low, high)
+            missed = (loops.fill_fp32 if single else loops.fill)(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
-                *(self.inverse, self.metric == "great-circle"),
-                getattr(table, what + ("_fp32" if single else "")),
-                table.base_fp32 if single else table.base,
+                *(self.inverse, self.mapping, *table.polynomials(what, single)),
                 out.dtype.type(self.model.variance),
                 *(first, flat, offset, stride),
             )
-            # below the lowest octave 1 - ρ is below the rounding of 1 but for ν near 0
+            # below the lowest octave 1 - ρ is below the rounding of 1 but for very rough fields
             if not missed or table.low <= LOWEST:
                 return
             low = table.low - 20
@@ -200,8 +325,8 @@ class Generator:
 
         Parameters
         ----------
-        what : {"correlation", "by_smoothness", "slope"}
-            The two derivatives in FP64 only.
+        what : str
+            As for `write`; derivatives in FP64 only.
         rows, columns : slice
         out : 2-D cupy.ndarray, Fortran order, of FP64, FP32, FP16, or uint8 for FP8 (E4M3)
             The whole matrix; or the block itself where `place` is (0, 0).
@@ -210,7 +335,7 @@ class Generator:
         scale : float
             A power of two by which the values are multiplied before they are rounded to `out`.
         nugget : float
-            Added where a row's number is the column's.
+            Added where the row's number is the column's.
         panels : (FP64 cupy.ndarray, int32 cupy.ndarray), optional
             Buffers with an entry for each panel of the block (see `panels_of`), for the sums of
             squares and the counts of missed pairs. The CPU then does not wait to learn whether the
@@ -225,23 +350,20 @@ class Generator:
         Raises
         ------
         InvalidInput
-            If the smoothness has no table.
+            If the model has no table.
         """
-        if self.model.smoothness > LARGEST_SMOOTHNESS:
-            raise InvalidInput(
-                f"On a GPU `smoothness` must be at most {LARGEST_SMOOTHNESS:g}. "
-                f'Got {self.model.smoothness:g}: try on="cpu".'
-            )
+        self.model.check_tabulated('Use on="cpu".')
         i, j = (rows.start, columns.start) if place is None else place
         stride = out.strides[1] // out.itemsize
         form = GPU_FORMATS[out.dtype.name]
-        single, real = ("", np.float64) if form == "fp64" else ("_fp32", np.float32)
+        single = form != "fp64"
+        real = np.float32 if single else np.float64
         low, high = self.octaves
         with out.device:
             pairs = (
                 *(copy_on_gpu(self.x), self.x.shape[1], copy_on_gpu(self.y), self.y.shape[1]),
                 *(len(self.x), rows.start, rows.stop, columns.start, columns.stop),
-                *(self.inverse, int(self.metric == "great-circle")),
+                *(self.inverse, self.mapping),
             )
             entries = (
                 *(real(self.model.variance), real(nugget), real(scale)),
@@ -249,10 +371,10 @@ class Generator:
                 *((i - rows.start) + (j - columns.start) * stride, stride),
             )
             while True:
-                table = correlation_table(self.model.smoothness, low, high)
+                table = table_of(self.model, low, high)
                 # kernels may still read its copy when another table has taken its place
-                self._read[id(table)] = table
-                polynomials, base = getattr(table, what + single), getattr(table, "base" + single)
+                self._in_use[id(table)] = table
+                polynomials, base = table.polynomials(what, single)
                 squares, missed = _launch(form, pairs, polynomials, base, entries, panels)
                 if panels is not None:
                     return None
@@ -267,65 +389,19 @@ class Generator:
         self.octaves = low - 20, high
         return low > LOWEST
 
-    def _by_formula(self, what, rows, columns):
-        """As `write`, for a smoothness without table."""
-        nu, variance = self.model.smoothness, self.model.variance
-        h = between(self.x.T[rows], self.y.T[columns], self.metric)
-        r = np.minimum(h * np.sqrt(self.inverse), 1e4 * nu)
-        function = {
-            "correlation": matern.correlation,
-            "by_smoothness": matern.correlation_by_smoothness,
-            "slope": matern.correlation_slope,
-        }[what]
-        return variance * function(r, nu)
-
-    def block(self, what, rows, columns, index=None):
-        """Return a block of values, Fortran order, on the CPU or a GPU; see `write`."""
-        shape = rows.stop - rows.start, columns.stop - columns.start
-        if index is None:
-            out = np.empty(shape, order="F")
-            self.write(what, rows, columns, out, place=(0, 0))
-            return out
-        import cupy
-
-        with cupy.cuda.Device(index):
-            out = cupy.empty(shape, order="F")
-            self.write_on_gpu(what, rows, columns, out, place=(0, 0))
-        return out
-
-    def covariance(self, index=None):
-        """Return σ²ρ for all pairs, (n, m) in Fortran order.
-
-        It is computed on the GPU number `index`, or on the CPU, where threads share the columns.
-        """
-        n, m = self.x.shape[1], self.y.shape[1]
-        if index is not None:
-            return self.block("correlation", slice(0, n), slice(0, m), index)
-        out = np.empty((n, m), order="F")
-        panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
-        in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)
-        return out
+    def _values(self, what, rows, columns):
+        """Evaluate a block by the formula, for a model without a table."""
+        h = self.metric.between(self.x.T[rows], self.y.T[columns])
+        return self.model.variance * self.model.evaluate(what, h * np.sqrt(self.inverse))
 
     def derivatives(self, rows, columns, names, index=None):
-        """Return the derivatives of the field's covariance for a block of pairs.
-
-        Parameters
-        ----------
-        rows, columns : slice
-        names : sequence of str
-            Parameters, the nugget left out.
-        index : int, optional
-            Number of the GPU where they are wanted, which must be the current one.
-
-        Returns
-        -------
-        dict of str to array
-        """
+        """Return the derivatives for a block of pairs; see `DensePairs.derivatives`."""
         model, result, where = self.model, {}, (rows, columns, index)
         if "variance" in names:
             result["variance"] = self.block("correlation", *where) / model.variance
-        if "smoothness" in names:
-            result["smoothness"] = self.block("by_smoothness", *where)
+        for shape in model.shapes:
+            if shape.name in names:
+                result[shape.name] = self.block(shape.name, *where)
         if any(name == "range" or name.startswith("anisotropy") for name in names):
             slope = self.block("slope", *where)
             if "range" in names:
@@ -346,11 +422,9 @@ class Generator:
         apart = [(x[axis, rows] - y[axis, columns][:, None]).T for axis in (0, 1)]
         squared = apart[0] ** 2 + apart[1] ** 2
         share = xp.where(squared > 0, slope / xp.where(squared > 0, squared, 1.0), 0.0)
-        back = np.linalg.inv(self.model.anisotropy.matrix())
-        pairs = zip(("angle", "ratio"), self.model.anisotropy.matrix_derivatives(), strict=True)
-        for name, matrix in pairs:
+        generators = self.model.anisotropy.generators().tolist()
+        for name, change in zip(("angle", "ratio"), generators, strict=True):
             if f"anisotropy_{name}" in names:
-                change = (matrix @ back).tolist()
                 inner = sum(change[i][j] * apart[i] * apart[j] for i in (0, 1) for j in (0, 1))
                 result[f"anisotropy_{name}"] = share * inner
         return result

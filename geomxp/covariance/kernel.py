@@ -10,7 +10,7 @@ import numpy as np
 
 from ..runtime.devices import njit
 from .distance import EARTH_RADIUS
-from .table import SPLIT, SPLIT_FP32
+from .table import BEYOND, FOLD, SPLIT, SPLIT_FP32
 
 STRIP = 512
 """Entries handled at a time: squared distances stay in the first-level cache."""
@@ -25,8 +25,11 @@ _0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def squared_distances(x, i, k, y, j, inverse, arc, s):
-    """Write ((x_i - y_j)/a)² for i ≤ row < k into s, of great-circle arcs if so asked."""
+def squared_distances(x, i, k, y, j, inverse, mapping, s):
+    """Write the table's variable for i ≤ row < k into s: ((x_i - y_j)/a)², or what it is mapped to.
+
+    `mapping` is as of `generate.mapping_of`.
+    """
     # slices, so that no index is taken for one from the end: such loops stay out of SIMD registers
     n, x0, y0 = k - i, x[0][i:k], y[0, j]
     if x.shape[0] == 2:
@@ -43,16 +46,21 @@ def squared_distances(x, i, k, y, j, inverse, arc, s):
         for p in range(n):
             d0 = x0[p] - y0
             s[p] = d0 * d0 * inverse
-    if arc:
+    if mapping & 1:
         # arc = 2R asin(chord / 2R)
         for p in range(n):
             half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
             length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
             s[p] = length * length * inverse
+    if mapping & 2:
+        # as table.fold
+        for p in range(n):
+            far = (1.0 - s[p]) * FOLD if s[p] < 1.0 else BEYOND
+            s[p] = s[p] if s[p] < 0.5 else far
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
+def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
     """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
 
     Parameters
@@ -62,10 +70,10 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
     i0, i1, j0, j1 : int
     inverse : float
         1/a².
-    arc : bool
-        Whether distances are great-circle arcs.
+    mapping : int
+        See `generate.mapping_of`.
     rows : (K + 2, 8) ndarray
-        Polynomials of a `CorrelationTable`.
+        Polynomials of a `Table`.
     base : int
         Its first interval.
     scale : float
@@ -87,7 +95,7 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
         i = max(j + first, i0)
         while i < i1:
             k = min(i1, i + STRIP)
-            squared_distances(x, i, k, y, j, inverse, arc, s)
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
             for p in range(k - i):
                 b = bits[p]
                 q = (b >> _SHIFT) - base + 1
@@ -111,7 +119,9 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def fill_fp32(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
+def fill_fp32(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
+):
     """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
     s = np.empty(STRIP)
     single = np.empty(STRIP, dtype=np.float32)
@@ -122,7 +132,7 @@ def fill_fp32(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out,
         i = max(j + first, i0)
         while i < i1:
             k = min(i1, i + STRIP)
-            squared_distances(x, i, k, y, j, inverse, arc, s)
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
             for p in range(k - i):
                 single[p] = s[p]
             for p in range(k - i):

@@ -6,7 +6,7 @@ They evaluate the same polynomials. Results differ by rounding where the compile
 import numpy as np
 
 from .distance import EARTH_RADIUS
-from .table import SPLIT, SPLIT_FP32
+from .table import SPLIT, SPLIT_FP32, fold
 
 ENTRIES = 1 << 15
 """Entries handled at a time: temporary arrays stay in the second-level cache."""
@@ -15,7 +15,7 @@ BITS = {"float64": (np.int64, 52 - SPLIT), "float32": (np.int32, 23 - SPLIT_FP32
 """Integer type for a number's bits, and how many low bits give its place in an interval."""
 
 
-def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offset, stride):
+def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
     """Write scale·p(s) for pairs of places; see `kernel.fill`. FP32 polynomials work in FP32."""
     coefficients, missed = np.ascontiguousarray(rows.T), 0
     width = max(1, ENTRIES // max(1, i1 - i0))
@@ -23,7 +23,7 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
         right, top = min(left + width, j1), max(left + first, i0)
         if top >= i1:
             break
-        s = squared_distances(x[:, top:i1], y[:, left:right], inverse, arc)
+        s = squared_distances(x[:, top:i1], y[:, left:right], inverse, mapping)
         values, few = _polynomials(coefficients, base, s)
         missed += few
         block = np.lib.stride_tricks.as_strided(
@@ -38,13 +38,14 @@ def fill(x, i0, i1, y, j0, j1, inverse, arc, rows, base, scale, first, out, offs
 fill_fp32 = fill
 
 
-def squared_distances(x, y, inverse, arc):
-    """Return ((x_i - y_j)/a)² for (d, n) and (d, m) points, (m, n); `arc`: along great circles."""
+def squared_distances(x, y, inverse, mapping):
+    """Return the table's variable for (d, n) and (d, m) points, (m, n); see `kernel`."""
     s = sum((of_rows - of_columns[:, None]) ** 2 for of_rows, of_columns in zip(x, y, strict=True))
-    if arc:
+    if mapping & 1:
         # arc = 2R asin(chord / 2R)
         s = (2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(s) / (2 * EARTH_RADIUS), 1.0))) ** 2
-    return s * inverse
+    s = s * inverse
+    return fold(s) if mapping & 2 else s
 
 
 def _polynomials(coefficients, base, s):

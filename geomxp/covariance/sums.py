@@ -1,7 +1,7 @@
-"""What scores and information ask of the derivatives of Σ(θ): weighted sums, and products.
+"""Weighted sums of the derivatives of Σ(θ), and their products with a vector.
 
-Σ_ij W_ij ∂Σ_ij/∂θ and (∂Σ/∂θ)α for every parameter, in one sweep over the pairs of places that
-stores no derivative.
+Scores and information need Σ_ij W_ij ∂Σ_ij/∂θ and (∂Σ/∂θ)α for every parameter. One sweep over
+the pairs of places computes them and stores no derivative.
 """
 
 from contextlib import nullcontext
@@ -10,20 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import MissingPackage
+from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
-from .generate import Generator
-from .table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
+from .table import LOWEST, table_of
 
 WIDTH = 256
 """Columns that one thread takes at a time."""
 
-FIELD = {"variance": 0, "smoothness": 1, "range": 2, "anisotropy_angle": 3, "anisotropy_ratio": 4}
-"""Where a parameter's derivative stands among `sums_kernel.FIELDS`."""
-
 
 @dataclass(frozen=True)
 class Sums:
-    """Of all pairs of places, both orders of a pair and the diagonal.
+    """Sums over all pairs of places: both orders of a pair, and the diagonal.
 
     Parameters
     ----------
@@ -33,7 +30,7 @@ class Sums:
     weighted : (k,) ndarray
         Σ_ij W_ij ∂Σ_ij/∂θ, W = αα' - S + BB'.
     products : (n, k) ndarray, Fortran order
-        (∂Σ/∂θ)α; no rows where they were not asked for.
+        (∂Σ/∂θ)α; no rows unless requested.
     """
 
     names: tuple
@@ -42,14 +39,13 @@ class Sums:
     products: np.ndarray
 
 
-def derivative_sums(model, locations, metric, names, weights, alpha, beside, *, products=True):
+def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True):
     """Sum the derivatives of Σ(θ) = C + τ²I with weights, and multiply them with α.
 
     Parameters
     ----------
-    model : Matern
-    locations : (n, d) ndarray
-    metric : str
+    model : Covariance
+    inputs : Inputs
     names : sequence of str
         Parameters of the model.
     weights : (n, n) ndarray, Fortran order
@@ -58,6 +54,7 @@ def derivative_sums(model, locations, metric, names, weights, alpha, beside, *, 
     beside : (n, p) ndarray
         B; p may be 0.
     products : bool
+        Whether the products are wanted.
 
     Returns
     -------
@@ -67,52 +64,41 @@ def derivative_sums(model, locations, metric, names, weights, alpha, beside, *, 
     --------
     With S = 0 and no B the weighted sum is α'(∂Σ/∂θ)α:
 
-    >>> from geomxp import Matern
+    >>> from geomxp import Inputs, Matern
     >>> places, alpha = np.random.default_rng(0).random((2, 40, 2))
     >>> found = derivative_sums(
-    ...     Matern(1.0, 0.3, 0.8), places, "euclidean", ("range",),
+    ...     Matern(1.0, 0.3, 0.8), Inputs(places), ("range",),
     ...     np.zeros((40, 40), order="F"), alpha[:, 0], np.zeros((40, 0)),
     ... )
     >>> bool(np.allclose(found.weighted, found.quadratic))
     True
     """
-    names, n = tuple(names), len(locations)
+    names, n = tuple(names), len(inputs)
     beside = np.ascontiguousarray(beside.T)
-    diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
-    smooth = [name for name in names if name != "nugget"]
-    sums, q = np.zeros(5), np.zeros((5, n if products else 0))
-    if smooth:
-        pairs = Generator(model, metric, locations)
-        form = _by_blocks if model.smoothness > LARGEST_SMOOTHNESS else _by_table
-        sums, q = form(pairs, smooth, weights, alpha, beside, products)
-    factor = _factors(model)
-    weighted, columns = [], np.empty((n if products else 0, len(names)), order="F")
+    of_field = [name for name in names if name != "nugget"]
+    totals, columns = {}, {}
+    if of_field:
+        pairs = model.pairs(inputs)
+        method = _by_table if model.tabulated and _numba() else _by_blocks
+        totals, columns = method(pairs, of_field, weights, alpha, beside, products)
+    if "nugget" in names:
+        diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
+        totals["nugget"], columns["nugget"] = diagonal.sum(), alpha
+    weighted = np.array([totals[name] for name in names])
+    if not products:
+        return Sums(names, np.full(len(names), np.nan), weighted, np.empty((0, len(names))))
+    stacked = np.empty((n, len(names)), order="F")
     for k, name in enumerate(names):
-        field = FIELD.get(name)
-        total = 0.0 if field is None else 2 * factor[name] * sums[field]
-        if name in ("variance", "nugget"):
-            # the only derivatives that are not 0 where a place meets itself
-            total += diagonal.sum()
-        weighted.append(total)
-        if products:
-            columns[:, k] = alpha if name == "nugget" else factor[name] * q[field]
-            if name == "variance":
-                columns[:, k] += alpha
-    quadratic = alpha @ columns if products else np.full(len(names), np.nan)
-    return Sums(names, quadratic, np.array(weighted), columns)
+        stacked[:, k] = columns[name]
+    return Sums(names, alpha @ stacked, weighted, stacked)
 
 
-def _factors(model):
-    """∂C/∂θ = factor · field, by parameter."""
-    variance = model.variance
-    return {
-        "variance": 1.0,
-        "smoothness": variance,
-        # ∂C/∂a = -(σ²/a) r ρ'(r)
-        "range": -variance / model.range,
-        "anisotropy_angle": variance,
-        "anisotropy_ratio": variance,
-    }
+def _numba():
+    try:
+        from . import sums_kernel  # noqa: F401
+    except MissingPackage:
+        return False
+    return True
 
 
 def _columns(n):
@@ -120,75 +106,87 @@ def _columns(n):
 
 
 def _by_table(pairs, names, weights, alpha, beside, products):
-    """Return the sums (5,) and products (5, n) over the pairs below the diagonal."""
-    try:
-        from ..covariance import sums_kernel
-    except MissingPackage:
-        return _by_blocks(pairs, names, weights, alpha, beside, products)
+    """Return sums and products by parameter, from the polynomials of a table."""
+    from .sums_kernel import add_pairs
+
     n, model = pairs.x.shape[1], pairs.model
-    wanted = np.zeros(5, dtype=np.bool_)
-    wanted[[FIELD[name] for name in names]] = True
-    # the angle's and the ratio's follow from the slope
-    wanted[2] |= wanted[3] or wanted[4]
-    change = np.zeros((2, 2, 2))
-    if model.anisotropy is not None:
-        back = np.linalg.inv(model.anisotropy.matrix())
-        change = np.array([matrix @ back for matrix in model.anisotropy.matrix_derivatives()])
+    # ∂C/∂θ = factor · field
+    shapes = [shape.name for shape in model.shapes if shape.name in names]
+    turned = [name for name in ("anisotropy_angle", "anisotropy_ratio") if name in names]
+    fields = {"variance": ("correlation", 1.0)} if "variance" in names else {}
+    fields |= {name: (name, model.variance) for name in shapes}
+    if "range" in names or turned:
+        # ∂C/∂a = -(σ²/a) r ρ'(r)
+        fields["range"] = "slope", -model.variance / model.range
+    slope_at = list(fields).index("range") if "range" in fields else -1
+    whats, count = [what for what, _ in fields.values()], len(fields) + len(turned)
+    change = np.zeros((0, 2, 2))
+    if turned:
+        kept = [("anisotropy_angle", "anisotropy_ratio").index(name) for name in turned]
+        change = model.anisotropy.generators()[kept]
     low, high = pairs.octaves
     while True:
-        table = correlation_table(model.smoothness, low, high)
-        tables = (
-            table.correlation,
-            table.by_smoothness if wanted[1] else table.correlation,
-            table.slope if wanted[2] else table.correlation,
-        )
+        table = table_of(model, low, high)
+        tables = np.array([table.rows(what) for what in whats])
 
         def add(columns, tables=tables, base=table.base):
-            sums, q = np.zeros(5), np.zeros((5, n if products else 0))
-            missed = sums_kernel.add_pairs(
+            sums, q = np.zeros(count), np.zeros((count, n if products else 0))
+            missed = add_pairs(
                 *(pairs.x, columns.start, n, columns.start, columns.stop),
-                *(pairs.inverse, pairs.metric == "great-circle", tables, wanted, base, change),
+                *(pairs.inverse, pairs.mapping, tables, base, slope_at, change),
                 *(weights, alpha, beside, sums, q),
             )
             return sums, q, missed
 
         parts = in_threads(add, _columns(n), n * n)
         if not sum(part[2] for part in parts) or table.low <= LOWEST:
-            return sum(part[0] for part in parts), sum(part[1] for part in parts)
+            break
         low = table.low - 20
+    sums, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    factors = {name: factor for name, (_, factor) in fields.items()}
+    factors |= dict.fromkeys(turned, model.variance)
+    totals, columns = {}, {}
+    for k, (name, factor) in enumerate(factors.items()):
+        totals[name], columns[name] = 2 * factor * sums[k], factor * q[k]
+    if "variance" in names:
+        # the only derivative that is not 0 where a place meets itself
+        totals["variance"] += (alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)).sum()
+        if products:
+            columns["variance"] = columns["variance"] + alpha
+    return totals, columns
 
 
 def _by_blocks(pairs, names, weights, alpha, beside, products):
-    """As `_by_table`, from blocks of derivatives: without a table for the smoothness or numba."""
-    n, factor = pairs.x.shape[1], _factors(pairs.model)
+    """As `_by_table`, from blocks of derivatives: without a table or without numba."""
+    n = len(alpha)
 
     def add(columns):
-        sums, q = np.zeros(5), np.zeros((5, n if products else 0))
-        rows = slice(columns.start, n)
+        totals = dict.fromkeys(names, 0.0)
+        q = {name: np.zeros(n if products else 0) for name in names}
+        rows, width = slice(columns.start, n), columns.stop - columns.start
         w = np.outer(alpha[rows], alpha[columns]) - weights[rows, columns]
         w += beside[:, rows].T @ beside[:, columns]
-        for name, found in pairs.derivatives(rows, columns, names).items():
-            field = np.tril(found, -1) / factor[name]
-            sums[FIELD[name]] += np.vdot(np.tril(w, -1), field)
+        diagonal = w[:width].diagonal()
+        for name, block in pairs.derivatives(rows, columns, names).items():
+            own, below = block[:width].diagonal(), np.tril(block, -1)
+            totals[name] += 2 * np.vdot(np.tril(w, -1), below) + diagonal @ own
             if products:
-                q[FIELD[name], columns] += alpha[rows] @ field
-                q[FIELD[name], rows] += field @ alpha[columns]
-        return sums, q
+                q[name][columns] += alpha[rows] @ below + own * alpha[columns]
+                q[name][rows] += below @ alpha[columns]
+        return totals, q
 
     parts = in_threads(add, _columns(n), n * n)
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return tuple({name: sum(part[k][name] for part in parts) for name in names} for k in (0, 1))
 
 
-# The sums and products of `geomxp.covariance.sums` by blocks of derivatives, on the CPU or a GPU.
-#
-# There each derivative of a block is generated, multiplied, summed and dropped where Σ⁻¹ lives,
-# so that nothing of the size of Σ stands beside it. The blocks and their order are fixed, and
-# with them the bits. On a CPU the strips of `sums` are several times faster; there this text is
-# for tests.
+# The same by blocks of derivatives, on the CPU or a GPU: each block is generated, multiplied,
+# summed and dropped where Σ⁻¹ lives, so that nothing else of the size of Σ is stored. The blocks
+# and their order are fixed, and with them the bits. On a CPU `derivative_sums` is several times
+# faster.
 
 
 BLOCK = 4096
-"""Rows and columns of a block: 134 MB for each of the dozen that are in work."""
+"""Rows and columns of a block: 134 MB for each of about a dozen at a time."""
 
 
 def blocks(n, width=None):
@@ -203,14 +201,13 @@ def blocks(n, width=None):
             yield slice(top, min(top + width, n)), columns
 
 
-def derivative_products(model, locations, metric, names, alpha, index=None):
+def derivative_products(model, inputs, names, alpha, index=None):
     """Multiply (∂Σ/∂θ)α for every parameter of Σ(θ) = C + τ²I.
 
     Parameters
     ----------
-    model : Matern
-    locations : (n, d) ndarray
-    metric : str
+    model : Covariance
+    inputs : Inputs
     names : sequence of str
         Parameters of the model.
     alpha : (n,) ndarray
@@ -225,24 +222,24 @@ def derivative_products(model, locations, metric, names, alpha, index=None):
     --------
     ∂Σ/∂τ² is the identity:
 
-    >>> from geomxp import Matern
+    >>> from geomxp import Inputs, Matern
     >>> places, alpha = np.random.default_rng(0).random((2, 40, 2))
     >>> of_nugget = derivative_products(
-    ...     Matern(1.0, 0.3, 0.8, 0.1), places, "euclidean", ("nugget",), alpha[:, 0]
+    ...     Matern(1.0, 0.3, 0.8, 0.1), Inputs(places), ("nugget",), alpha[:, 0]
     ... )
     >>> bool((of_nugget[:, 0] == alpha[:, 0]).all())
     True
     """
-    names, n = tuple(names), len(locations)
-    pairs, smooth = Generator(model, metric, locations), [k for k in names if k != "nugget"]
-    xp, here = _place(index)
-    with here:
+    names, n = tuple(names), len(inputs)
+    pairs, of_field = model.pairs(inputs), [k for k in names if k != "nugget"]
+    xp, device = _arrays_on(index)
+    with device:
         vector = xp.asarray(alpha)
         products = xp.zeros((n, len(names)), order="F")
         if "nugget" in names:
             products[:, names.index("nugget")] = vector
-        for rows, columns in blocks(n) if smooth else ():
-            for name, block in pairs.derivatives(rows, columns, smooth, index).items():
+        for rows, columns in blocks(n) if of_field else ():
+            for name, block in pairs.derivatives(rows, columns, of_field, index).items():
                 column = products[:, names.index(name)]
                 # q_i += D_ij α_j, and q_j += D_ij'α_i for the block above the diagonal
                 column[rows] += block @ vector[columns]
@@ -251,14 +248,13 @@ def derivative_products(model, locations, metric, names, alpha, index=None):
         return products if index is None else products.get(order="A")
 
 
-def weighted_sums(model, locations, metric, names, weights, vectors):
+def weighted_sums(model, inputs, names, weights, vectors):
     """Sum Σ_ij W_ij ∂Σ_ij/∂θ for every parameter, W = VV' - S, where S lives.
 
     Parameters
     ----------
-    model : Matern
-    locations : (n, d) ndarray
-    metric : str
+    model : Covariance
+    inputs : Inputs
     names : sequence of str
         Parameters of the model.
     weights : (n, n) NumPy or CuPy array
@@ -270,14 +266,14 @@ def weighted_sums(model, locations, metric, names, weights, vectors):
     -------
     (k,) ndarray
     """
-    names, n = tuple(names), len(locations)
-    pairs, smooth = Generator(model, metric, locations), [k for k in names if k != "nugget"]
-    index = None if isinstance(weights, np.ndarray) else weights.device.id
-    xp, here = _place(index)
-    with here:
+    names, n = tuple(names), len(inputs)
+    pairs, of_field = model.pairs(inputs), [k for k in names if k != "nugget"]
+    index = backend_of(weights).index(weights)
+    xp, device = _arrays_on(index)
+    with device:
         vectors, totals = xp.asarray(vectors), xp.zeros(len(names))
         for rows, columns in blocks(n):
-            # what stands above the diagonal may be anything, also a NaN
+            # entries above the diagonal may be anything, NaN included
             some = weights[rows, columns]
             some = xp.tril(some) if rows == columns else some
             # transposed twice: columns are contiguous then, as S's and the derivatives' are
@@ -286,13 +282,13 @@ def weighted_sums(model, locations, metric, names, weights, vectors):
                 w = xp.tril(w) + xp.tril(w, -1).T
                 if "nugget" in names:
                     totals[names.index("nugget")] += w.diagonal().sum()
-            for name, block in pairs.derivatives(rows, columns, smooth, index).items():
+            for name, block in pairs.derivatives(rows, columns, of_field, index).items():
                 block *= w
                 totals[names.index(name)] += (1.0 if rows == columns else 2.0) * block.sum()
         return totals if index is None else totals.get()
 
 
-def _place(index):
+def _arrays_on(index):
     """Return NumPy, or CuPy and the context of a GPU."""
     if index is None:
         return np, nullcontext()

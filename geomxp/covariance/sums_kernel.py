@@ -1,7 +1,7 @@
 """Sums over pairs of places with the derivatives of the covariance, none of which is stored.
 
-The derivatives of one Matérn model are five fields of pairs; every parameter's is one of them
-times a number (`geomxp.covariance.sums`). A strip of pairs is computed, used and forgotten.
+The derivatives of a model are a few fields of pairs; every parameter's is one of them times a
+number (`geomxp.covariance.sums`). A strip of pairs is computed, used and dropped.
 """
 
 import numpy as np
@@ -14,10 +14,6 @@ _SHIFT = 52 - SPLIT
 _MASK = (1 << _SHIFT) - 1
 _HALF = 2.0 ** (1 - _SHIFT)
 _0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
-
-FIELDS = ("correlation", "by_smoothness", "slope", "anisotropy_angle", "anisotropy_ratio")
-"""ρ, ∂ρ/∂ν, r dρ/dr, and (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u for the angle and the ratio, u = A d."""
-
 
 # functions of their own, called with slices: inlined, or with indices such as i + p, these loops
 # stay out of SIMD registers
@@ -53,7 +49,22 @@ def _add(x, factor, y):
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def add_pairs(
-    x, i0, i1, j0, j1, inverse, arc, tables, wanted, base, change, weights, alpha, beside, sums, q
+    x,
+    i0,
+    i1,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    tables,
+    base,
+    slope_at,
+    change,
+    weights,
+    alpha,
+    beside,
+    sums,
+    q,
 ):
     """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
 
@@ -66,22 +77,24 @@ def add_pairs(
     i0, i1, j0, j1 : int
     inverse : float
         1/a².
-    arc : bool
-    tables : tuple of three (K + 2, 8) ndarrays
-        Polynomials of ρ, ∂ρ/∂ν and r dρ/dr.
-    wanted : (5,) ndarray of bool
-        Which of `FIELDS`.
+    mapping : int
+        See `generate.mapping_of`.
+    tables : (T, K + 2, 8) ndarray
+        Polynomials of the first T fields.
     base : int
         First interval of the tables.
-    change : (2, 2, 2) ndarray
-        (∂A/∂φ)A⁻¹ for angle and ratio.
+    slope_at : int
+        Which of them is r dρ/dr; -1 if none is.
+    change : (A, 2, 2) ndarray
+        (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters φ, which are
+        (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d.
     weights : (n, n) ndarray, Fortran order
         S, its lower triangle.
     alpha : (n,) ndarray
     beside : (p, n) ndarray
         B'.
-    sums : (5,) ndarray
-    q : (5, n) ndarray
+    sums : (T + A,) ndarray
+    q : (T + A, n) ndarray
         Of no columns where products are not wanted.
 
     Returns
@@ -93,7 +106,7 @@ def add_pairs(
     bits = s.view(np.int64)
     row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
     w, f, slope = np.empty(STRIP), np.empty(STRIP), np.empty(STRIP)
-    top, missed = tables[0].shape[0] - 1, 0
+    top, missed = tables.shape[1] - 1, 0
     products = q.shape[1] > 0
     for j in range(j0, j1):
         i = max(j + 1, i0)
@@ -101,7 +114,7 @@ def add_pairs(
             k = min(i1, i + STRIP)
             count = k - i
             ours, column = alpha[i:k], weights.T[j][i:k]
-            squared_distances(x, i, k, x, j, inverse, arc, s)
+            squared_distances(x, i, k, x, j, inverse, mapping, s)
             for p in range(count):
                 b = bits[p]
                 place = (b >> _SHIFT) - base + 1
@@ -113,17 +126,15 @@ def add_pairs(
                 other = beside[c][i:k]
                 for p in range(count):
                     w[p] += other[p] * beside[c, j]
-            for field in range(5):
-                if not wanted[field]:
-                    continue
-                if field < 3:
+            for field in range(sums.size):
+                if field < len(tables):
                     _polynomial(tables[field], row, t, count, f)
-                    if field == 2:
+                    if field == slope_at:
                         # a loop compiles two seconds sooner than an assignment of slices
                         for p in range(count):
                             slope[p] = f[p]
                 else:
-                    _turned(x, i, j, count, s, inverse, change[field - 3], slope, f)
+                    _turned(x, i, j, count, inverse, change[field - len(tables)], slope, f)
                 sums[field] += _inner(w, f, count)
                 if products:
                     q[field, j] += _inner(f, ours, count)
@@ -133,11 +144,12 @@ def add_pairs(
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def _turned(x, i, j, count, s, inverse, change, slope, f):
+def _turned(x, i, j, count, inverse, change, slope, f):
     """Write (r dρ/dr)/h² · u'Mu with u the difference of two places of the plane; 0 at h = 0."""
     x0, x1 = x[0][i:], x[1][i:]
     for p in range(count):
         d0, d1 = x0[p] - x[0, j], x1[p] - x[1, j]
         form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
         form += change[1, 1] * d1 * d1
-        f[p] = slope[p] * form * inverse / s[p] if s[p] > 0 else 0.0
+        s = (d0 * d0 + d1 * d1) * inverse
+        f[p] = slope[p] * form * inverse / s if s > 0 else 0.0

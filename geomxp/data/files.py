@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import GeomxpError, InvalidInput
 from .spatial import describe, library, one_line, tabulate, variable_names
 
-VECTORS = {".gpkg": "GeoPackage", ".geojson": "GeoJSON file", ".shp": "shapefile"}
+VECTORS = (".gpkg", ".geojson", ".shp")
 GRIDS = (".nc",)
 GEOTIFF = (".tif", ".tiff")
 ENDINGS = (*VECTORS, *GRIDS)
@@ -160,7 +160,8 @@ def read_vector(path):
     except InvalidInput:
         raise
     except (RuntimeError, ValueError, OSError) as error:
-        kind = VECTORS[Path(path).suffix.lower()]
+        kinds = dict(zip(VECTORS, ("GeoPackage", "GeoJSON file", "shapefile"), strict=True))
+        kind = kinds[Path(path).suffix.lower()]
         raise InvalidInput(f"{path}: not a {kind} ({_about(error, path)}).") from None
 
 

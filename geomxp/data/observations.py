@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..covariance.distance import check_metric
+from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput
 from . import spatial, tables
 
@@ -55,11 +55,11 @@ class Locations:
     Parameters
     ----------
     locations : (n, d) ndarray
-    metric : str
+    metric : str or Metric
     """
 
     locations: Floats
-    metric: str
+    metric: str | Metric
 
     values = None
     covariates = None
@@ -89,7 +89,7 @@ class Observations:
     values : (n,) array_like
     covariates : (n, p) array_like or frame, optional
         Numbers; columns of text in a pandas frame are stored as codes of their levels.
-    metric : {"euclidean", "chordal", "great-circle"}
+    metric : {"euclidean", "chordal", "great-circle"} or Metric
         "chordal" is the straight-line distance through the Earth. Use it for longitude and
         latitude: every Matérn model is a valid covariance for it.
     location_names, value_name, covariate_names : optional
@@ -119,7 +119,7 @@ class Observations:
     locations: Floats
     values: Floats
     covariates: Floats | None = None
-    metric: str = "euclidean"
+    metric: str | Metric = "euclidean"
     location_names: tuple[str, ...] = ()
     value_name: str = "value"
     covariate_names: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Observations:
             locations: ArrayLike,
             values: ArrayLike,
             covariates: ArrayLike | Frame | None = None,
-            metric: str = "euclidean",
+            metric: str | Metric = "euclidean",
             location_names: Sequence[str] = (),
             value_name: str = "value",
             covariate_names: Sequence[str] = (),
@@ -146,7 +146,7 @@ class Observations:
         ) -> None: ...
 
     def __post_init__(self):
-        check_metric(self.metric)
+        metric = metric_of(self.metric)
         locations = checked_locations(self.locations, self.metric, self.location_names, ADVICE)
         values = _as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
@@ -173,7 +173,7 @@ class Observations:
         for name, kinds in (("crs", (str, type(None))), ("length_unit", str)):
             if not isinstance(getattr(self, name), kinds):
                 raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
-        if self.metric == "euclidean" and _looks_like_degrees(self.locations, names):
+        if metric.embedding is None and _looks_like_degrees(self.locations, names):
             warnings.warn(
                 f"the coordinates {', '.join(names)} look like longitude and latitude in degrees, "
                 'but metric="euclidean" gives a degree the same length everywhere: use '
@@ -242,21 +242,20 @@ class Observations:
         return self.locations.shape[1]
 
     @property
-    def spherical(self) -> bool:
-        """Whether the locations are longitude and latitude on the sphere."""
-        return self.metric != "euclidean"
+    def geographic(self) -> bool:
+        """Whether the locations are longitude and latitude."""
+        return metric_of(self.metric).geographic
 
     @property
     def unit(self) -> str:
         """Unit of length of ranges, as text: "m"."""
-        if self.spherical:
-            return "km"
-        return SYMBOLS.get(self.length_unit, self.length_unit) or "units of the locations"
+        unit = metric_of(self.metric).unit or self.length_unit
+        return SYMBOLS.get(unit, unit) or "units of the locations"
 
     @property
     def system(self) -> str | None:
         """Coordinate reference system, EPSG:4326 for the spherical metrics; None if unknown."""
-        return self.crs or (spatial.LONGITUDE_LATITUDE if self.spherical else None)
+        return self.crs or (spatial.LONGITUDE_LATITUDE if self.geographic else None)
 
     @classmethod
     def from_frame(
@@ -327,7 +326,8 @@ class Observations:
                 f"`values` must be a column other than the coordinates. Got {values!r}."
             )
         system = None if table.crs is None else spatial.describe(table.crs)
-        if system is not None and not system.geographic and metric not in (None, "euclidean"):
+        needs_degrees = metric is not None and metric_of(metric).geographic
+        if needs_degrees and system is not None and not system.geographic:
             raise InvalidInput(
                 f'metric="{metric}" needs longitude and latitude. Got coordinates in '
                 f"{spatial.title(table.crs)} ({system.unit}): leave the metric out, or reproject."
@@ -387,7 +387,7 @@ class Observations:
 
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
-        sha = hashlib.sha256(self.metric.encode())
+        sha = hashlib.sha256(str(self.metric).encode())
         for array in (self.locations, self.values, self.covariates):
             if array is not None:
                 sha.update(np.ascontiguousarray(array).tobytes())
@@ -470,7 +470,7 @@ def read_table(path: PathLikeText, **columns: Any) -> Observations:
         locations=list(observations.location_names),
         value=observations.value_name,
         covariates=list(observations.covariate_names),
-        metric=observations.metric,
+        metric=str(observations.metric),
         drop_missing=bool(columns.get("drop_missing", False)),
     )
     if columns.get("formula") is not None:
@@ -556,7 +556,7 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
     if names and len(names) != d:
         raise InvalidInput(f"`location_names` must hold {d} names. Got {len(names)}.")
     check_finite(locations, names or _default_names(metric, d), "locations", advice)
-    if metric != "euclidean":
+    if metric_of(metric).geographic:
         if d != 2:
             raise InvalidInput(
                 f'metric="{metric}" needs two columns, longitude and latitude. Got {d}.'
@@ -580,7 +580,7 @@ DEGREES = (
 
 def _default_names(metric, dimensions):
     """Return names for coordinates without names."""
-    return ("x", "y", "z")[:dimensions] if metric == "euclidean" else ("lon", "lat")
+    return ("lon", "lat") if metric_of(metric).geographic else ("x", "y", "z")[:dimensions]
 
 
 def check_finite(columns, names, what, advice="take these rows out"):
@@ -618,7 +618,7 @@ def _read_only(array):
 def _duplicate(locations, metric):
     """Return the first pair of rows (i, j), i < j, at the same location, or None."""
     locations = locations + 0.0
-    if metric != "euclidean":
+    if metric_of(metric).geographic:
         pole = np.abs(locations[:, 1]) == 90
         locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
     order = np.lexsort(locations.T[::-1])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import scipy
 
+from ..covariance.base import Covariance
 from ..covariance.matern import Matern
 from ..errors import (
     DuplicateLocations,
@@ -385,8 +386,8 @@ def log_likelihood(
 
 def check_model_and_method(model, method, given=True):
     """Raise `InvalidInput` for what is no model, if one is given, or no way to compute."""
-    if given and not isinstance(model, Matern):
-        raise InvalidInput(f"`model` must be a Matern. Got {type(model).__name__}.")
+    if given and not isinstance(model, Covariance):
+        raise InvalidInput(f"`model` must be a covariance model. Got {type(model).__name__}.")
     if method is not None and not hasattr(method, "prepare"):
         raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from ..covariance.matern import Matern
+from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg import recursive
+from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 
@@ -80,7 +81,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     ----------
     factor : CholeskyFactor or TileFactor
     least_squares : GeneralisedLeastSquares
-    model : Matern
+    model : Covariance
     seen : Observations
     design : (n, p) ndarray
     reml : bool
@@ -104,8 +105,8 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
-    way = _in_ram if isinstance(lower, np.ndarray) else _in_place
-    q, half, weigh = way(lower, model, (places, seen.metric, names), alpha, beside)
+    way = _in_place if backend_of(lower).on_gpu else _in_ram
+    q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2
@@ -117,7 +118,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
 
 def _gpu_of(array):
     """Return the number of an array's GPU, None of NumPy's."""
-    return None if isinstance(array, np.ndarray) else array.device.id
+    return backend_of(array).index(array)
 
 
 def _in_ram(lower, model, about, alpha, beside):
@@ -214,7 +215,7 @@ def _bending(model, names, weigh):
         step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
         edge = name == "anisotropy_ratio" and values[name] + step > 1
         for move, weight in (BACKWARD if edge else CENTRAL).items():
-            moved = Matern.from_parameters(values | {name: values[name] + move * step})
+            moved = model.replace(**{name: values[name] + move * step})
             result[:, k] += weight / step * weigh(moved)
     linear = np.array([name in LINEAR for name in names], dtype=bool)
     # what a linear parameter's column would hold stands in its row
@@ -231,7 +232,7 @@ def by_differences(evaluator, model, names):
     ----------
     evaluator : callable
         Model to `Evaluation`.
-    model : Matern
+    model : Covariance
     names : sequence of str
     """
     values, result = model.parameters(), {}
@@ -239,10 +240,10 @@ def by_differences(evaluator, model, names):
         step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
         # to one side where the other is outside
         below = 0.0 if name == "nugget" and values[name] < step else step
-        there = values | {name: values[name] + step}
-        above = step if _allowed(there, evaluator.observations) else 0.0
+        there = {name: values[name] + step}
+        above = step if _allowed(model, there, evaluator.observations) else 0.0
         ends = [
-            evaluator(Matern.from_parameters(values | {name: values[name] + move}))
+            evaluator(model.replace(**{name: values[name] + move}))
             for move in (above, -below)
         ]
         if not all(np.isfinite(end.log_likelihood) for end in ends):
@@ -251,10 +252,10 @@ def by_differences(evaluator, model, names):
     return result
 
 
-def _allowed(values, seen):
+def _allowed(model, values, seen):
     """Whether there is such a model on these places."""
     try:
-        Matern.from_parameters(values).check_valid_on(seen.metric, seen.dimensions)
+        model.replace(**values).check_valid_on(seen.metric, seen.dimensions)
     except InvalidInput:
         return False
     return True

@@ -18,7 +18,6 @@ import scipy
 
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
-from ..covariance.matern import Matern
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
 from ..runtime.dask import Crew, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
@@ -502,7 +501,7 @@ class VecchiaEvaluator:
         stencil = {1: 8, -1: -8, 2: -1, -2: 1} if value else {0: -25, 1: 48, 2: -36, 3: 16, 4: -3}
         change = np.zeros_like(q)
         for k, weight in stencil.items():
-            moved = Matern.from_parameters(model.parameters() | {name: value + k * step})
+            moved = model.replace(**{name: value + k * step})
             change += weight / (12 * step) * self.factorize(moved).solve(q)
         return change
 

@@ -9,21 +9,23 @@ arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InvalidInput
-from ..linalg import recursive, views, working
+from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import gpu_memory
-from .device import device_of
+from . import recursive
+from .backend import backend_of, device_of
 from .formats import FP32, FP64, Format, named
-from .panels import LOW, Panel
+from .panels import Panel, padded
 from .recursive import Rows, Triangle, leaves, multiply, rank_k, solve
 from .recursive import factor_by_halves as factor
 from .tuning import leaf_size
+from .views import contiguous, order_of
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, Sequence
@@ -64,7 +66,7 @@ def potrf(
     """
     check_matrix("a", a, square=True, written=True)
     forms = check_layers(layers, a)
-    with working.one_matrix(a, forms) as (work, bound):
+    with one_matrix(a, forms) as (work, bound):
         leaf = check_leaf(leaf, "potrf", work, forms)
         factor(Triangle(work, forms, leaf, bound=bound), forms)
     return a
@@ -163,7 +165,7 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
     form = forms[-1]
-    with working.one_array(b, form) as target, working.one_array(lower, form, "nothing") as t:
+    with one_array(b, form) as target, one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
         rows = Rows(target, forms)
@@ -217,7 +219,8 @@ def syrk(
         raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
     a = a if trans == "N" else a.T
     if c is None:
-        c, beta = working.zeros((len(a), len(a)), a), 0.0
+        order = order_of(a) if contiguous(a) else "F"
+        c, beta = backend_of(a).zeros((len(a), len(a)), a.dtype, a, order), 0.0
     check_matrix("c", c, square=True, written=True)
     if c.dtype != a.dtype or len(c) != len(a):
         raise InvalidInput(
@@ -226,9 +229,9 @@ def syrk(
     leaf = check_leaf(leaf, "syrk", c, forms)
     # as BLAS: nothing of A is read for α = 0
     a = a[:, :0] if alpha == 0.0 else a
-    with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
-        working.scale_lower(target, beta)
-        with working.one_array(a, forms[-1], "nothing") as source:
+    with one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
+        backend_of(c).scale_lower(target, beta)
+        with one_array(a, forms[-1], "nothing") as source:
             rows = Rows(source, forms)
             step = max(leaf, 1024)
             for first in range(0, source.shape[1], step):
@@ -255,7 +258,7 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
 def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
     """Return the leaf given, or the tuned one for a square array; `InvalidInput` if it is wrong."""
     if leaf is None:
-        return leaf_size(name, len(a), forms, "cpu" if isinstance(a, np.ndarray) else "gpu")
+        return leaf_size(name, len(a), forms, backend_of(a).name)
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)
@@ -268,8 +271,120 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
     if array.dtype not in (np.float32, np.float64):
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
-    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
+    if written and not backend_of(array).on_gpu and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
+
+
+# Working copies: contiguous, in FP64 or FP32, scaled.
+
+
+@contextmanager
+def one_array(array, form, write="whole"):
+    """Give an array as a contiguous view in FP64 or FP32, and write the result back.
+
+    Parameters
+    ----------
+    array : 2-D array
+    form : Format
+        FP64 or FP32.
+    write : {"whole", "lower", "nothing"}
+        What is written back; the rest of the array keeps its bits.
+    """
+    work, backend = array, backend_of(array)
+    if array.dtype != form.dtype or not contiguous(array):
+        work = backend.empty(array.shape, form.dtype, array)
+        backend.assign(work, array)
+    yield work
+    if write == "lower" and work is not array:
+        backend.copy_lower(array, work)
+    elif write == "whole" and work is not array:
+        backend.assign(array, work)
+
+
+@contextmanager
+def one_matrix(array, forms):
+    """Give the lower triangle of a symmetric matrix to be factored, and write the factor back.
+
+    The array itself, where its type fits and its diagonal is near 1 and varies little, or no format
+    is coarse. Otherwise a copy in FP32 or FP64; if the diagonal is not near 1, each row of the copy
+    is scaled by a power of two, which keeps coarse formats from over- and underflow and changes no
+    digit.
+
+    Yields
+    ------
+    array, float
+        The matrix, and a bound of all |l_ij|: the root of the largest diagonal entry.
+
+    Raises
+    ------
+    InvalidInput
+        If the lower triangle holds a NaN or an infinity.
+    """
+    n, form, backend = len(array), forms[-1], backend_of(array)
+    same = array.dtype == form.dtype and contiguous(array)
+    # a copy is checked only if its factorization fails
+    logs = _half_logs(_diagonal(array, whole=same))
+    near_one = n == 0 or float(abs(logs).max()) < 8
+    # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
+    even = n == 0 or float(logs.max() - logs.min()) < 4
+    scaled = not (near_one and even)
+    if same and not (scaled and any(f.coarse for f in forms)):
+        yield array, float(np.exp2(logs.max(initial=-np.inf)))
+        return
+    steps = np.round(logs) if scaled else 0.0 * logs
+    # in Fortran order whatever the array is, so that its bits are the same for all of them
+    work = padded(array.shape, form.dtype, array, "F")
+    backend.copy_lower(work, array, *((np.exp2(-steps), np.exp2(-steps)) if scaled else ()))
+    try:
+        yield work, float(np.exp2((logs - steps).max(initial=-np.inf)))
+    except GeomxpError as error:
+        # a NaN ends as a pivot that is not positive: report what it was
+        check_finite(array)
+        _check_rows(array, error.order if isinstance(error, NotPositiveDefinite) else n)
+        raise
+    backend.copy_lower(array, work, *((np.exp2(steps), np.ones(n)) if scaled else ()))
+
+
+def _check_rows(array, last):
+    """Raise `NotPositiveDefinite` for the first row with a_ii <= 0 or an |a_ij|² >= a_ii a_jj.
+
+    Rows from `last` on, where the factorization has failed, are not checked.
+    """
+    array = backend_of(array).get(array)
+    diagonal = array.diagonal().astype(np.float64)
+    roots = np.sqrt(np.abs(diagonal))
+    for i in range(last - 1):
+        too_large = np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]
+        if diagonal[i] <= 0 or too_large.any():
+            raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
+
+
+def _diagonal(array, whole):
+    """Return a matrix's diagonal, after a check that it, or the whole lower triangle, is finite."""
+    backend = backend_of(array)
+    diagonal, largest = backend.survey(array) if whole else (backend.get(array.diagonal()), 0.0)
+    if not (np.isfinite(diagonal).all() and np.isfinite(largest)):
+        check_finite(array)
+    return diagonal
+
+
+def _half_logs(diagonal):
+    """Return log2 of the roots of a diagonal's magnitudes.
+
+    Zeros are replaced by the median of the other magnitudes.
+    """
+    size = np.abs(diagonal.astype(np.float64))
+    size[size == 0] = np.median(size[size > 0]) if size.any() else 1.0
+    return np.log2(size) / 2
+
+
+def check_finite(array):
+    """Raise `InvalidInput` if the lower triangle holds a NaN or an infinity."""
+    _, largest = backend_of(array).survey(array)
+    if not np.isfinite(largest):
+        raise InvalidInput(
+            f"the lower triangle of the matrix holds {largest}: a factor needs finite entries."
+        )
 
 
 # A symmetric matrix as a tree of blocks, each stored in its own format.
@@ -324,14 +439,15 @@ class StoredTriangle(recursive.Triangle):
         if self._whole is not None:
             return self._whole
         panel = self.panels[self.form]
-        block = working.empty_like(panel.values, self.last.dtype)
+        values = panel.values
+        block = backend_of(values).empty(values.shape, self.last.dtype, values)
         panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
         return block
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
         form = self.form
-        if form not in LOW:
+        if not form.coarse:
             self._whole = block
             return
         panel = Panel(form, block.shape, block)
@@ -342,7 +458,7 @@ class StoredTriangle(recursive.Triangle):
 
     def keep(self, rows):
         """Store A21, final now; casts for coarser blocks are made again when they are read."""
-        if self.form in LOW:
+        if self.form.coarse:
             self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):
@@ -385,18 +501,18 @@ class SymmetricTree:
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
         check_matrix("a", a, square=True)
         forms = check_layers(layers, a)
-        working.check_finite(a)
+        check_finite(a)
         leaf = check_leaf(leaf, "potrf", a, forms)
         self.shape = a.shape
         self._forms = forms
-        diagonal = a.diagonal() if isinstance(a, np.ndarray) else a.diagonal().get()
-        logs = working.half_logs(diagonal)
+        backend = backend_of(a)
+        logs = _half_logs(backend.get(a.diagonal()))
         bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
-        with device_of(a):
-            self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
+        with backend.on(a):
+            self._d = backend.xp.asarray(np.exp2(-np.round(logs)))
             # above the diagonal too: casts warn of what uninitialized memory may hold
-            work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
-            working.copy_lower(a, work, self._d, self._d)
+            work = backend.zeros(a.shape, forms[-1].dtype, a)
+            backend.copy_lower(work, a, self._d, self._d)
             self._root = StoredTriangle(work, forms, leaf, bound=bound)
         self.factored = False
 
@@ -426,7 +542,7 @@ class SymmetricTree:
     def log_determinant(self):
         """Return log|A| of a factored tree."""
         self._check_factored()
-        xp = working.module(self._d)
+        xp = backend_of(self._d).xp
         with device_of(self._d):
             diagonal = xp.concatenate([leaf.a.diagonal() for leaf in leaves(self._root)])
             return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
@@ -437,7 +553,7 @@ class SymmetricTree:
         On a GPU the result is a CuPy array.
         """
         self._check_factored()
-        xp = working.module(self._d)
+        xp = backend_of(self._d).xp
         with device_of(self._d):
             b = xp.asarray(b, dtype=np.float64)
             if b.ndim not in (1, 2) or len(b) != len(self._d):
@@ -452,7 +568,7 @@ class SymmetricTree:
         if self.factored is None:
             raise ValueError("the factorization of this tree failed: make a new one.")
         with device_of(self._d):
-            lower = working.module(self._d).zeros(self.shape, order="F")
+            lower = backend_of(self._d).zeros(self.shape, np.float64, self._d)
             _write(self._root, lower)
             lower /= self._d[:, None]
             return lower if self.factored else lower / self._d
@@ -464,7 +580,7 @@ class SymmetricTree:
 
 def _write(t, out):
     if not t.half:
-        out[...] = working.module(t.a).tril(t.a)
+        out[...] = backend_of(t.a).xp.tril(t.a)
         return
     h = t.half
     out[h:, :h] = t.open()
@@ -473,9 +589,10 @@ def _write(t, out):
 
 
 def _solve(t, x, transposed):
-    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `halves.solve`."""
+    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `recursive.solve`."""
     if not t.half:
-        views.solve(t.a.astype(np.float64, order="F", copy=False), x, transposed)
+        lower = t.a.astype(np.float64, order="F", copy=False)
+        backend_of(x).trsm(lower, x, transposed)
         return
     one, two = x[:, : t.half], x[:, t.half :]
     block = t.open().astype(np.float64, copy=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..errors import InvalidInput
-from .formats import FINER, FP8, FP16, FP32, FP64, Format, named
+from .formats import FORMATS, FP32, FP64, Format, named
 
 Rule: TypeAlias = "Callable[..., PrecisionMap]"
 """Chooses the formats of the tiles from their norms."""
@@ -102,7 +102,7 @@ class PrecisionMap:
         -------
         PrecisionMap, int
         """
-        row = tuple(FINER[form] for form in self.rows[k])
+        row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
         return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
 
@@ -114,28 +114,25 @@ class PrecisionMap:
         return picture
 
     def __str__(self) -> str:
-        """Draw the lower triangle: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
-        letters = {"fp64": "D", "fp32": "S", "tf32": "T", "bf16": "B", "fp16": "H", "fp8": "Q"}
-        return "\n".join("".join(letters[form.name] for form in row) for row in self.rows)
+        """Draw the lower triangle by the formats' letters: D FP64, S FP32, H FP16, Q FP8, ..."""
+        return "\n".join("".join(form.letter for form in row) for row in self.rows)
 
 
-# Which formats a Kullback-Leibler divergence can pay for.
+# Formats that keep to a Kullback-Leibler divergence.
 #
 # With LL' = Σ + E the divergence of N(0, LL') from N(0, Σ) is ¼‖Σ^-½ E Σ^-½‖_F² + O(E³), and for
 # independent errors of variance v_ik in tile (i, k) its mean is
 #
 #     D ≈ ½ Σ_{i>k} v_ik p_i p_k
 #
-# where p_i sums the diagonal of Σ⁻¹ over block row i: the precisions of its places given all
-# others. An error counts for as much as its places are certain.
+# where p_i sums the diagonal of Σ⁻¹ over block row i: the conditional precisions of its locations
+# given all others. An error weighs more between locations that are predicted well.
 
 
-ROUNDING = {FP8: 0.9, FP16: 0.6, FP32: 5.0, FP64: 5.0}
-"""Root mean square error of a tile in units of u ‖A_ik‖_F, rather too large than too small:
-0.42 is one rounding to nearest; FP8's squares and FP32's sums of products add to theirs."""
-
-COST = {FP8: 0.9, FP16: 1.0, FP32: 3.0, FP64: 8.0}
-"""Relative time of a product on matrix units; FP8 is read as fast as FP16 and takes fewer bytes."""
+def candidates():
+    """Return the formats that rules choose from, coarsest first: those with a cost."""
+    forms = [form for form in FORMATS.values() if form.cost is not None]
+    return sorted(forms, key=lambda form: -form.unit_roundoff)
 
 
 def shares(norms, precisions, sizes, form):
@@ -150,16 +147,16 @@ def shares(norms, precisions, sizes, form):
         Rows of each block row.
     form : Format
     """
-    deviation = ROUNDING[form] * form.unit_roundoff * norms
-    if form in (FP8, FP16):
-        # what is stored coarsely was summed in FP32
-        deviation = np.hypot(deviation, ROUNDING[FP32] * FP32.unit_roundoff * norms)
+    deviation = form.rounding * form.unit_roundoff * norms
+    if form.coarse:
+        # it was summed in FP32 before it was rounded
+        deviation = np.hypot(deviation, FP32.rounding * FP32.unit_roundoff * norms)
     return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
 
 
 def predicted(formats, norms, precisions, sizes):
-    """Return the divergence that a map of FP8, FP16, FP32 and FP64 tiles should cause."""
-    share = {form: shares(norms, precisions, sizes, form) for form in ROUNDING}
+    """Return the divergence that a map of tiles should cause, all in formats with a cost."""
+    share = {form: shares(norms, precisions, sizes, form) for form in candidates()}
     return float(
         sum(
             share[form][i, k]
@@ -186,9 +183,9 @@ def cheapest(norms, precisions, sizes, target):
     -------
     PrecisionMap
     """
-    forms = (FP8, FP16, FP32, FP64)
+    forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
-    cost = np.array([COST[form] for form in forms])[:, None, None]
+    cost = np.array([form.cost for form in forms])[:, None, None]
     tiles = len(norms)
 
     def choose(weight):
@@ -214,10 +211,6 @@ def cheapest(norms, precisions, sizes, target):
 # Rules that say which tile gets which format: from the norms of the tiles to a map.
 #
 # Diagonal tiles are FP64, but where `uniform` names another format: then FP32 at least.
-
-
-CANDIDATES = (FP8, FP16, FP32)
-"""What a tile may get below FP64, coarsest first."""
 
 
 def _map(norms, choose, **about):
@@ -369,12 +362,12 @@ class ByTileNorm:
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
         norms = np.asarray(norms, dtype=np.float64)
-        tiles, whole = len(norms), frobenius(norms)
+        tiles, whole, forms = len(norms), frobenius(norms), candidates()
 
         def choose(i, k):
             if i == k:
                 return FP64
-            for form in CANDIDATES:
+            for form in forms:
                 # T ‖A_ik‖_F / ‖A‖_F < ε / u_p
                 if tiles * norms[i, k] * form.unit_roundoff < self.accuracy * whole:
                     return form

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..errors import GeomxpWarning, InvalidInput
 from .batched_programs import LOOKING, Variant, cache_directory, write_whole
-from .panels import LOW
 
 PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
@@ -71,7 +70,7 @@ def leaf_size(name, n, forms, on="cpu"):
     -------
     int
     """
-    leaves = COARSE if any(form in LOW for form in forms) else PLAIN
+    leaves = COARSE if any(form.coarse for form in forms) else PLAIN
     leaves = leaves if on == "cpu" else LEAVES_ON_GPU
     return min(leaves[name], max(n, 1))
 

@@ -207,15 +207,6 @@ def _names(frame, count):
 # Pictures of precision: which tile has which format, and what that does to the likelihood.
 
 
-COLOURS = {
-    "fp64": "#08306b",
-    "fp32": "#3f8fc5",
-    "tf32": "#7fbf7b",
-    "bf16": "#d9ef8b",
-    "fp16": "#fdb863",
-    "fp8": "#f7e3b5",
-}
-
 ACROSS = {
     "accuracy": "accuracy ε of the tile norms",
     "kl_target": "target of the divergence (nats)",
@@ -245,12 +236,14 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     picture = np.full((len(formats), len(formats)), np.nan)
     for i, row in enumerate(formats.rows):
         picture[i, : i + 1] = [names.index(form.name) for form in row]
-    colours = ListedColormap([COLOURS[name] for name in names])
+    colours = ListedColormap([FORMATS[name].color for name in names])
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
     ax.set(xlabel="tile column", ylabel="tile row")
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
-    used = [Patch(color=COLOURS[name], label=f"{name.upper()}, {k}") for name, k in counts.items()]
+    used = [
+        Patch(color=FORMATS[name].color, label=f"{name.upper()}, {k}") for name, k in counts.items()
+    ]
     legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
     finish(ax)
     return ax
@@ -354,7 +347,7 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     ax.set_xlabel("seconds")
     ax.invert_yaxis()
     patches = [
-        Patch(color=_colour(word), label=word.upper() if word in COLOURS else word)
+        Patch(color=_colour(word), label=word.upper() if word in FORMATS else word)
         for word in sorted(used)
     ]
     legend(ax, handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -367,4 +360,4 @@ def _label(event):
 
 
 def _colour(label):
-    return KERNELS.get(label) or COLOURS[label]
+    return KERNELS.get(label) or FORMATS[label].color

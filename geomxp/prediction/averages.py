@@ -18,8 +18,6 @@ from math import log
 
 import numpy as np
 
-from ..covariance.matern import correlation_slope
-
 PER_OCTAVE = 16
 """Knots per octave of the tables of F and Φ, quintic in log r: their errors are below 1e-12."""
 
@@ -54,11 +52,6 @@ def unit_of(model):
     return replace(model, variance=1.0, range=1.0, nugget=0.0, anisotropy=None)
 
 
-def _slope(unit, r):
-    """Evaluate r dρ/dr of a unit model."""
-    return correlation_slope(r, unit.smoothness)
-
-
 class RadialIntegrals:
     """Tables of F and Φ for a unit model.
 
@@ -83,7 +76,7 @@ class RadialIntegrals:
         shares = (self.step / 2) * (unit.correlation(np.exp(inside)) * np.exp(d * inside)) @ w
         mass = np.exp(d * y[0]) / d + np.concatenate(([0.0], np.cumsum(shares)))
         r = np.exp(y)
-        rho, slope = unit.correlation(r), _slope(unit, r)
+        rho, slope = unit.correlation(r), unit.evaluate("slope", r)
         field = mass * np.exp(-d * y)
         # in y = log r: F' = C - dF, F'' = rC' - dF'
         change = rho - d * field

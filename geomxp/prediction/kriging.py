@@ -24,13 +24,13 @@ from ..likelihood.factorize import coincidence
 from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.tasks import Tasks
-from ..vecchia.graph import Field, check_smoothness
+from ..vecchia.graph import Field
 from .supports import Points, blocks_of
 from .targets import targets_of
 
 if TYPE_CHECKING:
     from .._typing import Block, Columns, Floats, Frame, Grid, Of
-    from ..covariance.matern import Matern
+    from ..covariance.base import Covariance
     from ..data.observations import NewLocations
     from ..estimation.result import Fit
 
@@ -251,7 +251,7 @@ def predict(
         if table is None and spatial.is_geographic_frame(block):
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates
-        targets = blocks_of(block, new_locations, discretisation, fit.observations)
+        targets = blocks_of(block, new_locations, discretisation, fit.observations, fit.model)
     elif new_locations is None or discretisation is not None:
         missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
@@ -319,7 +319,7 @@ class Neighbourhoods:
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     metric : str
     tree : geomxp.covariance.neighbours.Tree
         Of the observations, in coordinates where the model is isotropic.
@@ -333,7 +333,7 @@ class Neighbourhoods:
         Covariance of β̂; None if the coefficients are those of the neighbours.
     """
 
-    model: Matern
+    model: Covariance
     metric: str
     tree: Tree
     locations: np.ndarray
@@ -352,7 +352,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     """
     observations, model = fit.observations, fit.model
     count = neighbour_count(fit, neighbours)
-    check_smoothness(model)
+    model.check_tabulated("Predict from all observations, without `neighbours`.")
     tree = tree_of(model.isotropic(observations.locations, observations.metric))
     own_design = fit.trend.design(observations.locations, observations.covariates)
     residuals = observations.values - own_design @ fit.coefficients

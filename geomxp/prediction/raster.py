@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._version import __version__
+from ..covariance.distance import metric_of
 from ..data import files, spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput
@@ -180,7 +181,7 @@ class Raster:
             self.names,
             attributes=self._about(),
             crs=self.crs,
-            spherical=self.metric != "euclidean",
+            spherical=metric_of(self.metric).geographic,
             length_unit=self.length_unit,
         )
 
@@ -345,7 +346,7 @@ def _grid_of(observations, cells, resolution, bounds, like):
             extent, shape = _divided(low, high, CELLS if cells is None else cells)
         else:
             extent, shape = _stepped(low, high, resolution, aligned=bounds is None)
-    if observations.spherical:
+    if observations.geographic:
         half = (extent[3] - extent[2]) / shape[0] / 2
         if extent[2] + half < -90 or extent[3] - half > 90:
             raise InvalidInput(f"a map cannot reach over a pole. Got latitudes {extent[2:]}.")

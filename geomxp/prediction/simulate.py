@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..estimation.monitor import Line
 from ..estimation.result import Fit
-from ..likelihood.base import check_model_and_method, fit_trend
+from ..likelihood.base import fit_trend
 from ..likelihood.exact import Exact, check_memory
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
@@ -25,7 +26,6 @@ from .targets import targets_of
 
 if TYPE_CHECKING:
     from .._typing import Columns, Floats, Of
-    from ..covariance.matern import Matern
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
 
@@ -34,7 +34,7 @@ LAYOUTS = ("grid", "jittered", "uniform")
 
 @gpu_memory()
 def simulate(
-    model: Matern | Fit,
+    model: Covariance | Fit,
     locations: NewLocations,
     draws: int = 1,
     seed: int = 0,
@@ -54,7 +54,7 @@ def simulate(
 
     Parameters
     ----------
-    model : Matern or Fit
+    model : Covariance or Fit
     locations : (n, d) array_like or Observations
         With a fit also a frame or a grid, as of `geomxp.predict`.
     draws : int
@@ -96,8 +96,9 @@ def simulate(
     """
     if not (isinstance(seed, Integral) and seed >= 0):
         raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
-    if not isinstance(model, Fit):
-        check_model_and_method(model, method)
+    if not isinstance(model, (Covariance, Fit)):
+        kind = type(model).__name__
+        raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
     if not (isinstance(draws, Integral) and not isinstance(draws, bool) and draws >= 1):
         raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
     if of not in (None, "field", "observation"):
@@ -119,7 +120,7 @@ def _unconditional(model, locations, draws, seed, metric, method, of):
         locations, metric = locations.locations, locations.metric
     locations = checked_locations(locations, metric)
     _check_any(locations)
-    model = replace(model, nugget=0.0) if of == "field" else model
+    model = model.replace(nugget=0.0) if of == "field" else model
     evaluator = (method or Exact()).prepare(Locations(locations, metric))
     with blas_threads(len(locations)):
         factor = evaluator.factorize(model)

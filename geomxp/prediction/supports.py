@@ -2,9 +2,9 @@
 
 A block is a rectangle about a location, a polygon, or a given set of points. Its covariance with
 an observation is an integral over the block, and its variance an integral over pairs of its points.
-In one and two Euclidean dimensions both are exact to 1e-8 σ² for sides up to 100 ranges and 1,000
-times each other (`geomxp.prediction.averages`). Elsewhere, and with `discretisation`, a block
-is approximated by a regular set of points.
+For an isotropic model in one and two Euclidean dimensions both are exact to 1e-8 σ² for sides up to
+100 ranges and 1,000 times each other (`geomxp.prediction.averages`). Elsewhere, and with
+`discretisation`, a block is approximated by a regular set of points.
 """
 
 from numbers import Integral
@@ -12,7 +12,8 @@ from numbers import Integral
 import numpy as np
 import scipy
 
-from ..covariance.generate import Generator
+from ..covariance.base import Inputs, Isotropic
+from ..covariance.distance import metric_of
 from ..data import spatial
 from ..data.observations import Observations, checked_locations
 from ..errors import InvalidInput
@@ -73,14 +74,14 @@ class Points:
 
     def variances(self, model, metric):
         """Return the field's variance at each target, (m,)."""
-        return np.full(len(self.locations), model.variance)
+        return model.diagonal(Inputs(self.locations, metric))
 
 
 def _between(model, a, b, metric, index):
     """Return the covariances of the field between two sets of locations, on the CPU or a GPU."""
     if index is None:
         return model(a, b, metric)
-    return Generator(model, metric, a, b).covariance(index)
+    return model.pairs(Inputs(a, metric), Inputs(b, metric)).covariance(index)
 
 
 class Blocks:
@@ -203,7 +204,11 @@ class Blocks:
         step = max(len(centres), 1) if self.alike else 1
         for b in range(0, len(centres), step):
             region = self._region(model, start + b)
-            near = tree.query_ball_point(centres[b : b + step], FAR * region.radius)
+            reach = FAR * region.radius
+            if unit.support is not None:
+                # the correlation has a kink at the range
+                reach = max(reach, 1.0 + region.radius)
+            near = tree.query_ball_point(centres[b : b + step], reach)
             columns = b + np.repeat(np.arange(len(near)), [len(rows) for rows in near])
             rows = np.concatenate(near).astype(np.int64)
             offsets = points[rows] - centres[columns]
@@ -247,7 +252,7 @@ def _rows(covariates, count):
 # Blocks as users give them: rectangles about locations, polygons, sets of points
 
 
-def blocks_of(block, locations, discretisation, observations):
+def blocks_of(block, locations, discretisation, observations, model):
     """Return the blocks that a caller of `predict` gives.
 
     Parameters
@@ -261,6 +266,7 @@ def blocks_of(block, locations, discretisation, observations):
     discretisation : int or None
         Points along the (longer) side of a block.
     observations : Observations
+    model : Covariance
 
     Returns
     -------
@@ -276,7 +282,8 @@ def blocks_of(block, locations, discretisation, observations):
         raise InvalidInput(
             f"`discretisation` must be a whole number of at least 1. Got {discretisation!r}."
         )
-    plane = not observations.spherical and observations.dimensions <= 2
+    euclidean = metric_of(observations.metric).embedding is None
+    plane = euclidean and observations.dimensions <= 2 and isinstance(model, Isotropic)
     count = None if plane and discretisation is None else int(discretisation or REGULAR)
     if isinstance(block, np.ndarray) and block.ndim == 3:
         if discretisation is not None:
@@ -316,7 +323,7 @@ def _point_sets(block, observations):
         )
     nodes = checked_locations(block.reshape(-1, d), observations.metric).reshape(block.shape)
     weights = np.full((count, each), 1 / each)
-    centres = _centres_in_degrees(nodes) if observations.spherical else nodes.mean(axis=1)
+    centres = _centres_in_degrees(nodes) if observations.geographic else nodes.mean(axis=1)
     return Blocks.of_nodes(centres, nodes, weights)
 
 
@@ -353,7 +360,8 @@ def _rectangles(block, locations, count, observations):
         g, w, edges = _regular(count), np.full(count, 2 / count), None
     mesh = np.stack(np.meshgrid(*[g] * d, indexing="ij"), axis=-1).reshape(-1, d)
     weights = np.prod(np.meshgrid(*[w / 2] * d, indexing="ij"), axis=0).ravel()
-    spherical = observations.spherical
+    euclidean = metric_of(observations.metric).embedding is None
+    spherical = observations.geographic
 
     def rule(first, last):
         some = locations[first:last]
@@ -364,7 +372,7 @@ def _rectangles(block, locations, count, observations):
         return nodes.reshape(-1, d), np.tile(weights, len(some))
 
     counts = np.full(len(locations), len(mesh))
-    return Blocks(locations, rule, counts, edges, alike=not spherical)
+    return Blocks(locations, rule, counts, edges, alike=euclidean)
 
 
 def _check_thick(area, extent, name):
@@ -413,7 +421,7 @@ def _polygons(block, count, observations):
             _check_thick(polygon.area, extent, f"block {number}")
             centre, points, share = interior_rule(around, GAUSS)
         else:
-            points = _points_inside(polygon, count, observations.spherical, number)
+            points = _points_inside(polygon, count, observations.geographic, number)
             centre, share = points.mean(axis=0), np.full(len(points), 1 / len(points))
         centres.append(centre)
         nodes.append(points)

@@ -83,7 +83,7 @@ def _from_frame(fit, data, covariates):
 def _reproject(locations, table, observations):
     """Transform (m, d) locations of a table to the system of the observations, in place."""
     target = observations.system
-    if table.crs is None and observations.spherical and table.metric == "euclidean":
+    if table.crs is None and observations.geographic and table.metric == "euclidean":
         raise InvalidInput(
             "`new_locations` must be longitude and latitude, as the observations are."
         )

@@ -125,7 +125,7 @@ def block_numbers(observations, side):
     if not (isinstance(side, Real) and not isinstance(side, bool) and isfinite(side) and side > 0):
         raise InvalidInput(f"`blocks` must be the side of a square, above 0. Got {side!r}.")
     points = observations.locations
-    if observations.spherical:
+    if observations.geographic:
         points = _flattened(points, side)
     with np.errstate(over="ignore"):
         cells = np.floor((points - points.min(axis=0)) / side)

@@ -211,7 +211,7 @@ def _about_worker():
         try:
             from .._version import __version__
             from ..errors import GeomxpError
-            from ..linalg.products import splits
+            from ..linalg.mixed import splits
             from .devices import free_memory, resolve
         except ImportError as error:
             return found | {"geomxp": None, "error": str(error)}

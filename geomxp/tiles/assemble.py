@@ -4,14 +4,15 @@ Only the lower triangle is written. Threads share its blocks; each entry is comp
 same polynomial whatever the block.
 """
 
-from dataclasses import replace
 from math import frexp
 
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.generate import Generator, panels_of
-from ..linalg.device import device_of, empty_matrix
+from ..covariance.base import Inputs
+from ..covariance.generate import panels_of
+from ..linalg.backend import device_of
+from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
 from .layout import Layout
@@ -43,7 +44,7 @@ def covariance_matrix(model, locations, metric, out=None):
     """
     n = len(locations)
     sigma = np.empty((n, n), order="F") if out is None else out
-    pairs = Generator(model, metric, locations)
+    pairs = model.pairs(Inputs(locations, metric))
 
     def write(block):
         rows, columns = block
@@ -71,7 +72,7 @@ def covariance_matrix_on_gpu(model, locations, metric, index, out=None):
     n = len(locations)
     sigma = empty_matrix(n, index) if out is None else out
     whole = slice(0, n)
-    Generator(model, metric, locations).write_on_gpu(
+    model.pairs(Inputs(locations, metric)).write_on_gpu(
         "correlation", whole, whole, sigma, triangle=True, nugget=model.nugget
     )
     return sigma
@@ -92,17 +93,14 @@ def derivative_matrix(model, locations, metric, name, index=None):
     (n, n) array, Fortran order
         What stands above the diagonal is not set.
     """
-    n, pairs = len(locations), Generator(model, metric, locations)
+    n, pairs = len(locations), model.pairs(Inputs(locations, metric))
     if index is not None:
         return _derivative_matrix_on_gpu(pairs, n, name, index)
     result = np.empty((n, n), order="F")
 
     def write(block):
         rows, columns = block
-        if name == "smoothness":
-            pairs.write("by_smoothness", rows, columns, result, triangle=True)
-        else:
-            result[rows, columns] = pairs.derivatives(rows, columns, (name,))[name]
+        result[rows, columns] = pairs.derivatives(rows, columns, (name,))[name]
 
     in_threads(write, blocks(n), n * n // 2)
     return result
@@ -135,14 +133,12 @@ class Originals:
     """
 
     def __init__(self, model, locations, metric, layout, index=None):
-        exponent = frexp(model.variance + model.nugget)[1] // 2
+        exponent = frexp(model.largest_variance + model.nugget)[1] // 2
         # two steps, for 4^e may be no number
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
-        self.model = replace(
-            model, variance=model.variance * unit * unit, nugget=model.nugget * unit * unit
-        )
-        self.pairs = Generator(self.model, metric, locations)
+        self.model = model.scaled(unit).scaled(unit)
+        self.pairs = self.model.pairs(Inputs(locations, metric))
 
     def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.
@@ -208,7 +204,7 @@ class Originals:
         """Return the squared Frobenius norm of a tile."""
         if self.index is not None:
             return float(self._squares_on_gpu([(i, k)])[0])
-        from ..linalg.formats import sum_of_squares
+        from ..linalg.loops import sum_of_squares
 
         return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..errors import NotEnoughMemory
 from ..linalg import recursive
-from ..linalg.device import device_of
+from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import aligned
 from ..runtime.devices import free_memory, human_bytes
 from .dask_store import pinned
@@ -16,12 +16,7 @@ PANEL = 64
 
 def _beside(matrix, y):
     """Return vectors where a matrix is: they travel between machines as NumPy arrays."""
-    if isinstance(matrix, np.ndarray):
-        return aligned(y)
-    import cupy
-
-    with matrix.device:
-        return cupy.asfortranarray(cupy.asarray(y))
+    return backend_of(matrix).put(aligned(y), matrix)
 
 
 def _solved(diagonal, y, **about):

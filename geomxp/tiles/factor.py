@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import recursive, views
-from ..linalg.device import device_of
+from ..linalg import recursive
+from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
@@ -127,17 +127,12 @@ class CholeskyFactor(Factor):
 
     def _beside(self, b):
         """Return b where L is."""
-        if isinstance(self.lower, np.ndarray):
-            return b
-        import cupy
-
-        with self.lower.device:
-            return cupy.asfortranarray(cupy.asarray(b))
+        return backend_of(self.lower).put(b, self.lower)
 
 
 def on_host(array):
     """Return a NumPy array of the values of a NumPy or CuPy one, of its layout."""
-    return array if isinstance(array, np.ndarray) else array.get(order="A")
+    return backend_of(array).get(array)
 
 
 @dataclass(frozen=True)
@@ -273,14 +268,14 @@ class TileFactor(Factor):
     def _beside(self, b):
         """Return b where L is."""
         first = self.store.final(0, 0).values
-        return b if isinstance(first, np.ndarray) else CholeskyFactor(first)._beside(b)
+        return backend_of(first).put(b, first)
 
 
 def _add_product(y, a, x, alpha):
     """Y <- Y + αAX, for α of 1 or -1."""
-    if not isinstance(y, np.ndarray):
+    if backend_of(y).on_gpu:
         # in one call; CuPy would make a copy of the product
-        views.gemm(y, a, x, alpha)
+        backend_of(y).gemm(y, a, x, alpha)
     elif alpha > 0:
         y += a @ x
     else:

@@ -9,10 +9,9 @@ import numpy as np
 
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
-from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, check_largest
-from ..linalg.formats_gpu import Exponents, cast, factors, magnitude_of, round_into
-from ..linalg.mixed import arithmetic, potrf, solver, trsm
-from ..linalg.products_gpu import cast_formats, stands_by_rows
+from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
+from ..linalg.formats_gpu import Exponents, factors, magnitude_of, round_into
+from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
 from .cholesky import update_tile
 from .stores import InCore, original, solved_in
 
@@ -26,7 +25,7 @@ def wanted_casts(formats, i, k):
     if form is FP8:
         # widened to FP16 for each product: kept as FP16 too, it would take three times the memory
         return set()
-    return cast_formats(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
+    return casts_on_gpu(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
 
 
 def _meets_fp64_in_fp32(formats, i, k):

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from ..benchmarks.machines import MACHINES, Machine, measured
 from ..benchmarks.schedule_model import Simulation, simulate, volumes
 from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
-from ..linalg.mixed import LARGEST_ON_GPU
+from ..linalg.mixed import LARGEST_ON_GPU, splits
 from ..linalg.precision import PrecisionMap
-from ..linalg.products import splits
 from ..runtime.dask import Crew, address_of, is_cluster
 from ..runtime.devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
 from ..runtime.trace import Traffic

@@ -237,12 +237,12 @@ class Dense:
 
     def tile(self, i, k, form=FP64, careful=False, out=None):
         """Return a tile; see `assemble.Originals.tile`."""
-        from ..linalg import blas
+        from ..linalg import loops
 
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         if out is None:
             out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
-        blas.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
+        loops.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
                 self.multiple * self.shift
@@ -262,7 +262,7 @@ class Dense:
 
     def infinity_norms(self):
         """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ as far as the power method knows it."""
-        from ..linalg import blas
+        from ..linalg import loops
 
         if self._norms is None:
             n, step = len(self.a), 256
@@ -271,7 +271,7 @@ class Dense:
 
             def work(core):
                 for j in starts[core :: len(parts)]:
-                    blas.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+                    loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
 
             in_threads(work, range(len(parts)), n * n // 2)
             scaled, plain = sum(parts).max(axis=1)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
 
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.products import cast_formats, splits
+from ..linalg.mixed import cast_formats, splits
 from .layout import left_looking
 
 

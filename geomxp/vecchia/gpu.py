@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from ..covariance.distance import embed
-from ..covariance.generate import box_of, octaves_of, scale_of
+from ..covariance.generate import box_of, mapping_of, octaves_of, scale_of
 from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
 from .blocks import BASES
-from .graph import Graph, check_smoothness, turning_forms, with_table
+from .graph import Graph, check_tabulated, turning_forms, with_table
 
 MOST = 128
 """Neighbours of a place, at most: a block has 71 kB then, in a multiprocessor's shared memory."""
@@ -122,6 +122,7 @@ class Pairs:
 
     def __init__(self, model, metric, box, n, m):
         d = box.shape[1]
+        self.model = model
         middle, unit, inverse = scale_of(model, metric, box)
         turn, extents = np.eye(2), box[1] / unit - box[0] / unit
         self.turned = model.anisotropy is not None
@@ -176,7 +177,7 @@ def asked_for(wanted):
     (9, ['correlation', 'slope'])
     """
     names = ["correlation"]
-    names += ["by_smoothness"] if wanted[2] else []
+    names += ["shape"] if wanted[2] else []
     names += ["slope"] if wanted[3] else []
     return sum(1 << k for k in range(BASES) if wanted[k]), names
 
@@ -294,7 +295,7 @@ class OnGpu:
         """Return what work(pairs, tables, base) returns of tables that reach all pairs."""
         import cupy
 
-        check_smoothness(model)
+        check_tabulated(model)
         pairs = Pairs(model, self._metric, self._box, *self._neighbours.shape)
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
@@ -331,7 +332,7 @@ class OnGpu:
             (teams * rooms.team,),
             (
                 *(self._points, self._neighbours, columns, n, self._points.shape[1], m, count),
-                *(int(self._metric == "great-circle"), int(pairs.turned)),
+                *(mapping_of(pairs.model, self._metric), int(pairs.turned)),
                 *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
                 *(intervals, base, first, staged, rooms.rows, rooms.stride, *entries),
             ),

@@ -5,12 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
+from ..covariance.base import Inputs
 from ..covariance.distance import embed
-from ..covariance.generate import Generator
 from ..covariance.neighbours import Tree, nearest_predecessors, tree_of
 from ..covariance.ordering import order_places
-from ..covariance.table import LARGEST_SMOOTHNESS, LOWEST, correlation_table
-from ..errors import InvalidInput
+from ..covariance.table import LOWEST, table_of
 from ..runtime.devices import in_threads
 from .blocks import BASES
 
@@ -70,13 +69,9 @@ def ordered_tree(locations, metric, ordering):
     return tree_of(embed(locations, metric), ranks)
 
 
-def check_smoothness(model):
-    """Raise `InvalidInput` for a smoothness that has no table."""
-    if model.smoothness > LARGEST_SMOOTHNESS:
-        raise InvalidInput(
-            f"Vecchia's approximation needs a `smoothness` of at most {LARGEST_SMOOTHNESS:g}. "
-            f"Got {model.smoothness:g}: use Exact()."
-        )
+def check_tabulated(model):
+    """Raise `InvalidInput` for a model without a table of polynomials."""
+    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
 
 
 def with_table(model, pairs, names, work):
@@ -85,16 +80,18 @@ def with_table(model, pairs, names, work):
     Parameters
     ----------
     model : Matern
-    pairs : Generator
+    pairs : TablePairs
         Or what else has `octaves`, which are extended.
     names : sequence of str
-        Of the `CorrelationTable`'s polynomials; in the place of a false one stands a row of zeros.
+        "correlation", "shape" or "slope"; in the place of a false one stands a row of zeros.
     work : callable
         Returns tuples, which end with whether a pair was missed.
     """
     while True:
-        table = correlation_table(model.smoothness, *pairs.octaves)
-        tables = tuple(getattr(table, name).reshape(-1) if name else NONE for name in names)
+        table = table_of(model, *pairs.octaves)
+        shape = model.shapes[0].name if model.shapes else "correlation"
+        whats = [shape if name == "shape" else name for name in names]
+        tables = tuple(table.rows(what).reshape(-1) if what else NONE for what in whats)
         results = work(tables, table.base)
         if table.low <= LOWEST or not any(missed for *_, missed in results):
             return results
@@ -123,14 +120,15 @@ class Field:
     targets : (k, d) ndarray, optional
         Other places; the same if not given.
     box : (2, d) ndarray, optional
-        See `Generator`.
+        See `TablePairs`.
     """
 
     def __init__(self, model, metric, locations, targets=None, box=None):
-        check_smoothness(model)
+        check_tabulated(model)
         self.model = model
-        self.pairs = Generator(model, metric, locations, targets, box)
-        self.scaled = self.pairs.inverse, metric == "great-circle"
+        targets = None if targets is None else Inputs(targets, metric)
+        self.pairs = model.pairs(Inputs(locations, metric), targets, box)
+        self.scaled = self.pairs.inverse, self.pairs.mapping
 
     def reduce(self, neighbours, columns, wanted):
         """Return the sums of `blocks.likelihood_slice` over all places.
@@ -183,7 +181,7 @@ class Field:
 
             return in_threads(work, range(0, k, SLICE), k * (neighbours.shape[1] + 1) ** 2)
 
-        names = "correlation", wanted[2] and "by_smoothness", wanted[3] and "slope"
+        names = "correlation", wanted[2] and "shape", wanted[3] and "slope"
         results = with_table(self.model, self.pairs, names, all_slices)
         failed = min(failed for _, failed, _ in results)
         return np.array([out for out, _, _ in results]), failed if failed < k else None

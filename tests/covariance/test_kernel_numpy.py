@@ -10,7 +10,7 @@ def places_of(metric, d, n):
     return places if metric == "euclidean" else (places - 0.5) * [300.0, 170.0]
 
 
-@pytest.mark.parametrize("what", ["correlation", "by_smoothness", "slope"])
+@pytest.mark.parametrize("what", ["correlation", "smoothness", "slope"])
 @pytest.mark.parametrize(
     ("metric", "d"),
     [("euclidean", 1), ("euclidean", 2), ("euclidean", 3), ("chordal", 2), ("great-circle", 2)],
@@ -18,7 +18,7 @@ def places_of(metric, d, n):
 @pytest.mark.parametrize("smoothness", [0.07, 0.5])
 def test_numpy_and_numba_write_the_same_to_rounding(what, metric, d, smoothness, monkeypatch):
     model = gx.Matern(1.7, 0.1 if metric == "euclidean" else 900.0, smoothness)
-    pairs = generate.Generator(model, metric, places_of(metric, d, 300))
+    pairs = model.pairs(gx.Inputs(places_of(metric, d, 300), metric))
     for dtype in (np.float64, np.float32) if what == "correlation" else (np.float64,):
         found = []
         for loops in (kernel, kernel_numpy):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import geomxp as gx
 from geomxp.covariance import matern
-from geomxp.covariance.matern import correlation, correlation_by_smoothness, correlation_slope
+from geomxp.covariance.bessel import correlation, correlation_by_smoothness, correlation_slope
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 30.0, 49.9, 60.0, 400.0]
 DISTANCES = np.concatenate(([1e-12, 1e-6], np.geomspace(1e-3, 600.0, 25)))

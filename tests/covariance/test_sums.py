@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance.generate import Generator
 from geomxp.covariance.sums import derivative_sums
 
 MODELS = {
@@ -24,7 +23,7 @@ def case(kind, n=700):
     names = tuple(model.parameters())
     smooth = [name for name in names if name != "nugget"]
     whole = slice(0, n)
-    dense = Generator(model, metric, places).derivatives(whole, whole, smooth)
+    dense = model.pairs(gx.Inputs(places, metric)).derivatives(whole, whole, smooth)
     dense["nugget"] = np.eye(n)
     return (model, places, metric, names, weights, alpha, beside), dense
 

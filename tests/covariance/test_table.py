@@ -10,7 +10,7 @@ from geomxp.covariance import table as table_module
 from geomxp.covariance.table import (
     CENTRES,
     LOWEST,
-    CorrelationTable,
+    Table,
     log_gamma_and_digamma,
     matern_of_squares,
 )
@@ -38,10 +38,10 @@ def exact(r, nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_table_is_good_to_the_last_bits(nu):
-    table = CorrelationTable(nu, -82, 20)
+    table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
     with mpmath.workdps(40):
         expected = [exact(mpmath.mpf(r), nu) for r in DISTANCES]
-        found = values(table, table.correlation, DISTANCES)
+        found = values(table, table.rows("correlation"), DISTANCES)
         errors = [abs(float(f - e)) for f, e in zip(found, expected, strict=True)]
         assert max(errors) <= 4e-16
         for value, reference in zip(found, expected, strict=True):
@@ -51,9 +51,9 @@ def test_table_is_good_to_the_last_bits(nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_derivative_tables_are_good_to_1e_12(nu):
-    table, some = CorrelationTable(nu, -82, 20), DISTANCES[::6]
-    slope = values(table, table.slope, some)
-    by_smoothness = values(table, table.by_smoothness, some)
+    table, some = Table(gx.Matern(1.0, 1.0, nu), -82, 20), DISTANCES[::6]
+    slope = values(table, table.rows("slope"), some)
+    by_smoothness = values(table, table.rows("smoothness"), some)
     with mpmath.workdps(40):
         order, step = mpmath.mpf(nu), mpmath.mpf("1e-12")
         c = 2 ** (1 - order) / mpmath.gamma(order)
@@ -66,10 +66,10 @@ def test_derivative_tables_are_good_to_1e_12(nu):
 
 @given(st.floats(0.01, 30.0))
 def test_no_smoothness_gives_nan(nu):
-    table = CorrelationTable(nu, -60, 20)
-    for rows in (table.correlation, table.by_smoothness, table.slope, table.correlation_fp32):
+    table = Table(gx.Matern(1.0, 1.0, nu), -60, 20)
+    for rows in (table.rows("correlation"), table.rows("smoothness"), table.rows("slope"), table.rows("correlation", True)):
         assert np.isfinite(rows).all()
-    rho = values(table, table.correlation, np.geomspace(1e-8, 1e3, 50))
+    rho = values(table, table.rows("correlation"), np.geomspace(1e-8, 1e3, 50))
     assert (rho >= -1e-30).all()
     assert (rho <= 1 + 1e-15).all()
     assert (np.diff(rho) <= 4e-16).all()
@@ -82,8 +82,8 @@ def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
     r = np.concatenate(
         (np.exp(random.uniform(np.log(1e-12), np.log(700.0), 12)), random.uniform(0.01, 40.0, 12))
     )
-    table = CorrelationTable(nu, -82, 20)
-    found = values(table, table.correlation, r)
+    table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
+    found = values(table, table.rows("correlation"), r)
     with mpmath.workdps(40):
         # the table sees the rounded square
         expected = [exact(mpmath.sqrt(mpmath.mpf(float(s))), nu) for s in r * r]
@@ -94,11 +94,11 @@ def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
 
 
 def test_a_row_does_not_depend_on_the_octaves_of_its_table():
-    whole = CorrelationTable(0.8, -50, 12)
+    whole = Table(gx.Matern(1.0, 1.0, 0.8), -50, 12)
     for low, high in ((-50, -49), (-13, 3), (-2, 12)):
-        part = CorrelationTable(0.8, low, high)
+        part = Table(gx.Matern(1.0, 1.0, 0.8), low, high)
         place = slice(1 + part.base - whole.base, part.base - whole.base + 32 * (high - low) + 1)
-        for what in ("correlation", "by_smoothness", "slope"):
+        for what in ("correlation", "smoothness", "slope"):
             np.testing.assert_array_equal(
                 getattr(part, what)[1:-1], getattr(whole, what)[place], strict=True
             )
@@ -112,8 +112,8 @@ def test_four_evaluations_an_octave_serve_all_polynomials(monkeypatch):
         return matern_of_squares(s, nu)
 
     monkeypatch.setattr(table_module, "matern_of_squares", counted)
-    table = CorrelationTable(0.8, -20, 4)
-    for what in ("correlation", "correlation_fp32", "by_smoothness", "slope"):
+    table = Table(gx.Matern(1.0, 1.0, 0.8), -20, 4)
+    for what in ("correlation", "correlation_fp32", "smoothness", "slope"):
         assert np.isfinite(getattr(table, what)).all()
     assert CENTRES == 4
     assert evaluated == [24 * CENTRES]
@@ -121,11 +121,11 @@ def test_four_evaluations_an_octave_serve_all_polynomials(monkeypatch):
 
 @pytest.mark.parametrize("nu", [0.02, 0.8, 50.0])
 def test_the_lowest_octaves_hold_no_nan(nu):
-    table = CorrelationTable(nu, LOWEST, LOWEST + 8)
-    for what in ("correlation", "by_smoothness", "slope"):
+    table = Table(gx.Matern(1.0, 1.0, nu), LOWEST, LOWEST + 8)
+    for what in ("correlation", "smoothness", "slope"):
         assert np.isfinite(getattr(table, what)).all()
     # 1 - ρ ~ r^(2ν)
-    assert table.correlation[1:-1, 0] == pytest.approx(1.0, abs=1e-6)
+    assert table.rows("correlation")[1:-1, 0] == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("nu", [0.02, 0.8, 1.0, 4.0, 11.5, 50.0])
@@ -158,7 +158,7 @@ def test_values_and_slopes_at_the_centres_are_good_to_5e_17(nu):
 
 def test_single_precision_is_good_to_single_precision():
     places = np.random.default_rng(0).random((300, 2))
-    pairs = generate.Generator(gx.Matern(2.0, 0.1, 0.8), "euclidean", places)
+    pairs = gx.Matern(2.0, 0.1, 0.8).pairs(gx.Inputs(places))
     double, single = np.empty((300, 300), order="F"), np.empty((300, 300), np.float32, order="F")
     whole = slice(0, 300)
     pairs.write("correlation", whole, whole, double)

@@ -12,8 +12,7 @@ from numba import njit
 import geomxp as gx
 from geomxp import cuda
 from geomxp.covariance import generate, kernel
-from geomxp.covariance.generate import Generator
-from geomxp.covariance.table import CorrelationTable
+from geomxp.covariance.table import Table
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 60), np.linspace(0.02, 40.0, 30)))
@@ -150,10 +149,10 @@ def test_the_bits_are_those_of_the_cpu(host, form, d):
     # from the very near to the very far; some the same place
     x = y[:, None] + (x - 0.5) * 10.0 ** random.uniform(-9, 3, 20_000)
     x[:, ::100] = y[:, None]
-    table = CorrelationTable(0.8, -50, 20)
-    rows, base = table.correlation, table.base
+    table = Table(gx.Matern(1.0, 1.0, 0.8), -50, 20)
+    rows, base = table.rows("correlation"), table.base
     if form == "fp32":
-        rows, base = table.correlation_fp32, table.base_fp32
+        rows, base = table.rows("correlation", True), table.base_fp32
     found, missed = on_host(host, x, y, 1.7, False, rows, base, 1.3)
     expected, expected_missed = on_cpu(x, y, 1.7, False, rows, base, 1.3)
     np.testing.assert_array_equal(found, expected)
@@ -167,7 +166,7 @@ def test_great_circles_have_the_bits_of_the_cpu(host, attribute):
     x *= 6371.0 / np.linalg.norm(x, axis=0)
     # its antipode, and itself
     x[:, 1:3] = np.array([[-1.0, 1.0]]) * x[:, :1]
-    table = CorrelationTable(0.4, -60, 20)
+    table = Table(gx.Matern(1.0, 1.0, 0.4), -60, 20)
     rows = getattr(table, attribute)
     base = table.base_fp32 if rows.dtype == np.float32 else table.base
     given = (x, x[:, 0].copy(), 1 / 900.0**2, True, rows, base)
@@ -184,10 +183,10 @@ def exact(r, nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_correlations_are_good_to_the_last_bits(host, nu):
-    table = CorrelationTable(nu, -82, 20)
+    table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
     given = (DISTANCES[None, :], np.zeros(1), 1.0, False)
-    double, missed = on_host(host, *given, table.correlation, table.base)
-    single, missed_single = on_host(host, *given, table.correlation_fp32, table.base_fp32)
+    double, missed = on_host(host, *given, table.rows("correlation"), table.base)
+    single, missed_single = on_host(host, *given, table.rows("correlation", True), table.base_fp32)
     assert missed == missed_single == 0
     with mpmath.workdps(30):
         expected = [exact(mpmath.mpf(r), nu) for r in DISTANCES]
@@ -197,10 +196,10 @@ def test_correlations_are_good_to_the_last_bits(host, nu):
 
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_derivatives_are_good_to_1e_12(host, nu):
-    table, some = CorrelationTable(nu, -82, 20), DISTANCES[::4]
+    table, some = Table(gx.Matern(1.0, 1.0, nu), -82, 20), DISTANCES[::4]
     given = (some[None, :], np.zeros(1), 1.0, False)
-    slope, _ = on_host(host, *given, table.slope, table.base)
-    by_smoothness, _ = on_host(host, *given, table.by_smoothness, table.base)
+    slope, _ = on_host(host, *given, table.rows("slope"), table.base)
+    by_smoothness, _ = on_host(host, *given, table.rows("smoothness"), table.base)
     with mpmath.workdps(40):
         order, step = mpmath.mpf(nu), mpmath.mpf("1e-12")
         c = 2 ** (1 - order) / mpmath.gamma(order)
@@ -292,7 +291,7 @@ def stored(values, dtype):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_gpu_writes_the_bits_of_the_cpu(d, triangle, dtype):
     # more rows than a panel has, neither whole panels nor whole warps
-    pairs = Generator(gx.Matern(1.3, 0.4, 0.8), "euclidean", places_of("euclidean", d, 1100))
+    pairs = gx.Matern(1.3, 0.4, 0.8).pairs(gx.Inputs(places_of("euclidean", d, 1100)))
     rows, columns, scale = slice(70, 1093), slice(33, 180), 64.0 if dtype == np.uint8 else 1.0
     expected, found, norm = both(
         pairs, "correlation", rows, columns, dtype, triangle=triangle, scale=scale
@@ -309,7 +308,7 @@ def test_gpu_writes_the_bits_of_the_cpu(d, triangle, dtype):
 
 @pytest.mark.gpu
 def test_gpu_sums_the_squares_of_each_panel_for_itself():
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 1000))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 1000)))
     # one panel down the columns, more across than there are blocks of threads
     where = slice(0, 200), slice(0, 1000)
     expected, _, norm = both(pairs, "correlation", *where, np.float64)
@@ -317,9 +316,9 @@ def test_gpu_sums_the_squares_of_each_panel_for_itself():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("what", ["correlation", "by_smoothness", "slope"])
+@pytest.mark.parametrize("what", ["correlation", "smoothness", "slope"])
 def test_gpu_knows_derivatives_and_the_nugget(what):
-    pairs = Generator(gx.Matern(2, 0.3, 1.7), "euclidean", places_of("euclidean", 2, 300))
+    pairs = gx.Matern(2, 0.3, 1.7).pairs(gx.Inputs(places_of("euclidean", 2, 300)))
     whole = slice(0, 300)
     expected, found, norm = both(pairs, what, whole, whole, np.float64, nugget=0.25)
     expected += 0.25 * np.eye(300)
@@ -331,7 +330,7 @@ def test_gpu_knows_derivatives_and_the_nugget(what):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("metric", ["chordal", "great-circle"])
 def test_gpu_knows_the_sphere(metric, dtype):
-    pairs = Generator(gx.Matern(1.0, 900.0, 0.4), metric, places_of(metric, 2, 400))
+    pairs = gx.Matern(1.0, 900.0, 0.4).pairs(gx.Inputs(places_of(metric, 2, 400), metric))
     whole = slice(0, 400)
     expected, found, _ = both(pairs, "correlation", whole, whole, dtype)
     # CUDA's asin has other last bits than the C library's
@@ -344,7 +343,7 @@ def test_gpu_knows_the_sphere(metric, dtype):
 def test_gpu_scales_by_powers_of_two(dtype):
     import cupy
 
-    pairs = Generator(gx.Matern(1e-3, 0.2, 0.5), "euclidean", places_of("euclidean", 2, 600))
+    pairs = gx.Matern(1e-3, 0.2, 0.5).pairs(gx.Inputs(places_of("euclidean", 2, 600)))
     rows, columns = slice(0, 600), slice(0, 500)
     expected, found, norm = both(pairs, "correlation", rows, columns, dtype, scale=2.0**17)
     np.testing.assert_array_equal(found, stored(expected * expected.dtype.type(2**17), dtype))
@@ -355,7 +354,7 @@ def test_gpu_scales_by_powers_of_two(dtype):
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_rows_of_the_table_outside_shared_memory_change_nothing(dtype, monkeypatch):
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 700))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 700)))
     whole = slice(0, 700)
     _, found, norm = both(pairs, "correlation", whole, whole, dtype)
     monkeypatch.setattr(generate, "SHARED_BYTES", 100 * 64)
@@ -368,7 +367,7 @@ def test_rows_of_the_table_outside_shared_memory_change_nothing(dtype, monkeypat
 def test_a_block_stands_at_its_place_in_the_whole_matrix():
     import cupy
 
-    pairs = Generator(gx.Matern(1.0, 0.1, 0.8), "euclidean", places_of("euclidean", 2, 90))
+    pairs = gx.Matern(1.0, 0.1, 0.8).pairs(gx.Inputs(places_of("euclidean", 2, 90)))
     expected, out = pairs.covariance(), cupy.zeros((90, 90), order="F")
     for rows in (slice(0, 50), slice(50, 90)):
         for columns in (slice(0, 20), slice(20, 90)):
@@ -384,10 +383,10 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
 
     near = [0.5 + 1e-9, 0.5 + 1e-14]
     places = np.concatenate((np.linspace(0.0, 1.0, 201), near))[:, None]
-    pairs = Generator(gx.Matern(1.0, 0.3, smoothness), "euclidean", places)
+    pairs = gx.Matern(1.0, 0.3, smoothness).pairs(gx.Inputs(places))
     n, single = len(places), "" if form == "fp64" else "_fp32"
     real = np.float32 if single else np.float64
-    table = CorrelationTable(smoothness, *pairs.octaves)
+    table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.octaves)
     out = cupy.empty((n, n), dtype=real, order="F")
     x = cuda.copy_on_gpu(pairs.x)
     _, missed = generate._launch(
@@ -411,6 +410,6 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
 def test_a_smoothness_without_table_is_refused_on_a_gpu():
     import cupy
 
-    pairs = Generator(gx.Matern(1.0, 0.1, 60.0), "euclidean", places_of("euclidean", 2, 9))
+    pairs = gx.Matern(1.0, 0.1, 60.0).pairs(gx.Inputs(places_of("euclidean", 2, 9)))
     with pytest.raises(gx.InvalidInput, match="at most 50"):
         pairs.write_on_gpu("correlation", slice(0, 9), slice(0, 9), cupy.empty((9, 9), order="F"))

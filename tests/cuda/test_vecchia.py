@@ -275,7 +275,7 @@ def test_the_window_holds_the_rows_that_most_pairs_need(d):
     # intervals part an octave evenly, not its logarithm: a difference of three rows at most
     row = np.floor((np.log2(s) - table.low) * 32) + 1
     for most, share in ((768, 0.95), (256, 0.7 if d == 1 else 0.85)):
-        first, staged = pairs.window(len(table.correlation), table.base, most)
+        first, staged = pairs.window(len(table.rows("correlation")), table.base, most)
         assert ((row >= first) & (row < first + staged)).mean() > share
 
 

@@ -22,7 +22,7 @@ from waiting import PATIENCE, wait_until
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.cli.main import main
+from geomxp.cli import main
 from geomxp.errors import LostCluster
 from geomxp.estimation import bootstrap
 from geomxp.likelihood.factorize import tile_factor

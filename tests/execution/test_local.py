@@ -7,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.linalg import blas, products
+from geomxp.linalg import blas, mixed
 from geomxp.tiles import assemble, local
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import left_looking
@@ -38,8 +38,8 @@ PROMOTED = [
 def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
-        monkeypatch.setattr(products, "has_unit", lambda form: False)
-    elif not products.splits():
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    elif not mixed.splits():
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
 
 

@@ -6,7 +6,6 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import sums
-from geomxp.covariance.generate import Generator
 from geomxp.likelihood import derivatives
 from geomxp.linalg import recursive
 
@@ -32,7 +31,7 @@ def definitions(model, evaluator):
     """P or Σ⁻¹, P, α and the derivatives of Σ, dense."""
     seen, x = evaluator.observations, evaluator.design
     whole, names = slice(0, len(seen)), tuple(model.parameters())
-    generator = Generator(model, seen.metric, seen.locations)
+    generator = model.pairs(gx.Inputs(seen.locations, seen.metric))
     smooth = [name for name in names if name != "nugget"]
     changes = generator.derivatives(whole, whole, smooth) | {"nugget": np.eye(len(seen))}
     sigma = model(seen.locations, seen.locations, seen.metric) + model.nugget * np.eye(len(seen))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance.matern import correlation
+from geomxp.covariance.bessel import correlation
 
 # this process, too, may run without numba
 pytestmark = pytest.mark.filterwarnings("ignore:numba cannot be imported")

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geomxp.linalg import blas, products
+from geomxp.linalg import blas, mixed
 from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32, Tile, quantize
-from geomxp.linalg.products import cast_formats, operand, subtract_product
+from geomxp.linalg.mixed import cast_formats, operand, subtract_product
 
 U = FP32.unit_roundoff
 ARITHMETICS = (FP8, FP16, BF16, TF32, FP32)
@@ -16,8 +16,8 @@ SHAPES = [(1, 1, 1), (1, 33, 7), (33, 1, 7), (5, 3, 1), (64, 64, 64), (37, 53, 1
 def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
-        monkeypatch.setattr(products, "has_unit", lambda form: False)
-    elif not products.has_unit(FP16):
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    elif not blas.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     return request.param
 
@@ -29,7 +29,7 @@ def random(shape, seed, size=1.0):
 def tiles(m, n, k, form, seed=0, sizes=(1.0, 1.0)):
     """Two tiles in a format, FP32 as it stands in a store."""
     return tuple(
-        quantize(random(shape, seed + j, size), form, split=products.splits())
+        quantize(random(shape, seed + j, size), form, split=mixed.splits())
         for j, (shape, size) in enumerate(zip(((m, k), (n, k)), sizes, strict=True))
     )
 
@@ -72,12 +72,12 @@ def test_small_tiles_multiply_as_well_as_large_ones(way, form, sizes):
 @pytest.mark.parametrize("form", [FP8, FP16, BF16, FP32], ids=str)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, form, m, n, k):
-    if not products.has_unit(FP16 if form is not BF16 else BF16):
+    if not blas.has_unit(FP16 if form is not BF16 else BF16):
         pytest.skip("this CPU has no matrix units for this format, or MKL is not installed")
     left, right = tiles(m, n, k, form)
     c = random((m, n), 9).astype(np.float32)
     on_units = subtract_product(c.copy(order="F"), left, right, form)
-    monkeypatch.setattr(products, "has_unit", lambda form: False)
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
     widened_tiles = [quantize(tile.widen(), form) for tile in (left, right)]
     widened = subtract_product(c.copy(order="F"), *widened_tiles, form)
     assert (abs(on_units - widened) <= 2 * rounding(left, right, c)).all()
@@ -105,7 +105,7 @@ def test_all_products_of_two_fp8_numbers_are_exact(way):
 def test_a_tile_times_itself_has_the_diagonal_of_fp32(way):
     """Nothing that is positive throughout is left out on the diagonal."""
     k = 400
-    tile = quantize(random((8, k), 3), FP32, split=products.splits())
+    tile = quantize(random((8, k), 3), FP32, split=mixed.splits())
     c = np.zeros((8, 8), np.float32, order="F")
     subtract_product(c, tile, tile, FP32)
     expected = np.einsum("ij,ij->i", tile.widen(), tile.widen())
@@ -116,7 +116,7 @@ def test_a_tile_times_itself_has_the_diagonal_of_fp32(way):
 @pytest.mark.parametrize("stored", [FP64, FP32, TF32, BF16, FP16, FP8], ids=str)
 def test_operands_have_the_format_of_the_arithmetic_and_the_tiles_numbers(way, form, stored):
     numbers = random((20, 10), 4)
-    tile = quantize(numbers, stored, split=products.splits())
+    tile = quantize(numbers, stored, split=mixed.splits())
     found = operand(tile, form)
     assert found.form is form
     coarsest = max(stored.unit_roundoff, form.unit_roundoff, 2.0**-22)
@@ -157,9 +157,9 @@ def test_scales_of_both_operands_are_taken_back(one, other):
 
 def test_there_are_units_for_no_format_where_mkl_is_missing(monkeypatch):
     monkeypatch.setattr(blas, "mkl", lambda: None)
-    products.has_unit.cache_clear()
+    blas.has_unit.cache_clear()
     try:
-        assert not any(products.has_unit(form) for form in (*ARITHMETICS, FP64))
-        assert not products.splits()
+        assert not any(blas.has_unit(form) for form in (*ARITHMETICS, FP64))
+        assert not mixed.splits()
     finally:
-        products.has_unit.cache_clear()
+        blas.has_unit.cache_clear()

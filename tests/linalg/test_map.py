@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geomxp.linalg.formats import BF16, FINER, FORMATS, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
 from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.layout import Layout
 
@@ -53,7 +53,7 @@ def test_promotion_makes_one_block_row_finer_and_leaves_the_others(formats, data
     k = data.draw(st.integers(0, len(formats) - 1))
     finer, changed = formats.promote_row(k)
     assert finer.rows[:k] + finer.rows[k + 1 :] == formats.rows[:k] + formats.rows[k + 1 :]
-    assert finer.rows[k] == tuple(FINER[form] for form in formats.rows[k])
+    assert finer.rows[k] == tuple(form.finer for form in formats.rows[k])
     assert changed == sum(form is not FP64 for form in formats.rows[k])
     assert changed == count_finer(formats, finer)
     assert count_finer(finer, formats) == count_finer(formats, formats) == 0

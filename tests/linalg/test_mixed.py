@@ -3,7 +3,7 @@ import pytest
 import scipy.linalg
 
 import geomxp as gx
-from geomxp.linalg import products
+from geomxp.linalg import blas, mixed
 from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32, Tile, quantize
 from geomxp.linalg.mixed import arithmetic, gemm, potrf, trsm
 
@@ -15,8 +15,8 @@ SHAPES = [(1, 1, 1), (1, 30, 5), (30, 1, 5), (48, 48, 48), (31, 48, 17)]
 def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
-        monkeypatch.setattr(products, "has_unit", lambda form: False)
-    elif not products.has_unit(FP16):
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    elif not blas.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
 
 
@@ -28,7 +28,7 @@ def stored(numbers, form):
     """A tile as a store keeps it."""
     if form is FP64:
         return Tile(FP64, numbers)
-    return quantize(numbers, form, split=products.splits())
+    return quantize(numbers, form, split=mixed.splits())
 
 
 def known(n, dtype=np.float64):

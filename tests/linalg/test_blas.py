@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from geomxp.linalg import blas, products
+from geomxp.linalg import blas
 
 UNIT = {np.float64: 2.0**-53, np.float32: 2.0**-24}
 SHAPES = [(1, 1, 1), (1, 7, 3), (7, 1, 3), (5, 6, 1), (33, 17, 64), (64, 64, 64), (5, 4, 0)]
@@ -15,7 +15,7 @@ def library(request, monkeypatch):
         pytest.skip('MKL is not installed: pip install "geomxp[mkl]"')
     if request.param == "scipy":
         monkeypatch.setattr(blas, "mkl", lambda: None)
-    caches = (blas.routine, products.has_unit)
+    caches = (blas.routine, blas.has_unit)
     for cached in caches:
         cached.cache_clear()
     yield request.param

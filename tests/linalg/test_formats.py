@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.linalg.formats import (
     BF16,
-    FINER,
     FORMATS,
     FP8,
     FP16,
@@ -85,10 +84,10 @@ def test_unknown_formats_are_refused_with_a_list_of_the_known(name):
 def test_promotion_ends_in_fp64_and_is_finer_at_every_step(form):
     steps = 0
     while form is not FP64:
-        assert FINER[form].unit_roundoff < form.unit_roundoff
-        form, steps = FINER[form], steps + 1
+        assert form.finer.unit_roundoff < form.unit_roundoff
+        form, steps = form.finer, steps + 1
     assert steps < len(ALL)
-    assert FINER[FP64] is FP64
+    assert FP64.finer is FP64
 
 
 @pytest.mark.parametrize("a", ALL, ids=str)

@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsyrk, dtrmm, dtrsm
 from scipy.spatial.distance import cdist
 
 import geomxp as gx
-from geomxp.linalg import nested, panels, products
+from geomxp.linalg import backend, blas, nested
 from geomxp.linalg.formats import FP16, FP32, FP64, named
 from geomxp.linalg.recursive import halve
 
@@ -40,8 +40,8 @@ sweep = settings(deadline=None, max_examples=60)
 def way(request, monkeypatch):
     """Products on matrix units where this CPU has them, and by widening to FP32."""
     if request.param == "widening":
-        monkeypatch.setattr(panels, "has_unit", lambda form: False)
-    elif not products.has_unit(FP16):
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
+    elif not blas.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     return request.param
 
@@ -521,13 +521,13 @@ def test_rank_k_updates_in_different_layers_have_different_bits(way):
 
 
 def test_a_rank_k_update_casts_its_matrix_once_to_each_coarse_format(monkeypatch):
-    casts, round_into = [], panels.round_into
+    casts, round_into = [], backend.NUMPY.round_into
 
     def counted(out, array, form, exponent):
         casts.append((form.name, array.shape))
         round_into(out, array, form, exponent)
 
-    monkeypatch.setattr(panels, "round_into", counted)
+    monkeypatch.setattr(backend.NUMPY, "round_into", counted)
     layers = ("fp16", "bf16", "fp16", "fp32")
     nested.syrk(random((128, 30)), layers=layers, leaf=8)
     assert casts == [("fp16", (128, 30)), ("bf16", (128, 30))]
@@ -545,7 +545,7 @@ def test_powers_of_two_change_no_digit_of_a_rank_k_update(layers):
 @pytest.mark.parametrize("last", ["fp32", "fp64"])
 @pytest.mark.parametrize("low", ["fp8", "bf16", "fp16"])
 def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypatch, low, last):
-    if not products.has_unit(FP16):
+    if not blas.has_unit(FP16):
         pytest.skip("this CPU has no matrix units for FP16, or MKL is not installed")
     n, k = 100, 40
     a, t = random((n, k)), triangular(n, float, "L", "N")
@@ -555,7 +555,7 @@ def test_units_and_widening_give_the_same_numbers_to_the_sums_rounding(monkeypat
         return nested.syrk(a, **options), nested.trmm(t, a.copy(), **options)
 
     on_units = made()
-    monkeypatch.setattr(panels, "has_unit", lambda form: False)
+    monkeypatch.setattr(blas, "has_unit", lambda form: False)
     sizes = abs(a) @ abs(a).T, abs(op(t, "L", "N", "N")) @ abs(a)
     for one, other, size in zip(on_units, made(), sizes, strict=True):
         assert (abs(one - other) <= 4 * (n + 3) * FP32.unit_roundoff * size).all()

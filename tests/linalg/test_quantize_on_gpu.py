@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from compilers import compiled, library
+from geomxp.linalg.products import cast_formats, subtract_product
 
 import geomxp as gx
 from geomxp import cuda
@@ -26,7 +27,6 @@ from geomxp.linalg.formats import (
     cast,
     quantize,
 )
-from geomxp.linalg.products import cast_formats, subtract_product
 from geomxp.tiles import assemble
 from geomxp.tiles.layout import left_looking
 from geomxp.tiles.local import run

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.linalg.formats import FORMATS, FP8, FP16, FP32, FP64
 from geomxp.linalg.precision import (
-    COST,
     count_finer,
     describe,
     described,
@@ -60,7 +59,7 @@ def below(formats):
 
 
 def cost_of(formats):
-    return sum(COST[formats[pair]] for pair in below(formats))
+    return sum(formats[pair].cost for pair in below(formats))
 
 
 def divergence_of(formats, *case):
@@ -227,7 +226,7 @@ def test_no_map_that_meets_the_target_costs_half_as_much(seed, target):
     places = np.tril_indices(4, -1)
     share = np.array([shares(*case, form) for form in CANDIDATES])
     divergence = share[choices, places[0], places[1]].sum(axis=1)
-    costs = np.array([COST[form] for form in CANDIDATES])[choices].sum(axis=1)
+    costs = np.array([form.cost for form in CANDIDATES])[choices].sum(axis=1)
     formats = gx.for_divergence(target)(*case)
     assert cost_of(formats) <= 2 * costs[divergence <= target].min()
 

@@ -1,0 +1,675 @@
+"""Covariance families: the interface of all of them, and what an isotropic one needs to define.
+
+A family is a frozen dataclass. It declares its parameters in a table; estimation, files, reports
+and messages read that table and know no parameter by name besides. An isotropic family defines
+its correlation as a function of squared scaled distance and inherits everything else from
+`Isotropic`: generation on CPU and GPU, derivatives, anisotropy, Vecchia's approximation, mixed
+precision and out-of-core execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import cos, inf, isfinite, radians, sin
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..errors import InvalidInput
+from .conventions import Convention, from_ours, to_ours
+from .distance import Metric, metric_of
+from .generate import DensePairs, TablePairs
+from .table import Sampled
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .._typing import ArrayLike, Floats, Mapping, Sequence, Whole
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a family: its value, and what may be done with it.
+
+    Parameters
+    ----------
+    name : str
+    value : float
+        In a model's `table` the model's own value; in a family's `declared` table a value to
+        start from.
+    transform : {"log", "identity"}
+        Coordinate in which a search moves and in which intervals are symmetric.
+    lower, upper : float
+        The value must be greater than `lower` and at most `upper`.
+    unit : {"", "value²", "length", "degrees"}
+    linear : bool
+        Whether Σ is linear in it.
+    closed : bool
+        Whether `lower` itself is allowed.
+    search : (float, float), optional
+        Interval to which a search keeps unless the user gives bounds.
+
+    Examples
+    --------
+    >>> Parameter("power", 1.0, upper=2.0).check(1.5)
+    1.5
+    """
+
+    name: str
+    value: float
+    transform: str = "log"
+    lower: float = 0.0
+    upper: float = inf
+    unit: str = ""
+    linear: bool = False
+    closed: bool = False
+    search: tuple[float, float] | None = None
+
+    def check(self, value: float) -> float:
+        """Return the value as a float; raise `InvalidInput` if it is not allowed."""
+        number = finite(self.name, value)
+        if number > self.upper or number < self.lower or (number == self.lower and not self.closed):
+            wanted = [f"at least {self.lower:g}" if self.closed else f"greater than {self.lower:g}"]
+            wanted = [] if self.lower == -inf else wanted
+            wanted += [] if self.upper == inf else [f"at most {self.upper:g}"]
+            raise InvalidInput(
+                f"`{self.name}` must be {' and '.join(wanted)}. Got {self.name}={number!r}."
+            )
+        return number
+
+
+VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
+RANGE = Parameter("range", 1.0, unit="length")
+NUGGET = Parameter("nugget", 0.0, unit="value²", linear=True, closed=True)
+ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", search=(-180.0, 360.0))
+RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
+
+
+def finite(name: str, value: float) -> float:
+    """Return a value as a float; raise `InvalidInput` if it is not a finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"`{name}` must be a number. Got {value!r}.") from None
+    if not isfinite(number):
+        raise InvalidInput(f"`{name}` must be a finite number. Got {name}={number!r}.")
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Where, when and of which variable values are wanted: the arguments of a covariance.
+
+    Parameters
+    ----------
+    locations : (n, d) ndarray
+    metric : Metric or str
+    time : (n,) ndarray, optional
+        For space-time families.
+    variable : (n,) ndarray of int, optional
+        Number of the variable, from 0; for multivariate families.
+    """
+
+    locations: Floats
+    metric: Metric | str = "euclidean"
+    time: Floats | None = None
+    variable: Whole | None = None
+
+    @classmethod
+    def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:
+        """Return inputs as they are; put locations and a metric together."""
+        if isinstance(inputs, Inputs):
+            return inputs
+        return cls(np.asarray(inputs, dtype=np.float64), metric)
+
+    def __len__(self) -> int:
+        return len(self.locations)
+
+    def __getitem__(self, rows: slice | Whole) -> Inputs:
+        return Inputs(
+            self.locations[rows],
+            self.metric,
+            None if self.time is None else self.time[rows],
+            None if self.variable is None else self.variable[rows],
+        )
+
+    @property
+    def points(self) -> Floats:
+        """Points of the metric's Euclidean space, (n, k)."""
+        return metric_of(self.metric).embed(self.locations)
+
+
+class Covariance:
+    """Base of all covariance families.
+
+    A subclass is a frozen dataclass with a field for each declared parameter. It sets `family`
+    and `declared` and defines `matrix`, `derivatives`, `diagonal` and, where it is not valid
+    everywhere, `limits` or `check_valid_on`. Isotropic families derive from `Isotropic` instead.
+
+    Attributes
+    ----------
+    family : str
+        The family's name.
+    declared : tuple of Parameter
+        Its parameters in a fixed order, with values to start from. "nugget" is the noise variance
+        of each observation and not a part of `matrix`.
+    tabulated : bool
+        Whether entries come from a table of polynomials, which Vecchia's approximation needs.
+    """
+
+    family: ClassVar[str]
+    declared: ClassVar[tuple[Parameter, ...]]
+    tabulated: ClassVar[bool] = False
+    nugget: float
+
+    def __post_init__(self) -> None:
+        for parameter in self.declared:
+            value = parameter.check(getattr(self, parameter.name))
+            object.__setattr__(self, parameter.name, value)
+
+    @property
+    def table(self) -> tuple[Parameter, ...]:
+        """The parameters with the model's values."""
+        return tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name, in the order of `table`."""
+        return {parameter.name: parameter.value for parameter in self.table}
+
+    @classmethod
+    def from_parameters(cls, values: Mapping[str, float]) -> Self:
+        """Make a model from a dict as `parameters` returns it."""
+        return cls(**{p.name: values[p.name] for p in cls.declared if p.name in values})
+
+    def replace(self, **values: float) -> Self:
+        """Return a model of the same family with other values of some parameters."""
+        return self.from_parameters(self.parameters() | values)
+
+    def scaled(self, factor: float) -> Self:
+        """Return the model with covariance matrix factor·Σ."""
+        linear = {p.name: factor * p.value for p in self.table if p.linear}
+        return self.replace(**linear)
+
+    @property
+    def largest_variance(self) -> float:
+        """The largest variance that the field has anywhere."""
+        return self.parameters()["variance"]
+
+    def __call__(
+        self, a: Inputs | ArrayLike, b: Inputs | ArrayLike, metric: Metric | str = "euclidean"
+    ) -> Floats:
+        """Evaluate the covariance of the field, without the nugget, between two sets of places.
+
+        Parameters
+        ----------
+        a, b : (n, d), (m, d) ndarray, or Inputs
+            Locations.
+        metric : {"euclidean", "chordal", "great-circle"} or Metric
+
+        Returns
+        -------
+        (n, m) ndarray, Fortran order
+        """
+        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+        self.check_valid_on(a.metric, a.locations.shape[-1])
+        return self.matrix(a, b)
+
+    def matrix(self, a: Inputs, b: Inputs) -> Floats:
+        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        raise NotImplementedError
+
+    def derivatives(
+        self,
+        a: Inputs | ArrayLike,
+        b: Inputs | ArrayLike,
+        metric: Metric | str = "euclidean",
+        names: Sequence[str] | None = None,
+    ) -> dict[str, Floats]:
+        """Evaluate the derivatives of `matrix` with respect to the parameters.
+
+        Parameters
+        ----------
+        a, b : (n, d), (m, d) ndarray, or Inputs
+        metric : Metric or str
+        names : sequence of str, optional
+            Parameters wanted, of `parameters()`; all of them if not given. The nugget is left
+            out: its derivative is 1 where an observation meets itself.
+
+        Returns
+        -------
+        dict of str to (n, m) ndarray
+        """
+        raise NotImplementedError
+
+    def check_tabulated(self, remedy: str) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model has no table of polynomials."""
+        if not self.tabulated:
+            raise InvalidInput(f"this needs an isotropic family. Got {self.family!r}: {remedy}")
+
+    def diagonal(self, a: Inputs) -> Floats:
+        """Evaluate the variance of the field, without the nugget, at each input, (n,)."""
+        return np.full(len(a), self.largest_variance)
+
+    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> DensePairs:
+        """Return the generator of covariances and derivatives between inputs.
+
+        Parameters
+        ----------
+        a, b : Inputs
+            Rows and columns; b is a if not given.
+        box : (2, k) ndarray, optional
+            Lowest and highest coordinates of all points of which these are a part.
+        """
+        return DensePairs(self, a, b)
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds (lower, upper) of each parameter for locations of a kind.
+
+        Bounds of one parameter hold for the present values of the others. A lower bound is
+        itself allowed where it is not that of the table.
+
+        Parameters
+        ----------
+        metric : Metric or str
+        dimensions : int
+            Number of coordinates of a location.
+        """
+        return {p.name: (p.lower, p.upper) for p in self.table}
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        metric = metric_of(metric)
+        limits = self.limits(metric, dimensions)
+        for p in self.table:
+            lower, upper = limits[p.name]
+            if lower <= p.value <= upper:
+                continue
+            where = (
+                "with great-circle distances"
+                if metric.arc
+                else f"in {metric.dimensions(dimensions)} dimensions"
+            )
+            remedy = ": use the chordal metric." if metric.arc else "."
+            bound = f"at least {lower:g}" if p.value < lower else f"at most {upper:g}"
+            raise InvalidInput(
+                f"{where} a {self.family} model needs {p.name} {bound}. "
+                f"Got {p.name}={p.value:g}{remedy}"
+            )
+
+    def valid_on(self, metric: Metric | str, dimensions: int) -> bool:
+        """Return whether the model is positive definite for a metric and dimensions."""
+        try:
+            self.check_valid_on(metric, dimensions)
+        except InvalidInput:
+            return False
+        return True
+
+    def practical_range(self) -> float:
+        """Return the length that a search uses in place of the range.
+
+        The data should determine it almost independently of the shape parameters: the distance
+        at which the correlation is about 0.14, say.
+        """
+        return self.parameters()["range"]
+
+    @property
+    def infill_exponent(self) -> float:
+        """K such that dense data determine variance/range^k; infinite for smooth fields."""
+        return inf
+
+    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map locations to points that are near each other where the correlation is high."""
+        return metric_of(metric).embed(locations)
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """Geometric anisotropy in the plane: the range depends on the direction.
+
+    Parameters
+    ----------
+    angle : float
+        Direction of the longest range, in degrees counter-clockwise from the x-axis.
+    ratio : float
+        Shortest range over longest range, in (0, 1]; the model's `range` is the longest one.
+        Angle and ratio are as in GSTools (there in radians); gstat counts its angle clockwise
+        from north.
+    """
+
+    angle: float
+    ratio: float
+
+    def __post_init__(self):
+        for name in ("angle", "ratio"):
+            object.__setattr__(self, name, finite(f"anisotropy_{name}", getattr(self, name)))
+        if not 0 < self.ratio <= 1:
+            raise InvalidInput(
+                "`anisotropy_ratio` is the shortest range over the longest one: "
+                f"it must lie in (0, 1]. Got {self.ratio!r}."
+            )
+
+    @classmethod
+    def of(cls, anisotropy: Anisotropy | tuple[float, float] | None) -> Anisotropy | None:
+        """Return an anisotropy, given as such, as a pair (angle, ratio), or as None."""
+        if anisotropy is None or isinstance(anisotropy, Anisotropy):
+            return anisotropy
+        try:
+            angle, ratio = anisotropy
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"`anisotropy` must be a pair (angle in degrees, ratio). Got {anisotropy!r}."
+            ) from None
+        return cls(angle, ratio)
+
+    def matrix(self) -> Floats:
+        """Return the (2, 2) map A to coordinates where the model is isotropic.
+
+        Rows: along the longest range; across it, stretched by 1/ratio.
+        """
+        c, s = cos(radians(self.angle)), sin(radians(self.angle))
+        return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
+
+    def matrix_derivatives(self) -> tuple[Floats, Floats]:
+        """Return d matrix/d angle (per degree) and d matrix/d ratio."""
+        c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
+        by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
+        by_ratio = np.array([[0.0, 0.0], [s / q**2, -c / q**2]])
+        return by_angle, by_ratio
+
+    def generators(self) -> Floats:
+        """Return (∂A/∂φ)A⁻¹ for angle and ratio, (2, 2, 2)."""
+        back = np.linalg.inv(self.matrix())
+        return np.array([matrix @ back for matrix in self.matrix_derivatives()])
+
+
+class Isotropic(Covariance):
+    """Base of families whose correlation depends on h/a only: C(h) = σ² ρ(h/a).
+
+    A subclass is a frozen dataclass with the fields variance, range, its shape parameters,
+    nugget and anisotropy, in this order. It sets `family` and `shapes` and defines
+    `correlation_of_squares`; formulas for `slope_of_squares` and `by_shape` are optional.
+
+    Attributes
+    ----------
+    shapes : tuple of Parameter
+        Parameters of ρ, with values to start from.
+    support : {None, "smooth", "rough"}
+        None if ρ > 0 at all distances. Otherwise ρ(r) = 0 for r ≥ 1, and ρ(√s) for s < 1 is
+        "smooth" where it can be continued beyond s = 1 as an analytic function.
+    on_sphere : dict of str to (float, float), or None
+        Bounds of parameters with great-circle distances; None if the family is not valid there.
+    conventions : dict of str to Convention
+        How other packages write the family, by package.
+    last_octave : int
+        ρ and its derivatives are 0, or negligible, for s ≥ 2^last_octave.
+
+    Examples
+    --------
+    The exponential covariance in full:
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Exponential(Isotropic):
+    ...     family = "exponential"
+    ...     variance: float
+    ...     range: float
+    ...     nugget: float = 0.0
+    ...     anisotropy: Anisotropy | None = None
+    ...
+    ...     def correlation_of_squares(self, s, rest):
+    ...         return np.exp(-np.sqrt(s))
+    >>> Exponential(2.0, 0.5)([[0.0]], [[0.0], [0.5]]).round(4).tolist()
+    [[2.0, 0.7358]]
+    """
+
+    shapes: ClassVar[tuple[Parameter, ...]] = ()
+    support: ClassVar[str | None] = None
+    on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
+    conventions: ClassVar[Mapping[str, Convention]] = {}
+    last_octave: ClassVar[int] = 1020
+    tabulated = True
+    variance: float
+    range: float
+    anisotropy: Anisotropy | None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        cls.declared = (VARIANCE, RANGE, *cls.shapes, NUGGET)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "anisotropy", Anisotropy.of(self.anisotropy))
+
+    @property
+    def table(self) -> tuple[Parameter, ...]:
+        """The parameters with the model's values; with anisotropy its angle and ratio too."""
+        table = super().table
+        if self.anisotropy is not None:
+            angle = replace(ANGLE, value=self.anisotropy.angle)
+            table += (angle, replace(RATIO, value=self.anisotropy.ratio))
+        return table
+
+    @classmethod
+    def from_parameters(cls, values: Mapping[str, float]) -> Self:
+        """Make a model from a dict as `parameters` returns it.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> model = Matern(1.0, 2.0, 0.7, 0.1, (30.0, 0.5))
+        >>> Matern.from_parameters(model.parameters()) == model
+        True
+        """
+        plain = {p.name: values[p.name] for p in cls.declared if p.name in values}
+        if values.get("anisotropy_ratio") is not None:
+            plain["anisotropy"] = Anisotropy(
+                values.get("anisotropy_angle", 0.0), values["anisotropy_ratio"]
+            )
+        return cls(**plain)
+
+    # what a family defines
+
+    def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
+        """Evaluate f(s) = ρ(√s), s > 0; with compact support only below 1.
+
+        Arguments and result are in extended precision (`numpy.longdouble`), where the machine
+        has it.
+
+        Parameters
+        ----------
+        s : ndarray
+            Squared scaled distances (h/a)².
+        rest : ndarray
+            1 - s, exact also where s is near 1.
+        """
+        raise NotImplementedError
+
+    def slope_of_squares(self, s: Floats, rest: Floats) -> Floats:
+        """Evaluate r dρ/dr = 2 s f'(s). Here by differences of order 8 in log s."""
+        step = np.longdouble(1) / 256
+        total = 0.0
+        for k, weight in enumerate(_CENTRAL, start=1):
+            for sign in (1, -1):
+                moved = s * np.exp(sign * k * step)
+                total = total + sign * weight * self.correlation_of_squares(moved, 1 - moved)
+        return 2 * total / step
+
+    def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
+        """Evaluate the derivative of f(s) by a shape parameter. Here by differences of order 8."""
+        value = getattr(self, name)
+        step = np.longdouble(min(0.01, value / 8) if value else 0.01)
+        total = 0.0
+        for k, weight in enumerate(_CENTRAL, start=1):
+            for sign in (1, -1):
+                other = self._moved(name, value + sign * k * step)
+                total = total + sign * weight * other.correlation_of_squares(s, rest)
+        return total / step
+
+    def _moved(self, name, value):
+        """Return a copy with a shape parameter in extended precision, perhaps beyond its bound."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__[name] = value
+        return other
+
+    def expansions(self, octaves: Floats) -> Sampled:
+        """Return expansions of the correlation and its derivatives on octaves of s."""
+        return Sampled(self, octaves)
+
+    # what all families inherit
+
+    def of_squares(self, what: str, s: Floats, rest: Floats) -> Floats:
+        """Evaluate the correlation, its slope or a derivative; see `evaluate`."""
+        if what == "correlation":
+            return self.correlation_of_squares(s, rest)
+        if what == "slope":
+            return self.slope_of_squares(s, rest)
+        return self.by_shape(what, s, rest)
+
+    @property
+    def table_key(self) -> tuple:
+        """What identifies the correlation function."""
+        return (type(self), *(getattr(self, p.name) for p in self.shapes))
+
+    def matrix(self, a: Inputs, b: Inputs) -> Floats:
+        """Evaluate the covariance of the field between inputs, (n, m); see `__call__`."""
+        return self.pairs(a, b).covariance()
+
+    def derivatives(
+        self,
+        a: Inputs | ArrayLike,
+        b: Inputs | ArrayLike,
+        metric: Metric | str = "euclidean",
+        names: Sequence[str] | None = None,
+    ) -> dict[str, Floats]:
+        """Evaluate the derivatives of `matrix`; see `Covariance.derivatives`."""
+        a, b = Inputs.of(a, metric), Inputs.of(b, metric)
+        wanted = self.parameters() if names is None else names
+        return self.pairs(a, b).derivatives(slice(0, len(a)), slice(0, len(b)), wanted)
+
+    def pairs(self, a: Inputs, b: Inputs | None = None, box: Floats | None = None) -> TablePairs:
+        """Return the generator of covariances and derivatives; see `Covariance.pairs`."""
+        return TablePairs(self, a, b, box)
+
+    def evaluate(self, what: str, r: ArrayLike) -> Floats:
+        """Evaluate the correlation, its slope or a derivative by the formula.
+
+        Parameters
+        ----------
+        what : str
+            "correlation" for ρ, "slope" for r dρ/dr, or a shape parameter's name for ∂ρ/∂name.
+        r : array_like
+            Scaled distances h/a ≥ 0.
+
+        Returns
+        -------
+        ndarray, as r
+        """
+        r = np.asarray(r, dtype=np.longdouble)
+        inside = (r > 0) & np.isfinite(r) & (r < (1 if self.support else inf))
+        s, rest = r[inside] ** 2, (1 - r[inside]) * (1 + r[inside])
+        result = np.where(r == 0, 1.0 if what == "correlation" else 0.0, 0.0)
+        with np.errstate(under="ignore", over="ignore"):
+            result[inside] = self.of_squares(what, s, rest)
+        return result
+
+    def covariance(self, h: ArrayLike) -> Floats:
+        """Evaluate C(h) of the field (without the nugget) at (isotropic) distances h."""
+        return self.variance * self.correlation(h)
+
+    def correlation(self, h: ArrayLike) -> Floats:
+        """Evaluate the correlation C(h)/σ² at distances h, in the units of `range`."""
+        with np.errstate(over="ignore"):
+            # h/a may overflow to inf, where the correlation is 0
+            return self.evaluate("correlation", np.asarray(h, dtype=np.float64) / self.range)
+
+    def effective_range(self, correlation: float = 0.05) -> float:
+        """Return the distance at which the correlation has fallen to 5 % (or as given).
+
+        Returns
+        -------
+        float, in the units of `range`
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> round(Matern(1.0, 1.0, 0.5).effective_range(), 4)
+        2.9957
+        """
+        from scipy.optimize import brentq
+
+        unit = self.replace(range=1.0)
+        top = 1.0
+        while unit.correlation(top) > correlation:
+            top *= 2
+        # below any distance with a correlation above the level, also for a very rough field
+        bottom = top
+        while unit.correlation(bottom) < correlation:
+            bottom /= 2
+            if bottom < 1e-300:
+                return 0.0
+        if bottom == top:
+            return self.range * top
+        root = brentq(lambda r: float(unit.correlation(r)) - correlation, bottom, top, xtol=1e-300)
+        return self.range * root
+
+    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map locations to points between which the model depends on distance only."""
+        points = metric_of(metric).embed(locations)
+        return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
+
+    def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
+        """Return the bounds of each parameter; see `Covariance.limits`."""
+        found = super().limits(metric, dimensions)
+        return found | (self.on_sphere or {}) if metric_of(metric).arc else found
+
+    def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
+        metric = metric_of(metric)
+        if metric.arc and self.on_sphere is None:
+            raise InvalidInput(
+                f"a {self.family} model is not a covariance with great-circle distances: "
+                "use the chordal metric."
+            )
+        super().check_valid_on(metric, dimensions)
+        if self.anisotropy is not None and (metric.arc or metric.dimensions(dimensions) != 2):
+            raise InvalidInput(
+                "`anisotropy` needs Euclidean locations in 2 dimensions. "
+                f"Got metric={metric.name!r} in {dimensions}."
+            )
+
+    @classmethod
+    def from_convention(cls, package: str, **parameters: float) -> Self:
+        """Make the model that another package means by its own parameters.
+
+        Parameters
+        ----------
+        package : str
+            A key of the family's `conventions`: "scikit-learn", "gpytorch", "gstools", "gstat", …
+        **parameters
+            Under the package's own names, as `to_convention` returns them.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
+        1.7320508075688774
+        """
+        names = tuple(p.name for p in cls.declared)
+        return cls(**to_ours(names, cls.conventions, package, parameters))
+
+    def to_convention(self, package: str) -> dict[str, float]:
+        """Return this model's parameters as another package writes them, as a dict.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
+        4.0
+        """
+        names = tuple(p.name for p in self.declared)
+        return from_ours(names, self.conventions, package, self.parameters())
+
+
+_CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
+"""Weights of a central difference of order 8."""
