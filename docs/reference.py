@@ -51,10 +51,10 @@ MODULES = {
     "scores": ("geomxp.prediction.scores", ()),
     "datasets": ("geomxp.data.datasets", ("load", "path", "find", "Dataset")),
     "sklearn": ("geomxp.sklearn", ("GeoRegressor",)),
-    "dense.nested": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
-    "dense.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
+    "linalg": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
+    "linalg.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
-    "execution.simulate": ("geomxp.benchmarks.schedule_model", ()),
+    "execution.simulate": ("geomxp.tiles.simulate", ()),
     "errors": ("geomxp.errors", ()),
 }
 """Pages of modules: where they are, and which of their names; all public ones if none is given."""

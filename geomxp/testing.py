@@ -1,14 +1,16 @@
-"""The laws that every likelihood must obey: for our tests, and for people who extend geomxp.
+"""Laws that likelihoods, covariance families and metrics must obey, for people who extend geomxp.
 
-    from geomxp.testing import check_likelihood
+    from geomxp.testing import check_covariance, check_likelihood, check_metric
     check_likelihood(MyLikelihood())
 
-A law is an identity of the Gaussian density. Its tolerance is c·n·u·κ with the unit roundoff u
-of the arithmetic and the condition number κ of the covariance matrix.
+A law of a likelihood is an identity of the Gaussian density. Its tolerance is c·n·u·κ with the unit
+roundoff u of the arithmetic and the condition number κ of the covariance matrix.
 """
 
 import numpy as np
 
+from .covariance.base import Covariance, Inputs
+from .covariance.distance import Metric
 from .covariance.matern import Matern
 from .data.observations import Observations
 from .likelihood.base import profile_variance, rescale_variance
@@ -17,12 +19,12 @@ MODEL = Matern(variance=1.7, range=0.2, smoothness=0.8, nugget=0.1)
 
 
 def places(n=60, d=2, seed=1):
-    """Return n random places in the unit cube, (n, d)."""
+    """Return n random locations in the unit cube, (n, d)."""
     return np.random.default_rng(seed).random((n, d))
 
 
 def observations(n=60, d=2, seed=1):
-    """Return independent normal values at random places: enough for identities."""
+    """Return independent normal values at random locations."""
     return Observations(places(n, d, seed), np.random.default_rng(seed + 1).standard_normal(n))
 
 
@@ -34,7 +36,7 @@ def condition_number(model, seen):
 
 
 def is_the_gaussian_density(method, tolerance):
-    """ℓ is SciPy's multivariate normal log-density."""
+    """ℓ equals SciPy's multivariate normal log-density."""
     from scipy.stats import multivariate_normal
 
     seen = observations()
@@ -44,7 +46,7 @@ def is_the_gaussian_density(method, tolerance):
 
 
 def knows_no_order(method, tolerance):
-    """Rows in another order give the same ℓ."""
+    """ℓ does not depend on the order of the rows."""
     seen = observations()
     other = seen.subset(np.random.default_rng(3).permutation(len(seen)))
     _equal(
@@ -55,7 +57,7 @@ def knows_no_order(method, tolerance):
 
 
 def knows_no_unit_of_length(method, tolerance):
-    """Locations and range in another unit give the same ℓ."""
+    """ℓ does not depend on the unit of locations and range."""
     seen = observations()
     other = Observations(seen.locations * 1000.0, seen.values)
     model = Matern(MODEL.variance, MODEL.range * 1000.0, MODEL.smoothness, MODEL.nugget)
@@ -76,7 +78,7 @@ def scales_with_the_values(method, tolerance):
 
 
 def adds_over_independent_groups(method, tolerance):
-    """Two groups of places a thousand ranges apart have the sum of their ℓ."""
+    """ℓ of two groups of locations a thousand ranges apart is the sum of their ℓ."""
     first, second = observations(30, seed=1), observations(30, seed=5)
     both = Observations(
         np.vstack((first.locations, second.locations + 200.0)),
@@ -87,7 +89,7 @@ def adds_over_independent_groups(method, tolerance):
 
 
 def does_not_see_what_the_trend_takes(method, tolerance):
-    """Adding Xβ to the values moves β̂ by β and leaves ℓ, for ML and REML."""
+    """Adding Xβ to the values adds β to β̂ and does not change ℓ, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations))
     beta = np.array([3.0, -2.0, 5.0])
@@ -102,7 +104,7 @@ def does_not_see_what_the_trend_takes(method, tolerance):
 
 
 def reml_is_the_density_of_contrasts(method, tolerance):
-    """The restricted ℓ is the density of K'z with K'X = 0, K'K = I, less ½ log|X'X|."""
+    """The restricted ℓ is the density of K'z with K'X = 0 and K'K = I, minus ½ log|X'X|."""
     from scipy.linalg import null_space
     from scipy.stats import multivariate_normal
 
@@ -117,7 +119,7 @@ def reml_is_the_density_of_contrasts(method, tolerance):
 
 
 def profiles_the_variance(method, tolerance):
-    """σ̂² and its ℓ from one evaluation at variance 1 are those of the model with σ̂²."""
+    """σ̂² and ℓ from one evaluation at variance 1 equal those of the model with σ̂²."""
     seen = observations()
     design = np.ones((len(seen), 1))
     for reml in (False, True):
@@ -132,7 +134,7 @@ def profiles_the_variance(method, tolerance):
 
 
 def gradient_is_the_slope(method, tolerance):
-    """The gradient is what differences of ℓ say, in every parameter, for ML and REML."""
+    """The gradient equals differences of ℓ in every parameter, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations[:, 0]))
     model = Matern(1.7, 0.2, 0.8, 0.1, (30.0, 0.6))
@@ -148,7 +150,7 @@ def gradient_is_the_slope(method, tolerance):
                 for k in (1, -1, 2, -2)
             )
             slope = (8 * (high - low) - (higher - lower)) / (12 * step)
-            # the difference formula: O(step⁴) and ℓ's rounding over the step
+            # error of the difference formula: O(step⁴), and the rounding of ℓ over the step
             allowed = 1e-8 * abs(slope) + 1e-7 / abs(value) + 10 * tolerance / step
             assert abs(gradient[name] - slope) <= allowed, (name, gradient[name], slope)
 
@@ -167,14 +169,14 @@ LAWS = (
 
 
 def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
-    """Assert that a likelihood obeys every law.
+    """Assert that a likelihood method satisfies every law.
 
     Parameters
     ----------
     method : likelihood
         With `prepare`, as `Exact` has it.
     unit_roundoff : float
-        Of the arithmetic that it is computed in.
+        Unit roundoff of the arithmetic of the method.
     laws : sequence of callable, optional
     """
     seen = observations()
@@ -185,3 +187,68 @@ def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
 
 def _equal(got, expected, tolerance):
     assert abs(got - expected) <= tolerance * max(1.0, abs(expected)), (got, expected)
+
+
+def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e-7) -> None:
+    """Assert that a covariance model obeys the laws of its interface.
+
+    Parameters
+    ----------
+    model : Covariance
+        Without special parameter values; with a nugget greater than 0.
+    inputs : Inputs
+        Where, when and of which variable values are taken; 30 to 300 of them.
+    tolerance : float
+        Of derivatives, which are compared with differences.
+
+    Examples
+    --------
+    >>> check_covariance(MODEL, Inputs(places()))
+    """
+    kind, values, n = type(model), model.parameters(), len(inputs)
+    assert [p.name for p in model.table] == list(values)
+    assert kind.from_parameters(values) == model == model.replace(**values)
+    sigma = model.matrix(inputs, inputs)
+    assert sigma.shape == (n, n)
+    np.testing.assert_allclose(sigma, sigma.T, rtol=0, atol=1e-14 * np.abs(sigma).max())
+    np.testing.assert_allclose(sigma.diagonal(), model.diagonal(inputs), rtol=1e-14)
+    assert np.linalg.eigvalsh(sigma)[0] > -1e-12 * np.abs(sigma).max(), "not positive definite"
+    some, others = slice(0, n // 3), slice(n // 3, n)
+    part = model.matrix(inputs[some], inputs[others])
+    np.testing.assert_allclose(part, sigma[some, others], rtol=0, atol=1e-14 * np.abs(sigma).max())
+    scaled = model.scaled(4.0)
+    np.testing.assert_allclose(scaled.matrix(inputs, inputs), 4 * sigma, rtol=1e-14)
+    assert scaled.nugget == 4 * model.nugget
+    slopes = model.derivatives(inputs, inputs)
+    for p in model.table:
+        if p.name == "nugget":
+            assert p.name not in slopes
+            continue
+        step = 1e-5 * (abs(p.value) or 1.0)
+        high, low = (model.replace(**{p.name: p.value + k * step}) for k in (1, -1))
+        change = (high.matrix(inputs, inputs) - low.matrix(inputs, inputs)) / (2 * step)
+        allowed = tolerance * max(1.0, np.abs(change).max())
+        np.testing.assert_allclose(slopes[p.name], change, rtol=0, atol=allowed, err_msg=p.name)
+
+
+def check_metric(metric: Metric, locations: np.ndarray) -> None:
+    """Assert that a metric's distances are distances.
+
+    Parameters
+    ----------
+    metric : Metric
+    locations : (n, d) ndarray
+
+    Examples
+    --------
+    >>> check_metric(Metric("euclidean"), places())
+    """
+    points = metric.embed(locations)
+    assert points.shape == (len(locations), metric.dimensions(np.shape(locations)[1]))
+    assert points.dtype == np.float64
+    h = metric.between(points, points)
+    size = h.max()
+    np.testing.assert_allclose(h, h.T, rtol=0, atol=1e-14 * size)
+    np.testing.assert_allclose(h.diagonal(), 0, rtol=0, atol=1e-7 * size)
+    for k in range(len(h)):
+        assert (h <= h[:, k : k + 1] + h[k] + 1e-12 * size).all(), "the triangle is not closed"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,7 +41,7 @@ def test_readme_shows_two_commands_first():
 
 
 def test_options_that_readme_names_exist(capsys):
-    assert main.main(["fit", "--help"]) == 0
+    assert main(["fit", "--help"]) == 0
     text = capsys.readouterr().out
     for option in re.findall(r"`(--[a-z-]+)", README):
         assert option in text, option

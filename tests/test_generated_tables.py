@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from geomxp.cli import main
+from geomxp.cli.main import main
 
 SETTINGS = settings(
     max_examples=120,
@@ -72,7 +72,7 @@ CELLS = st.one_of(
 
 def ends_well(capsys, path, *options):
     columns = ["--locations", "x,y", "--value", "z"]
-    status = main.main(["fit", str(path), *columns, "--json", "--evaluations", "60", *options])
+    status = main(["fit", str(path), *columns, "--json", "--evaluations", "60", *options])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     if status == 0:

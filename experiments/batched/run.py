@@ -20,8 +20,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from geomxp.benchmarks.batched import interleaved_afresh, matrices, seconds_of
-from geomxp.linalg import batched, tuning
+from geomxp.benchmarks.batched import matrices, seconds_of
+from geomxp.benchmarks.bench import interleaved
+from geomxp.linalg import batched
 from geomxp.linalg.batched_programs import LOOKING, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -36,8 +37,8 @@ def size_rows(sizes, batch, rounds, on, tune):
     """Yield rows of size.csv."""
     for n, dtype in product(sizes, TYPES):
         if tune:
-            tuning.search(n, dtype, on)
-        chosen = tuning.variant_for(n, dtype, on)
+            batched.search(n, dtype, on)
+        chosen = batched.variant_for(n, dtype, on)
         seconds = (on_gpu if on == "gpu" else seconds_of)(n, dtype, batch, rounds)
         baseline = seconds["potrfBatched" if on == "gpu" else "numpy"]
         for what, value in seconds.items():
@@ -58,7 +59,7 @@ def on_gpu(n, dtype, batch, rounds):
     import cupy
 
     a = cupy.asarray(matrices(n, dtype, batch))
-    chosen = tuning.variant_for(n, dtype, "gpu")
+    chosen = batched.variant_for(n, dtype, "gpu")
 
     def timed(work):
         def run():
@@ -71,9 +72,9 @@ def on_gpu(n, dtype, batch, rounds):
         # of a batch, CuPy's is potrfBatched
         "potrfBatched": timed(lambda: cupy.linalg.cholesky(a)),
         "potrf, tuned": timed(lambda: batched.potrf(a, variant=chosen)),
-        "potrf, untuned": timed(lambda: batched.potrf(a, variant=tuning.ON_GPU)),
+        "potrf, untuned": timed(lambda: batched.potrf(a, variant=batched.ON_GPU)),
     }
-    return interleaved_afresh(candidates, {}, rounds)
+    return interleaved(candidates, rounds)
 
 
 def variants(n, tiles, chunks):
@@ -100,7 +101,7 @@ def variant_rows(sizes, batch, rounds, tiles, chunks):
             v: lambda v=v, rooms=rooms, layouts=layouts: np.copyto(rooms[v.chunk], layouts[v.chunk])
             for v in among
         }
-        for variant, value in interleaved_afresh(candidates, fresh, rounds).items():
+        for variant, value in interleaved(candidates, rounds, fresh=fresh).items():
             yield {
                 "n": n,
                 "dtype": np.dtype(dtype).name,
@@ -123,7 +124,7 @@ def solve_rows(sizes, batch, rounds):
             "forward": lambda lower=lower, b=b: batched.forward(lower, b),
             "backward": lambda lower=lower, b=b: batched.backward(lower, b),
         }
-        seconds = interleaved_afresh(candidates, {}, rounds)
+        seconds = interleaved(candidates, rounds)
         whole = sum(seconds.values())
         for part, value in seconds.items():
             yield {
@@ -138,7 +139,7 @@ def solve_rows(sizes, batch, rounds):
 def _variant(what, chosen, n):
     if not what.endswith(", tuned"):
         return ""
-    made = replace(chosen, chunk=tuning.registers_of(n))
+    made = replace(chosen, chunk=2 if n <= batched.PAIRED else 1)
     return _title(made if what.startswith("interleaved") else chosen)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ceilings import DTYPES
 from harness import FAILED, Prediction, load, reason, tried
 
-from geomxp.linalg import batched, batched_gpu, tuning
+from geomxp.linalg import batched, batched_gpu
 
 
 def batches(machine, budget):
@@ -48,7 +48,7 @@ def _timed(machine, a, way):
 
 def _ours(machine, a):
     """Return the factorization of chunks in place, what makes them anew, and the variant."""
-    n, variant = a.shape[1], tuning.variant_for(a.shape[1], a.dtype, machine.on)
+    n, variant = a.shape[1], batched.variant_for(a.shape[1], a.dtype, machine.on)
     if machine.gpu and not variant.chunk:
         # a block of threads for each matrix: nothing is interleaved
         kept = machine.xp.asarray(a)

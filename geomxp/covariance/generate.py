@@ -33,9 +33,9 @@ GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8":
 def _loops():
     """Return the module with the CPU's loops: compiled by numba, or NumPy's if it is missing."""
     try:
-        from . import kernel as loops
+        from . import pairs_numba as loops
     except MissingPackage:
-        from . import kernel_numpy as loops
+        from . import pairs_numpy as loops
 
         warnings.warn(
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "

@@ -61,7 +61,7 @@ def tree_of(points, ranks=None):
     -------
     Tree
     """
-    from .neighbours_kernel import build
+    from .points_numba import build
 
     points = np.ascontiguousarray(points, dtype=np.float64)
     # the squares of coordinates near 1 are numbers, and powers of two change no digit
@@ -120,7 +120,7 @@ def nearest(tree, points, count, limits=None):
 
 
 def _search(tree, points, limits, count):
-    from .neighbours_kernel import search
+    from .points_numba import search
 
     found = np.empty((len(points), count), dtype=np.int32)
     slices = range(0, len(points), SLICE)

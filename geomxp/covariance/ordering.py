@@ -135,7 +135,7 @@ def maximin(points):
     >>> maximin(np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])).tolist()
     [2, 0, 4, 1, 3]
     """
-    from .maximin import farthest_first
+    from .points_numba import farthest_first
 
     n, d = points.shape
     middle = points.mean(axis=0)

@@ -95,7 +95,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
 
 def _numba():
     try:
-        from . import sums_kernel  # noqa: F401
+        from . import pairs_numba  # noqa: F401
     except MissingPackage:
         return False
     return True
@@ -107,7 +107,7 @@ def _columns(n):
 
 def _by_table(pairs, names, weights, alpha, beside, products):
     """Return sums and products by parameter, from the polynomials of a table."""
-    from .sums_kernel import add_pairs
+    from .pairs_numba import add_pairs
 
     n, model = pairs.x.shape[1], pairs.model
     # ∂C/∂θ = factor · field

@@ -119,7 +119,8 @@ __device__ void finish_panel(double square, int missed, double *squares, int *mi
 extern __shared__ double2 shared[];
 
 /* x: (d, n) points of the rows.           y: (d, m) points of the columns.
-   i0 ≤ i < i1, j0 ≤ j < j1: the tile.     inverse: 1/a².        arc: great-circle distances.
+   i0 ≤ i < i1, j0 ≤ j < j1: the tile.     inverse: 1/a².
+   mapping: 1 for great-circle distances, 2 for a folded table (`mapping_of` in generate.py).
    rows: (count, 8) FP64 or (count, 3) FP32 polynomials; base: the number of the first interval.
    staged: how many of the last rows stand in shared memory, 1 ≤ staged < count.
    value = variance·p(s), and + nugget where i = j; value·scale is stored, a power of two.
@@ -130,12 +131,12 @@ extern __shared__ double2 shared[];
 #define PARAMETERS(Real, Stored)                                                               \
     const double *__restrict__ x, long long n, const double *__restrict__ y, long long m,      \
         long long d, long long i0, long long i1, long long j0, long long j1, double inverse,   \
-        long long arc, const Real *__restrict__ rows, long long count, long long base,         \
+        long long mapping, const Real *__restrict__ rows, long long count, long long base,         \
         long long staged, Real variance, Real nugget, Real scale, long long first,             \
         Stored *__restrict__ out, long long offset, long long stride,                          \
         double *__restrict__ squares, int *__restrict__ missed
 #define ARGUMENTS                                                                              \
-    x, n, y, m, d, i0, i1, j0, j1, inverse, arc, rows, count, base, staged, variance, nugget,  \
+    x, n, y, m, d, i0, i1, j0, j1, inverse, mapping, rows, count, base, staged, variance, nugget,  \
         scale, first, out, offset, stride, squares, missed
 
 template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real, Stored))
@@ -180,10 +181,11 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
                 const double *p = place[k];
                 s[k] = squared_distance(p[0] - y0, p[1] - y1, p[2] - y2, inverse);
             }
-            if (arc) {
+            if (mapping) {
 #pragma unroll
                 for (int k = 0; k < SHARE; ++k) {
-                    s[k] = squared_arc(s[k], inverse);
+                    s[k] = mapping & 1 ? squared_arc(s[k], inverse) : s[k];
+                    s[k] = mapping & 2 ? folded(s[k]) : s[k];
                 }
             }
             int row[SHARE], nearest = top;

@@ -1,7 +1,7 @@
 /* Correlations from tables, and narrow number formats: the arithmetic of one entry.
 
    Written in what C99 and CUDA C++ have in common, so that a C compiler builds it for the host
-   and tests it against geomxp/covariance/kernel.py. Every fma is written out, in the order in
+   and tests it against geomxp/covariance/pairs_numba.py. Every fma is written out, in the order in
    which that kernel is compiled: compile with contraction off and the bits are the same. */
 
 #ifndef GEOMXP_MATERN_CUH
@@ -18,6 +18,8 @@
 #define SPLIT 5
 #define SPLIT_FP32 6
 #define EARTH_RADIUS 6371.0
+#define FOLD_SCALE 9007199254740992.0 /* 2^53 */
+#define FOLD_END 1267650600228229401496703205376.0 /* 2^100 */
 
 LEAF long long bits_fp64(double number)
 {
@@ -59,6 +61,13 @@ LEAF double squared_arc(double s, double inverse)
     double half_chord = sqrt(s / inverse) / (2 * EARTH_RADIUS);
     double length = 2 * EARTH_RADIUS * asin(fmin(half_chord, 1.0));
     return length * length * inverse;
+}
+
+/* The variable of a folded table, which ends smoothly at s = 1: see `fold` in table.py. */
+LEAF double folded(double s)
+{
+    double far = s < 1.0 ? (1.0 - s) * FOLD_SCALE : FOLD_END;
+    return s < 0.5 ? s : far;
 }
 
 /* Row of the table for s, and t in [-1, 1) on its interval, from the bits of s.

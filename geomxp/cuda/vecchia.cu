@@ -5,7 +5,8 @@
    a few places that follow each other go to a row of their own, and the rows are then added in
    their order: the sums depend neither on how many multiprocessors there are nor on who is first.
 
-   Compiled with TEAM=8, 16, 32 or 64 threads, as the order of the blocks asks for. */
+   Compiled with TEAM=8, 16, 32 or 64 threads, as the order of the blocks asks for, and with the
+   number of shape parameters of the covariance family in SHAPES. */
 
 #include "vecchia.cuh"
 
@@ -21,13 +22,13 @@ extern __shared__ Pair shared[];
 #define PARAMETERS                                                                             \
     const double *__restrict__ x, const int *__restrict__ neighbours,                          \
         const double *__restrict__ columns, long long n, long long d, long long m,             \
-        long long count, long long arc, long long turned, const Model *__restrict__ given,     \
+        long long count, long long mapping, long long turned, const Model *__restrict__ given, \
         const Pair *__restrict__ tables, long long kinds, long long intervals, long long base, \
         long long from, long long staged, long long rows, long long stride
 #define START                                                                                  \
     const Model &model = *given;                                                               \
-    const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count, (int)arc,    \
-                           (int)turned};                                                       \
+    const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count,               \
+                           (int)mapping, (int)turned};                                         \
     const Table table = {tables, shared, (int)intervals, (int)base, (int)from, (int)staged};   \
     stage(table, (int)kinds);                                                                  \
     const int lane = threadIdx.x % TEAM, team = threadIdx.x / TEAM, teams = blockDim.x / TEAM; \

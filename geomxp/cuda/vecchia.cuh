@@ -1,4 +1,4 @@
-/* Vecchia's blocks, each by a team of threads: the arithmetic of geomxp/vecchia/blocks.py.
+/* Vecchia's blocks, each by a team of threads: the arithmetic of geomxp/vecchia/kernel.py.
 
    A block is a place and its m neighbours, the place last, padded to a multiple of four rows with
    those of the unit matrix. Further rows stand below it: the columns that are whitened, y', which
@@ -42,9 +42,14 @@
 #define SHARE 3 /* rows of one lane, at most */
 #endif
 
-/* as in geomxp/vecchia/blocks.py: S itself, the unit matrix, by the smoothness, by the logarithm of
-   all distances, by the angle and by the ratio of anisotropy */
-#define BASES 6
+#ifndef SHAPES
+#define SHAPES 1 /* shape parameters of the covariance family */
+#endif
+/* as in geomxp/vecchia/blocks.py: S itself, the unit matrix, by the shape parameters, by the
+   logarithm of all distances, by the angle and by the ratio of anisotropy */
+#define BASES (SHAPES + 5)
+/* those that need D b: all but the first two */
+#define CHANGES (SHAPES + 3)
 
 struct alignas(16) Pair {
     double first, second;
@@ -64,7 +69,7 @@ struct Places {
     const int *__restrict__ neighbours; /* (n, m) */
     const double *__restrict__ columns; /* (count, n) */
     long long n;
-    int d, m, count, arc, turned;
+    int d, m, count, mapping, turned; /* mapping: 1 for arcs, 2 for a folded table */
 };
 
 /* Tables of polynomials after each other, each of `count` rows of four pairs of coefficients. The
@@ -83,7 +88,7 @@ struct Room {
     double *keep;     /* 1, or 0 where a row stands for no place, (order,) */
     double *points;   /* (d, order) */
     double *b;        /* L^-T e, e the last unit vector, (order,) */
-    double *changes;  /* D b, (4, order) */
+    double *changes;  /* D b, (CHANGES, order) */
 };
 
 LEAF Room room_of(double *memory, int order, int rows, int d)
@@ -173,10 +178,17 @@ LEAF void gather(const Places &places, const Model &model, long long i, const Ro
     TOGETHER();
 }
 
+/* The variable of a folded table: geomxp/covariance/table.py. */
+LEAF double folded(double s)
+{
+    const double end = 1267650600228229401496703205376.0; /* 2^100 */
+    return s < 0.5 ? s : s < 1.0 ? (1.0 - s) * 9007199254740992.0 : end;
+}
+
 /* Two rows of a block, seen from the first of them. */
 struct Between {
     double d0, d1, square; /* their difference's first coordinates, and its square */
-    double s, t;           /* (h/a)², and where it is on its interval */
+    double s, t;           /* the table's variable, and its place within its interval */
     int row;               /* of the table */
 };
 
@@ -190,7 +202,9 @@ LEAF Between between(const Places &places, const Model &model, const Table &tabl
     found.d0 = p[i] - p[j];
     found.d1 = d > 1 ? p[order + i] - p[order + j] : 0.0;
     found.square = squared_distance(found.d0, found.d1, d2, 1.0);
-    found.s = (places.arc ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
+    found.s =
+        (places.mapping & 1 ? squared_arc(found.square, 1.0) : found.square) * model.inverse;
+    if (places.mapping & 2) found.s = folded(found.s);
     found.row = interval_fp64(found.s, table.base, table.count - 1, &found.t);
     return found;
 }
@@ -393,13 +407,12 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                         const Room &room, int g, int lane)
 {
     const int order = room.order;
-    const bool by_smoothness = wanted >> 2 & 1, by_distance = wanted >> 3 & 1;
-    const bool by_turn = wanted >> 4 & 1;
-    double *b = room.b, *changes = room.changes, own[SHARE][4];
+    const bool by_distance = wanted >> (BASES - 3) & 1, by_turn = wanted >> (BASES - 2) & 1;
+    double *b = room.b, *changes = room.changes, own[SHARE][CHANGES];
     bool misses = false;
     for (int q = lane; q < order; q += TEAM) {
         b[q] = q == order - 1 ? 1.0 : 0.0;
-        for (int f = 0; f < 4; ++f) {
+        for (int f = 0; f < CHANGES; ++f) {
             changes[f * order + q] = 0.0;
         }
     }
@@ -407,7 +420,10 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
     backward(room, b, lane);
 #pragma unroll
     for (int r = 0; r < SHARE; ++r) {
-        own[r][0] = own[r][1] = own[r][2] = own[r][3] = 0.0;
+#pragma unroll
+        for (int f = 0; f < CHANGES; ++f) {
+            own[r][f] = 0.0;
+        }
     }
     /* the pairs of `generate`; within a step, no two have the same j */
     for (int step = 1; step <= order / 2; ++step) {
@@ -420,16 +436,21 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                 misses |= missed(pair);
                 const double weight = model.variance * room.keep[i] * room.keep[j];
                 const double here = b[i], there = b[j];
-                if (by_smoothness) {
-                    const double value = polynomial_of(table, 1, pair.row, pair.t) * weight;
-                    own[r][0] = fma(value, there, own[r][0]);
-                    changes[j] = fma(value, here, changes[j]);
+                int which = 1;
+#pragma unroll
+                for (int f = 0; f < SHAPES; ++f) {
+                    if (wanted >> (2 + f) & 1) {
+                        const double value =
+                            polynomial_of(table, which++, pair.row, pair.t) * weight;
+                        own[r][f] = fma(value, there, own[r][f]);
+                        changes[f * order + j] = fma(value, here, changes[f * order + j]);
+                    }
                 }
                 if (by_distance) {
-                    const int which = by_smoothness ? 2 : 1;
                     double value = polynomial_of(table, which, pair.row, pair.t) * weight;
-                    own[r][1] = fma(value, there, own[r][1]);
-                    changes[order + j] = fma(value, here, changes[order + j]);
+                    double *by_log = changes + SHAPES * order + j;
+                    own[r][SHAPES] = fma(value, there, own[r][SHAPES]);
+                    *by_log = fma(value, here, *by_log);
                     if (by_turn) {
                         /* r ρ'(r) u'Mu/u'u, for u = 0 too */
                         value /= pair.square + 1e-300;
@@ -439,8 +460,8 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                             double form = map[0] * pair.d0 * pair.d0;
                             form = fma(map[1] * pair.d0, pair.d1, form);
                             form = fma(map[2] * pair.d1, pair.d1, form) * value;
-                            double *change = changes + (2 + f) * order + j;
-                            own[r][2 + f] = fma(form, there, own[r][2 + f]);
+                            double *change = by_log + (1 + f) * order;
+                            own[r][SHAPES + 1 + f] = fma(form, there, own[r][SHAPES + 1 + f]);
                             *change = fma(form, here, *change);
                         }
                     }
@@ -458,7 +479,7 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
             column[0] = i == order - 1 ? 1.0 : 0.0;
             column[1] = b[i];
 #pragma unroll
-            for (int f = 0; f < 4; ++f) {
+            for (int f = 0; f < CHANGES; ++f) {
                 column[2 + f] = changes[f * order + i] + own[r][f];
             }
         }
@@ -474,7 +495,7 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
 }
 
 /* Add the traces, the information and the changes of whitened products, as laid out in
-   blocks.likelihood_slice, of a block whose rows from `g` on are the derivatives'. */
+   kernel.likelihood_slice, of a block whose rows from `g` on are the derivatives'. */
 LEAF void add_derivatives(const Room &room, int count, int wanted, int g, int lane, double *out)
 {
     const int order = room.order;
@@ -501,7 +522,7 @@ LEAF void add_derivatives(const Room &room, int count, int wanted, int g, int la
 
 /* Add the sums of `size` places that follow each other to row `which` of the sums.
 
-   A row has what blocks.likelihood_slice writes, and then n - i for the first place i without a
+   A row has what kernel.likelihood_slice writes, and then n - i for the first place i without a
    factor, or 0. Beyond the last place or row a team goes along, and adds nothing. */
 template <bool DERIVATIVES>
 LEAF void reduce(const Places &places, const Model &model, const Table &table, int wanted,

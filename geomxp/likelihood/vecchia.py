@@ -19,16 +19,15 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import Crew, address_of, is_cluster
+from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
-from ..tiles.dask_parts import Parts
 from ..vecchia import shards
-from ..vecchia.blocks import Sums, wanted_for
+from ..vecchia.blocks import Sums, passes_on, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.graph import Graph, ordered_tree
-from ..vecchia.passes import passes_on
-from .base import Evaluation, GeneralisedLeastSquares, gaussian_log_likelihood
+from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .factorize import coincidence
+from .trend import GeneralisedLeastSquares
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
@@ -48,18 +47,18 @@ HALO = 0.5
 
 
 class There:
-    """The blocks of one data set on a cluster; the interface of `geomxp.vecchia.passes.Here`.
+    """The blocks of one data set on a cluster; the interface of `vecchia.blocks.LocalPasses`.
 
     Parameters
     ----------
     locations, metric, ordering, count
-        As of `Here`.
+        As of `LocalPasses`.
     address : str
         Of the scheduler.
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = Crew(address), metric
+        self.crew, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
@@ -158,7 +157,7 @@ ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
 
 @dataclass(frozen=True)
-class Vecchia:
+class Vecchia(Likelihood):
     """Compute with each observation conditioned on its nearest predecessors only.
 
     Parameters
@@ -194,8 +193,6 @@ class Vecchia:
     on: str | Client = "cpu"
 
     approximate = True
-    tiled = False
-    noisy = False
 
     def __post_init__(self):
         m = self.neighbours
@@ -245,8 +242,13 @@ class Vecchia:
             place = inverse[rows]
         return replace(self, ordering=np.argsort(place))
 
+    @property
+    def arithmetic(self):
+        """Neighbours and ordering change the value of ℓ."""
+        return type(self), self.neighbours, self.ordering
+
     def describe(self, n: int) -> Document:
-        """Return the method's entry in the JSON of a fit of n places."""
+        """Return the method's entry in the JSON of a fit of n locations."""
         named = isinstance(self.ordering, str)
         return {
             "name": "vecchia",
@@ -273,7 +275,7 @@ def _permutation(ordering):
     return tuple(order.tolist())
 
 
-class VecchiaEvaluator:
+class VecchiaEvaluator(Evaluator):
     """ℓ(θ), its gradient and its expected information, for one data set.
 
     Parameters
@@ -284,10 +286,11 @@ class VecchiaEvaluator:
     method : Vecchia
     """
 
+    scoring = True
+
     def __init__(self, observations, design, reml, method):
         n = len(observations)
         self.observations, self.reml, self.method = observations, reml, method
-        self.scoring, self.expensive, self.device = True, False, resolve("cpu")
         ordering = method.ordering
         if not isinstance(ordering, str):
             ordering = np.array(ordering)
@@ -375,7 +378,7 @@ class VecchiaEvaluator:
         if last == model and kept.names >= set(names):
             return kept
         self._check(model)
-        out, failed = self._passes.reduce(model, wanted_for(names))
+        out, failed = self._passes.reduce(model, wanted_for(model, names))
         if failed is not None:
             raise self._explain(failed, model)
         sums = Sums(out, len(self._columns), model, set(names))
@@ -420,59 +423,48 @@ class VecchiaEvaluator:
             root,
         )
 
-    def gradient(self, model, names=None):
-        """Evaluate ∂ℓ/∂θ, as `ExactEvaluator.gradient`.
+    def derivatives(self, model, names, *, curvature=False):
+        """Return score and expected information (of ML), from one pass over the data.
 
         -2 ∂ℓ = ∂ log|Σ| + γ'∂(W'W)γ + tr(A⁻¹∂A) with γ = (1, -β̂), A = X'Σ⁻¹X; the last for REML.
 
         Parameters
         ----------
         model : Matern
-        names : sequence of str, optional
-
-        Returns
-        -------
-        dict of str to float
+        names : sequence of str
+        curvature : bool
+            Ignored: there is no formula for the observed information.
 
         Raises
         ------
         NotPositiveDefinite
         """
-        names = tuple(model.parameters() if names is None else names)
+        names = tuple(names)
         sums = self._reduce(model, names)
         gamma = np.concatenate(([1.0], -self._least_squares(sums.gram).residual))
-        found = {}
+        score = []
         for name in names:
             trace, change = sums.derivative(name)
             slope = trace + gamma @ change @ gamma
             if self.reml and len(gamma) > 1:
                 slope += np.trace(np.linalg.solve(sums.gram[1:, 1:], change[1:, 1:]))
-            found[name] = -0.5 * float(slope)
-        return found
+            score.append(-0.5 * float(slope))
+        return Derivatives(names, np.array(score), sums.information(names))
 
     def expected_information(self, model, names=None):
-        """Evaluate Fisher's expected information, as `ExactEvaluator.expected_information`.
-
-        Each conditional density contributes its own, expected under the model itself.
+        """Return Fisher's expected information, (k, k): the sum of each conditional density's.
 
         Parameters
         ----------
         model : Matern
         names : sequence of str, optional
-
-        Returns
-        -------
-        (k, k) ndarray, in the order of `names`
+            All of `model.parameters()` if not given.
         """
         names = tuple(model.parameters() if names is None else names)
         information = self.information(model, names)
         if self.reml and self.design.shape[1]:
             information = information - self._trend_share(model, names)
         return information
-
-    def information(self, model, names):
-        """As `expected_information`, of ML: from the same pass as the gradient."""
-        return self._reduce(model, names).information(names)
 
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""

@@ -5,11 +5,16 @@
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import batched as batched
+    from .nested import potrf, syrk, trmm, trsm
 
 PUBLIC = {"potrf": "nested", "trsm": "nested", "trmm": "nested", "syrk": "nested", "batched": ""}
 """Public names, and the module of each; they are imported when they are first used."""
 
-__all__ = [*PUBLIC]
+__all__ = ["batched", "potrf", "syrk", "trmm", "trsm"]
 
 
 def __getattr__(name):

@@ -1,49 +1,60 @@
 """Thousands of small Cholesky factorizations and substitutions at once (paper 004).
 
-Matrices of a batch lie interleaved while they are computed on: `chunk[i, j, m]` is entry (i, j) of
+Matrices of a batch are interleaved while they are computed on: `chunk[i, j, m]` is entry (i, j) of
 matrix m, so that one SIMD instruction of a CPU serves a register of matrices, and one memory
 transaction of a GPU a warp. Only the lower triangle (j <= i) is read and written. `potrf` and
-`solve` take batches as NumPy has them and pack chunk by chunk; `factor_chunk`, `forward_chunk`,
-`backward_chunk` and `backward_last` work on a chunk in place, and may be called from functions
-compiled by numba (without the interpreter's lock; FP64 or FP32). On a GPU, matrices above order 32,
-and those of all substitutions, are not interleaved: a block of threads holds each in shared memory.
+`solve` take batches as NumPy stores them and pack chunk by chunk. On a GPU, matrices above order
+32, and those of all substitutions, are not interleaved: a block of threads holds each of them in
+shared memory.
 
-    chunk : (rows, ld, lanes) ndarray, C order, n <= rows, n <= ld
-    lanes : a multiple of `lanes_of(dtype)`; lanes without a matrix must hold one, say the identity
+Functions compiled by numba may call, without the interpreter's lock:
 
-Numba's cache of such a function, in a file that has not changed itself, does not see a change of
-these: delete it after one.
+- `factor_chunk`, `forward_chunk`, `backward_chunk` and `backward_last`, in place on a chunk of FP64
+  or FP32 numbers.
 
-Every variant and every layout gives the same bits: the same products are subtracted in the same
-order, each with one rounding. The CUDA source is tested on an emulator; it has not yet run
+      chunk : (rows, ld, lanes) ndarray, C order, n <= rows, n <= ld
+      lanes : a multiple of `lanes_of(dtype)`; unused lanes must hold a matrix, say the identity
+
+- `factor_packed`, `forward_packed` and `backward_packed`, in place on eight FP64 matrices whose
+  packed lower triangles are interleaved, of an order n that is a multiple of 4.
+
+      a : 1-D ndarray; a[8 (i (i + 1)/2 + j) + m] is entry (i, j <= i) of matrix m
+      inverse : (8 n,) ndarray; reciprocals of the diagonal of L, written by `factor_packed`
+
+Numba's disk cache does not notice a change of these in functions that call them: delete it then.
+
+Every variant, both layouts and the GPU give the same bits: the same products are subtracted in the
+same order, each with one rounding. The CUDA source is tested on an emulator; it has not yet run
 on a GPU.
 """
 
 from __future__ import annotations
 
+import json
+import time
+import warnings
+from dataclasses import asdict, replace
+from functools import cache
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from ..errors import InvalidInput, NotPositiveDefinite
-from ..linalg import batched_layout, batched_programs, tuning
-from .simd import REGISTER, width
+from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..runtime.devices import binding
+from . import batched_gpu, batched_programs, simd
+from .batched_programs import LOOKING, MOST, Variant, cache_directory, write_whole
 
 if TYPE_CHECKING:
-    from .._typing import Any, AnyArray, DTypeLike, Floats, Whole
-    from .batched_programs import Variant
-
-MOST = 128
-"""The largest order."""
+    from .._typing import Any, AnyArray, DTypeLike, Floats, Sequence, Whole
 
 BEYOND_CACHE = 2**24
-"""Bytes of a batch that a CPU's caches do not hold: its factors go straight to memory."""
+"""Bytes of a batch that no CPU cache holds: its factors are written past the cache."""
 
 factor_chunk = batched_programs.factorization().factor_chunk
 """factor_chunk(a, n): the first n rows of a chunk <- their Cholesky factors.
 
-A matrix that is not positive definite has a diagonal entry that is 0, infinite or NaN; so are, or
-NaN, all that follow it. The others are not touched by it.
+A matrix that is not positive definite gets a diagonal entry that is 0, infinite or NaN, as are all
+that follow it. The other matrices are not affected.
 """
 
 forward_chunk = batched_programs.substitution(False).forward_chunk
@@ -55,10 +66,22 @@ backward_chunk = batched_programs.substitution(True).backward_chunk
 backward_last = batched_programs.substitution(True).backward_last
 """backward_last(lower, x, n): x (n, 1, lanes) <- L'⁻¹e, e the last unit vector: L⁻¹'s last row."""
 
+factor_packed = batched_programs.packed().factor_packed
+"""factor_packed(a, inverse, n): a <- L.
+
+The last pivot of a matrix that is not positive definite is NaN, infinite or 0.
+"""
+
+forward_packed = batched_programs.packed().forward_packed
+"""forward_packed(a, inverse, y, start, n): the eight vectors from y[start] <- L⁻¹y."""
+
+backward_packed = batched_programs.packed().backward_packed
+"""backward_packed(a, inverse, y, start, n): the eight vectors from y[start] <- L'⁻¹y."""
+
 
 def lanes_of(dtype: DTypeLike) -> int:
-    """Return how many matrices a SIMD register of this CPU serves; a chunk has whole ones."""
-    return width(dtype)
+    """Return how many matrices a SIMD register of this CPU serves; chunks consist of whole ones."""
+    return simd.width(dtype)
 
 
 @overload
@@ -87,18 +110,19 @@ def potrf(
     Parameters
     ----------
     a : (batch, n, n) ndarray or cupy.ndarray
-        FP32 or FP64; other real numbers become FP64. Only lower triangles count. n is at most 128.
+        FP32 or FP64; other real numbers are converted to FP64. Only lower triangles are read.
+        n is at most 128.
     overwrite : bool
-        Whether the factors may take a's place, if it is contiguous and of that type.
+        Whether the factors may overwrite a, if it is contiguous and of that type.
     check : bool
-        Whether a matrix without a factor raises an error; else it is told in `info`.
+        Whether a matrix without a factor raises an error; otherwise `info` reports it.
     variant : Variant, optional
-        How it is computed, by default the fastest known (`geomxp.linalg.tuning`).
+        How it is computed; by default the fastest known, see `variant_for`.
 
     Returns
     -------
     lower : (batch, n, n) array, as a
-        With zeros above the diagonal. Of a matrix without a factor: NaN.
+        Zero above the diagonal. The factor of a matrix without one is NaN.
     info : (batch,) ndarray of int
         Only with ``check=False``: 0; k where the leading minor of order k is not positive; -k
         where row k holds a NaN or an infinity.
@@ -106,10 +130,10 @@ def potrf(
     Raises
     ------
     NotPositiveDefinite
-        With the index of the first such matrix in its text, of all of them in `members`, and with
-        the other factors in `lower`.
+        If a matrix has no factor: the message names the first one, `members` holds the indices of
+        all of them, and `lower` holds the other factors.
     InvalidInput
-        If an entry is NaN or infinite, or `a` is no such batch.
+        If an entry is NaN or infinite, or `a` is not such a batch.
 
     Examples
     --------
@@ -117,10 +141,10 @@ def potrf(
     >>> lower[0].tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    if not isinstance(a, np.ndarray) and hasattr(a, "__cuda_array_interface__"):
-        from ..linalg import batched_gpu
-
-        lower, info = batched_gpu.potrf(_checked(a), overwrite, variant)
+    if _is_on_gpu(a):
+        with _checked(a).device:
+            variant = variant or variant_for(a.shape[1], _real(a.dtype), "gpu")
+        lower, info = batched_gpu.potrf(a, overwrite, variant)
         return (lower, info) if not check else _raised(lower, info)
     given = _checked(np.asarray(a))
     source = np.require(given, _real(given.dtype), ("C", "A"))
@@ -129,12 +153,14 @@ def potrf(
     batch, n, _ = source.shape
     info = np.zeros(batch, np.int64)
     if source.size:
-        variant = variant or tuning.variant_for(n, source.dtype)
+        variant = variant or variant_for(n, source.dtype)
         if not variant.chunk:
-            raise InvalidInput("a variant with chunk=0 is for a GPU. On a CPU chunk is 1 or more.")
+            raise InvalidInput(
+                "`chunk` must be at least 1 on a CPU: a variant with chunk=0 is for a GPU."
+            )
         program = batched_programs.factorization(variant, n)
         lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
-        past_cache = not own and row % REGISTER == 0 and source.nbytes >= BEYOND_CACHE
+        past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
         program.factor_batch(source, lower, info, lanes, past_cache)
     return (lower, info) if not check else _raised(lower, info)
 
@@ -173,18 +199,18 @@ def backward(lower: AnyArray, b: AnyArray) -> AnyArray:
 
 
 def interleave(a: Floats, lanes: int | None = None) -> Floats:
-    """Return a batch in chunks, (chunks, n, n, lanes); what fills the last one is the identity.
+    """Return a batch in chunks, (chunks, n, n, lanes); identities fill up the last one.
 
     Parameters
     ----------
     a : (batch, n, n) ndarray
     lanes : int, optional
-        Matrices in a chunk: a multiple of `lanes_of`; by default what is fastest for the order.
+        Matrices in a chunk, a multiple of `lanes_of`; by default the fastest for the order.
     """
     a = _checked(np.asarray(a))
     a = np.ascontiguousarray(a, _real(a.dtype))
     batch, n, _ = a.shape
-    lanes = lanes or lanes_of(a.dtype) * tuning.registers_of(n)
+    lanes = lanes or lanes_of(a.dtype) * (2 if n <= PAIRED else 1)
     if lanes % lanes_of(a.dtype):
         raise InvalidInput(
             f"lanes must be a multiple of {lanes_of(a.dtype)} for {a.dtype}. Got {lanes}."
@@ -192,20 +218,20 @@ def interleave(a: Floats, lanes: int | None = None) -> Floats:
     chunks = np.zeros((-(-batch // lanes), n, n, lanes), a.dtype)
     for c, chunk in enumerate(chunks):
         members = min(lanes, batch - c * lanes)
-        batched_layout.pack_lower(a.reshape(-1), n, c * lanes, members, chunk.reshape(-1), lanes)
+        simd.pack_lower(a.reshape(-1), n, c * lanes, members, chunk.reshape(-1), lanes)
     return chunks
 
 
 def separate(chunks: Floats, batch: int) -> Floats:
-    """Return the lower triangles of a batch of so many matrices from its chunks."""
+    """Return the lower triangles of the first `batch` matrices of some chunks, (batch, n, n)."""
     _, n, _, lanes = chunks.shape
     a = np.empty((batch, n, n), chunks.dtype)
     to = a.reshape(-1)
     for c, chunk in enumerate(chunks):
         flat = chunk.reshape(-1)
-        batched_layout.clear_upper(flat, n, lanes)
+        simd.clear_upper(flat, n, lanes)
         members = min(lanes, batch - c * lanes)
-        batched_layout.unpack_lower(flat, n, lanes, to, c * lanes, members, to, False)
+        simd.unpack_lower(flat, n, lanes, to, c * lanes, members, to, False)
     return a
 
 
@@ -221,12 +247,12 @@ def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whol
     Returns
     -------
     (chunks · lanes,) ndarray of int
-        As `info` of `potrf`; a NaN or an infinity counts as no positive minor.
+        As `info` of `potrf`, but NaN and infinities count as minors that are not positive.
 
     Raises
     ------
     InvalidInput
-        If they are no such chunks.
+        If they are not such chunks.
     """
     width = lanes_of(chunks.dtype) if chunks.dtype in (np.float32, np.float64) else 0
     fits = chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] and width
@@ -237,14 +263,18 @@ def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whol
             f"Got {chunks.dtype} {chunks.shape}."
         )
     _, n, _, lanes = chunks.shape
-    variant = variant or tuning.variant_for(n, chunks.dtype)
+    variant = variant or variant_for(n, chunks.dtype)
     info = np.zeros(len(chunks) * lanes, np.int64)
     batched_programs.factorization(variant, n).factor_chunks(chunks, info)
     return info
 
 
+def _is_on_gpu(a):
+    return hasattr(a, "__cuda_array_interface__")
+
+
 def _checked(a):
-    """Return a batch of matrices, or say what is wrong with it."""
+    """Return a batch of matrices; raise `InvalidInput` if it is not one."""
     if a.ndim != 3 or a.shape[1] != a.shape[2]:
         hint = " Try a[None]." if a.ndim == 2 else ""
         raise InvalidInput(f"a batch of matrices must be (batch, n, n). Got {a.shape}.{hint}")
@@ -265,14 +295,14 @@ def _real(*types):
 
 
 def _aligned(shape, dtype):
-    """Return an empty array whose memory begins where a SIMD register's may."""
-    room = np.empty(int(np.prod(shape)) + REGISTER // dtype.itemsize, dtype)
-    skip = -room.ctypes.data % REGISTER // dtype.itemsize
+    """Return an empty array that is aligned to SIMD registers."""
+    room = np.empty(int(np.prod(shape)) + simd.REGISTER // dtype.itemsize, dtype)
+    skip = -room.ctypes.data % simd.REGISTER // dtype.itemsize
     return room[skip : skip + int(np.prod(shape))].reshape(shape)
 
 
 def _raised(lower, info):
-    """Return the factors, or raise what `info` says."""
+    """Return the factors, or raise the error that `info` reports."""
     members = np.flatnonzero(info)
     if not members.size:
         return lower
@@ -298,9 +328,7 @@ def _others(members):
 
 def _substituted(lower, b, passes):
     """Return b after the substitutions: forward (False), backward (True)."""
-    if not isinstance(lower, np.ndarray) and hasattr(lower, "__cuda_array_interface__"):
-        from ..linalg import batched_gpu
-
+    if _is_on_gpu(lower):
         return batched_gpu.substitute(_checked(lower), b, passes)
     lower, b = _checked(np.asarray(lower)), np.asarray(b)
     if b.ndim not in (2, 3) or b.shape[:2] != lower.shape[:2]:
@@ -324,3 +352,214 @@ def _substituted(lower, b, passes):
             loop = program.backward_batch if back else program.forward_batch
             loop(lower, x, lanes_of(kind))
     return x.reshape(b.shape)
+
+
+# The fastest variant for an order, type and device: the winner of a search, kept in `batched.json`
+# of the user's cache directory, or the entry of a table that was measured on one core with AVX-512
+# (experiments/batched).
+
+
+UNTUNED = Variant()
+SHIPPED = (
+    (8, Variant("left", 4, 4, unroll=True)),
+    (16, Variant("top", 4, 1, unroll=True)),
+    (128, UNTUNED),
+)
+"""Largest order, and the fastest variant up to there. Each order up to 16 is compiled by itself, in
+one to four seconds, and kept on disk."""
+
+PAIRED = 24
+"""Largest order for which interleaved chunks of two registers are the fastest; in FP32 those of one
+are about as fast."""
+
+ON_GPU = Variant(chunk=0)
+"""A block of threads for each matrix, for any order."""
+
+SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
+"""As SHIPPED, on a GPU; chosen by counting bytes, not timed yet. UNTUNED uses at most 166 registers
+and no stack; tiles of eight rows would spill."""
+
+UNROLLED = 16
+"""Largest order for which full unrolling can pay; beyond it, registers of a GPU spill."""
+
+GAIN = 1.03
+"""Speed-up over the untuned variant from which on another is remembered."""
+
+
+def variant_for(n: int, dtype: DTypeLike, on: str = "cpu") -> Variant:
+    """Return the variant that factors matrices of one order the fastest, as far as is known.
+
+    Parameters
+    ----------
+    n : int
+    dtype : dtype
+    on : {"cpu", "gpu"}
+
+    Returns
+    -------
+    Variant
+        The one remembered for this device, otherwise the shipped table's.
+    """
+    known = remembered().get(_key(n, dtype, on))
+    if known is not None:
+        return known
+    shipped = SHIPPED_ON_GPU if on == "gpu" else SHIPPED
+    return next(variant for most, variant in shipped if n <= most)
+
+
+def remembered() -> dict[str, Variant]:
+    """Return the winners of earlier searches, {"device dtype n": Variant}."""
+    path = cache_directory() / "batched.json"
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError:
+        return {}
+
+
+@cache
+def _read(path, _changed):
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        known = {key: Variant(**entry) for key, entry in entries.items()}
+        if all(map(_is_valid, known.values())):
+            return known
+        problem = "an entry is not a variant"
+    except (ValueError, TypeError, AttributeError) as error:
+        problem = str(error)
+    warnings.warn(
+        f"{path} is ignored: {problem}. Delete it, or run geomxp bench batched --tune.",
+        GeomxpWarning,
+        stacklevel=4,
+    )
+    return {}
+
+
+def _is_valid(variant):
+    small = all(type(x) is int and x <= 32 for x in (variant.tile, variant.chunk))
+    small = small and variant.tile >= 1 and variant.chunk >= 0
+    return small and variant.looking in LOOKING and type(variant.unroll) is bool
+
+
+def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> None:
+    """Keep a variant on disk; warn if that is not possible."""
+    path = cache_directory() / "batched.json"
+    known = remembered() | {_key(n, dtype, on): variant}
+    entries = {key: asdict(entry) for key, entry in sorted(known.items())}
+    try:
+        write_whole(path, json.dumps(entries, indent=1))
+    except OSError as error:
+        warnings.warn(
+            f"{path} cannot be written: {error.strerror}. The choice is not kept; set "
+            "GEOMXP_CACHE_DIR to a directory that can be written.",
+            GeomxpWarning,
+            stacklevel=2,
+        )
+
+
+def _key(n, dtype, on):
+    return f"{device_name(on)} {np.dtype(dtype).name} {n}"
+
+
+@cache
+def device_name(on: str = "cpu") -> str:
+    """Return the name of the device that timings belong to: the CPU, or the current GPU."""
+    return batched_gpu.device_name() if on == "gpu" else binding.get_host_cpu_name()
+
+
+def candidates(n: int, on: str = "cpu") -> list[Variant]:
+    """Return the variants worth timing for an order; chunks of one register, or one warp."""
+    tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
+    variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
+    if n <= UNROLLED:
+        variants += [Variant(looking, 4, unroll=True) for looking in ("left", "top")]
+    return variants + [ON_GPU] * (on == "gpu")
+
+
+def search(
+    n: int,
+    dtype: DTypeLike = np.float64,
+    on: str = "cpu",
+    *,
+    batch: int = 4096,
+    rounds: int = 7,
+    among: Sequence[Variant] | None = None,
+) -> tuple[Variant, dict[Variant, float]]:
+    """Find the fastest variant for an order, and remember it.
+
+    Each is checked against LAPACK before it is timed, in turns with the others. The untuned variant
+    takes part, and stays unless another is faster by `GAIN`, also in a second race of these two.
+
+    Parameters
+    ----------
+    n : int
+    dtype : dtype
+    on : {"cpu", "gpu"}
+    batch : int
+        Matrices.
+    rounds : int
+    among : sequence of Variant, optional
+        By default `candidates`, then the winner with larger chunks.
+
+    Returns
+    -------
+    variant : Variant
+    seconds : dict of Variant to float
+        Medians, of the first race.
+    """
+    if not 1 <= n <= MOST:
+        raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
+    a = _matrices(n, dtype, batch)
+    first = list(dict.fromkeys((UNTUNED, *(among or candidates(n, on)))))
+    seconds = _race([v for v in first if _is_right(a, v, on)], a, on, rounds)
+    if among is None:
+        best = min(seconds, key=seconds.get)
+        wider = [replace(best, chunk=chunk) for chunk in (2, 4)]
+        seconds |= _race([v for v in (best, *wider) if _is_right(a, v, on)], a, on, rounds)
+    winner = min(seconds, key=seconds.get)
+    if winner != UNTUNED:
+        last = _race([UNTUNED, winner], a, on, 2 * rounds)
+        if last[UNTUNED] < GAIN * last[winner]:
+            winner = UNTUNED
+    remember(n, dtype, winner, on)
+    return winner, seconds
+
+
+def _matrices(n, dtype, batch):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((16, n, n))
+    some = x @ x.transpose(0, 2, 1) + n * np.eye(n)
+    return np.ascontiguousarray(np.resize(some, (batch, n, n)), dtype)
+
+
+def _is_right(a, variant, on):
+    """Return whether a variant's factors are LAPACK's; warn if they are not."""
+    some = a[: 3 * 64 + 1]
+    lower = potrf(_on(some, on), variant=variant)
+    lower = lower if on == "cpu" else lower.get()
+    expected = np.linalg.cholesky(some)
+    u = np.finfo(a.dtype).eps / 2
+    if abs(lower - expected).max() <= 8 * (a.shape[1] + 1) * u * abs(expected).max():
+        return True
+    warnings.warn(f"{variant} gives wrong factors on this device.", GeomxpWarning, stacklevel=3)
+    return False
+
+
+def _on(a, on):
+    if on == "cpu":
+        return a
+    import cupy
+
+    return cupy.asarray(a)
+
+
+def _race(variants, a, on, rounds):
+    """Return the median seconds of each variant; they take turns."""
+    a = _on(a, on)
+    seconds = {variant: [] for variant in variants}
+    for k in range(rounds + 1):
+        for variant in variants:
+            start = time.perf_counter()
+            potrf(a, check=False, variant=variant)
+            if k:
+                seconds[variant].append(time.perf_counter() - start)
+    return {variant: float(np.median(times)) for variant, times in seconds.items()}

@@ -2,8 +2,8 @@
 
 There are two ways to factor: a block of threads holds one matrix in shared memory
 (`cuda/batched.cu`), or each thread factors one matrix of an interleaved chunk, by a program
-generated from the text that numba compiles for the CPU. `linalg.tuning` chooses by the order.
-Substitutions have a block for each matrix. All give the bits of the CPU.
+translated from the text that numba compiles for the CPU. `batched.variant_for` chooses by the
+order. Substitutions use a block for each matrix. All give the bits of the CPU.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
@@ -15,13 +15,11 @@ import numpy as np
 
 from ..cuda import OPTIONS, module, source
 from ..errors import InvalidInput
-from ..linalg import batched_programs
-from .batched_programs import Variant
+from . import batched_programs
+from .batched_programs import MOST, Variant
 
 WARP = 32
-"""Matrices of a chunk, times `Variant.chunk`; as many threads are a block."""
-
-MOST = 128
+"""Matrices of a chunk, and threads of a block, for each unit of `Variant.chunk`."""
 
 MOVERS = 256
 """Threads of a block that packs or unpacks 32 matrices."""
@@ -106,17 +104,17 @@ def _suffix(dtype):
 
 
 def _view(a):
-    """Return an array, and how far apart its entries are, by axis."""
+    """Return an array and its strides in entries."""
     return a, *(step // a.itemsize for step in a.strides)
 
 
 def _per_matrix(name, a, arguments, beside=0):
-    """Start a kernel with a block for each matrix, and shared memory for `beside` more numbers."""
+    """Launch a kernel with one block for each matrix; shared memory has `beside` more numbers."""
     batch, n, _ = a.shape
     kernel, order = _kernel(name, a.dtype), _padded(n)
     # start_of(order) + order, as cuda/batched.cu has them
     shared = (order * (order + 4 - order // 2) + beside) * a.itemsize
-    # never less than before: other threads may start the kernel for other orders
+    # never reduced: other threads may launch the kernel for other orders
     most = max(shared, kernel.max_dynamic_shared_size_bytes)
     kernel.max_dynamic_shared_size_bytes = most
     kernel.preferred_shared_memory_carveout = 100
@@ -147,18 +145,23 @@ def in_chunks(xp, a, lanes):
     return chunks
 
 
-def potrf(a, overwrite=False, variant=None):
+def device_name():
+    """Return the name of the current GPU."""
+    from cupy.cuda import runtime
+
+    return runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
+
+
+def potrf(a, overwrite, variant):
     """Return factors and info; see `geomxp.linalg.batched.potrf`.
 
     Parameters
     ----------
     a : (batch, n, n) cupy.ndarray
     overwrite : bool
-    variant : Variant, optional
+    variant : Variant
     """
     import cupy
-
-    from ..linalg import tuning
 
     given, (batch, n, _) = a, a.shape
     with a.device:
@@ -167,7 +170,6 @@ def potrf(a, overwrite=False, variant=None):
         lower, info = a if own else cupy.empty(a.shape, a.dtype), cupy.empty(batch, np.int64)
         if not a.size:
             return lower, np.zeros(batch, np.int64)
-        variant = variant or tuning.variant_for(n, a.dtype, "gpu")
         if variant.chunk:
             _interleaved(a, lower, info, variant)
         else:
@@ -176,7 +178,7 @@ def potrf(a, overwrite=False, variant=None):
 
 
 def _interleaved(a, lower, info, variant):
-    """Lower, info <- factors, by a thread for each matrix of interleaved chunks."""
+    """Write factors and info; one thread factors one matrix of an interleaved chunk."""
     import cupy
 
     (batch, n, _), lanes = a.shape, WARP * variant.chunk
@@ -217,6 +219,6 @@ def substitute(lower, b, passes):
             b = b.reshape(*b.shape[:2], -1)
             (_, n, columns), ways = b.shape, (int(False in passes), int(True in passes))
             entries = *_view(lower), *_view(b), x, n, columns, *ways
-            # reciprocals of the diagonal, and two rooms for four rows of four right-hand sides
+            # reciprocals of the diagonal, and twice four rows of four right-hand sides
             _per_matrix("solve", lower, entries, _padded(n) + 32)
         return x

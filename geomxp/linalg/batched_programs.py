@@ -1,16 +1,17 @@
-"""The text of the small factorizations and substitutions, written once for CPU and GPU.
+"""Program text of small factorizations and substitutions, written once for CPU and GPU.
 
-A program is a list of lines in a small part of Python: loops, branches, assignments and calls.
-`geomxp.linalg.batched_programs` makes functions of numba from it, and CUDA C++. A number stands for
-one matrix in CUDA, and for one SIMD register of matrices in numba; `load`, `store`, `minus`
-(c - a b), `times`, `root` and `reciprocal` exist in both. Tiles live in variables, and operations
-on tiles are written out.
+A program is a list of lines in a small subset of Python: loops, branches, assignments and calls.
+Here it becomes a module compiled by numba; `batched_gpu` translates it to CUDA C++. A variable
+stands for one number in CUDA and for one vector of `simd` in numba; `load`, `store`, `minus`
+(c - a b), `times`, `root` and `reciprocal` exist in both. Tiles are held in variables, and
+operations on tiles are written out.
 
-Entry (i, j) of a chunk is at (i ld + j) lanes + first; right-hand side c of row i at
-(i columns + c) lanes + first.
+    interleaved    entry (i, j) of a chunk is at (i ld + j) lanes + first; right-hand side c of row
+                   i at (i columns + c) lanes + first
+    packed         entry (i, j <= i) of eight matrices is at 8 (i (i + 1)/2 + j)
 
-Every order of the tiles, and every size of them, subtracts the same products from an entry in the
-same order: all programs give the same bits.
+Every tile size and every order of tiles subtracts the same products from an entry in the same
+order: all programs give the same bits.
 """
 
 import hashlib
@@ -25,11 +26,16 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from ..errors import InvalidInput
+MOST = 128
+"""Largest order of a matrix in a batch."""
 
 LOOKING = ("top", "left", "right")
 COLUMNS = 4
 """Right-hand sides that go through a substitution together."""
+
+TILE = 4
+"""Tile of substitutions and of packed matrices: its 16 numbers and 5 factors fit into the 32
+registers of AVX-512."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,11 @@ class Variant:
     tile : int
         Rows and columns of a tile.
     chunk : int
-        Matrices that are interleaved, in registers of a CPU or in warps of a GPU. 0, on a GPU only:
-        matrices are not interleaved, and a block of threads factors each in shared memory; the
-        other parameters have no effect then.
+        Interleaved matrices, in registers of a CPU or in warps of a GPU. 0, on a GPU only: matrices
+        are not interleaved, and a block of threads factors each in shared memory; the other
+        parameters then have no effect.
     unroll : bool
-        Write out the loops over tiles too, for one order n.
+        Unroll the loops over tiles too, for one order n.
     """
 
     looking: str = "left"
@@ -62,7 +68,7 @@ class Text:
     Parameters
     ----------
     unroll : bool
-        Write loops with known ends out, one turn after the other.
+        Unroll loops, whose bounds must then be known.
     """
 
     def __init__(self, unroll=False):
@@ -73,14 +79,14 @@ class Text:
         self.lines += ["    " * self.depth + line for line in lines]
 
     def block(self, head, write):
-        """Write the head of a block, and what is in it."""
+        """Write the head of a block and its body."""
         self(head)
         self.depth += 1
         write()
         self.depth -= 1
 
     def loop(self, name, start, stop, step, write):
-        """Write a loop; `write` is given the loop's variable, or each of its values."""
+        """Write a loop; `write` receives the name of its variable, or each of its values."""
         if self.unroll:
             for value in range(start, stop, step):
                 write(value)
@@ -101,18 +107,30 @@ def _pairs(rows, columns, lower):
 class Tiles:
     """Operations on a tile of variables c_p_q.
 
-    Its row p begins at r_p; the factor's row q, which it is multiplied with, at s_q. With `ahead`,
-    what is loaded once calls for what lies so much further in memory.
+    Its row p begins at r_p; row q of the factor it is multiplied with, at s_q.
+
+    Parameters
+    ----------
+    text : Text
+    ahead : bool
+        Prefetch what lies `ahead` entries after each entry that is loaded once.
+    packed : bool
+        Rows lie as in a packed triangle.
     """
 
-    def __init__(self, text, ahead=False):
-        self.text, self.ahead = text, ahead
+    def __init__(self, text, ahead=False, packed=False):
+        self.text, self.ahead, self.packed = text, ahead, packed
 
     def rows(self, name, first, count):
-        """name_p <- where row first + p begins."""
-        for p in range(count):
-            start = f"{first} * row + first" if p == 0 else f"{name}{p - 1} + row"
-            self.text(f"{name}{p} = {start}")
+        """name_p <- start of row first + p."""
+        start, length = f"{first} * row + first", "row"
+        if self.packed:
+            start = f"{first} * ({first} + 1) // 2 * lanes"
+        self.text(f"{name}0 = {start}")
+        for p in range(1, count):
+            if self.packed:
+                length = f"({_plus(first, p)}) * lanes"
+            self.text(f"{name}{p} = {name}{p - 1} + {length}")
 
     def load(self, rows, columns, column, lower=False):
         """C <- A(rows, columns)."""
@@ -151,7 +169,7 @@ class Tiles:
             self.text(*(f"c{p}_{q} = times(c{p}_{q}, v)" for p in range(rows)))
 
     def factor(self, rows, column):
-        """C <- its Cholesky factor; the reciprocals of the diagonal are kept."""
+        """C <- its Cholesky factor; the reciprocals of the diagonal are stored in `inverse`."""
         for q in range(rows):
             self.text(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
             self.text(f"store(inverse, ({_plus(column, q)}) * width, v)")
@@ -162,18 +180,21 @@ class Tiles:
 
 
 class _Factorization:
-    """The order of the operations on tiles: `tile` rows each, the last ones what remains."""
+    """The order of the operations on tiles of `tile` rows; the last tile has the rows left over."""
 
-    def __init__(self, tile, n, unroll, ahead):
-        self.text, self.tile = Text(unroll), tile
-        self.tiles, self.n = Tiles(self.text, ahead), n
-        self.whole = "whole" if n is None else n // tile * tile
-        self.text("row = ld * lanes")
-        if n is None:
-            self.text(f"whole = n // {tile} * {tile}")
+    def __init__(self, tile, n, unroll, ahead, packed=False):
+        self.text, self.tile, self.n = Text(unroll), tile, n
+        self.tiles = Tiles(self.text, ahead, packed)
+        self.whole = "n" if packed else "whole" if n is None else n // tile * tile
+        if not packed:
+            self.text("row = ld * lanes")
+            if n is None:
+                self.text(f"whole = n // {tile} * {tile}")
 
     def remainder(self, write):
         """Write what happens to the rows that fill no tile."""
+        if self.tiles.packed:
+            return
         if self.n is not None:
             if self.n % self.tile:
                 write(self.n % self.tile)
@@ -252,15 +273,15 @@ class _Factorization:
 
 
 def potrf(variant, n=None, ahead=False):
-    """Return the lines of a factorization A = L L', in place.
+    """Return the lines of a factorization A = L L' of an interleaved chunk, in place.
 
     Parameters
     ----------
     variant : Variant
     n : int or None
-        The order, where it is known.
+        The order, if the program is for one order only.
     ahead : bool
-        Call for the matrices that lie `ahead` numbers further in memory.
+        Prefetch the matrices that lie `ahead` entries further in memory.
 
     Returns
     -------
@@ -273,7 +294,7 @@ def potrf(variant, n=None, ahead=False):
 
 
 def _substitute(text, rows, columns, i, backward):
-    """Rows i of b <- those of L⁻¹b, or of L'⁻¹b, where the rows before, or after, are done."""
+    """Rows i of b <- those of L⁻¹b, or of L'⁻¹b; the rows before, or after, are done."""
     pairs = _pairs(rows, columns, False)
     entry = "a, (i + {q}) * row + (i + {p}) * lanes + first" if backward else ""
     entry = entry or "a, (i + {p}) * row + (i + {q}) * lanes + first"
@@ -302,12 +323,11 @@ def _substitute(text, rows, columns, i, backward):
     text(*(f"store(b, z{p} + {g} * lanes, c{p}_{g})" for p, g in pairs))
 
 
-def substitution_text(tile, backward):
-    """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place.
+def substitution_text(backward):
+    """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place, for an interleaved chunk.
 
     Parameters
     ----------
-    tile : int
     backward : bool
 
     Returns
@@ -317,7 +337,7 @@ def substitution_text(tile, backward):
     """
     text = Text()
     text("row = ld * lanes", "wide = columns * lanes")
-    text(f"whole = n // {tile} * {tile}", f"many = columns // {COLUMNS} * {COLUMNS}")
+    text(f"whole = n // {TILE} * {TILE}", f"many = columns // {COLUMNS} * {COLUMNS}")
 
     def of_columns(count):
         def rows(many):
@@ -325,9 +345,9 @@ def substitution_text(tile, backward):
 
         if backward:
             text.loop("i", "n - 1", "whole - 1", -1, rows(1))
-            text.loop("i", f"whole - {tile}", -1, -tile, rows(tile))
+            text.loop("i", f"whole - {TILE}", -1, -TILE, rows(TILE))
         else:
-            text.loop("i", 0, "whole", tile, rows(tile))
+            text.loop("i", 0, "whole", TILE, rows(TILE))
             text.loop("i", "whole", "n", 1, rows(1))
 
     text.loop("c", 0, "many", COLUMNS, lambda _: of_columns(COLUMNS))
@@ -335,11 +355,62 @@ def substitution_text(tile, backward):
     return text.lines
 
 
-# Programs of `geomxp.linalg.batched_programs` as functions of numba, kept on disk once compiled.
+def packed_text(operation):
+    """Return the lines of an operation on packed matrices, whose order is a multiple of TILE.
+
+    Parameters
+    ----------
+    operation : {"factor", "forward", "backward"}
+        A <- L; y <- L⁻¹y by rows of L; y <- L'⁻¹y by columns of L'.
+
+    Returns
+    -------
+    list of str
+        On a, n, the reciprocals of the diagonal in `inverse`, and the vectors y that begin at
+        `start`.
+    """
+    if operation == "factor":
+        program = _Factorization(TILE, None, False, False, packed=True)
+        program.top()
+        return program.text.lines
+    text, tile, back = Text(), range(TILE), operation == "backward"
+    tiles = Tiles(text, packed=True)
+
+    def products(k):
+        text(f"at = {k} * lanes", "y_k = load(y, start + at)")
+        for p in tile:
+            x, other = ("y_k", f"c{p}") if back else (f"c{p}", "y_k")
+            text(f"{x} = minus({x}, {other}, load(a, r{p} + at))")
+        if back:
+            text("store(y, start + at, y_k)")
+
+    def rows(i):
+        tiles.rows("r", i, TILE)
+        text(*(f"c{p} = load(y, start + ({i} + {p}) * lanes)" for p in tile))
+        if not back:
+            text.loop("k", 0, i, 1, products)
+        for q in reversed(tile) if back else tile:
+            text(f"c{q} = times(c{q}, load(inverse, ({i} + {q}) * lanes))")
+            for p in range(q) if back else range(q + 1, TILE):
+                row, column = (q, p) if back else (p, q)
+                text(
+                    f"v = load(a, r{row} + ({i} + {column}) * lanes)",
+                    f"c{p} = minus(c{p}, c{q}, v)",
+                )
+        text(*(f"store(y, start + ({i} + {p}) * lanes, c{p})" for p in tile))
+        if back:
+            text.loop("k", 0, i, 1, products)
+
+    bounds = (f"n - {TILE}", -1, -TILE) if back else (0, "n", TILE)
+    text.loop("i", *bounds, rows)
+    return text.lines
+
+
+# Programs as modules of numba, kept on disk once compiled.
 #
-# The text is written to a file of the user's cache directory: numba keeps what it compiles beside
-# it, and tracebacks and debuggers show it. Where that directory cannot be written to, functions
-# are compiled anew in each process (seconds).
+# The text is written to a file in the user's cache directory: numba keeps what it compiles beside
+# it, and tracebacks and debuggers show it. Where that directory is not writable, functions are
+# compiled anew in each process (seconds).
 
 
 HEAD = '''"""Written by geomxp: {title}."""
@@ -347,9 +418,9 @@ HEAD = '''"""Written by geomxp: {title}."""
 import numpy as np
 from numba import njit
 
-from geomxp.linalg import batched_layout as layout
+from geomxp.linalg import simd
 from geomxp.linalg.simd import (
-    load,
+    {load}
     minus,
     reciprocal,
     root,
@@ -397,7 +468,7 @@ def factor_chunks(chunks, info):
     for c in range(len(chunks)):
         for first in range(c * size, c * size + lanes, width):
             registers_ahead(flat, n, n, lanes, first, inverse, 2 * size)
-        layout.check(flat, c * size, n, lanes, lanes, info, c * lanes)
+        simd.check(flat, c * size, n, lanes, lanes, info, c * lanes)
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
@@ -409,12 +480,12 @@ def factor_batch(a, out, info, lanes, past_cache):
     inverse = np.empty(max(n, 1) * width, a.dtype)
     for member in range(0, batch, lanes):
         members = min(lanes, batch - member)
-        layout.pack_lower(source, n, member, members, chunk, lanes)
+        simd.pack_lower(source, n, member, members, chunk, lanes)
         for first in range(0, lanes, width):
             registers(chunk, n, n, lanes, first, inverse)
-        if layout.check(chunk, 0, n, lanes, members, info, member):
-            layout.spoil(chunk, n, lanes, source, member, info[member : member + members])
-        layout.unpack_lower(chunk, n, lanes, target, member, members, source, past_cache)
+        if simd.check(chunk, 0, n, lanes, members, info, member):
+            simd.spoil(chunk, n, lanes, source, member, info[member : member + members])
+        simd.unpack_lower(chunk, n, lanes, target, member, members, source, past_cache)
 """
 
 SUBSTITUTION = """
@@ -442,10 +513,10 @@ def {name}_batch(lower, x, lanes):
     flat, some = chunk.reshape(-1), room.reshape(-1)
     for member in range(0, batch, lanes):
         members = min(lanes, batch - member)
-        layout.pack_lower(a, n, member, members, flat, lanes)
-        layout.pack(b, n * columns, member, members, some, lanes)
+        simd.pack_lower(a, n, member, members, flat, lanes)
+        simd.pack(b, n * columns, member, members, some, lanes)
         {name}_chunk(chunk, room, n)
-        layout.unpack(some, lanes, b, n * columns, member, members, b)
+        simd.unpack(some, lanes, b, n * columns, member, members, b)
 """
 
 LAST = """
@@ -457,9 +528,28 @@ def backward_last(lower, x, n):
     backward_chunk(lower, x, n)
 """
 
+PACKED = """
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def factor_packed(a, inverse, n):
+    lanes = width = simd.EIGHT
+{factor}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def forward_packed(a, inverse, y, start, n):
+    lanes = simd.EIGHT
+{forward}
+
+
+@njit(nogil=True, cache={cache}, error_model="numpy")
+def backward_packed(a, inverse, y, start, n):
+    lanes = simd.EIGHT
+{backward}
+"""
+
 
 def cache_directory():
-    """Return where the user's programs keep what they can make again."""
+    """Return the user's cache directory for geomxp: $GEOMXP_CACHE_DIR, or the system's place."""
     named = os.environ.get("GEOMXP_CACHE_DIR")
     if named:
         return Path(named)
@@ -473,12 +563,12 @@ def cache_directory():
 
 
 def write_whole(path, text):
-    """Write a file that other processes see whole or not at all.
+    """Write a file atomically: other processes see all of it or nothing.
 
     Raises
     ------
     OSError
-        Where it cannot be written.
+        If it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
@@ -492,13 +582,13 @@ def _indented(lines):
 
 
 def factorization(variant=None, n=None):
-    """Return a module: `factor_chunk(a, n)`, and loops of it over chunks and over batches.
+    """Return a module with `factor_chunk(a, n)` and its loops over chunks and over batches.
 
     Parameters
     ----------
     variant : Variant or None
     n : int or None
-        The order, for a variant that is written out.
+        The order, for an unrolled variant.
 
     Returns
     -------
@@ -506,8 +596,6 @@ def factorization(variant=None, n=None):
         `factor_chunk`, `factor_chunks`, `factor_batch`, compiled by numba when first called.
     """
     variant = variant or Variant()
-    if variant.unroll and n is None:
-        raise InvalidInput("a variant that is written out needs the order n.")
     order = n if variant.unroll else None
     return _factorization(variant.looking, variant.tile, variant.unroll, order)
 
@@ -521,26 +609,29 @@ def _factorization(looking, tile, unroll, n):
     ahead = _indented(potrf(variant, n, ahead=True))
     unrolled = "_unrolled" if unroll else ""
     title = f"potrf_{looking}_{tile}{unrolled}" + (f"_{n}" if n else "")
-    form = HEAD.format(title=title) + POTRF
-    return _module(title, form, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
+    return _module(title, POTRF, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
 
 
 @cache
-def substitution(backward, tile=4):
-    """Return a module: `forward_chunk`, or `backward_chunk`, and the loop over a batch."""
+def substitution(backward):
+    """Return a module with `forward_chunk` or `backward_chunk`, and its loop over a batch."""
     name = "backward" if backward else "forward"
-    body = _indented(substitution_text(tile, backward))
-    form = HEAD.format(title=name) + SUBSTITUTION + (LAST if backward else "")
-    return _module(name, form, body=body, name=name)
+    body = _indented(substitution_text(backward))
+    return _module(name, SUBSTITUTION + (LAST if backward else ""), body=body, name=name)
 
 
-def _module(title, form, **parts):
-    """Return a module made of a text, from the cache directory where that can be written to."""
+@cache
+def packed():
+    """Return a module with `factor_packed`, `forward_packed` and `backward_packed`."""
+    bodies = {name: _indented(packed_text(name)) for name in ("factor", "forward", "backward")}
+    return _module("packed", PACKED, load="load8 as load,", **bodies)
+
+
+def _module(title, form, load="load,", **parts):
+    """Return a module made of a text, from the cache directory if that is writable."""
+    form = HEAD.format(title=title, load=load) + form
     text = form.format(cache=True, **parts)
-    own = "".join(
-        files(__package__).joinpath(name).read_text(encoding="utf-8")
-        for name in ("simd.py", "batched_layout.py")
-    )
+    own = files(__package__).joinpath("simd.py").read_text(encoding="utf-8")
     name = f"{title}_{hashlib.sha256((text + own).encode()).hexdigest()[:12]}"
     path = cache_directory() / "batched" / f"{name}.py"
     try:
@@ -551,7 +642,7 @@ def _module(title, form, **parts):
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     except (OSError, RuntimeError):
-        # numba raises RuntimeError where it finds no place for its own files
+        # numba raises RuntimeError if it finds no directory for its own files
         text = form.format(cache=False, **parts)
         module = types.ModuleType(f"geomxp_batched_{name}")
         linecache.cache[f"<{name}>"] = (len(text), None, text.splitlines(True), f"<{name}>")

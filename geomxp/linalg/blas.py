@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import MissingPackage
+from ..runtime.devices import LIMITS_BY_THREAD
 from .views import by_columns, leading
 
 LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
@@ -74,6 +75,9 @@ def cores(count):
         yield
     finally:
         mkl().MKL_Set_Num_Threads_Local(c_int(before))
+
+
+LIMITS_BY_THREAD.append(cores)
 
 
 def _letter(letter):

@@ -14,6 +14,7 @@ from math import isqrt
 import numpy as np
 
 from ..errors import NotPositiveDefinite
+from ..runtime.dask import PROBES
 from . import blas, formats_gpu, gpu, products_gpu, recursive
 from .backend import backend_of
 from .formats import FP16, FP32, FP64, Tile, cast, coarser, quantize
@@ -229,6 +230,13 @@ def operand(tile, form):
 def splits():
     """Return whether FP32 tiles should be stored as two FP16 planes on this CPU."""
     return blas.has_unit(FP16)
+
+
+PROBES["matrix units"] = (
+    *(__name__, "splits"),
+    "worker {one} has matrix units for FP16 and worker {other} has none (or no MKL): tiles of one "
+    "cannot be read by the other. Use workers of one kind.",
+)
 
 
 def cast_formats(values, forms):

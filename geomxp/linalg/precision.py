@@ -250,13 +250,46 @@ def promised_error(formats, norms):
     return sqrt(total) / (frobenius(norms) or 1.0)
 
 
+class PrecisionRule:
+    """Base class of precision rules: declares what a rule can do, with defaults."""
+
+    accuracy = None
+    """ε of `by_tile_norm`."""
+    kl = None
+    """Target of `for_divergence`."""
+    needs_precisions = False
+    """Whether the rule takes the precisions and the sizes of block rows beside the norms."""
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+        raise NotImplementedError
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails."""
+        return Uniform(FP64)
+
+
 @dataclass(frozen=True)
-class Uniform:
+class OwnRule(PrecisionRule):
+    """A function of the caller as a rule."""
+
+    function: Callable[..., PrecisionMap]
+
+    def __call__(self, norms):
+        """Return the map that the function chooses."""
+        return self.function(norms)
+
+
+def as_rule(rule):
+    """Return a rule as it is, and a plain function as `OwnRule`."""
+    return rule if isinstance(rule, PrecisionRule) else OwnRule(rule)
+
+
+@dataclass(frozen=True)
+class Uniform(PrecisionRule):
     """See `uniform`."""
 
     form: Format
-
-    accuracy = None
 
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
@@ -286,7 +319,7 @@ def uniform(name: str | Format) -> Rule:
 
 
 @dataclass(frozen=True)
-class Frozen:
+class Frozen(PrecisionRule):
     """The rule that gives a map that was chosen before, whatever the norms."""
 
     formats: PrecisionMap
@@ -299,7 +332,7 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class ByBand:
+class ByBand(PrecisionRule):
     """See `by_band`."""
 
     widths: tuple[tuple[Format, float], ...]
@@ -353,7 +386,7 @@ def by_band(*bands: tuple[str, int] | str) -> Rule:
 
 
 @dataclass(frozen=True)
-class ByTileNorm:
+class ByTileNorm(PrecisionRule):
     """See `by_tile_norm`."""
 
     accuracy: float
@@ -407,7 +440,7 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
 
 
 @dataclass(frozen=True)
-class Layered:
+class Layered(PrecisionRule):
     """See `layered`."""
 
     layers: tuple[Format, ...]
@@ -457,7 +490,7 @@ def layered(*formats: str | Format) -> Rule:
 
 
 @dataclass(frozen=True)
-class ForDivergence:
+class ForDivergence(PrecisionRule):
     """See `for_divergence`."""
 
     kl: float

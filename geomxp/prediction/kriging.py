@@ -17,14 +17,15 @@ from ..covariance.neighbours import Tree, nearest, tree_of
 from ..data import spatial
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.factorize import coincidence
+from ..likelihood.trend import fit_trend
+from ..linalg.backend import backend_of
 from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
-from ..vecchia.graph import Field
+from ..vecchia.blocks import Blocks
 from .supports import Points, blocks_of
 from .targets import targets_of
 
@@ -302,12 +303,9 @@ def _from_all(fit, targets, design, line):
 
 def _product(k, b):
     """Return k'b as a NumPy array, for k in RAM or on a GPU."""
-    if isinstance(k, np.ndarray):
-        return k.T @ b
-    import cupy
-
-    with k.device:
-        return (k.T @ cupy.asarray(b)).get()
+    backend = backend_of(k)
+    with backend.on(k):
+        return backend.get(k.T @ backend.put(b, k))
 
 
 # Kriging from the nearest observations
@@ -393,10 +391,10 @@ def krige_part(known, piece):
     targets, design, first = piece
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.locations, metric), known.count)
-    field = Field(model, metric, known.locations, targets.locations)
+    blocks = Blocks(model, metric, known.locations, targets.locations)
     noise = np.full(len(known.locations), model.nugget)
     given = targets.covariances_with(model, known.locations, metric, near)
-    grams = field.grams(near, noise, known.columns, given)
+    grams = blocks.grams(near, noise, known.columns, given)
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):
         raise NotPositiveDefinite(

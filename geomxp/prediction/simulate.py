@@ -13,14 +13,14 @@ from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import Fit
-from ..likelihood.base import fit_trend
 from ..likelihood.exact import Exact, check_memory
+from ..likelihood.trend import fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
-from ..vecchia.factor import go_on
-from ..vecchia.graph import Field
+from ..runtime.progress import Line
+from ..vecchia.blocks import Blocks
+from ..vecchia.factor import draw_onwards
 from .kriging import neighbour_count
 from .targets import targets_of
 
@@ -192,9 +192,9 @@ def _from_nearest(fit, locations, design, random, draws):
         at[tree.order] = np.arange(len(both))
         limits = np.arange(n, len(both))
         near = nearest(tree, model.isotropic(new[order], metric), count, limits)
-        field = Field(model, metric, both[tree.order], new[order])
+        blocks = Blocks(model, metric, both[tree.order], new[order])
         noise = np.where(tree.order < n, model.nugget, 0.0)
-        weights, variances = field.weights(near, noise, np.zeros(len(near)))
+        weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
         if not np.isfinite(variances).all():
             raise NotPositiveDefinite(
                 "the covariance matrix of the observations near a location is not positive "
@@ -203,7 +203,7 @@ def _from_nearest(fit, locations, design, random, draws):
         y = np.empty((len(both), draws))
         y[at[:n]] = residuals
         y[at[n:]] = random.standard_normal((draws, len(new))).T
-        go_on(at[n:], near, weights, np.maximum(variances, 0.0), y)
+        draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
         values = np.empty((n + len(new), draws))
         values[:n] = residuals
         values[n + order] = y[at[n:]]

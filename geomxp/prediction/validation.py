@@ -16,11 +16,11 @@ from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..estimation.fit import fit as run
-from ..estimation.monitor import Line
 from ..estimation.result import Fit, check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.exact import check_memory
+from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from . import scores
 from .kriging import predict
@@ -583,7 +583,7 @@ def cross_validate(
     observations, n = fit.observations, len(fit.observations)
     labels, kind = folds_of(observations, folds, blocks, seed)
     tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate
-    if tasks.crew is not None and not separate:
+    if not tasks.local and not separate:
         raise InvalidInput(
             "`on` distributes folds that are computed separately, and an exact fit with its "
             "parameters held fixed needs one factorization for all folds: leave `on` out, or give "

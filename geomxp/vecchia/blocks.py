@@ -1,47 +1,66 @@
-"""What a pass over Vecchia's blocks has summed, by parameters of the model."""
+"""Passes over Vecchia's blocks: sums for the likelihood, weights and Gram matrices for kriging.
 
-from math import asin, inf, log, sqrt
+A block is a place and its neighbours; S is its covariance matrix. Derivatives of S by the
+parameters are combinations of a few bases: S itself, the unit matrix, the derivatives by the shape
+parameters of the family, by the logarithm of all distances, and by the angle and the ratio of
+anisotropy, in this order.
+"""
 
 import numpy as np
 
-from ..covariance.distance import EARTH_RADIUS
-from ..runtime.devices import njit
-from .lanes import (
-    backward,
-    factor,
-    forward,
-    fraction,
-    interval,
-    load,
-    missed,
-    polynomial,
-    spread,
-    store,
-    total,
-)
+from ..covariance.base import Inputs
+from ..covariance.table import LOWEST, table_of
+from ..runtime.devices import in_threads
+from .graph import Graph
 
-BASES = 6
-"""Derivatives of a block's matrix S of which all others are made: S itself, the unit matrix, by
-the smoothness, by the logarithm of all distances, by the angle and by the ratio of anisotropy."""
-
-_OF = {
-    "variance": 1,
-    "nugget": 1,
-    "smoothness": 2,
-    "range": 3,
-    "anisotropy_angle": 4,
-    "anisotropy_ratio": 5,
-}
+SLICE = 1024
+"""Places whose blocks one thread reduces at a time: their sums are added in one fixed order."""
 
 
-def wanted_for(names):
-    """Return which of the BASES the derivatives by some parameters need, (BASES,) of bool."""
-    wanted = np.zeros(BASES, dtype=bool)
+def basis_of(model):
+    """Return the number of the basis that belongs to each parameter, besides S.
+
+    Examples
+    --------
+    >>> from geomxp import Matern
+    >>> basis_of(Matern(1.0, 0.1, 0.5))["range"]
+    3
+    """
+    distance = 2 + len(model.shapes)
+    return {
+        "variance": 1,
+        "nugget": 1,
+        **{shape.name: 2 + k for k, shape in enumerate(model.shapes)},
+        "range": distance,
+        "anisotropy_angle": distance + 1,
+        "anisotropy_ratio": distance + 2,
+    }
+
+
+def wanted_for(model, names):
+    """Return which bases the derivatives by some parameters need, (D,) of bool."""
+    basis = basis_of(model)
+    distance = basis["range"]
+    wanted = np.zeros(distance + 3, dtype=bool)
     for name in names:
-        wanted[[0, _OF[name]]] = True
-    if wanted[4:].any():
-        wanted[3:] = True
+        wanted[[0, basis[name]]] = True
+    if wanted[distance + 1 :].any():
+        wanted[distance:] = True
     return wanted
+
+
+def tables_for(model, wanted):
+    """Return the names of the tables that a pass reads: the correlation, then derivatives.
+
+    Examples
+    --------
+    >>> from geomxp import Matern
+    >>> model = Matern(1.0, 0.1, 0.5)
+    >>> tables_for(model, wanted_for(model, ["smoothness"]))
+    ['correlation', 'smoothness']
+    """
+    names = [*(shape.name for shape in model.shapes), "slope"]
+    return ["correlation", *(name for k, name in enumerate(names, start=2) if wanted[k])]
 
 
 class Sums:
@@ -50,12 +69,12 @@ class Sums:
     Parameters
     ----------
     out : 1-D ndarray
-        As `blocks.likelihood_slice` returns them.
+        As `kernel.likelihood_slice` writes them.
     count : int
-        Columns that were whitened, c.
-    model : Matern
+        Number of whitened columns, c.
+    model : Isotropic
     names : set of str
-        Parameters whose derivatives are there.
+        Parameters whose derivatives were wanted.
 
     Attributes
     ----------
@@ -66,15 +85,16 @@ class Sums:
     """
 
     def __init__(self, out, count, model, names):
-        self.names, self._model = names, model
+        self.names, self._model, self._basis = names, model, basis_of(model)
+        bases = self._bases = self._basis["range"] + 3
         self.log_determinant = float(out[0])
-        parts = np.split(out[1:], np.cumsum((count**2, BASES, BASES**2)))
+        parts = np.split(out[1:], np.cumsum((count**2, bases, bases**2)))
         gram = np.tril(parts[0].reshape(count, count))
         self.gram = gram + np.tril(gram, -1).T
         self._traces = parts[1]
-        information = np.tril(parts[2].reshape(BASES, BASES))
+        information = np.tril(parts[2].reshape(bases, bases))
         self._information = information + np.tril(information, -1).T
-        changes = parts[3].reshape(BASES, count, count)
+        changes = parts[3].reshape(bases, count, count)
         self._changes = changes + changes.transpose(0, 2, 1)
 
     def derivative(self, name):
@@ -84,443 +104,254 @@ class Sums:
 
     def information(self, names):
         """Return the expected information of some parameters, (k, k)."""
-        rows = np.array([self._combination(name) for name in names]).reshape(-1, BASES)
+        rows = np.array([self._combination(name) for name in names]).reshape(-1, self._bases)
         return rows @ self._information @ rows.T
 
     def _combination(self, name):
-        """Return the coefficients of the BASES in ∂S by a parameter, (BASES,)."""
-        row, model = np.zeros(BASES), self._model
-        row[_OF[name]] = 1.0
+        """Return the coefficients of the bases in ∂S by a parameter, (D,)."""
+        row, model = np.zeros(self._bases), self._model
+        row[self._basis[name]] = 1.0
         if name == "variance":
             # S = σ²R + τ²I
             row[:2] = 1.0 / model.variance, -model.nugget / model.variance
         elif name == "range":
             # ∂C/∂a = -(σ²/a) r ρ'(r)
-            row[3] = -1.0 / model.range
+            row[self._basis[name]] = -1.0 / model.range
         return row
 
 
-# Vecchia's blocks of eight places at a time: gathered, generated, factored and reduced.
-#
-# A block is a place and its neighbours, the place last: S = Σ_{(N, i), (N, i)} = LL'. With b =
-# L^-T e, e the last unit vector, the place's conditional distribution has the variance d = 1/b_i²
-# and gives the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
-#
-#     g = L^-1 D b:  ∂ log d = g_i,   ∂(b'y) = -Σ_q g_q u_q + ½ g_i u_i with u = L^-1 y,
-#
-# and two of them have the information Σ_q g_q h_q - ½ g_i h_i. Blocks are padded to a multiple of
-# four rows; rows that stand for no neighbour are those of the unit matrix.
+def check_tabulated(model):
+    """Raise `InvalidInput` if the model has no table of polynomials."""
+    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
 
 
-@njit(nogil=True, cache=True)
-def _gather(x, targets, neighbours, first, last, noise, at_target, variance, points, keep, a):
-    """Fetch the coordinates of eight blocks, and write the diagonals of their matrices."""
-    m, order, d = neighbours.shape[1], keep.size // 8, x.shape[0]
-    for lane in range(8):
-        i = min(first + lane, last - 1)
-        for q in range(order):
-            j = neighbours[i, q] if q < m else -1
-            for axis in range(d):
-                points[(axis * order + q) * 8 + lane] = x[axis, j] if j >= 0 else targets[axis, i]
-            keep[q * 8 + lane] = 1.0 if j >= 0 or q == order - 1 else 0.0
-            diagonal = variance + noise[j] if j >= 0 else 1.0
-            if q == order - 1:
-                diagonal = variance + at_target[i]
-            a[4 * q * (q + 3) + lane] = diagonal
-
-
-@njit(nogil=True, cache=True)
-def _fetch(columns, column, neighbours, first, last, own, order, y, start):
-    """Fetch the values of eight blocks; those of the places themselves only if `own`."""
-    m = neighbours.shape[1]
-    for lane in range(8):
-        i = min(first + lane, last - 1)
-        for q in range(order):
-            j = neighbours[i, q] if q < m else -1
-            y[start + q * 8 + lane] = columns[column, j] if j >= 0 else 0.0
-        if own:
-            y[start + (order - 1) * 8 + lane] = columns[column, i]
-
-
-@njit(nogil=True, cache=True)
-def _squared(points, order, dimensions, i, j):
-    """Return |x_i - x_j|²."""
-    apart = load(points, i * 8) - load(points, j * 8)
-    s = apart * apart
-    for axis in range(1, dimensions):
-        at = axis * order * 8
-        apart = load(points, at + i * 8) - load(points, at + j * 8)
-        s = s + apart * apart
-    return s
-
-
-@njit(nogil=True, cache=True)
-def _arcs(s, scratch):
-    """Return squared great-circle arcs for squared chords, in km²: arc = 2R asin(chord / 2R)."""
-    store(scratch, 0, s)
-    for lane in range(8):
-        length = 2 * EARTH_RADIUS * asin(min(sqrt(scratch[lane]) / (2 * EARTH_RADIUS), 1.0))
-        scratch[lane] = length * length
-    return load(scratch, 0)
-
-
-@njit(nogil=True, cache=True)
-def _generate(points, keep, m, dimensions, inverse, arc, variance, table, base, a, scratch):
-    """Write what stands below the diagonals; return whether the table did not reach a pair."""
-    order, top = keep.size // 8, table.size // 8 - 1
-    unit, scale, misses = spread(inverse), spread(variance), 0
-    for i in range(1, order):
-        at = 4 * i * (i + 1)
-        known = min(i, m) if i < m or i == order - 1 else 0
-        weight = scale * load(keep, i * 8)
-        for j in range(known):
-            s = _squared(points, order, dimensions, i, j)
-            if arc:
-                s = _arcs(s, scratch)
-            s = s * unit
-            row = interval(s, base, top)
-            misses |= missed(s, row)
-            value = polynomial(table, row, fraction(s))
-            store(a, at + j * 8, value * (weight * load(keep, j * 8)))
-        for j in range(known, i):
-            store(a, at + j * 8, spread(0.0))
-    return misses
-
-
-@njit(nogil=True, cache=True)
-def _unit(order, b):
-    """B <- the last unit vector."""
-    for q in range(order - 1):
-        store(b, q * 8, spread(0.0))
-    store(b, (order - 1) * 8, spread(1.0))
-
-
-@njit(nogil=True, cache=True)
-def _dot(a, at, b, start, order):
-    """Return Σ_q a_q b_q."""
-    s, r = load(a, at) * load(b, start), load(a, at + 8) * load(b, start + 8)
-    for q in range(16, order * 8, 16):
-        s = s + load(a, at + q) * load(b, start + q)
-        r = r + load(a, at + q + 8) * load(b, start + q + 8)
-    return s + r
-
-
-@njit(nogil=True, cache=True)
-def _changes(
-    points, keep, m, dimensions, inverse, arc, variance, tables, base, maps, wanted, b, g, scratch
-):
-    """G <- D b for the derivatives that need the field's: by smoothness, by distance, by maps."""
-    order = keep.size // 8
-    by_smoothness, slope = tables[1], tables[2]
-    top = tables[0].size // 8 - 1
-    unit, step, nothing, misses = spread(inverse), order * 8, spread(0.0), 0
-    for q in range(2 * order, BASES * order):
-        store(g, q * 8, nothing)
-    for i in range(1, order):
-        known = min(i, m) if i < m or i == order - 1 else 0
-        weight, here = spread(variance) * load(keep, i * 8), load(b, i * 8)
-        for j in range(known):
-            s = apart = _squared(points, order, dimensions, i, j)
-            if arc:
-                s = _arcs(s, scratch)
-            s = s * unit
-            row, t = interval(s, base, top), fraction(s)
-            misses |= missed(s, row)
-            both, there = weight * load(keep, j * 8), load(b, j * 8)
-            if wanted[2]:
-                value = polynomial(by_smoothness, row, t) * both
-                _spread_out(g, 2 * step, i, j, value, here, there)
-            if wanted[3]:
-                value = polynomial(slope, row, t) * both
-                _spread_out(g, 3 * step, i, j, value, here, there)
-                if wanted[4]:
-                    # r ρ'(r) u'Mu/u'u, for u = 0 too
-                    value = value / (apart + spread(1e-300))
-                    d0 = load(points, i * 8) - load(points, j * 8)
-                    d1 = load(points, step + i * 8) - load(points, step + j * 8)
-                    for k in range(2):
-                        inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
-                        inner = inner + spread(maps[k, 2]) * d1 * d1
-                        _spread_out(g, (4 + k) * step, i, j, value * inner, here, there)
-    return misses
-
-
-@njit(nogil=True, cache=True)
-def _spread_out(g, at, i, j, value, here, there):
-    store(g, at + i * 8, load(g, at + i * 8) + value * there)
-    store(g, at + j * 8, load(g, at + j * 8) + value * here)
-
-
-@njit(nogil=True, cache=True)
-def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
-    """Add the traces, the changes of whitened products and the information of eight blocks."""
-    step, last = order * 8, (order - 1) * 8
-    count, half = white.size // 8, spread(0.5)
-    for q in range(order):
-        store(g, q * 8, spread(0.0))
-        store(g, step + q * 8, load(b, q * 8))
-    # L^-1 S b = L'b = e
-    store(g, last, spread(1.0))
-    for j in range(1, BASES):
-        if wanted[j]:
-            forward(a, inverse, g, j * step, order)
-    for j in range(BASES):
-        if not wanted[j]:
-            continue
-        end = load(g, j * step + last)
-        tail = end * half
-        store(sums, 8 * j, load(sums, 8 * j) + end * live)
-        for k in range(j + 1):
-            if wanted[k]:
-                both = _dot(g, j * step, g, k * step, order) - tail * load(g, k * step + last)
-                at = 8 * (BASES + j * BASES + k)
-                store(sums, at, load(sums, at) + both * live)
-        for c in range(count):
-            change = tail * load(u, c * step + last) - _dot(g, j * step, u, c * step, order)
-            for e in range(count):
-                at = 8 * (BASES * (1 + BASES) + (j * count + c) * count + e)
-                store(sums, at, load(sums, at) + change * load(white, e * 8) * live)
-
-
-@njit(nogil=True, cache=True)
-def likelihood_slice(
-    x, neighbours, first, last, columns, noise, scaled, variance, tables, base, maps, wanted, out
-):
-    """Reduce the blocks of the places first ≤ i < last.
+def with_table(model, pairs, names, work):
+    """Call work(tables, base) until the tables reach all pairs; return its results.
 
     Parameters
     ----------
-    x : (d, n) ndarray
-        Points.
-    neighbours : (n, m) ndarray of int32
-        Of each point; -1 for none.
-    first, last : int
-    columns : (c, n) ndarray
-        What is whitened.
-    noise : (n,) ndarray
-        Variance that each point has beside the field's.
-    scaled : (float, bool)
-        1/a², and whether distances are great-circle arcs.
-    variance : float
-    tables : three 1-D ndarray
-        Polynomials of a `CorrelationTable`: correlation, by_smoothness, slope.
-    base : int
-    maps : (2, 3) ndarray
-        The quadratic forms of the anisotropy's derivatives.
-    wanted : (BASES,) ndarray of bool
-        Derivatives; none if the first is not.
-    out : 1-D ndarray
-        Σ log d, then W'W, (c, c); then the sums g_i, (BASES,); the information, (BASES, BASES),
-        its lower triangle; and (∂W)'W, (BASES, c, c).
-
-    Returns
-    -------
-    failed : int
-        The first place whose matrix is not positive definite; `last` if there is none.
-    misses : int
-        Not 0 where the tables did not reach a pair of places.
+    model : Isotropic
+    pairs : TablePairs or vecchia.gpu.Pairs
+        Its `octaves` are extended as needed.
+    names : sequence of str
+        Tables, see `tables_for`.
+    work : callable
+        Takes the rows of the tables, each (K, 8), and their first interval. Returns tuples whose
+        last member tells whether a pair was missed.
     """
-    d, m, count = len(x), neighbours.shape[1], len(columns)
-    inverse_square, arc = scaled
-    order = (m + 4) // 4 * 4
-    points, keep = np.empty(d * order * 8), np.empty(order * 8)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
-    b, u = np.empty(order * 8), np.empty(count * order * 8)
-    g = np.empty(BASES * order * 8 if wanted[0] else 0)
-    white, scratch, live = np.empty(count * 8), np.empty(8), np.ones(8)
-    sums = np.zeros(8 * BASES * (1 + BASES + count * count))
-    products = np.zeros(count * count * 8)
-    logs, failed, misses = 0.0, last, 0
-    for place in range(first, last, 8):
-        live[last - place :] = 0.0
-        _gather(x, x, neighbours, place, last, noise, noise, variance, points, keep, a)
-        misses |= _generate(
-            points, keep, m, d, inverse_square, arc, variance, tables[0], base, a, scratch
-        )
-        factor(a, inverse, order)
-        _unit(order, b)
-        backward(a, inverse, b, 0, order)
-        for lane in range(min(8, last - place)):
-            end = b[(order - 1) * 8 + lane]
-            if not 0.0 < end < inf:
-                failed = min(failed, place + lane)
-            logs -= 2.0 * log(end) if end > 0.0 else 0.0
-        for c in range(count):
-            _fetch(columns, c, neighbours, place, last, True, order, u, c * order * 8)
-            store(white, c * 8, _dot(b, 0, u, c * order * 8, order))
-        weight = load(live, 0)
-        for c in range(count):
-            for e in range(c + 1):
-                at = (c * count + e) * 8
-                both = load(white, c * 8) * load(white, e * 8)
-                store(products, at, load(products, at) + both * weight)
-        if wanted[0]:
-            for c in range(count):
-                forward(a, inverse, u, c * order * 8, order)
-            misses |= _changes(
-                *(points, keep, m, d, inverse_square, arc, variance, tables, base),
-                *(maps, wanted, b, g, scratch),
-            )
-            _derivatives(a, inverse, b, g, u, white, wanted, order, weight, sums)
-    out[0] = logs
-    for k in range(count * count):
-        out[1 + k] = total(load(products, 8 * k))
-    if wanted[0]:
-        for k in range(sums.size // 8):
-            out[1 + count * count + k] = total(load(sums, 8 * k))
-    return failed, misses
+    while True:
+        table = table_of(model, *pairs.octaves)
+        results = work([table.rows(name) for name in names], table.base)
+        if table.low <= LOWEST or not any(missed for *_, missed in results):
+            return results
+        pairs.octaves = table.low - 20, table.high
 
 
-@njit(nogil=True, cache=True)
-def weights_slice(
-    x,
-    targets,
-    neighbours,
-    first,
-    last,
-    noise,
-    at_target,
-    scaled,
-    variance,
-    table,
-    base,
-    weights,
-    variances,
-):
-    """Write the conditional means' weights and the variances of the targets first ≤ i < last.
+def turning_forms(model):
+    """Return the quadratic forms u'(∂A/∂φ A⁻¹)u of angle and ratio, (2, 3): u₀², u₀u₁, u₁²."""
+    forms = np.zeros((2, 3))
+    if model.anisotropy is not None:
+        for row, change in zip(forms, model.anisotropy.generators(), strict=True):
+            row[:] = change[0, 0], change[0, 1] + change[1, 0], change[1, 1]
+    return forms
 
-    E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|².
+
+class Blocks:
+    """The blocks of places in memory under one model.
 
     Parameters
     ----------
-    x : (d, n) ndarray
-    targets : (d, k) ndarray
-    neighbours : (k, m) ndarray of int32
-        Points near each target.
-    noise, at_target : (n,), (k,) ndarray
-        Variances beside the field's, of points and targets.
-    weights : (k, m) ndarray
-        λ.
-    variances : (k,) ndarray
-        d; NaN where Σ_NN is not positive definite.
-
-    Returns
-    -------
-    int
-        Not 0 where the table did not reach a pair of places.
+    model : Isotropic
+    metric : Metric or str
+    locations : (n, d) ndarray
+    targets : (k, d) ndarray, optional
+        Places whose neighbours are among the locations; the locations themselves if not given.
+    box : (2, d) ndarray, optional
+        See `TablePairs`.
     """
-    d, m = len(x), neighbours.shape[1]
-    inverse_square, arc = scaled
-    order = (m + 4) // 4 * 4
-    points, keep = np.empty(d * order * 8), np.empty(order * 8)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
-    b, scratch = np.empty(order * 8), np.empty(8)
-    end, misses = (order - 1) * 8, 0
-    for place in range(first, last, 8):
-        _gather(x, targets, neighbours, place, last, noise, at_target, variance, points, keep, a)
-        misses |= _generate(
-            points, keep, m, d, inverse_square, arc, variance, table, base, a, scratch
-        )
-        factor(a, inverse, order)
-        # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
-        for q in range(order - 1):
-            store(b, q * 8, load(a, (order - 1) * order * 4 + q * 8))
-        store(b, end, spread(0.0))
-        store(inverse, end, spread(1.0))
-        explained = _dot(b, 0, b, 0, order)
-        backward(a, inverse, b, 0, order)
-        store(scratch, 0, explained)
-        for lane in range(min(8, last - place)):
-            i = place + lane
-            variances[i] = variance + at_target[i] - scratch[lane]
-            for q in range(m):
-                weights[i, q] = b[q * 8 + lane]
-    return misses
+
+    def __init__(self, model, metric, locations, targets=None, box=None):
+        check_tabulated(model)
+        self.model = model
+        targets = None if targets is None else Inputs(targets, metric)
+        self.pairs = model.pairs(Inputs(locations, metric), targets, box)
+        mapping = self.pairs.mapping
+        self._scale = self.pairs.inverse, bool(mapping & 1) or None, bool(mapping & 2) or None
+
+    def reduce(self, neighbours, columns, wanted):
+        """Return the sums over all places.
+
+        Parameters
+        ----------
+        neighbours : (n, m) ndarray of int32
+        columns : (c, n) ndarray
+        wanted : (D,) ndarray of bool
+
+        Returns
+        -------
+        sums : 1-D ndarray
+            See `Sums`.
+        failed : int or None
+            The first place whose matrix is not positive definite.
+        """
+        parts, failed = self.slices(neighbours, columns, wanted)
+        return parts.sum(axis=0), failed
+
+    def slices(self, neighbours, columns, wanted):
+        """Return the sums over SLICE places each, which are the same however places are shared.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Of the first k places.
+        columns : (c, n) ndarray
+        wanted : (D,) ndarray of bool
+
+        Returns
+        -------
+        sums : (⌈k / SLICE⌉, …) ndarray
+        failed : int or None
+            As of `reduce`.
+        """
+        from .kernel import likelihood_slice
+
+        k, count, bases = len(neighbours), len(columns), len(wanted)
+        length = 1 + count * count + bases * (1 + bases + count * count)
+        noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), turning_forms(self.model)
+
+        def work(tables, base):
+            flat = np.concatenate(tables).reshape(-1) if len(tables) > 1 else tables[0].reshape(-1)
+
+            def one_slice(first):
+                out, last = np.zeros(length), min(first + SLICE, k)
+                failed, missed = likelihood_slice(
+                    *(self.pairs.x, neighbours, first, last, columns, noise, self._scale),
+                    *(self.model.variance, flat, tables[0].size, base, maps, wanted, out),
+                )
+                return out, failed if failed < last else k, missed
+
+            return self._in_threads(one_slice, neighbours)
+
+        results = with_table(self.model, self.pairs, tables_for(self.model, wanted), work)
+        failed = min(failed for _, failed, _ in results)
+        return np.array([out for out, _, _ in results]), failed if failed < k else None
+
+    def weights(self, neighbours, noise, at_target):
+        """Return the weights and the variances of all targets' conditional means.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Places near each target.
+        noise, at_target : (n,), (k,) ndarray
+            Variances of places and targets beside the field's.
+
+        Returns
+        -------
+        weights : (k, m) ndarray
+        variances : (k,) ndarray
+            NaN where the matrix of the neighbours is not positive definite.
+        """
+        from .kernel import weights_slice
+
+        weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
+        self._for_targets(weights_slice, neighbours, (noise, at_target), (weights, variances))
+        return weights, variances
+
+    def grams(self, neighbours, noise, columns, given=None):
+        """Return the Gram matrices of the whitened [k, columns] of all targets' neighbours.
+
+        Parameters
+        ----------
+        neighbours : (k, m) ndarray of int32
+            Places near each target.
+        noise : (n,) ndarray
+            Variances of places beside the field's.
+        columns : (c, n) ndarray
+        given : (k, m) ndarray, optional
+            Covariances with the neighbours, of targets that are not points.
+
+        Returns
+        -------
+        (k, c + 1, c + 1) ndarray
+            NaN where the matrix of the neighbours is not positive definite.
+        """
+        from .kernel import gram_slice
+
+        k, m = neighbours.shape
+        grams = np.empty((k, len(columns) + 1, len(columns) + 1))
+        given = np.empty((0, m)) if given is None else given
+        self._for_targets(gram_slice, neighbours, (noise,), (columns, given, grams))
+        return grams
+
+    def _for_targets(self, kernel, neighbours, noise, arrays):
+        """Call a kernel that reads the correlation only, for all targets."""
+        k = len(neighbours)
+
+        def work(tables, base):
+            def one_slice(first):
+                missed = kernel(
+                    *(self.pairs.x, self.pairs.y, neighbours, first, min(first + SLICE, k)),
+                    *(*noise, self._scale, self.model.variance, tables[0].reshape(-1), base),
+                    *arrays,
+                )
+                return (missed,)
+
+            return self._in_threads(one_slice, neighbours)
+
+        with_table(self.model, self.pairs, ["correlation"], work)
+
+    def _in_threads(self, one_slice, neighbours):
+        k, m = neighbours.shape
+        return in_threads(one_slice, range(0, k, SLICE), k * (m + 1) ** 2)
 
 
-# Gram matrices of kriging from neighbours, eight targets at a time, compiled by numba.
+def passes_on(device, *data):
+    """Return the passes on a device, given the arguments of `LocalPasses`."""
+    if device.index is None:
+        return LocalPasses(*data)
+    from .gpu import GpuPasses
+
+    return GpuPasses(*data, device)
 
 
-@njit(nogil=True, cache=True)
-def gram_slice(
-    x,
-    targets,
-    neighbours,
-    first,
-    last,
-    noise,
-    scaled,
-    variance,
-    table,
-    base,
-    columns,
-    given,
-    grams,
-):
-    """Write W'W for the targets first ≤ i < last, W = L_NN^-1 [k, columns at N].
+class LocalPasses:
+    """Passes over the blocks of one data set in this process, on the CPU.
 
     Parameters
     ----------
-    x : (d, n) ndarray
-        Points.
-    targets : (d, k) ndarray
-    neighbours : (k, m) ndarray of int32
-        Points near each target; -1 for none.
-    first, last : int
-    noise : (n,) ndarray
-        Variance that each point has beside the field's.
-    scaled : (float, bool)
-        1/a², and whether distances are great-circle arcs.
-    variance : float
-    table : 1-D ndarray
-        Polynomials of a `CorrelationTable`.
-    base : int
-    columns : (c, n) ndarray
-    given : (k, m) ndarray
-        Covariances of targets that are no points with their neighbours; (0, m) for points.
-    grams : (k, c + 1, c + 1) ndarray
-        NaN where Σ_NN is not positive definite.
+    locations : (n, d) ndarray
+    metric : Metric or str
+    ordering, count
+        See `Graph.of`.
 
-    Returns
-    -------
-    int
-        Not 0 where the table did not reach a pair of places.
+    Attributes
+    ----------
+    graph : Graph
+    tree : geomxp.covariance.neighbours.Tree
     """
-    d, m, count = len(x), neighbours.shape[1], len(columns) + 1
-    inverse_square, arc = scaled
-    order = (m + 4) // 4 * 4
-    step, end = order * 8, (order - 1) * 8
-    points, keep = np.empty(d * step), np.empty(step)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(step)
-    u, scratch, nothing = np.empty(count * step), np.empty(8), np.zeros(targets.shape[1])
-    misses = 0
-    for place in range(first, last, 8):
-        _gather(x, targets, neighbours, place, last, noise, nothing, variance, points, keep, a)
-        misses |= _generate(
-            points, keep, m, d, inverse_square, arc, variance, table, base, a, scratch
-        )
-        factor(a, inverse, order)
-        if len(given):
-            for lane in range(8):
-                i = min(place + lane, last - 1)
-                for q in range(order):
-                    there = q < m and neighbours[i, q] >= 0
-                    u[q * 8 + lane] = given[i, q] if there else 0.0
-            forward(a, inverse, u, 0, order)
-        else:
-            # L_iN = k'L_NN^-T stands in the factor
-            for q in range(order - 1):
-                store(u, q * 8, load(a, (order - 1) * order * 4 + q * 8))
-        for c in range(1, count):
-            _fetch(columns, c - 1, neighbours, place, last, False, order, u, c * step)
-            forward(a, inverse, u, c * step, order)
-        for c in range(count):
-            # the target's own row, which may have no pivot
-            store(u, c * step + end, spread(0.0))
-        for c in range(count):
-            for e in range(c + 1):
-                store(scratch, 0, _dot(u, c * step, u, e * step, order))
-                for lane in range(min(8, last - place)):
-                    grams[place + lane, c, e] = scratch[lane]
-                    grams[place + lane, e, c] = scratch[lane]
-    return misses
+
+    def __init__(self, locations, metric, ordering, count):
+        self.graph = Graph.of(locations, metric, ordering, count)
+        self.tree, self._metric = self.graph.tree, metric
+        self._locations = locations[self.tree.order]
+
+    def know(self, columns):
+        """Keep the columns to be whitened, (c, n), in the order of the tree."""
+        self._columns = columns
+
+    def reduce(self, model, wanted):
+        """Return the sums over all blocks, and the first place without a factor, or None."""
+        return self._blocks(model).reduce(self.graph.neighbours, self._columns, wanted)
+
+    def weights(self, model):
+        """Return the weights (n, m) and the variances (n,) of the conditional means."""
+        noise = np.full(len(self._locations), model.nugget)
+        return self._blocks(model).weights(self.graph.neighbours, noise, noise)
+
+    def neighbours_of(self, i):
+        """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
+        return self.graph.neighbours[i]
+
+    def _blocks(self, model):
+        return Blocks(model, self._metric, self._locations)

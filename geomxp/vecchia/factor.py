@@ -1,103 +1,17 @@
-"""Products with Vecchia's sparse factor, compiled by numba: B has a row for each place.
+"""Vecchia's sparse factor of the precision matrix: Σ⁻¹ = B'B, one row of B for each place.
 
-Row i of B is (1 at i, -λ_i at its neighbours)/√d_i, and Σ⁻¹ = B'B. Columns stand in C order,
-(n, c), so that the values of one place are beside each other.
+Row i of B is (1 at i, -λ_i at its neighbours)/√d_i.
 """
-
-from math import sqrt
 
 import numpy as np
 
 from ..errors import NotPositiveDefinite
-from ..runtime.devices import njit
-
-
-@njit(nogil=True, cache=True)
-def whiten(neighbours, weights, variances, y, out):
-    """Out <- B y."""
-    for i in range(len(out)):
-        out[i] = y[i]
-        for q in range(neighbours.shape[1]):
-            j = neighbours[i, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    out[i, c] -= weights[i, q] * y[j, c]
-        out[i] /= sqrt(variances[i])
-
-
-@njit(nogil=True, cache=True)
-def transposed(neighbours, weights, variances, y, out):
-    """Out <- B'y."""
-    out[:] = 0.0
-    for i in range(len(out)):
-        scale = 1.0 / sqrt(variances[i])
-        for c in range(y.shape[1]):
-            out[i, c] += y[i, c] * scale
-        for q in range(neighbours.shape[1]):
-            j = neighbours[i, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    out[j, c] -= weights[i, q] * y[i, c] * scale
-
-
-@njit(nogil=True, cache=True)
-def unwhiten(sequence, neighbours, weights, variances, y):
-    """Y <- B⁻¹ y, in the order in which places follow each other."""
-    for i in sequence:
-        y[i] *= sqrt(variances[i])
-        for q in range(neighbours.shape[1]):
-            j = neighbours[i, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    y[i, c] += weights[i, q] * y[j, c]
-
-
-@njit(nogil=True, cache=True)
-def unwhiten_transposed(sequence, neighbours, weights, variances, y):
-    """Y <- B⁻ᵀ y."""
-    for k in range(len(sequence) - 1, -1, -1):
-        i = sequence[k]
-        for q in range(neighbours.shape[1]):
-            j = neighbours[i, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    y[j, c] += weights[i, q] * y[i, c]
-        y[i] *= sqrt(variances[i])
-
-
-@njit(nogil=True, cache=True)
-def means(neighbours, weights, y):
-    """Return Σ_q λ_iq y_j, (k, c)."""
-    out = np.zeros((len(neighbours), y.shape[1]))
-    for i in range(len(neighbours)):
-        for q in range(neighbours.shape[1]):
-            j = neighbours[i, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    out[i, c] += weights[i, q] * y[j, c]
-    return out
-
-
-@njit(nogil=True, cache=True)
-def go_on(targets, neighbours, weights, variances, y):
-    """Y at the targets, normal numbers there <- draws given what stands at their neighbours."""
-    for k in range(len(targets)):
-        i = targets[k]
-        y[i] *= sqrt(variances[k])
-        for q in range(neighbours.shape[1]):
-            j = neighbours[k, q]
-            if j >= 0:
-                for c in range(y.shape[1]):
-                    y[i, c] += weights[k, q] * y[j, c]
-
-
-# Vecchia's sparse factor of the precision matrix: Σ⁻¹ = B'B, one row of B for each place.
 
 
 class VecchiaFactor:
-    """As much of a Cholesky factor as Vecchia's approximation has; L stands for B⁻¹.
+    """Sparse counterpart of a Cholesky factor; L stands for B⁻¹.
 
-    Rows of what it is given and returns are those of the observations.
+    Rows of arguments and of results are those of the observations, unless stated otherwise.
 
     Parameters
     ----------
@@ -110,11 +24,11 @@ class VecchiaFactor:
     Raises
     ------
     NotPositiveDefinite
-        If a conditional variance is not positive; `order` is then the number in the tree.
+        If a conditional variance is not positive; `order` is then the place's number in the tree.
     """
 
-    precision_map = None
-    promotions = 0
+    precision_map = order = last = moved = None
+    promotions, refined, vectors, events = 0, False, 1, ()
 
     def __init__(self, graph, weights, variances):
         bad = ~(variances > 0)
@@ -135,30 +49,43 @@ class VecchiaFactor:
         """Return log|Σ| = Σ log d_i."""
         return float(np.log(self.variances).sum())
 
-    def whiten(self, columns):
+    def half_solve(self, columns):
         """Return B y for vectors (n,) or (n, c), in the order of the tree."""
+        from . import kernel
+
         y = self._columns(columns)
         out = np.empty_like(y)
-        whiten(*self._rows, y, out)
+        kernel.whiten(*self._rows, y, out)
         return out.reshape(np.shape(columns))
+
+    def inner(self, a, b=None):
+        """Return a'Σ⁻¹b = (Ba)'(Bb) for (n, m) and (n, k); b is a if not given."""
+        half = self.half_solve(a)
+        return half.T @ (half if b is None else self.half_solve(b))
 
     def solve(self, columns):
         """Return Σ⁻¹y = B'By for vectors (n,) or (n, c)."""
-        white = self.whiten(columns).reshape(len(self.variances), -1)
+        from . import kernel
+
+        white = self.half_solve(columns).reshape(len(self.variances), -1)
         out = np.empty_like(white)
-        transposed(*self._rows, white, out)
-        return self._back(out, np.shape(columns))
+        kernel.transposed(*self._rows, white, out)
+        return self._restored(out, np.shape(columns))
 
     def multiply(self, columns):
         """Return B⁻¹w for vectors (n,) or (n, c): with normal w, draws of observations."""
-        y = self._columns(columns)
-        unwhiten(self.graph.sequence, *self._rows, y)
-        return self._back(y, np.shape(columns))
+        from . import kernel
+
+        y, sequence = self._columns(columns), self.graph.sequence
+        kernel.unwhiten(sequence, sequence, *self._rows, y)
+        return self._restored(y, np.shape(columns))
 
     def whiten_transposed(self, columns):
-        """Return B⁻ᵀy for vectors (n,) or (n, c): B⁻ᵀΣ⁻¹ = B."""
+        """Return B⁻ᵀy for vectors (n,) or (n, c), in the order of the tree: B⁻ᵀΣ⁻¹ = B."""
+        from . import kernel
+
         y = self._columns(columns)
-        unwhiten_transposed(self.graph.sequence, *self._rows, y)
+        kernel.unwhiten_transposed(self.graph.sequence, *self._rows, y)
         return y.reshape(np.shape(columns))
 
     def inverse_diagonal(self, n):
@@ -173,11 +100,33 @@ class VecchiaFactor:
         return self._back(sums, (n,))
 
     def _columns(self, columns):
-        """Return columns in the order of the tree, (n, c), C order, a copy."""
+        """Return a copy of columns in the order of the tree, (n, c), C order."""
         y = np.asarray(columns, dtype=np.float64)
         return np.array(y.reshape(len(y), -1)[self.graph.tree.order], order="C")
 
-    def _back(self, found, shape):
-        out = np.empty_like(found)
-        out[self.graph.tree.order] = found
+    def _restored(self, columns, shape):
+        """Return columns in the order of the observations."""
+        out = np.empty_like(columns)
+        out[self.graph.tree.order] = columns
         return out.reshape(shape)
+
+
+def draw_onwards(places, neighbours, weights, variances, y):
+    """Turn normal numbers at places into draws, each given the values of its neighbours.
+
+    y_i <- λ'y_N + √d y_i, place by place in the order given.
+
+    Parameters
+    ----------
+    places : (k,) ndarray of int
+        Rows of y.
+    neighbours : (k, m) ndarray of int32
+        Rows of y that each place is conditioned on; -1 for none.
+    weights, variances : (k, m), (k,) ndarray
+        λ and d.
+    y : (n, c) ndarray
+        Values where they are known, normal numbers at the places; overwritten there.
+    """
+    from . import kernel
+
+    kernel.unwhiten(places, np.arange(len(places)), neighbours, weights, variances, y)

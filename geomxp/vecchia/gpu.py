@@ -1,4 +1,4 @@
-"""Passes over Vecchia's blocks on one GPU: places, neighbours and columns stay there.
+"""Passes over Vecchia's blocks on one GPU: places, neighbours and columns are kept there.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
@@ -14,40 +14,42 @@ from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import BASES
-from .graph import Graph, check_tabulated, turning_forms, with_table
+from .blocks import check_tabulated, tables_for, turning_forms, with_table
+from .graph import Graph
 
 MOST = 128
-"""Neighbours of a place, at most: a block has 71 kB then, in a multiprocessor's shared memory."""
+"""Largest number of neighbours: a block then takes 71 kB of a multiprocessor's shared memory."""
 
 TEAMS = {16: 8, 32: 16, 64: 32, MOST + 4: 64}
-"""Threads that share a block, by its largest order: two rows each."""
+"""{largest order of a block: threads that share it}, two rows each."""
 
 SHARE, THREADS, FOLD = 3, 512, 64
-"""How cuda/vecchia.cu shares work: a thread's rows and a block's threads at most, sums added."""
+"""As in cuda/vecchia.cu: most rows of a thread, most threads of a block, sums added at a time."""
 
 WARP = 32
 
 WINDOW_BYTES = 48 * 1024
-"""Of a multiprocessor's shared memory, for the rows of tables that most pairs need."""
+"""Shared memory of a multiprocessor for the rows of tables that most pairs need."""
 
 PARTS, NUMBERS = 2**15, 2**24
-"""Parts whose sums are kept apart, and how many numbers these may be, at most."""
+"""Most parts whose sums are kept apart, and most numbers in them."""
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """How blocks of one size lie in shared memory, and how many threads share one.
+class SharedLayout:
+    """Layout of blocks of one size in shared memory, and the number of threads that share one.
 
     Parameters
     ----------
     order : int
         Of a block: the place and its neighbours, padded to a multiple of four.
     rows : int
-        With those below it; 2 more than a multiple of four, which parts the columns' banks.
+        Of a block and the rows below it; 2 more than a multiple of four, so that columns begin in
+        different banks.
     team : int
+        Threads that share a block.
     stride : int
-        Numbers of a block's room.
+        Numbers that a block takes.
     """
 
     order: int
@@ -56,15 +58,16 @@ class Rooms:
     stride: int
 
     @classmethod
-    def of(cls, m, d, count, derivatives):
-        """Return the rooms of blocks of m neighbours in d dimensions.
+    def of(cls, m, d, count, bases):
+        """Return the layout of blocks of m neighbours in d dimensions.
 
         Parameters
         ----------
         m, d : int
         count : int
             Columns that are whitened.
-        derivatives : bool
+        bases : int
+            Derivatives of S, see `blocks`; 0 if none are wanted.
 
         Raises
         ------
@@ -83,47 +86,50 @@ class Rooms:
                 f"on a GPU a trend may have at most {most} columns with {m} neighbours. Got "
                 f'{count - 1}: use on="cpu".'
             )
-        rows = order + count + (BASES if derivatives else 0)
+        rows = order + count + bases
         rows += (2 - rows) % 4
         entries = order * rows - order * (order - 4) // 2
-        vectors = (2 + d + (5 if derivatives else 1)) * order
+        # 1/l_ii, which rows are places, points, b, and D b for all but the first two bases
+        vectors = (2 + d + (1 + bases - 2 if bases else 1)) * order
         stride = -(-(entries + vectors) // 16) * 16
         # two teams of eight threads read from different banks at a time
         return cls(order, rows, fitting[0], stride + 8 * (fitting[0] == 8))
 
     @property
     def bytes(self):
-        """Bytes of a block's room."""
+        """Bytes that a block takes."""
         return 8 * self.stride
 
 
 class Pairs:
-    """What one model says of the pairs of places, in numbers; see `Model` of cuda/vecchia.cuh.
+    """The numbers of one model that kernels need; see `Model` of cuda/vecchia.cuh.
 
     Parameters
     ----------
-    model : Matern
-    metric : str
+    model : Isotropic
+    metric : Metric or str
     box : (2, d) ndarray
-        Lowest and highest coordinates of the places, as `embed` gives them.
+        Lowest and highest coordinates of the embedded places.
     n, m : int
-        Places, and neighbours of each.
+        Number of places, and of the neighbours of each.
 
     Attributes
     ----------
     numbers : (17,) ndarray
+    mapping : int
+        See `generate.mapping_of`.
     turned : bool
         Whether points are mapped by A.
     octaves : (int, int)
-        Of s; see `Generator`.
+        Of s; see `TablePairs`.
     common : float
-        log₂ s of pairs within a block, in the middle of what most have.
+        A typical log₂ s of the pairs within a block.
     """
 
     def __init__(self, model, metric, box, n, m):
         d = box.shape[1]
-        self.model = model
         middle, unit, inverse = scale_of(model, metric, box)
+        self.mapping = mapping_of(model, metric)
         turn, extents = np.eye(2), box[1] / unit - box[0] / unit
         self.turned = model.anisotropy is not None
         if self.turned:
@@ -135,11 +141,11 @@ class Pairs:
         self.common = self.octaves[1] - 2 - 2 / d * np.log2((n + 1) / (m + 1))
         start = np.zeros(3)
         start[:d] = middle
-        about = 1 / unit, *turn.ravel(), inverse, model.variance, model.nugget
-        self.numbers = np.concatenate((start, about, turning_forms(model).ravel()))
+        others = 1 / unit, *turn.ravel(), inverse, model.variance, model.nugget
+        self.numbers = np.concatenate((start, others, turning_forms(model).ravel()))
 
     def window(self, intervals, base, most):
-        """Return which rows of a table stand in shared memory: the first, and how many.
+        """Return the rows of a table that are kept in shared memory: the first, and how many.
 
         Parameters
         ----------
@@ -147,7 +153,7 @@ class Pairs:
             Rows of the table.
         base : int
         most : int
-            Rows that have room.
+            Rows that fit.
         """
         staged = max(0, min(most, intervals))
         first = int((self.common + 1023) * 2**SPLIT) - base + 1 - staged // 2
@@ -155,9 +161,16 @@ class Pairs:
 
 
 def parts_of(n, length):
-    """Return how n places are parted whose sums, `length` numbers, are kept apart: parts, size.
+    """Return the number of parts whose sums are kept apart, and the places in each.
 
-    Depends on nothing of the GPU: all have the same sums.
+    They do not depend on the GPU: all GPUs add in the same order.
+
+    Parameters
+    ----------
+    n : int
+        Places.
+    length : int
+        Numbers in the sums of a part.
 
     Examples
     --------
@@ -168,27 +181,24 @@ def parts_of(n, length):
     return -(-n // size), size
 
 
-def asked_for(wanted):
-    """Return a kernel's `wanted` for (BASES,) of bool, and the names of the tables it takes.
+def mask_of(wanted):
+    """Return the bits of a sequence of bool: a kernel's `wanted`.
 
     Examples
     --------
-    >>> asked_for([True, False, False, True, False, False])
-    (9, ['correlation', 'slope'])
+    >>> mask_of([True, False, False, True, False, False])
+    9
     """
-    names = ["correlation"]
-    names += ["shape"] if wanted[2] else []
-    names += ["slope"] if wanted[3] else []
-    return sum(1 << k for k in range(BASES) if wanted[k]), names
+    return sum(1 << k for k, bit in enumerate(wanted) if bit)
 
 
-class OnGpu:
-    """The blocks of one data set on a GPU; the interface of `geomxp.vecchia.passes.Here`.
+class GpuPasses:
+    """Passes over the blocks of one data set on a GPU; the interface of `blocks.LocalPasses`.
 
     Parameters
     ----------
     locations, metric, ordering, count
-        As of `Here`.
+        As of `LocalPasses`.
     device : Device
         A GPU.
 
@@ -197,7 +207,7 @@ class OnGpu:
     InvalidInput
         If a block is too large for a GPU.
     NotEnoughMemory
-        If the data are.
+        If the data are too large for this GPU.
     """
 
     @gpu_memory()
@@ -211,7 +221,9 @@ class OnGpu:
             )
         self._device, self._metric = device, metric
         points = embed(locations, metric)
-        self._need(points.nbytes + 4 * n * count, f"{n:,} places with {count} neighbours each")
+        self._check_memory(
+            points.nbytes + 4 * n * count, f"{n:,} places with {count} neighbours each"
+        )
         self.graph = Graph.of(locations, metric, ordering, count)
         self.tree, self._box = self.graph.tree, box_of(points)
         self._points = self._on_gpu(points[self.tree.order])
@@ -220,10 +232,10 @@ class OnGpu:
 
     @gpu_memory()
     def know(self, columns):
-        """Keep what is whitened, (c, n), in the order of the tree."""
-        # now rather than in the midst of a search
-        self._rooms(len(columns), True)
-        self._need(columns.nbytes, f"{len(columns)} columns")
+        """Keep the columns to be whitened, (c, n), in the order of the tree."""
+        # raises now instead of during a search
+        self._layout(len(columns))
+        self._check_memory(columns.nbytes, f"{len(columns)} columns")
         self._columns = self._on_gpu(columns)
 
     @gpu_memory()
@@ -231,25 +243,25 @@ class OnGpu:
         """Return the sums over all blocks, and the first place without a factor, or None."""
         import cupy
 
-        n, count, derivatives = len(self._points), len(self._columns), bool(wanted[0])
-        length, below = 1 + count * count, BASES * (1 + BASES + count * count)
-        summed = length + (below if derivatives else 0)
-        # and where there is no factor
+        n, count, bases = len(self._points), len(self._columns), len(wanted)
+        length, below = 1 + count * count, bases * (1 + bases + count * count)
+        summed = length + (below if wanted[0] else 0)
+        # one more number: the first place without a factor
         parts, size = parts_of(n, summed + 1)
-        kernel = "likelihood_and_derivatives" if derivatives else "likelihood"
-        mask, names = asked_for(wanted)
+        name = "likelihood_and_derivatives" if wanted[0] else "likelihood"
+        layout = self._layout(count, bases if wanted[0] else 0)
+        kernel = _kernel(name, layout.team, len(model.shapes))
 
         def work(pairs, tables, base):
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
-            entries = mask, parts, size, sums, summed + 1, missed
-            rooms = self._rooms(count, derivatives)
-            self._launch(kernel, rooms, count, pairs, tables, base, parts, entries)
-            return [(_folded(sums, rooms.team).get(), int(missed[0]))]
+            entries = mask_of(wanted), parts, size, sums, summed + 1, missed
+            self._launch(kernel, layout, count, pairs, tables, base, parts, entries)
+            return [(_folded(sums, layout.team).get(), int(missed[0]))]
 
-        ((found, _),) = self._with_table(model, names, work)
+        ((total, _),) = self._with_table(model, tables_for(model, wanted), work)
         out = np.zeros(length + below)
-        out[:summed] = found[:-1]
-        return out, n - int(found[-1]) if found[-1] else None
+        out[:summed] = total[:-1]
+        return out, n - int(total[-1]) if total[-1] else None
 
     @gpu_memory()
     def weights(self, model):
@@ -257,13 +269,14 @@ class OnGpu:
         import cupy
 
         n, m = self._neighbours.shape
-        self._need(8 * n * (m + 1), f"the weights of {n:,} places")
+        self._check_memory(8 * n * (m + 1), f"the weights of {n:,} places")
+        layout = self._layout(0, 0)
 
         def work(pairs, tables, base):
             weights, variances = cupy.empty((n, m)), cupy.empty(n)
             missed = cupy.zeros(1, dtype=np.int32)
-            entries, rooms = (weights, variances, missed), self._rooms(0, False)
-            self._launch("weights", rooms, 0, pairs, tables, base, n, entries)
+            entries, kernel = (weights, variances, missed), _kernel("weights", layout.team)
+            self._launch(kernel, layout, 0, pairs, tables, base, n, entries)
             return [(weights.get(), variances.get(), int(missed[0]))]
 
         ((weights, variances, _),) = self._with_table(model, ["correlation"], work)
@@ -273,16 +286,16 @@ class OnGpu:
         """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
         return self.graph.neighbours[i]
 
-    def _rooms(self, count, derivatives):
-        return Rooms.of(self._neighbours.shape[1], self._points.shape[1], count, derivatives)
+    def _layout(self, count, bases=0):
+        return SharedLayout.of(self._neighbours.shape[1], self._points.shape[1], count, bases)
 
-    def _need(self, needed, what):
-        """Raise `NotEnoughMemory` if the GPU has less memory than that left."""
+    def _check_memory(self, needed, what):
+        """Raise `NotEnoughMemory` if less memory of the GPU is free."""
         free = self._device.free_memory()
         if needed > free:
             raise NotEnoughMemory(
-                f"{what} need {human_bytes(needed)} of the memory of {self._device.name}, "
-                f'{human_bytes(free)} free: use fewer, or on="cpu".'
+                f"{what} need {human_bytes(needed)} on {self._device.name}, where "
+                f'{human_bytes(free)} are free: use fewer, or on="cpu".'
             )
 
     def _on_gpu(self, array):
@@ -292,7 +305,7 @@ class OnGpu:
             return cupy.asarray(np.ascontiguousarray(array))
 
     def _with_table(self, model, names, work):
-        """Return what work(pairs, tables, base) returns of tables that reach all pairs."""
+        """Call work(pairs, tables, base) with tables that reach all pairs; return its results."""
         import cupy
 
         check_tabulated(model)
@@ -300,60 +313,60 @@ class OnGpu:
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 
-    def _launch(self, kernel, rooms, count, pairs, tables, base, units, entries):
-        """Start a kernel on `units` parts or places, one for a team at a time."""
+    def _launch(self, function, layout, count, pairs, tables, base, units, entries):
+        """Launch a kernel on `units` parts or places, of which a team takes one at a time."""
         import cupy
 
         n, m = self._neighbours.shape
         # a row of a table has 64 bytes
         kinds, row_bytes = len(tables), 64 * len(tables)
-        intervals = tables[0].size // 8
+        intervals = len(tables[0])
         shared, processors = (
             _attribute("MaxSharedMemoryPerBlockOptin"),
             _attribute("MultiProcessorCount"),
         )
-        whole = max(1, WARP // rooms.team)
-        if shared < whole * rooms.bytes:
+        whole = max(1, WARP // layout.team)
+        if shared < whole * layout.bytes:
             raise InvalidInput(
-                f"{m} neighbours and {count} columns need {whole * rooms.bytes} bytes of a GPU's "
+                f"{m} neighbours and {count} columns need {whole * layout.bytes} bytes of a GPU's "
                 f'shared memory; this one has {shared}: use fewer neighbours, or on="cpu".'
             )
-        most = min(WINDOW_BYTES, shared - whole * rooms.bytes) // row_bytes
+        most = min(WINDOW_BYTES, shared - whole * layout.bytes) // row_bytes
         first, staged = pairs.window(intervals, base, most)
-        teams = (shared - staged * row_bytes) // rooms.bytes
-        teams = min(THREADS // rooms.team, teams, -(-units // processors))
+        teams = (shared - staged * row_bytes) // layout.bytes
+        teams = min(THREADS // layout.team, teams, -(-units // processors))
         # whole warps
         teams = max(teams // whole, 1) * whole
         columns = self._columns if count else self._points
-        function = _kernel(kernel, rooms.team)
-        function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * rooms.bytes
+        function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
         function(
             (max(1, min(processors, -(-units // teams))),),
-            (teams * rooms.team,),
+            (teams * layout.team,),
             (
                 *(self._points, self._neighbours, columns, n, self._points.shape[1], m, count),
-                *(mapping_of(pairs.model, self._metric), int(pairs.turned)),
+                *(pairs.mapping, int(pairs.turned)),
                 *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
-                *(intervals, base, first, staged, rooms.rows, rooms.stride, *entries),
+                *(intervals, base, first, staged, layout.rows, layout.stride, *entries),
             ),
-            shared_mem=staged * row_bytes + teams * rooms.bytes,
+            shared_mem=staged * row_bytes + teams * layout.bytes,
         )
 
 
 def _attribute(name):
-    """Return what the current GPU says of itself."""
+    """Return an attribute of the current GPU."""
     from cupy.cuda import runtime
 
     return runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), runtime.getDevice())
 
 
-def _kernel(name, team):
-    """Return a kernel for teams of so many threads."""
-    return module("vecchia.cu", f"-DTEAM={team}").get_function(name)
+def _kernel(name, team, shapes=1):
+    """Return a kernel for a number of threads in a team and of shape parameters of a family."""
+    options = [f"-DTEAM={team}"] + ([f"-DSHAPES={shapes}"] if shapes != 1 else [])
+    return module("vecchia.cu", *options).get_function(name)
 
 
 def _folded(sums, team):
-    """Return the sum of rows, added in one order, and of their last numbers the largest."""
+    """Return the sum of rows, added in a fixed order; of their last numbers, the largest."""
     import cupy
 
     fold = _kernel("fold", team)

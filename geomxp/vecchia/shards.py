@@ -1,7 +1,8 @@
-"""A part of Vecchia's blocks for a machine that has only the places which these read.
+"""Shards: parts of Vecchia's blocks for machines that hold only the places which these read.
 
-A shard's places are one stretch of the tree, near each other in space. What else they read, its
-halo, is around them, and the few places that come first in the order and lie far apart.
+The places of a shard are consecutive in the tree, near each other in space. Its halo, the other
+places that they read, surrounds them and contains the few places that are first in Vecchia's order
+and lie far apart.
 """
 
 from dataclasses import dataclass, replace
@@ -9,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..covariance.neighbours import nearest
-from .graph import SLICE, Field
+from .blocks import SLICE, Blocks
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Who is conditioned on whom, among the places of a part and its halo.
+    """Neighbours of the places of a part, among these places and its halo.
 
     Parameters
     ----------
@@ -33,16 +34,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Data:
-    """What a shard knows of its own places and its halo.
+    """Data of a shard: its own places, then its halo.
 
     Parameters
     ----------
     places : (k + h, d) ndarray
     columns : (c, k + h) ndarray
-        What is whitened.
-    metric : str
+        Columns to be whitened.
+    metric : Metric or str
     box : (2, d) ndarray
-        Of all places; see `Generator`.
+        Of the places of all shards; see `TablePairs`.
     """
 
     places: np.ndarray
@@ -50,13 +51,13 @@ class Data:
     metric: str
     box: np.ndarray
 
-    def field(self, model):
-        """Return the `Field` of a model."""
-        return Field(model, self.metric, self.places, box=self.box)
+    def blocks(self, model):
+        """Return the `Blocks` under a model."""
+        return Blocks(model, self.metric, self.places, box=self.box)
 
 
 def ranges(n, parts):
-    """Cut n places into about so many stretches (first, last), none of which cuts a slice.
+    """Cut n places into about `parts` ranges (first, last) of whole slices.
 
     Examples
     --------
@@ -69,7 +70,7 @@ def ranges(n, parts):
 
 
 def searchable(tree):
-    """Return what a search for neighbours reads of a tree."""
+    """Return the part of a tree that a search for neighbours reads."""
     return replace(tree, order=np.empty(0, dtype=np.int64))
 
 
@@ -90,19 +91,19 @@ def halo_of(shard):
 
 
 def reduce(shard, data, model, wanted):
-    """Return the sums of a shard's slices, and its first place that has no factor, or None."""
-    return data.field(model).slices(shard.neighbours, data.columns, wanted)
+    """Return the sums of a shard's slices, and its first place without a factor, or None."""
+    return data.blocks(model).slices(shard.neighbours, data.columns, wanted)
 
 
 def weights(shard, data, model):
     """Return the weights and the variances of the conditional means of a shard's places."""
     noise = np.full(len(data.places), model.nugget)
-    return data.field(model).weights(shard.neighbours, noise, noise)
+    return data.blocks(model).weights(shard.neighbours, noise, noise)
 
 
 def neighbours(shard, data, i=None):
     """Return the neighbours of a shard's places, or of one of them, by number in the tree."""
     k, near = len(shard.neighbours), shard.neighbours if i is None else shard.neighbours[i]
-    found = np.where(near >= 0, near + np.int32(shard.first), np.int32(-1))
-    found[near >= k] = shard.halo[near[near >= k] - k]
-    return found
+    numbers = np.where(near >= 0, near + np.int32(shard.first), np.int32(-1))
+    numbers[near >= k] = shard.halo[near[near >= k] - k]
+    return numbers

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance import generate, kernel, kernel_numpy
+from geomxp.covariance import generate, pairs_numba, pairs_numpy
 
 
 def places_of(metric, d, n):
@@ -21,7 +21,7 @@ def test_numpy_and_numba_write_the_same_to_rounding(what, metric, d, smoothness,
     pairs = model.pairs(gx.Inputs(places_of(metric, d, 300), metric))
     for dtype in (np.float64, np.float32) if what == "correlation" else (np.float64,):
         found = []
-        for loops in (kernel, kernel_numpy):
+        for loops in (pairs_numba, pairs_numpy):
             monkeypatch.setattr(generate, "_loops", lambda loops=loops: loops)
             out = np.full((300, 300), np.nan, dtype, order="F")
             pairs.write(what, slice(20, 290), slice(10, 270), out, triangle=True)
@@ -40,7 +40,7 @@ def test_numpy_extends_a_table_that_does_not_reach(monkeypatch):
     places = np.concatenate(([0.0], np.geomspace(1e-9, 1.0, 50)))[:, None]
     model = gx.Matern(1.0, 0.3, 0.02)
     expected = model(places, places)
-    monkeypatch.setattr(generate, "_loops", lambda: kernel_numpy)
+    monkeypatch.setattr(generate, "_loops", lambda: pairs_numpy)
     np.testing.assert_allclose(model(places, places), expected, rtol=0, atol=1e-15)
 
 
@@ -51,7 +51,7 @@ def test_sums_without_numba_are_those_of_the_strips(monkeypatch):
     places, alpha, beside = random.random((400, 2)), *random.random((2, 400))
     weights = np.asfortranarray(random.random((400, 400)))
     model = gx.Matern(1.3, 0.2, 0.9, 0.1, (30.0, 0.6))
-    given = model, places, "euclidean", tuple(model.parameters()), weights, alpha, beside[:, None]
+    given = model, gx.Inputs(places), tuple(model.parameters()), weights, alpha, beside[:, None]
     expected = sums.derivative_sums(*given)
     monkeypatch.setattr(sums, "_by_table", sums._by_blocks)
     found = sums.derivative_sums(*given)

@@ -25,14 +25,14 @@ def case(kind, n=700):
     whole = slice(0, n)
     dense = model.pairs(gx.Inputs(places, metric)).derivatives(whole, whole, smooth)
     dense["nugget"] = np.eye(n)
-    return (model, places, metric, names, weights, alpha, beside), dense
+    return (model, gx.Inputs(places, metric), names, weights, alpha, beside), dense
 
 
 # n beyond a strip of 512, so that strips end inside a column
 @pytest.mark.parametrize("kind", MODELS)
 def test_sums_and_products_are_those_of_the_dense_derivatives(kind):
     arguments, dense = case(kind)
-    names, weights, alpha, beside = arguments[3:]
+    names, weights, alpha, beside = arguments[2:]
     found = derivative_sums(*arguments)
     w = np.outer(alpha, alpha) - weights + beside @ beside.T
     for k, name in enumerate(names):
@@ -47,7 +47,7 @@ def test_sums_and_products_are_those_of_the_dense_derivatives(kind):
 def test_what_stands_above_the_diagonal_is_not_read():
     arguments, _ = case("anisotropic", 300)
     expected = derivative_sums(*arguments)
-    arguments[4][np.triu_indices(300, 1)] = np.nan
+    arguments[3][np.triu_indices(300, 1)] = np.nan
     found = derivative_sums(*arguments)
     np.testing.assert_array_equal(found.weighted, expected.weighted)
 
@@ -64,6 +64,6 @@ def test_two_places_closer_than_any_table_count_all_the_same():
     places = np.array([[0.0, 0.0], [1e-60, 0.0], [1.0, 0.0]])
     zero = np.zeros((3, 3), order="F")
     found = derivative_sums(
-        model, places, "euclidean", ("variance",), zero, np.ones(3), np.zeros((3, 0))
+        model, gx.Inputs(places), ("variance",), zero, np.ones(3), np.zeros((3, 0))
     )
     assert found.weighted[0] == pytest.approx(model(places, places).sum(), rel=1e-14)

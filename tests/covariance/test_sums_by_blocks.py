@@ -25,7 +25,7 @@ def problem(kind, n):
     weights = random.standard_normal((n, n))
     weights = np.asfortranarray(weights + weights.T)
     weights[np.triu_indices(n, 1)] = np.nan  # never read
-    return model, places, metric, weights, random.standard_normal((n, 3))
+    return model, gx.Inputs(places, metric), weights, random.standard_normal((n, 3))
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -35,17 +35,17 @@ def test_blocks_give_the_sums_and_products_of_strips(monkeypatch, index, kind, n
     if index is not None and "any table" in kind:
         pytest.skip("a GPU has no formula for a smoothness above the tables'")
     monkeypatch.setattr(sums, "BLOCK", 32)
-    model, places, metric, weights, vectors = problem(kind, n)
+    model, inputs, weights, vectors = problem(kind, n)
     alpha, beside, names = vectors[:, 0], vectors[:, 1:], tuple(model.parameters())
-    known = derivative_sums(model, places, metric, names, weights, alpha, beside)
+    known = derivative_sums(model, inputs, names, weights, alpha, beside)
     there = weights
     if index is not None:
         import cupy
 
         with cupy.cuda.Device(index):
             there = cupy.asarray(weights, order="F")
-    products = sums.derivative_products(model, places, metric, names, alpha, index)
-    weighted = sums.weighted_sums(model, places, metric, names, there, vectors)
+    products = sums.derivative_products(model, inputs, names, alpha, index)
+    weighted = sums.weighted_sums(model, inputs, names, there, vectors)
     # each derivative is below 100: sums of n and of n² such terms
     size, u = 100 * abs(alpha).max(), 2.0**-53
     assert abs(products - known.products).max() <= 20 * n * n * u * size
@@ -63,7 +63,7 @@ def test_blocks_of_any_width_cover_the_lower_triangle_once():
 
 def test_the_bits_of_a_sum_do_not_depend_on_the_run(monkeypatch):
     monkeypatch.setattr(sums, "BLOCK", 32)
-    model, places, metric, weights, vectors = problem("plane", 100)
-    about = (model, places, metric, ("range", "smoothness"), weights, vectors)
+    model, inputs, weights, vectors = problem("plane", 100)
+    about = (model, inputs, ("range", "smoothness"), weights, vectors)
     first = sums.weighted_sums(*about)
     np.testing.assert_array_equal(sums.weighted_sums(*about), first)

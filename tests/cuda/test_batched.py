@@ -11,9 +11,9 @@ from cuda_emulator.session import size as sized
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.linalg import batched, batched_gpu, tuning
+from geomxp.linalg import batched, batched_gpu
+from geomxp.linalg.batched import LOOKING, Variant
 from geomxp.linalg.batched_gpu import potrf_text
-from geomxp.linalg.batched_programs import LOOKING, Variant
 from geomxp.linalg.simd import FUSED
 
 HOST = """
@@ -107,7 +107,7 @@ def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dty
 
 def test_a_cpu_refuses_a_variant_of_a_gpu():
     with pytest.raises(gx.InvalidInput, match="chunk=0 is for a GPU"):
-        batched.potrf(positive_definite(3, 5, np.float64), variant=tuning.ON_GPU)
+        batched.potrf(positive_definite(3, 5, np.float64), variant=batched.ON_GPU)
 
 
 # from here on with a GPU ----------------------------------------------------------------------
@@ -306,25 +306,25 @@ def test_an_infinity_goes_no_further_on_a_gpu_than_on_the_cpu(n):
 @pytest.mark.gpu
 def test_large_orders_have_a_block_for_each_matrix():
     for n, dtype in product((33, 64, 128), (np.float64, np.float32)):
-        assert tuning.variant_for(n, dtype, "gpu") == tuning.ON_GPU
-    assert tuning.variant_for(32, np.float64, "gpu") == Variant()
+        assert batched.variant_for(n, dtype, "gpu") == batched.ON_GPU
+    assert batched.variant_for(32, np.float64, "gpu") == Variant()
     for n in (4, 16, 17, 128):
-        shipped = tuning.variant_for(n, np.float64, "gpu")
-        assert shipped in tuning.candidates(n, "gpu")
-        assert tuning.ON_GPU in tuning.candidates(n, "gpu")
+        shipped = batched.variant_for(n, np.float64, "gpu")
+        assert shipped in batched.candidates(n, "gpu")
+        assert batched.ON_GPU in batched.candidates(n, "gpu")
 
 
 @pytest.mark.gpu
 def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
-        tuning, "_race", lambda variants, *_: {v: 1.0 + (v != tuning.ON_GPU) for v in variants}
+        batched, "_race", lambda variants, *_: {v: 1.0 + (v != batched.ON_GPU) for v in variants}
     )
-    among = Variant("left", 2), tuning.ON_GPU
-    winner, _ = tuning.search(12, np.float64, "gpu", batch=64, among=among)
-    assert winner == tuning.ON_GPU
-    assert tuning.variant_for(12, np.float64, "gpu") == tuning.ON_GPU
-    assert tuning.variant_for(12, np.float64) != tuning.ON_GPU
+    among = Variant("left", 2), batched.ON_GPU
+    winner, _ = batched.search(12, np.float64, "gpu", batch=64, among=among)
+    assert winner == batched.ON_GPU
+    assert batched.variant_for(12, np.float64, "gpu") == batched.ON_GPU
+    assert batched.variant_for(12, np.float64) != batched.ON_GPU
 
 
 @pytest.mark.gpu

@@ -11,8 +11,9 @@ from numba import njit
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.covariance import generate, kernel
-from geomxp.covariance.table import Table
+from geomxp.covariance import generate, pairs_numba
+from geomxp.covariance.table import Table, table_of
+from geomxp.linalg.device import copy_on_gpu
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 60), np.linspace(0.02, 40.0, 30)))
@@ -21,20 +22,22 @@ HOST = """
 #include "matern.cuh"
 
 static double squared(const double *x, long long n, long long i, const double *y, int d,
-                      double inverse, int arc)
+                      double inverse, int mapping)
 {
     double s = squared_distance(
         x[i] - y[0], d > 1 ? x[n + i] - y[1] : 0.0, d > 2 ? x[2 * n + i] - y[2] : 0.0, inverse);
-    return arc ? squared_arc(s, inverse) : s;
+    s = mapping & 1 ? squared_arc(s, inverse) : s;
+    return mapping & 2 ? folded(s) : s;
 }
 
 #define VALUES(name, Real, coefficients, form)                                             \\
     long long name(const double *x, long long n, const double *y, int d, double inverse,   \\
-                   int arc, const Real *rows, int count, int base, Real scale, Real *out)  \\
+                   int mapping, const Real *rows, int count, int base, Real scale,         \\
+                   Real *out)                                                              \\
     {                                                                                      \\
         long long missed = 0;                                                              \\
         for (long long i = 0; i < n; ++i) {                                                \\
-            Real t, s = (Real)squared(x, n, i, y, d, inverse, arc);                        \\
+            Real t, s = (Real)squared(x, n, i, y, d, inverse, mapping);                    \\
             int row = interval_##form(s, base, count - 1, &t);                             \\
             missed += row == 0 && s > 0;                                                   \\
             out[i] = polynomial_##form(rows + row * coefficients, t) * scale;              \\
@@ -105,25 +108,25 @@ def host(tmp_path_factory):
     return functions
 
 
-def on_host(host, x, y, inverse, arc, rows, base, scale=1.0):
+def on_host(host, x, y, inverse, mapping, rows, base, scale=1.0):
     """The values between the points x, (d, n), and one point y, and how many were missed."""
     single = rows.dtype == np.float32
     function = host.values_fp32 if single else host.values_fp64
     x, out = np.ascontiguousarray(x), np.empty(x.shape[1], dtype=rows.dtype)
     missed = function(
-        *(x.ctypes.data, x.shape[1], y.ctypes.data, len(x), inverse, arc),
+        *(x.ctypes.data, x.shape[1], y.ctypes.data, len(x), inverse, mapping),
         *(rows.ctypes.data, len(rows), base, scale, out.ctypes.data),
     )
     return out, missed
 
 
-def on_cpu(x, y, inverse, arc, rows, base, scale=1.0):
+def on_cpu(x, y, inverse, mapping, rows, base, scale=1.0):
     """The same by numba's kernel."""
     out = np.empty(x.shape[1], dtype=rows.dtype)
-    fill = kernel.fill_fp32 if rows.dtype == np.float32 else kernel.fill
+    fill = pairs_numba.fill_fp32 if rows.dtype == np.float32 else pairs_numba.fill
     missed = fill(
         *(np.ascontiguousarray(x), 0, x.shape[1], np.ascontiguousarray(y[:, None]), 0, 1),
-        *(inverse, arc, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
+        *(inverse, mapping, rows, base, rows.dtype.type(scale), -1, out, 0, 0),
     )
     return out, missed
 
@@ -160,20 +163,36 @@ def test_the_bits_are_those_of_the_cpu(host, form, d):
 
 
 @pytest.mark.usefixtures("processor_has_fma")
-@pytest.mark.parametrize("attribute", ["correlation", "correlation_fp32", "slope"])
-def test_great_circles_have_the_bits_of_the_cpu(host, attribute):
+@pytest.mark.parametrize(
+    ("what", "single"), [("correlation", False), ("correlation", True), ("slope", False)]
+)
+def test_great_circles_have_the_bits_of_the_cpu(host, what, single):
     x = np.random.default_rng(4).normal(size=(3, 20_000))
     x *= 6371.0 / np.linalg.norm(x, axis=0)
     # its antipode, and itself
     x[:, 1:3] = np.array([[-1.0, 1.0]]) * x[:, :1]
     table = Table(gx.Matern(1.0, 1.0, 0.4), -60, 20)
-    rows = getattr(table, attribute)
-    base = table.base_fp32 if rows.dtype == np.float32 else table.base
-    given = (x, x[:, 0].copy(), 1 / 900.0**2, True, rows, base)
+    given = (x, x[:, 0].copy(), 1 / 900.0**2, True, *table.polynomials(what, single))
     found, missed = on_host(host, *given)
     expected, expected_missed = on_cpu(*given)
     np.testing.assert_array_equal(found, expected)
     assert missed == expected_missed == 0
+
+
+@pytest.mark.usefixtures("processor_has_fma")
+@pytest.mark.parametrize("single", [False, True])
+def test_compact_support_has_the_bits_of_the_cpu(host, single):
+    model = gx.Wendland(1.0, 1.0, 0.7, 3.3)
+    r = np.random.default_rng(3).uniform(0.0, 1.2, 5000)
+    r[:3] = 0.0, 1.0, 1 - 2.0**-53
+    given = (r[None, :], np.zeros(1), 1.0, 2)
+    given = (*given, *table_of(model, -60, 1).polynomials("correlation", single))
+    found, missed = on_host(host, *given)
+    expected, expected_missed = on_cpu(*given)
+    np.testing.assert_array_equal(found, expected)
+    assert missed == expected_missed == 0
+    np.testing.assert_allclose(found, model.correlation(r), atol=2e-7 if single else 3e-16)
+    assert (found[r >= 1] == 0).all()
 
 
 def exact(r, nu):
@@ -384,16 +403,15 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
     near = [0.5 + 1e-9, 0.5 + 1e-14]
     places = np.concatenate((np.linspace(0.0, 1.0, 201), near))[:, None]
     pairs = gx.Matern(1.0, 0.3, smoothness).pairs(gx.Inputs(places))
-    n, single = len(places), "" if form == "fp64" else "_fp32"
+    n, single = len(places), form == "fp32"
     real = np.float32 if single else np.float64
     table = Table(gx.Matern(1.0, 1.0, smoothness), *pairs.octaves)
     out = cupy.empty((n, n), dtype=real, order="F")
-    x = cuda.copy_on_gpu(pairs.x)
+    x = copy_on_gpu(pairs.x)
     _, missed = generate._launch(
         form,
         (x, n, x, n, 1, 0, n, 0, n, pairs.inverse, 0),
-        getattr(table, "correlation" + single),
-        getattr(table, "base" + single),
+        *table.polynomials("correlation", single),
         (real(1), real(0), real(1), -n, out, 0, n),
     )
     # three places that are nearly one: three pairs, each in both orders

@@ -14,11 +14,11 @@ import geomxp as gx
 from geomxp import cuda, testing
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
-from geomxp.covariance.table import correlation_table
+from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
-from geomxp.vecchia.blocks import BASES, wanted_for
-from geomxp.vecchia.graph import Field, Graph, with_table
+from geomxp.vecchia.blocks import Blocks, tables_for, wanted_for, with_table
+from geomxp.vecchia.graph import Graph
 
 U = 2.0**-53
 KERNELS = {"likelihood", "likelihood_and_derivatives", "weights", "fold"}
@@ -59,7 +59,9 @@ def test_python_shares_the_work_as_the_kernels_do():
     text = cuda.source("vecchia.cu")
     for name in ("THREADS", "FOLD", "SHARE"):
         assert re.search(rf"#define {name} {getattr(device, name)}\b", text)
-    assert f"#define BASES {BASES}\n" in text
+    assert len(wanted_for(testing.MODEL, ())) == 6
+    assert "#define SHAPES 1 " in text
+    assert "#define BASES (SHAPES + 5)\n" in text
     for order, team in device.TEAMS.items():
         assert order <= device.SHARE * team
         assert device.THREADS % max(team, device.WARP) == 0
@@ -87,7 +89,7 @@ class Given(ctypes.Structure):
 
     pointers = ("x", "columns", "neighbours", "model", "tables", "room")
     counts = (
-        *("n", "d", "m", "count", "arc", "turned", "kinds", "intervals", "base"),
+        *("n", "d", "m", "count", "mapping", "turned", "kinds", "intervals", "base"),
         *("first", "staged", "rows", "downwards"),
     )
     _fields_ = (
@@ -107,7 +109,7 @@ def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
 
 
-class Blocks:
+class Case:
     """One model's blocks of one data set, for numba's kernels and for the device functions."""
 
     def __init__(self, model, metric, locations, m, columns=2, seed=0):
@@ -118,31 +120,32 @@ class Blocks:
         self.columns = np.random.default_rng(seed).standard_normal((columns, len(places)))
         self.points = np.ascontiguousarray(embed(places, metric))
         self.box = box_of(self.points)
-        self.field = Field(model, metric, places)
+        self.blocks = Blocks(model, metric, places)
 
     def on_cpu(self, names=()):
-        return self.field.reduce(self.neighbours, self.columns, wanted_for(names))
+        return self.blocks.reduce(self.neighbours, self.columns, wanted_for(self.model, names))
 
     def weights_on_cpu(self):
         noise = np.full(len(self.points), self.model.nugget)
-        return self.field.weights(self.neighbours, noise, noise)
+        return self.blocks.weights(self.neighbours, noise, noise)
 
     def on_host(self, host, names=(), size=3, most=768, downwards=0):
-        """The sums and the first failure, as `OnGpu.reduce` has them of the same functions."""
-        (n, count), wanted = (len(self.points), len(self.columns)), wanted_for(names)
-        below = BASES * (1 + BASES + count**2)
+        """The sums and the first failure, as `GpuPasses.reduce` has them of the same functions."""
+        (n, count), wanted = (len(self.points), len(self.columns)), wanted_for(self.model, names)
+        bases = len(wanted)
+        below = bases * (1 + bases + count**2)
         length = 1 + count**2 + (below if names else 0)
-        (mask, asked), parts = device.asked_for(wanted), -(-n // size)
-        rooms = device.Rooms.of(self.neighbours.shape[1], self.points.shape[1], count, names != ())
+        mask, parts = device.mask_of(wanted), -(-n // size)
+        layout = self._layout(count, bases if names else 0)
 
         def work(tables, base, pairs):
             sums = np.zeros((parts, length + 1))
             entries = [*map(ctypes.c_longlong, (mask, parts, size)), pointer(sums)]
             entries.append(ctypes.c_longlong(length + 1))
-            given = pairs, tables, base, rooms, count, most, downwards
+            given = pairs, tables, base, layout, count, most, downwards
             return [(sums, self._call(host.reduced, entries, *given))]
 
-        ((sums, _),) = self._with_table(asked, work)
+        ((sums, _),) = self._with_table(tables_for(self.model, wanted), work)
         out, last = np.zeros(1 + count**2 + below), sums[:, -1].max()
         out[:length] = sums[:, :-1].sum(axis=0)
         return out, n - int(last) if last else None
@@ -150,31 +153,35 @@ class Blocks:
     def weights_on_host(self, host, most=768, downwards=0):
         n, m = self.neighbours.shape
         weights, variances = np.empty((n, m)), np.empty(n)
-        rooms = device.Rooms.of(m, self.points.shape[1], 0, False)
+        layout = self._layout(0, 0)
 
         def work(tables, base, pairs):
-            given = pairs, tables, base, rooms, 0, most, downwards
+            given = pairs, tables, base, layout, 0, most, downwards
             return [(self._call(host.weighed, [pointer(weights), pointer(variances)], *given),)]
 
         self._with_table(["correlation"], work)
         return weights, variances
 
+    def _layout(self, count, bases):
+        m, d = self.neighbours.shape[1], self.points.shape[1]
+        return device.SharedLayout.of(m, d, count, bases)
+
     def _with_table(self, names, work):
         pairs = device.Pairs(self.model, self.metric, self.box, *self.neighbours.shape)
         return with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
 
-    def _call(self, function, entries, pairs, tables, base, rooms, count, most, downwards):
+    def _call(self, function, entries, pairs, tables, base, layout, count, most, downwards):
         (n, m), d = self.neighbours.shape, self.points.shape[1]
         polynomials = aligned(sum(table.size for table in tables), 0.0)
-        polynomials[:] = np.concatenate(tables)
-        intervals = tables[0].size // 8
+        polynomials[:] = np.concatenate(tables).reshape(-1)
+        intervals = len(tables[0])
         # what is not written may be anything, and what is beyond belongs to others
-        room, beyond = aligned(rooms.stride + 64, np.nan), slice(rooms.stride, None)
+        room, beyond = aligned(layout.stride + 64, np.nan), slice(layout.stride, None)
         room[beyond] = 7.0
         arrays = self.points, self.columns, self.neighbours, pairs.numbers, polynomials, room
         counts = (
-            *(n, d, m, count, self.metric == "great-circle", pairs.turned, len(tables)),
-            *(intervals, base, *pairs.window(intervals, base, most), rooms.rows, downwards),
+            *(n, d, m, count, pairs.mapping, pairs.turned, len(tables)),
+            *(intervals, base, *pairs.window(intervals, base, most), layout.rows, downwards),
         )
         given = Given(*(array.ctypes.data for array in arrays), *counts)
         missed = function(ctypes.byref(given), *entries)
@@ -203,7 +210,7 @@ SETS = ((), ("variance", "nugget"), ("smoothness",), ("range",), "all")
 def blocks_of(case, n, m, columns=2):
     metric, d, model = CASES[case]
     places = testing.places(n, d, seed=m) if metric == "euclidean" else degrees(n, m)
-    return Blocks(model, metric, places, m, columns)
+    return Case(model, metric, places, m, columns)
 
 
 def names_of(chosen, model):
@@ -212,11 +219,11 @@ def names_of(chosen, model):
 
 def assert_close(found, expected, blocks, m):
     """To c·m·u of what the conditioning of a block makes of it, part by part of the sums."""
-    sigma = blocks.field.pairs.covariance()
+    sigma = blocks.blocks.pairs.covariance()
     values = np.linalg.eigvalsh(sigma + blocks.model.nugget * np.eye(len(sigma)))
     tolerance = 4 * (m + 4) * U * values[-1] / values[0]
-    c = len(blocks.columns) ** 2
-    cuts = np.cumsum((1, c, BASES, BASES**2))
+    c, bases = len(blocks.columns) ** 2, len(wanted_for(blocks.model, ()))
+    cuts = np.cumsum((1, c, bases, bases**2))
     for one, other in zip(np.split(found, cuts), np.split(expected, cuts), strict=True):
         scale = max(np.abs(other).max(initial=0.0), len(sigma) * (len(other) == 1))
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
@@ -271,7 +278,7 @@ def test_the_window_holds_the_rows_that_most_pairs_need(d):
     apart = ((blocks[:, :, None] - blocks[:, None]) ** 2).sum(axis=-1)
     s = apart[:, *np.triu_indices(m + 1, 1)] / model.range**2
     pairs = device.Pairs(model, "euclidean", box_of(points), n, m)
-    table = correlation_table(model.smoothness, *pairs.octaves)
+    table = table_of(model, *pairs.octaves)
     # intervals part an octave evenly, not its logarithm: a difference of three rows at most
     row = np.floor((np.log2(s) - table.low) * 32) + 1
     for most, share in ((768, 0.95), (256, 0.7 if d == 1 else 0.85)):
@@ -291,7 +298,7 @@ def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
 def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
     places = testing.places(60, seed=3)
     places[[20, 40, 41]] = places[[5, 6, 40]]
-    blocks = Blocks(gx.Matern(4.0, 0.2, 0.5), "euclidean", places, 6)
+    blocks = Case(gx.Matern(4.0, 0.2, 0.5), "euclidean", places, 6)
     _, expected = blocks.on_cpu(names)
     assert expected is not None
     for size in (1, 4, 60):
@@ -303,7 +310,7 @@ def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
 
 def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(hosts):
     far, close = testing.places(30, seed=1), 0.5 + 1e-13 * testing.places(8, seed=2)
-    blocks = Blocks(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
+    blocks = Case(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
     names = ("smoothness", "range")
     assert_close(blocks.on_host(hosts[1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
     given = device.Pairs(blocks.model, "euclidean", blocks.box, 38, 5)
@@ -312,10 +319,10 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
 
     def look(tables, base):
         work.append(base)
-        rooms = device.Rooms.of(5, 2, 0, False)
+        layout = device.SharedLayout.of(5, 2, 0, 0)
         out = np.empty((38, 5)), np.empty(38)
         entries = [pointer(array) for array in out]
-        missed = blocks._call(hosts[1].weighed, entries, given, tables, base, rooms, 0, 0, 0)
+        missed = blocks._call(hosts[1].weighed, entries, given, tables, base, layout, 0, 0, 0)
         return [(missed,)]
 
     # no other test has a table of this smoothness, which might reach further
@@ -328,7 +335,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
 def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
     plain = blocks_of("plane", 40, 9)
     model = gx.Matern(1.7 * c**2, 0.2, 0.8, 0.1 * c**2)
-    blocks = Blocks(model, "euclidean", testing.places(40, 2, seed=9), 9)
+    blocks = Case(model, "euclidean", testing.places(40, 2, seed=9), 9)
     blocks.columns *= c
     (found, _), (expected, _) = (one.on_host(hosts[1]) for one in (blocks, plain))
     expected[0] += 2 * 40 * np.log(c)
@@ -345,10 +352,10 @@ def test_places_at_the_ends_of_fp64_have_finite_numbers():
 
 def test_a_million_places_fill_an_h200():
     parts, size = device.parts_of(1_000_000, 6)
-    rooms = device.Rooms.of(30, 2, 2, False)
+    layout = device.SharedLayout.of(30, 2, 2, 0)
     # of 227 KiB of shared memory, on 132 multiprocessors
-    teams = (227 * 1024 - device.WINDOW_BYTES) // rooms.bytes
-    assert teams * rooms.team <= device.THREADS
+    teams = (227 * 1024 - device.WINDOW_BYTES) // layout.bytes
+    assert teams * layout.team <= device.THREADS
     assert teams >= 24
     assert parts > 4 * 132 * teams
     assert parts * size >= 1_000_000
@@ -357,14 +364,14 @@ def test_a_million_places_fill_an_h200():
 def test_more_neighbours_than_a_multiprocessor_holds_are_refused():
     places = testing.places(200)
     with pytest.raises(gx.InvalidInput, match=r"at most 128 on a GPU\. Got 199: use fewer, or on="):
-        device.OnGpu(places, "euclidean", "maximin", 500, Device("gpu:0", 0))
+        device.GpuPasses(places, "euclidean", "maximin", 500, Device("gpu:0", 0))
 
 
 def test_more_columns_than_a_team_has_rows_are_refused():
-    assert device.Rooms.of(30, 2, 16, True).team == 16
-    assert device.Rooms.of(30, 2, 17, True).team == 32
+    assert device.SharedLayout.of(30, 2, 16, 6).team == 16
+    assert device.SharedLayout.of(30, 2, 17, 6).team == 32
     with pytest.raises(gx.InvalidInput, match=r"at most 59 columns with 128 neighbours\. Got 60"):
-        device.Rooms.of(128, 2, 61, True)
+        device.SharedLayout.of(128, 2, 61, 6)
 
 
 def test_a_gpu_that_is_not_there_is_missing():

@@ -65,7 +65,8 @@ struct Given {
     const Model *model;
     const Pair *tables;
     double *room;
-    long long n, d, m, count, arc, turned, kinds, intervals, base, from, staged, rows, downwards;
+    long long n, d, m, count, mapping, turned, kinds, intervals, base, from, staged, rows;
+    long long downwards;
 };
 
 /* What a kernel does before it begins. */
@@ -78,8 +79,8 @@ struct Start {
 
     Start(const Given &g)
     {
-        places = {g.x, g.neighbours, g.columns, g.n, (int)g.d, (int)g.m, (int)g.count, (int)g.arc,
-                  (int)g.turned};
+        places = {g.x,      g.neighbours, g.columns,    g.n,            (int)g.d,
+                  (int)g.m, (int)g.count, (int)g.mapping, (int)g.turned};
         window = (Pair *)aligned_alloc(64, (g.kinds * g.staged + 1) * 64);
         for (int which = 0; which < g.kinds; ++which) {
             for (int row = 0; row < g.staged; ++row) {

@@ -8,7 +8,7 @@ from numba import njit
 
 import geomxp as gx
 from geomxp.linalg import batched, batched_programs
-from geomxp.linalg.batched_programs import LOOKING, Variant
+from geomxp.linalg.batched import LOOKING, Variant
 
 TYPES = [np.float64, np.float32]
 # below 9 each order is compiled for itself

@@ -9,9 +9,10 @@ from compilers import compiled
 
 import geomxp as gx
 from geomxp import cuda
-from geomxp.linalg import gpu as views_gpu
-from geomxp.linalg import nested, panels, products_gpu, recursive, views
-from geomxp.linalg.formats import BF16, FP8, FP16, FP32, TF32, named
+from geomxp.linalg import gpu as cupy_backend
+from geomxp.linalg import nested, panels, products_gpu, recursive
+from geomxp.linalg.backend import backend_of
+from geomxp.linalg.formats import BF16, FP8, FP16, FP32, TF32, magnitude, named
 from geomxp.linalg.nested import SymmetricTree
 
 LAYERS = [("fp64",), ("fp16", "fp32"), ("bf16", "bf16", "fp32"), ("fp8", "fp16", "fp32")]
@@ -136,11 +137,11 @@ def test_gpu_potrf_names_the_leading_minor_that_is_not_positive(layout, value, d
 @pytest.mark.gpu
 def test_gpu_potrf_counts_the_places_between_columns(monkeypatch):
     whole = Both(positive_definite(97)[0])
-    monkeypatch.setattr(views_gpu, "LARGEST_INDEX", 60 * 97 - 1)
+    monkeypatch.setattr(cupy_backend, "LARGEST_INDEX", 60 * 97 - 1)
     with pytest.raises(gx.InvalidInput, match="60 columns that are 97 apart"):
-        views_gpu.factor("L", whole.gpu[:60, :60])
-    monkeypatch.setattr(views_gpu, "LARGEST_INDEX", 60 * 97)
-    assert views_gpu.factor("L", whole.gpu[:60, :60]) == 0
+        cupy_backend.factor("L", whole.gpu[:60, :60])
+    monkeypatch.setattr(cupy_backend, "LARGEST_INDEX", 60 * 97)
+    assert cupy_backend.factor("L", whole.gpu[:60, :60]) == 0
 
 
 @pytest.mark.gpu
@@ -190,7 +191,7 @@ def test_gpu_trsm_and_trmm_are_as_exact_as_numpys(layers, layout, diag, letters,
 def test_gpu_syrk_is_as_exact_as_numpys_and_writes_one_triangle(
     layers, layout, beta, uplo, monkeypatch
 ):
-    monkeypatch.setattr(views_gpu, "LARGEST_SQUARE", 40)
+    monkeypatch.setattr(cupy_backend, "LARGEST_SQUARE", 40)
     rng, (dtype, unit) = np.random.default_rng(4), arithmetic(layers)
     a, c = rng.standard_normal((97, 61)).astype(dtype), rng.standard_normal((97, 97)).astype(dtype)
     mask = np.tri(97, dtype=bool) if uplo == "L" else np.tri(97, dtype=bool).T
@@ -262,7 +263,7 @@ def test_gpu_casts_parts_of_arrays_with_the_bits_of_the_cpu(form, dtype, layout)
     cpu.widen(slice(60, 260), slice(20, 70), wide.cpu)
     gpu.widen(slice(60, 260), slice(20, 70), wide.gpu)
     np.testing.assert_array_equal(wide.gpu.get(), wide.cpu)
-    assert panels.magnitude(both.gpu) == panels.magnitude(both.cpu)
+    assert magnitude(both.gpu) == magnitude(both.cpu)
 
 
 SHAPES = [(1, 1, 1), (48, 32, 64), (37, 29, 21), (16, 30, 160)]
@@ -293,7 +294,7 @@ def test_gpu_products_of_parts_are_exact_for_small_integers(form, dtype, layouts
 @pytest.mark.parametrize("layout", ["columns", "rows"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkeypatch):
-    monkeypatch.setattr(products_gpu, "FP8_SINCE", 1000)
+    monkeypatch.setattr(products_gpu, "has_units", lambda form, index: False)
     rng = np.random.default_rng(7)
     a, b = (Both(rng.integers(-1, 2, (rows, 21)).astype(dtype), layout) for rows in (37, 29))
     c = Both(rng.integers(-9, 10, (37, 29)).astype(dtype), layout)
@@ -308,8 +309,8 @@ def test_a_gpu_without_units_for_fp8_has_the_same_products(dtype, layout, monkey
 def test_a_gpu_without_units_for_fp8_factors_as_one_with_them(monkeypatch):
     sigma, lower = positive_definite(203)
     found = []
-    for since in (products_gpu.FP8_SINCE, 1000):
-        monkeypatch.setattr(products_gpu, "FP8_SINCE", since)
+    for has_units in (products_gpu.has_units, lambda form, index: False):
+        monkeypatch.setattr(products_gpu, "has_units", has_units)
         both = Both(sigma.astype(np.float32))
         for array in (both.cpu, both.gpu):
             nested.potrf(array, ("fp8", "fp16", "fp32"), leaf=LEAF)
@@ -369,7 +370,7 @@ def test_a_gpus_split_product_has_nearly_the_accuracy_of_fp32(layout):
         for shape, size in (((93, 310), 1e-3), ((71, 310), 1e4), ((93, 71), 1.0))
     )
     wide = [x.cpu.astype(np.float64) for x in (a, b, c)]
-    views_gpu.split_product(c.gpu, a.gpu, b.gpu, -0.5)
+    cupy_backend.split_product(c.gpu, a.gpu, b.gpu, FP16, -0.5)
     sizes = abs(wide[0]) @ abs(wide[1]).T
     # the sums of three products, and what two planes leave; beside the largest magnitudes
     largest = abs(wide[0]).max() * abs(wide[1]).max() * 310
@@ -377,7 +378,7 @@ def test_a_gpus_split_product_has_nearly_the_accuracy_of_fp32(layout):
     assert (abs(c.gpu.get() - (wide[2] - 0.5 * wide[0] @ wide[1].T)) <= bound).all()
     a.gpu[5, 5] = np.inf
     with pytest.raises(gx.InvalidInput, match="inf"):
-        views_gpu.split_product(c.gpu, a.gpu, b.gpu, 1.0)
+        cupy_backend.split_product(c.gpu, a.gpu, b.gpu, FP16, 1.0)
 
 
 @pytest.mark.gpu
@@ -391,11 +392,13 @@ def test_gpu_views_multiply_and_solve_in_all_layouts(dtype):
         c, a, b = (Both(x, names[at >> p & 1]) for p, x in enumerate(numbers))
         exact = 0.5 * numbers[0] - numbers[1].astype(float) @ numbers[2]
         for one in ("cpu", "gpu"):
-            views.gemm(*(getattr(x, one) for x in (c, a, b)), -1.0, 0.5)
+            arrays = [getattr(x, one) for x in (c, a, b)]
+            backend_of(arrays[0]).gemm(*arrays, -1.0, 0.5)
         assert_as_exact(c, exact, unit)
         t, start, transposed = Both(lower, names[at & 1]), np.array(c.cpu, float), bool(at & 4)
         c = Both(start.astype(dtype), names[at >> 1 & 1])
         for one in ("cpu", "gpu"):
-            views.solve(getattr(t, one), getattr(c, one), transposed)
+            triangle, target = getattr(t, one), getattr(c, one)
+            backend_of(target).trsm(triangle, target, transposed)
         exact = scipy.linalg.solve_triangular(lower, start.T, lower=True, trans=not transposed).T
         assert_as_exact(c, exact, unit)

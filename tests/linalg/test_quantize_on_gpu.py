@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 from compilers import compiled, library
-from geomxp.linalg.products import cast_formats, subtract_product
 
 import geomxp as gx
 from geomxp import cuda
 from geomxp.likelihood.factorize import tile_factor
-from geomxp.linalg import formats, formats_gpu, mixed, products_gpu
+from geomxp.linalg import formats_gpu, loops, mixed, products_gpu
 from geomxp.linalg.formats import (
     BF16,
     FORMATS,
@@ -25,12 +24,13 @@ from geomxp.linalg.formats import (
     TF32,
     Tile,
     cast,
+    magnitude,
     quantize,
 )
+from geomxp.linalg.mixed import cast_formats, subtract_product
 from geomxp.tiles import assemble
-from geomxp.tiles.layout import left_looking
-from geomxp.tiles.local import run
 from geomxp.tiles.placement import Placement
+from geomxp.tiles.schedule import left_looking, run
 from geomxp.tiles.stores import InCore
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
@@ -182,7 +182,7 @@ def test_two_planes_of_fp16_are_those_of_the_cpu(on_host):
     numbers = awkward(FP16)
     numbers = numbers[abs(numbers) < 2.0**15]
     high, low = np.empty((2, len(numbers)), np.uint16)
-    formats.split_fp16(numbers, np.float32(1.0), high, low)
+    loops.split_fp16(numbers, np.float32(1.0), high, low)
     np.testing.assert_array_equal(on_host("float_to_fp16", numbers, np.uint16), high)
     np.testing.assert_array_equal(on_host("low_plane", numbers, np.uint16), low)
 
@@ -271,7 +271,16 @@ def test_gpu_finds_the_largest_magnitude_in_every_warp(dtype):
     for place in range(0, 512, 32):
         array = np.ones((512, 1), dtype)
         array[place] = -2.0 - place
-        assert formats_gpu.magnitude(on_gpu(array)) == 2.0 + place
+        assert magnitude(on_gpu(array)) == 2.0 + place
+
+
+def stored_by_rows(array, form, exponent):
+    """A tile of FP8 in C order, as its matrix units read it."""
+    import cupy
+
+    values = cupy.empty(array.shape, form.dtype)
+    formats_gpu.round_into(values, array, form, exponent)
+    return Tile(form, values, exponent)
 
 
 MAGNITUDES = [
@@ -308,20 +317,20 @@ def test_bits_do_not_depend_on_where_the_exponent_is(form, shape, dtype):
         array = spread(shape, dtype, size)
         there, known = on_gpu(array), quantize(array, form)
         exponent = formats_gpu.Exponents(1).find(0, there, form)
-        tile = formats_gpu.cast(there, form, exponent)
+        tile = cast(there, form, exponent)
         np.testing.assert_array_equal(tile.values.get(), known.values)
         if form.top is not None:
             for wide in (np.float64, np.float32):
                 np.testing.assert_array_equal(tile.widen(wide).get(), known.widen(wide))
         if form is FP8:
-            as_fp16 = formats_gpu.fp8_as_fp16(tile)
+            as_fp16 = tile.in_wider()
             np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
         if form is FP8 and dtype is np.float32:
-            rows = formats_gpu.cast(there, FP8, exponent, by_rows=True)
+            rows = stored_by_rows(there, FP8, exponent)
             assert rows.values.flags.c_contiguous
             np.testing.assert_array_equal(rows.values.get(), known.values)
             np.testing.assert_array_equal(rows.widen().get(), known.widen())
-            as_fp16 = formats_gpu.fp8_as_fp16(rows)
+            as_fp16 = rows.in_wider()
             assert as_fp16.values.flags.c_contiguous
             np.testing.assert_array_equal(as_fp16.widen().get(), known.widen())
 
@@ -363,7 +372,7 @@ def test_gpu_takes_a_matrix_of_zeros():
 @pytest.mark.gpu
 def test_gpu_widens_fp8_to_fp16_exactly():
     tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
-    wide = formats_gpu.fp8_as_fp16(tile)
+    wide = tile.in_wider()
     assert wide.form is FP16
     np.testing.assert_array_equal(wide.widen().get(), tile.widen().get())
 
@@ -376,7 +385,7 @@ def test_gpu_widens_parts_of_fp8_arrays_to_parts_of_fp16_arrays():
     whole = cupy.zeros((60, 40), np.float16, order="F")
     formats_gpu.fp8_as_fp16_into(whole[5:35, 7:27], tile.values[10:40, 5:25])
     expected = np.zeros((60, 40), np.float16)
-    expected[5:35, 7:27] = formats_gpu.fp8_as_fp16(tile).values.get()[10:40, 5:25]
+    expected[5:35, 7:27] = tile.in_wider().values.get()[10:40, 5:25]
     np.testing.assert_array_equal(whole.get(), expected)
 
 
@@ -392,7 +401,7 @@ def test_gpu_casts_once_for_each_arithmetic_and_splits_nothing():
 @pytest.mark.gpu
 def test_a_shape_for_which_cublaslt_has_no_kernel_has_no_plan():
     # rows of FP8 must be multiples of 16 bytes apart
-    assert products_gpu._plan(0, 16, 16, 16, (24, 16, 16)) is None
+    assert products_gpu.plan(FP8, 0, 16, 16, 16, (24, 16, 16)) is None
 
 
 SHAPES = [(1, 1, 1), (48, 32, 64), (64, 48, 1024), (37, 29, 21), (16, 30, 160)]
@@ -425,7 +434,7 @@ def tile_with_exponents_on_a_gpu(numbers, form, by_rows):
     """A tile as `tiles.on_gpu` stores it, with its exponent and that of its numbers in FP16."""
     array = on_gpu(numbers.astype(np.float32))
     exponents = formats_gpu.Exponents(1).find(0, array, form)
-    return formats_gpu.cast(array, form, exponents, by_rows)
+    return (stored_by_rows if by_rows else cast)(array, form, exponents)
 
 
 @pytest.mark.gpu
@@ -440,7 +449,7 @@ def test_products_do_not_depend_on_where_the_exponents_are(left, right, shape, b
     b *= 1e-7
     form = mixed.arithmetic(np.zeros((1, 1), np.float32), left, right)
     tiles = tiles_of(a.astype(np.float32), left)[1], tiles_of(b.astype(np.float32), right)[1]
-    product = products_gpu.subtract_product
+    product = subtract_product
     expected = product(on_gpu(c.astype(np.float32)), *tiles, form, beta=beta).get()
     for rows in ((False, False), (True, False), (True, True)):
         there = [
@@ -479,12 +488,10 @@ def test_gpu_products_have_the_error_of_their_sums(form, shape):
 def test_gpu_multiplies_fp8_as_fp8_where_it_can():
     from cupy.cuda import Device
 
-    from geomxp.linalg.products_gpu import _plan
-
     if int(Device().compute_capability) < 89:
         pytest.skip("this GPU has no units for FP8")
-    assert _plan(Device().id, 128, 64, 256) is not None
-    assert _plan(Device().id, 128, 65, 256) is None
+    assert products_gpu.plan(FP8, Device().id, 128, 64, 256) is not None
+    assert products_gpu.plan(FP8, Device().id, 128, 65, 256) is None
 
 
 def positive_definite(n, dtype):

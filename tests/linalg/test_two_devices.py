@@ -7,8 +7,8 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.linalg import batched, formats_gpu, nested, panels, recursive
-from geomxp.linalg.formats import FP16, FP32, FP64, named
+from geomxp.linalg import batched, nested, panels, recursive
+from geomxp.linalg.formats import FP16, FP32, FP64, named, quantize
 from geomxp.linalg.nested import SymmetricTree
 from geomxp.runtime.devices import gpu_count
 from geomxp.tiles import assemble
@@ -125,7 +125,7 @@ def test_mixed_tiles_are_as_near_to_the_matrix_as_their_formats_promise(rule, pl
     allowed = 2 * factor.precision_map.error + len(seen) ** 0.5 * FP32.unit_roundoff
     assert_same(lower @ lower.T, sigma, allowed)
     b = np.random.default_rng(4).standard_normal((len(seen), 2))
-    assert_same(lower @ factor.whiten(b), b[factor.order], 10 * len(seen) * U * 100)
+    assert_same(lower @ factor.half_solve(b), b[factor.order], 10 * len(seen) * U * 100)
 
 
 @pytest.mark.usefixtures("gpu_0_unused")
@@ -231,7 +231,7 @@ def test_casts_stay_on_the_gpu_of_their_operands():
         wide = on_gpu_1(np.zeros((90, 70)), order)
         panel.widen(slice(0, 90), slice(0, 70), wide)
         np.testing.assert_allclose(wide.get(), a, rtol=2 * FP16.unit_roundoff)
-        tile = formats_gpu.quantize(there, FP16)
+        tile = quantize(there, FP16)
         assert tile.values.device.id == 1
         np.testing.assert_allclose(tile.widen().get(), a, rtol=2 * FP16.unit_roundoff)
 

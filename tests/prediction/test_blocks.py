@@ -67,11 +67,11 @@ def test_integrals_are_exact_to_what_is_stated(name):
     """Block covariances against the same with 100 × 100 points, extrapolated."""
     model, seen = MODELS[name], testing.observations()
     there = seen.locations[:1] + np.array([[0.03, 0.01]])
-    blocks = blocks_of((0.2, 0.1), there, None, seen)
+    blocks = blocks_of((0.2, 0.1), there, None, seen, model)
     k = blocks.covariances(model, seen.locations, "euclidean", slice(0, 1))[:, 0]
     far = np.linalg.norm(model.isotropic(seen.locations - there), axis=1) > 0.5
-    fine = blocks_of((0.2, 0.1), there, 200, seen)
-    coarse = blocks_of((0.2, 0.1), there, 100, seen)
+    fine = blocks_of((0.2, 0.1), there, 200, seen, model)
+    coarse = blocks_of((0.2, 0.1), there, 100, seen, model)
     a, b = (
         each.covariances(model, seen.locations[far], "euclidean", slice(0, 1))[:, 0]
         for each in (coarse, fine)

@@ -1,3 +1,5 @@
+"""Shards of Vecchia's blocks give the bits of the whole."""
+
 from itertools import pairwise
 
 import numpy as np
@@ -9,28 +11,25 @@ import geomxp as gx
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
 from geomxp.vecchia import shards
-from geomxp.vecchia.blocks import BASES
-from geomxp.vecchia.graph import SLICE, Graph
-from geomxp.vecchia.passes import Here
+from geomxp.vecchia.blocks import SLICE, LocalPasses
+from geomxp.vecchia.graph import Graph
 
-ALL = np.ones(BASES, dtype=bool)
+ALL = np.ones(6, dtype=bool)
 N = 3 * SLICE + 137
 PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
 
 
-def cut(here, columns, model, ranges, count):
-    """Return the sums of all shards' slices, one below the other."""
-    found = []
+def cut(tree, locations, metric, columns, ranges, count):
+    """Return the shards of a tree, and their data."""
+    locations = locations[tree.order]
+    box, parts = box_of(embed(locations, metric)), []
     for first, last in ranges:
-        shard = shards.find(shards.searchable(here.tree), first, last, count)
+        shard = shards.find(shards.searchable(tree), first, last, count)
         rows = np.concatenate((np.arange(first, last), shards.halo_of(shard)))
-        places = here._places[rows]
-        box = box_of(embed(here._places, here._metric))
-        data = shards.Data(places, columns[:, rows], here._metric, box)
-        found.append((shard, data))
-    return found
+        parts.append((shard, shards.Data(locations[rows], columns[:, rows], metric, box)))
+    return parts
 
 
 def places(metric, n=N):
@@ -46,28 +45,29 @@ def places(metric, n=N):
 )
 @pytest.mark.parametrize("parts", [2, 4])
 def test_shards_have_the_bits_of_the_whole(model, metric, parts):
-    here = Here(places(metric), metric, "maximin", 12)
+    locations = places(metric)
+    passes = LocalPasses(locations, metric, "maximin", 12)
     columns = np.random.default_rng(1).standard_normal((2, N))
-    here.know(columns)
+    passes.know(columns)
     ranges = shards.ranges(N, parts)
     assert len(ranges) == parts
-    found = cut(here, columns, model, ranges, 12)
-    sums = np.concatenate([shards.reduce(*about, model, ALL)[0] for about in found])
-    whole, failed = here.reduce(model, ALL)
+    cuts = cut(passes.tree, locations, metric, columns, ranges, 12)
+    sums = np.concatenate([shards.reduce(*part, model, ALL)[0] for part in cuts])
+    whole, failed = passes.reduce(model, ALL)
     assert failed is None
     np.testing.assert_array_equal(sums.sum(axis=0), whole)
-    weights, variances = zip(*(shards.weights(*about, model) for about in found), strict=True)
-    for part, all_of_it in zip((weights, variances), here.weights(model), strict=True):
+    weights, variances = zip(*(shards.weights(*part, model) for part in cuts), strict=True)
+    for part, all_of_it in zip((weights, variances), passes.weights(model), strict=True):
         np.testing.assert_array_equal(np.concatenate(part), all_of_it)
-    near = np.concatenate([shards.neighbours(*about) for about in found])
-    np.testing.assert_array_equal(near, here.graph.neighbours)
+    near = np.concatenate([shards.neighbours(*part) for part in cuts])
+    np.testing.assert_array_equal(near, passes.graph.neighbours)
 
 
-def test_a_shard_is_told_of_its_halo_only():
-    here = Here(places("euclidean"), "euclidean", "maximin", 12)
+def test_a_shard_has_only_the_places_of_its_halo_besides_its_own():
+    graph = Graph.of(places("euclidean"), "euclidean", "maximin", 12)
     for first, last in shards.ranges(N, 4):
-        shard = shards.find(here.tree, first, last, 12)
-        near = here.graph.neighbours[first:last]
+        shard = shards.find(graph.tree, first, last, 12)
+        near = graph.neighbours[first:last]
         outside = near[(near >= 0) & ((near < first) | (near >= last))]
         assert set(shard.halo) == set(outside)
         # near each other in space: most of what they read is their own
@@ -100,22 +100,18 @@ def test_ranges_cover_all_places_once_and_cut_no_slice(n, parts):
 
 def test_a_shards_failure_is_its_own_first_place():
     x = places("euclidean", 2 * SLICE)
-    here = Here(x, "euclidean", "maximin", 5)
-    second = here.tree.order[SLICE + 7]
+    second = Graph.of(x, "euclidean", "maximin", 5).tree.order[SLICE + 7]
     # a twin of a place of the second shard
     x = np.vstack((x, x[second]))
-    here = Here(x, "euclidean", "maximin", 5)
+    passes = LocalPasses(x, "euclidean", "maximin", 5)
     columns = np.ones((1, len(x)))
     model = gx.Matern(1.0, 0.1, 0.8)
-    here.know(columns)
-    _, whole = here.reduce(model, ~ALL)
-    failed = []
-    for (first, _), about in zip(
-        shards.ranges(len(x), 3),
-        cut(here, columns, model, shards.ranges(len(x), 3), 5),
-        strict=True,
-    ):
-        _, k = shards.reduce(*about, model, ~ALL)
+    passes.know(columns)
+    _, whole = passes.reduce(model, ~ALL)
+    ranges, failed = shards.ranges(len(x), 3), []
+    cuts = cut(passes.tree, x, "euclidean", columns, ranges, 5)
+    for (first, _), part in zip(ranges, cuts, strict=True):
+        _, k = shards.reduce(*part, model, ~ALL)
         failed += [] if k is None else [first + k]
     assert whole is not None
     assert min(failed) == whole

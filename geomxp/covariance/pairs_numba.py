@@ -1,0 +1,294 @@
+"""Loops over pairs of places, compiled by numba: entries of Σ, and sums with its derivatives.
+
+Compiled functions release the interpreter's lock, so that threads share the work; they are kept
+on disk after the first compilation. A strip of pairs at a time stays in the first-level cache.
+"""
+
+from math import asin, sqrt
+
+import numpy as np
+
+from ..runtime.devices import njit
+from .distance import EARTH_RADIUS
+from .table import BEYOND, FOLD, SPLIT, SPLIT_FP32
+
+STRIP = 512
+"""Entries handled at a time: squared distances stay in the first-level cache."""
+
+_SHIFT = 52 - SPLIT
+_MASK = (1 << _SHIFT) - 1
+_HALF = 2.0 ** (1 - _SHIFT)
+_SHIFT32 = 23 - SPLIT_FP32
+_MASK32 = (1 << _SHIFT32) - 1
+_HALF32 = np.float32(2.0 ** (1 - _SHIFT32))
+_0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def squared_distances(x, i, k, y, j, inverse, mapping, s):
+    """Write the table's variable for i ≤ row < k into s: ((x_i - y_j)/a)², or what it is mapped to.
+
+    `mapping` is as of `generate.mapping_of`.
+    """
+    # slices, so that no index is taken for one from the end: such loops stay out of SIMD registers
+    n, x0, y0 = k - i, x[0][i:k], y[0, j]
+    if x.shape[0] == 2:
+        x1, y1 = x[1][i:k], y[1, j]
+        for p in range(n):
+            d0, d1 = x0[p] - y0, x1[p] - y1
+            s[p] = (d0 * d0 + d1 * d1) * inverse
+    elif x.shape[0] == 3:
+        x1, x2, y1, y2 = x[1][i:k], x[2][i:k], y[1, j], y[2, j]
+        for p in range(n):
+            d0, d1, d2 = x0[p] - y0, x1[p] - y1, x2[p] - y2
+            s[p] = (d0 * d0 + d1 * d1 + d2 * d2) * inverse
+    else:
+        for p in range(n):
+            d0 = x0[p] - y0
+            s[p] = d0 * d0 * inverse
+    if mapping & 1:
+        # arc = 2R asin(chord / 2R)
+        for p in range(n):
+            half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
+            length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
+            s[p] = length * length * inverse
+    if mapping & 2:
+        # as table.fold
+        for p in range(n):
+            far = (1.0 - s[p]) * FOLD if s[p] < 1.0 else BEYOND
+            s[p] = s[p] if s[p] < 0.5 else far
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
+    """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
+
+    Parameters
+    ----------
+    x, y : (d, n), (d, m) ndarray
+        Points of the rows and of the columns.
+    i0, i1, j0, j1 : int
+    inverse : float
+        1/a².
+    mapping : int
+        See `generate.mapping_of`.
+    rows : (K + 2, 8) ndarray
+        Polynomials of a `Table`.
+    base : int
+        Its first interval.
+    scale : float
+    first : int
+        Column j starts at row j + first: 0 for a lower triangle, -m for whole columns.
+    out : 1-D ndarray
+        Entry (i, j) goes to offset + i + j·stride.
+
+    Returns
+    -------
+    int
+        How many pairs are closer, yet not 0 apart, than the table reaches: it must be extended.
+    """
+    s = np.empty(STRIP)
+    bits = s.view(np.int64)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            for p in range(k - i):
+                b = bits[p]
+                q = (b >> _SHIFT) - base + 1
+                missed += q <= 0 and b > 0
+                row[p] = min(max(q, 0), top)
+                t[p] = (b & _MASK) * _HALF - 1.0
+            place = offset + i + j * stride
+            for p in range(k - i):
+                # unsigned, so that no index is taken for one from the end
+                r, u = row[p], t[np.uint64(p)]
+                value = rows[r, _7] * u + rows[r, _6]
+                value = value * u + rows[r, _5]
+                value = value * u + rows[r, _4]
+                value = value * u + rows[r, _3]
+                value = value * u + rows[r, _2]
+                value = value * u + rows[r, _1]
+                value = value * u + rows[r, _0]
+                out[np.uint64(place + p)] = value * scale
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def fill_fp32(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
+):
+    """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
+    s = np.empty(STRIP)
+    single = np.empty(STRIP, dtype=np.float32)
+    bits = single.view(np.int32)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP, dtype=np.float32)
+    top, missed = rows.shape[0] - 1, 0
+    for j in range(j0, j1):
+        i = max(j + first, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            squared_distances(x, i, k, y, j, inverse, mapping, s)
+            for p in range(k - i):
+                single[p] = s[p]
+            for p in range(k - i):
+                b = bits[p]
+                q = (b >> _SHIFT32) - base + 1
+                missed += q <= 0 and b > 0
+                row[p] = min(max(q, 0), top)
+                t[p] = np.float32(b & _MASK32) * _HALF32 - np.float32(1.0)
+            place = offset + i + j * stride
+            for p in range(k - i):
+                r, u = row[p], t[np.uint64(p)]
+                value = rows[r, _2] * u + rows[r, _1]
+                value = value * u + rows[r, _0]
+                out[np.uint64(place + p)] = value * scale
+            i = k
+    return missed
+
+
+# Sums with the derivatives of the covariance, none of which is stored. They are a few fields of
+# pairs; every parameter's is one of them times a number (see `sums`).
+
+# Functions of their own, called with slices: inlined, or with indices such as i + p, LLVM leaves
+# these loops scalar.
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _polynomial(rows, row, t, count, out):
+    """Write p(s) of a strip, given the row of each s and its place within the row's interval."""
+    for p in range(count):
+        r, u = row[p], t[np.uint64(p)]
+        value = rows[r, _7] * u + rows[r, _6]
+        value = value * u + rows[r, _5]
+        value = value * u + rows[r, _4]
+        value = value * u + rows[r, _3]
+        value = value * u + rows[r, _2]
+        value = value * u + rows[r, _1]
+        out[np.uint64(p)] = value * u + rows[r, _0]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
+def _inner(a, b, count):
+    total = 0.0
+    for p in range(count):
+        total += a[p] * b[p]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _add(x, factor, y):
+    for p in range(y.size):
+        y[p] += x[p] * factor
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def add_pairs(
+    x,
+    i0,
+    i1,
+    j0,
+    j1,
+    inverse,
+    mapping,
+    tables,
+    base,
+    slope_at,
+    change,
+    weights,
+    alpha,
+    beside,
+    sums,
+    q,
+):
+    """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
+
+    With w = α_i α_j - S_ij + (BB')_ij and f a field:
+    sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+    i0, i1, j0, j1 : int
+    inverse : float
+        1/a².
+    mapping : int
+        See `generate.mapping_of`.
+    tables : (T, K + 2, 8) ndarray
+        Polynomials of the first T fields.
+    base : int
+        First interval of the tables.
+    slope_at : int
+        Which of them is r dρ/dr; -1 if none is.
+    change : (A, 2, 2) ndarray
+        (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters φ, which are
+        (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d.
+    weights : (n, n) ndarray, Fortran order
+        S, its lower triangle.
+    alpha : (n,) ndarray
+    beside : (p, n) ndarray
+        B'.
+    sums : (T + A,) ndarray
+    q : (T + A, n) ndarray
+        Of no columns where products are not wanted.
+
+    Returns
+    -------
+    int
+        How many pairs are closer than the table reaches.
+    """
+    s = np.empty(STRIP)
+    bits = s.view(np.int64)
+    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
+    w, f, slope = np.empty(STRIP), np.empty(STRIP), np.empty(STRIP)
+    top, missed = tables.shape[1] - 1, 0
+    products = q.shape[1] > 0
+    for j in range(j0, j1):
+        i = max(j + 1, i0)
+        while i < i1:
+            k = min(i1, i + STRIP)
+            count = k - i
+            ours, column = alpha[i:k], weights.T[j][i:k]
+            squared_distances(x, i, k, x, j, inverse, mapping, s)
+            for p in range(count):
+                b = bits[p]
+                place = (b >> _SHIFT) - base + 1
+                missed += place <= 0 and b > 0
+                row[p] = min(max(place, 0), top)
+                t[p] = (b & _MASK) * _HALF - 1.0
+                w[p] = ours[p] * alpha[j] - column[p]
+            for c in range(beside.shape[0]):
+                other = beside[c][i:k]
+                for p in range(count):
+                    w[p] += other[p] * beside[c, j]
+            for field in range(sums.size):
+                if field < len(tables):
+                    _polynomial(tables[field], row, t, count, f)
+                    if field == slope_at:
+                        # a loop compiles two seconds sooner than an assignment of slices
+                        for p in range(count):
+                            slope[p] = f[p]
+                else:
+                    _turned(x, i, j, count, inverse, change[field - len(tables)], slope, f)
+                sums[field] += _inner(w, f, count)
+                if products:
+                    q[field, j] += _inner(f, ours, count)
+                    _add(f, alpha[j], q[field][i:k])
+            i = k
+    return missed
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+def _turned(x, i, j, count, inverse, change, slope, f):
+    """Write (r dρ/dr)/h² · u'Mu with u the difference of two places of the plane; 0 at h = 0."""
+    x0, x1 = x[0][i:], x[1][i:]
+    for p in range(count):
+        d0, d1 = x0[p] - x[0, j], x1[p] - x[1, j]
+        form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
+        form += change[1, 1] * d1 * d1
+        s = (d0 * d0 + d1 * d1) * inverse
+        f[p] = slope[p] * form * inverse / s if s > 0 else 0.0

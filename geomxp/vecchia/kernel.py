@@ -1,0 +1,533 @@
+"""Compiled loops of Vecchia's approximation, by numba: eight blocks at a time.
+
+A block is a place and its neighbours, the place last: S = Σ_{(N, i), (N, i)} = LL'. With b =
+L^-T e, e the last unit vector, the place's conditional distribution has the variance d = 1/b_i²
+and gives the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
+
+    g = L^-1 D b:  ∂ log d = g_i,   ∂(b'y) = -Σ_q g_q u_q + ½ g_i u_i with u = L^-1 y,
+
+and two of them have the information Σ_q g_q h_q - ½ g_i h_i. Blocks are padded to a multiple of
+four rows; a row without a neighbour is that of the unit matrix.
+
+Entry (i, j) of eight blocks is the vector at 8 (i (i + 1)/2 + j) of a flat array; entry i of eight
+vectors is at 8 i.
+"""
+
+from math import asin, inf, log, sqrt
+
+import numpy as np
+
+from ..covariance.distance import EARTH_RADIUS
+from ..covariance.table import BEYOND, FOLD, SPLIT
+from ..linalg.batched import backward_packed, factor_packed, forward_packed
+from ..linalg.simd import (
+    fraction,
+    interval,
+    missed,
+    polynomial,
+    spread,
+    store,
+    total,
+    where_less,
+)
+from ..linalg.simd import load8 as load
+from ..runtime.devices import njit
+
+FIXED = 5
+"""Derivatives of S beside those by shape parameters: S itself and the unit matrix before them, by
+the logarithm of all distances, by the angle and by the ratio of anisotropy after them."""
+
+
+@njit(nogil=True, cache=True)
+def _gather(x, targets, neighbours, first, last, noise, at_target, variance, points, keep, a):
+    """Fetch the coordinates of eight blocks, and write the diagonals of their matrices."""
+    m, order, d = neighbours.shape[1], keep.size // 8, x.shape[0]
+    for lane in range(8):
+        i = min(first + lane, last - 1)
+        for q in range(order):
+            j = neighbours[i, q] if q < m else -1
+            for axis in range(d):
+                points[(axis * order + q) * 8 + lane] = x[axis, j] if j >= 0 else targets[axis, i]
+            keep[q * 8 + lane] = 1.0 if j >= 0 or q == order - 1 else 0.0
+            diagonal = variance + noise[j] if j >= 0 else 1.0
+            if q == order - 1:
+                diagonal = variance + at_target[i]
+            a[4 * q * (q + 3) + lane] = diagonal
+
+
+@njit(nogil=True, cache=True)
+def _fetch(columns, column, neighbours, first, last, own, order, y, start):
+    """Fetch the values of eight blocks; those of the places themselves only if `own`."""
+    m = neighbours.shape[1]
+    for lane in range(8):
+        i = min(first + lane, last - 1)
+        for q in range(order):
+            j = neighbours[i, q] if q < m else -1
+            y[start + q * 8 + lane] = columns[column, j] if j >= 0 else 0.0
+        if own:
+            y[start + (order - 1) * 8 + lane] = columns[column, i]
+
+
+@njit(nogil=True, cache=True)
+def _squared(points, order, dimensions, i, j):
+    """Return |x_i - x_j|²."""
+    apart = load(points, i * 8) - load(points, j * 8)
+    s = apart * apart
+    for axis in range(1, dimensions):
+        at = axis * order * 8
+        apart = load(points, at + i * 8) - load(points, at + j * 8)
+        s = s + apart * apart
+    return s
+
+
+@njit(nogil=True, cache=True)
+def _arcs(s, scratch):
+    """Return squared great-circle arcs for squared chords, in km²: arc = 2R asin(chord / 2R)."""
+    store(scratch, 0, s)
+    for lane in range(8):
+        length = 2 * EARTH_RADIUS * asin(min(sqrt(scratch[lane]) / (2 * EARTH_RADIUS), 1.0))
+        scratch[lane] = length * length
+    return load(scratch, 0)
+
+
+@njit(nogil=True, cache=True)
+def _variable(squared, inverse, arc, folded, scratch):
+    """Return the table's variable for squared distances; see `likelihood_slice`."""
+    # a branch on None is decided at compile time
+    s = squared if arc is None else _arcs(squared, scratch)
+    s = s * spread(inverse)
+    if folded is None:
+        return s
+    one = spread(1.0)
+    far = where_less(s, one, (one - s) * spread(FOLD), spread(BEYOND))
+    return where_less(s, spread(0.5), s, far)
+
+
+@njit(nogil=True, cache=True)
+def _generate(points, keep, m, dimensions, scale, variance, table, size, base, a, scratch):
+    """Write what stands below the diagonals; return not 0 if the table did not reach a pair."""
+    order, top = keep.size // 8, size // 8 - 1
+    inverse, arc, folded = scale
+    variances, misses = spread(variance), 0
+    for i in range(1, order):
+        at = 4 * i * (i + 1)
+        known = min(i, m) if i < m or i == order - 1 else 0
+        weight = variances * load(keep, i * 8)
+        for j in range(known):
+            s = _squared(points, order, dimensions, i, j)
+            s = _variable(s, inverse, arc, folded, scratch)
+            row = interval(s, SPLIT, base, top)
+            misses |= missed(s, row)
+            value = polynomial(table, 0, row, fraction(s, SPLIT))
+            store(a, at + j * 8, value * (weight * load(keep, j * 8)))
+        for j in range(known, i):
+            store(a, at + j * 8, spread(0.0))
+    return misses
+
+
+@njit(nogil=True, cache=True)
+def _unit(order, b):
+    """B <- the last unit vector."""
+    for q in range(order - 1):
+        store(b, q * 8, spread(0.0))
+    store(b, (order - 1) * 8, spread(1.0))
+
+
+@njit(nogil=True, cache=True)
+def _dot(a, at, b, start, order):
+    """Return Σ_q a_q b_q."""
+    s, r = load(a, at) * load(b, start), load(a, at + 8) * load(b, start + 8)
+    for q in range(16, order * 8, 16):
+        s = s + load(a, at + q) * load(b, start + q)
+        r = r + load(a, at + q + 8) * load(b, start + q + 8)
+    return s + r
+
+
+@njit(nogil=True, cache=True)
+def _changes(
+    points, keep, m, dimensions, scale, variance, tables, size, base, maps, wanted, b, g, scratch
+):
+    """G <- D b for the derivatives by shape parameters, by distance and by anisotropy."""
+    order, bases = keep.size // 8, wanted.size
+    inverse, arc, folded = scale
+    distance, top = bases - 3, size // 8 - 1
+    step, zero, misses = order * 8, spread(0.0), 0
+    for q in range(2 * order, bases * order):
+        store(g, q * 8, zero)
+    for i in range(1, order):
+        known = min(i, m) if i < m or i == order - 1 else 0
+        weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
+        for j in range(known):
+            squared = _squared(points, order, dimensions, i, j)
+            s = _variable(squared, inverse, arc, folded, scratch)
+            row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
+            misses |= missed(s, row)
+            both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
+            for shape in range(2, distance):
+                if wanted[shape]:
+                    value = polynomial(tables, table, row, t) * both
+                    _add_products(g, shape * step, i, j, value, b_i, b_j)
+                    table += size
+            if wanted[distance]:
+                value = polynomial(tables, table, row, t) * both
+                _add_products(g, distance * step, i, j, value, b_i, b_j)
+                if wanted[distance + 1]:
+                    # r ρ'(r) u'Mu/u'u, for u = 0 too
+                    value = value / (squared + spread(1e-300))
+                    d0 = load(points, i * 8) - load(points, j * 8)
+                    d1 = load(points, step + i * 8) - load(points, step + j * 8)
+                    for k in range(2):
+                        inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
+                        inner = inner + spread(maps[k, 2]) * d1 * d1
+                        at = (distance + 1 + k) * step
+                        _add_products(g, at, i, j, value * inner, b_i, b_j)
+    return misses
+
+
+@njit(nogil=True, cache=True)
+def _add_products(g, at, i, j, value, b_i, b_j):
+    """G <- g + D b for the entries (i, j) and (j, i) of D."""
+    store(g, at + i * 8, load(g, at + i * 8) + value * b_j)
+    store(g, at + j * 8, load(g, at + j * 8) + value * b_i)
+
+
+@njit(nogil=True, cache=True)
+def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
+    """Add the traces, the changes of whitened products and the information of eight blocks."""
+    step, last, bases = order * 8, (order - 1) * 8, wanted.size
+    count, half = white.size // 8, spread(0.5)
+    for q in range(order):
+        store(g, q * 8, spread(0.0))
+        store(g, step + q * 8, load(b, q * 8))
+    # L^-1 S b = L'b = e
+    store(g, last, spread(1.0))
+    for j in range(1, bases):
+        if wanted[j]:
+            forward_packed(a, inverse, g, j * step, order)
+    for j in range(bases):
+        if not wanted[j]:
+            continue
+        end = load(g, j * step + last)
+        tail = end * half
+        store(sums, 8 * j, load(sums, 8 * j) + end * live)
+        for k in range(j + 1):
+            if wanted[k]:
+                both = _dot(g, j * step, g, k * step, order) - tail * load(g, k * step + last)
+                at = 8 * (bases + j * bases + k)
+                store(sums, at, load(sums, at) + both * live)
+        for c in range(count):
+            change = tail * load(u, c * step + last) - _dot(g, j * step, u, c * step, order)
+            for e in range(count):
+                at = 8 * (bases * (1 + bases) + (j * count + c) * count + e)
+                store(sums, at, load(sums, at) + change * load(white, e * 8) * live)
+
+
+@njit(nogil=True, cache=True)
+def likelihood_slice(
+    x,
+    neighbours,
+    first,
+    last,
+    columns,
+    noise,
+    scale,
+    variance,
+    tables,
+    size,
+    base,
+    maps,
+    wanted,
+    out,
+):
+    """Reduce the blocks of the places first ≤ i < last.
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+        Points.
+    neighbours : (n, m) ndarray of int32
+        Of each point; -1 for none.
+    first, last : int
+    columns : (c, n) ndarray
+        Vectors to be whitened.
+    noise : (n,) ndarray
+        Variance of each observation beside the field's.
+    scale : (float, True or None, True or None)
+        1/a²; whether distances are great-circle arcs; whether the table is folded.
+    variance : float
+    tables : 1-D ndarray
+        Polynomials of the correlation, and of the derivatives wanted by shape parameters and by
+        distance, one table after the other.
+    size : int
+        Numbers in one table.
+    base : int
+        First interval of the tables.
+    maps : (2, 3) ndarray
+        Quadratic forms of the derivatives by angle and ratio of anisotropy.
+    wanted : (D,) ndarray of bool
+        Which derivatives of S are computed, of `FIXED` and one for each shape parameter; none if
+        the first is not.
+    out : 1-D ndarray
+        Σ log d; W'W, (c, c); and if derivatives are wanted the sums g_i, (D,); the information,
+        (D, D), its lower triangle; and (∂W)'W, (D, c, c).
+
+    Returns
+    -------
+    failed : int
+        The first place whose matrix is not positive definite; `last` if there is none.
+    misses : int
+        Not 0 if the tables did not reach a pair of places.
+    """
+    d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
+    order = (m + 4) // 4 * 4
+    points, keep = np.empty(d * order * 8), np.empty(order * 8)
+    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
+    b, u = np.empty(order * 8), np.empty(count * order * 8)
+    g = np.empty(bases * order * 8 if wanted[0] else 0)
+    white, scratch, live = np.empty(count * 8), np.empty(8), np.ones(8)
+    sums = np.zeros(8 * bases * (1 + bases + count * count))
+    products = np.zeros(count * count * 8)
+    logs, failed, misses = 0.0, last, 0
+    for place in range(first, last, 8):
+        live[last - place :] = 0.0
+        _gather(x, x, neighbours, place, last, noise, noise, variance, points, keep, a)
+        misses |= _generate(points, keep, m, d, scale, variance, tables, size, base, a, scratch)
+        factor_packed(a, inverse, order)
+        _unit(order, b)
+        backward_packed(a, inverse, b, 0, order)
+        for lane in range(min(8, last - place)):
+            end = b[(order - 1) * 8 + lane]
+            if not 0.0 < end < inf:
+                failed = min(failed, place + lane)
+            logs -= 2.0 * log(end) if end > 0.0 else 0.0
+        for c in range(count):
+            _fetch(columns, c, neighbours, place, last, True, order, u, c * order * 8)
+            store(white, c * 8, _dot(b, 0, u, c * order * 8, order))
+        weight = load(live, 0)
+        for c in range(count):
+            for e in range(c + 1):
+                at = (c * count + e) * 8
+                both = load(white, c * 8) * load(white, e * 8)
+                store(products, at, load(products, at) + both * weight)
+        if wanted[0]:
+            for c in range(count):
+                forward_packed(a, inverse, u, c * order * 8, order)
+            misses |= _changes(
+                *(points, keep, m, d, scale, variance, tables, size, base),
+                *(maps, wanted, b, g, scratch),
+            )
+            _derivatives(a, inverse, b, g, u, white, wanted, order, weight, sums)
+    out[0] = logs
+    for k in range(count * count):
+        out[1 + k] = total(load(products, 8 * k))
+    if wanted[0]:
+        for k in range(sums.size // 8):
+            out[1 + count * count + k] = total(load(sums, 8 * k))
+    return failed, misses
+
+
+@njit(nogil=True, cache=True)
+def weights_slice(
+    x,
+    targets,
+    neighbours,
+    first,
+    last,
+    noise,
+    at_target,
+    scale,
+    variance,
+    table,
+    base,
+    weights,
+    variances,
+):
+    """Write the conditional means' weights and the variances of the targets first ≤ i < last.
+
+    E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|².
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+    targets : (d, k) ndarray
+    neighbours : (k, m) ndarray of int32
+        Points near each target; -1 for none.
+    first, last : int
+    noise, at_target : (n,), (k,) ndarray
+        Variances of points and targets beside the field's.
+    scale, variance, table, base
+        As of `likelihood_slice`; the correlation's table only.
+    weights : (k, m) ndarray
+        λ.
+    variances : (k,) ndarray
+        d; NaN where Σ_NN is not positive definite.
+
+    Returns
+    -------
+    int
+        Not 0 if the table did not reach a pair of places.
+    """
+    d, m = len(x), neighbours.shape[1]
+    order = (m + 4) // 4 * 4
+    points, keep = np.empty(d * order * 8), np.empty(order * 8)
+    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
+    b, scratch = np.empty(order * 8), np.empty(8)
+    end, misses = (order - 1) * 8, 0
+    for place in range(first, last, 8):
+        _gather(x, targets, neighbours, place, last, noise, at_target, variance, points, keep, a)
+        misses |= _generate(
+            points, keep, m, d, scale, variance, table, table.size, base, a, scratch
+        )
+        factor_packed(a, inverse, order)
+        # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
+        for q in range(order - 1):
+            store(b, q * 8, load(a, (order - 1) * order * 4 + q * 8))
+        store(b, end, spread(0.0))
+        store(inverse, end, spread(1.0))
+        explained = _dot(b, 0, b, 0, order)
+        backward_packed(a, inverse, b, 0, order)
+        store(scratch, 0, explained)
+        for lane in range(min(8, last - place)):
+            i = place + lane
+            variances[i] = variance + at_target[i] - scratch[lane]
+            for q in range(m):
+                weights[i, q] = b[q * 8 + lane]
+    return misses
+
+
+@njit(nogil=True, cache=True)
+def gram_slice(
+    x,
+    targets,
+    neighbours,
+    first,
+    last,
+    noise,
+    scale,
+    variance,
+    table,
+    base,
+    columns,
+    given,
+    grams,
+):
+    """Write W'W for the targets first ≤ i < last, W = L_NN^-1 [k, columns at N].
+
+    Parameters
+    ----------
+    x : (d, n) ndarray
+        Points.
+    targets : (d, k) ndarray
+    neighbours : (k, m) ndarray of int32
+        Points near each target; -1 for none.
+    first, last : int
+    noise : (n,) ndarray
+        Variance of each point beside the field's.
+    scale, variance, table, base
+        As of `weights_slice`.
+    columns : (c, n) ndarray
+    given : (k, m) ndarray
+        Covariances with the neighbours of targets that are not points; (0, m) for points.
+    grams : (k, c + 1, c + 1) ndarray
+        NaN where Σ_NN is not positive definite.
+
+    Returns
+    -------
+    int
+        Not 0 if the table did not reach a pair of places.
+    """
+    d, m, count = len(x), neighbours.shape[1], len(columns) + 1
+    order = (m + 4) // 4 * 4
+    step, end = order * 8, (order - 1) * 8
+    points, keep = np.empty(d * step), np.empty(step)
+    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(step)
+    u, scratch, no_noise = np.empty(count * step), np.empty(8), np.zeros(targets.shape[1])
+    misses = 0
+    for place in range(first, last, 8):
+        _gather(x, targets, neighbours, place, last, noise, no_noise, variance, points, keep, a)
+        misses |= _generate(
+            points, keep, m, d, scale, variance, table, table.size, base, a, scratch
+        )
+        factor_packed(a, inverse, order)
+        if len(given):
+            for lane in range(8):
+                i = min(place + lane, last - 1)
+                for q in range(order):
+                    known = q < m and neighbours[i, q] >= 0
+                    u[q * 8 + lane] = given[i, q] if known else 0.0
+            forward_packed(a, inverse, u, 0, order)
+        else:
+            # the target's row of the factor is L_iN = k'L_NN^-T
+            for q in range(order - 1):
+                store(u, q * 8, load(a, (order - 1) * order * 4 + q * 8))
+        for c in range(1, count):
+            _fetch(columns, c - 1, neighbours, place, last, False, order, u, c * step)
+            forward_packed(a, inverse, u, c * step, order)
+        for c in range(count):
+            # the target's own row, which may have no pivot
+            store(u, c * step + end, spread(0.0))
+        for c in range(count):
+            for e in range(c + 1):
+                store(scratch, 0, _dot(u, c * step, u, e * step, order))
+                for lane in range(min(8, last - place)):
+                    grams[place + lane, c, e] = scratch[lane]
+                    grams[place + lane, e, c] = scratch[lane]
+    return misses
+
+
+# Products with the sparse factor B: row i is (1 at i, -λ_i at its neighbours)/√d_i, and Σ⁻¹ = B'B.
+# Columns are (n, c) in C order, so that the values of one place are adjacent.
+
+
+@njit(nogil=True, cache=True)
+def whiten(neighbours, weights, variances, y, out):
+    """Out <- B y."""
+    for i in range(len(out)):
+        out[i] = y[i]
+        for q in range(neighbours.shape[1]):
+            j = neighbours[i, q]
+            if j >= 0:
+                for c in range(y.shape[1]):
+                    out[i, c] -= weights[i, q] * y[j, c]
+        out[i] /= sqrt(variances[i])
+
+
+@njit(nogil=True, cache=True)
+def transposed(neighbours, weights, variances, y, out):
+    """Out <- B'y."""
+    out[:] = 0.0
+    for i in range(len(out)):
+        scale = 1.0 / sqrt(variances[i])
+        for c in range(y.shape[1]):
+            out[i, c] += y[i, c] * scale
+        for q in range(neighbours.shape[1]):
+            j = neighbours[i, q]
+            if j >= 0:
+                for c in range(y.shape[1]):
+                    out[j, c] -= weights[i, q] * y[i, c] * scale
+
+
+@njit(nogil=True, cache=True)
+def unwhiten(sequence, rows, neighbours, weights, variances, y):
+    """Y <- B⁻¹ y at the places of a sequence, one after the other; theirs are these rows of B."""
+    for k in range(len(sequence)):
+        i, row = sequence[k], rows[k]
+        y[i] *= sqrt(variances[row])
+        for q in range(neighbours.shape[1]):
+            j = neighbours[row, q]
+            if j >= 0:
+                for c in range(y.shape[1]):
+                    y[i, c] += weights[row, q] * y[j, c]
+
+
+@njit(nogil=True, cache=True)
+def unwhiten_transposed(sequence, neighbours, weights, variances, y):
+    """Y <- B⁻ᵀ y."""
+    for k in range(len(sequence) - 1, -1, -1):
+        i = sequence[k]
+        for q in range(neighbours.shape[1]):
+            j = neighbours[i, q]
+            if j >= 0:
+                for c in range(y.shape[1]):
+                    y[j, c] += weights[i, q] * y[i, c]
+        y[i] *= sqrt(variances[i])
