@@ -19,7 +19,7 @@ from .. import plots
 from .._version import __version__
 from ..data import datasets, tables
 from ..errors import InvalidInput
-from ..estimation.intervals import ridge
+from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from .charts import chart
 from .findings import BUDGET, findings_of

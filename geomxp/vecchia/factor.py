@@ -97,7 +97,7 @@ class VecchiaFactor:
         present = near >= 0
         shares = (self.weights[present] ** 2) / np.broadcast_to(d[:, None], near.shape)[present]
         sums = 1.0 / d + np.bincount(near[present], shares, minlength=n)
-        return self._back(sums, (n,))
+        return self._restored(sums, (n,))
 
     def _columns(self, columns):
         """Return a copy of columns in the order of the tree, (n, c), C order."""
