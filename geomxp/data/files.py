@@ -119,11 +119,11 @@ def parts(path):
     path = Path(path)
     if path.suffix.lower() != ".shp":
         return [path]
-    found = []
+    result = []
     for ending in PARTS:
         spellings = (path.with_suffix(ending), path.with_suffix(ending.upper()))
-        found += [part for part in spellings if part.is_file()][:1]
-    return found
+        result += [part for part in spellings if part.is_file()][:1]
+    return result
 
 
 # Points with attributes

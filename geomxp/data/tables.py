@@ -484,8 +484,8 @@ def check_writable(*paths, inputs=()):
             ),
             (not os.access(folder, os.W_OK), f"the folder {folder} is not writable"),
         )
-        for found, what in problems:
-            if found:
+        for wrong, what in problems:
+            if wrong:
                 raise InvalidInput(f"{name}: {what}.")
 
 

@@ -150,7 +150,7 @@ class Blocks:
         return result
 
     def covariances(self, model, locations, metric, part, index=None):
-        """Return the covariances of the averages and the field here, (n, k) in Fortran order.
+        """Return the covariances of averages and field at locations, (n, k), Fortran order.
 
         The result is a NumPy array even if a GPU generates the covariances of the nodes.
         """
