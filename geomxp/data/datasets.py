@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from ..errors import GeomxpError, InvalidInput
-from .observations import Observations, read_table
-
-if TYPE_CHECKING:
-    from .._typing import Any
+from .observations import Observations, TableColumns, read_table
 
 
 @dataclass(frozen=True)
@@ -188,7 +185,7 @@ def path(name: str) -> Path:
     return folder() / find(name).file
 
 
-def load(name: str, **columns: Any) -> Observations:
+def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     """Read a data set that comes with geomxp.
 
     Parameters

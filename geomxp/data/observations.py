@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import xarray
 
     from .._typing import (
-        Any,
         ArrayLike,
         DataArray,
         Document,
@@ -40,6 +39,20 @@ NewLocations: TypeAlias = (
 """New locations: coordinates, or an object that holds them."""
 
 LEAST_LOCATIONS = 3
+"""Fewest locations of observations."""
+
+
+class TableColumns(TypedDict, total=False):
+    """Columns of a table or grid, as of `Observations.from_frame`."""
+
+    values: str | None
+    locations: Sequence[str] | None
+    covariates: Sequence[str]
+    formula: str | Sequence[str] | None
+    metric: str | None
+    drop_missing: bool
+    crs: str | None
+
 
 ADVICE = "drop them (--drop-missing)"
 """Remedy for rows with missing numbers."""
@@ -359,7 +372,7 @@ class Observations:
         )
 
     @classmethod
-    def from_xarray(cls, grid: DataArray | Grid, **columns: Any) -> Observations:
+    def from_xarray(cls, grid: DataArray | Grid, **columns: Unpack[TableColumns]) -> Observations:
         """Make observations from the cells of an xarray grid.
 
         Cells whose value is NaN are not observed: they are dropped, and a warning counts them.
@@ -429,7 +442,7 @@ class Observations:
         )
 
 
-def read_table(path: PathLikeText, **columns: Any) -> Observations:
+def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observations:
     """Read observations from a file.
 
     Parameters
