@@ -127,7 +127,7 @@ def test_empirical_variogram_of_places_equally_far_apart_has_all_pairs():
 
 
 def test_empirical_variogram_refuses_what_it_cannot_use(field):
-    with pytest.raises(gx.InvalidInput, match="one number for each of the 64 places"):
+    with pytest.raises(gx.InvalidInput, match="one number for each of the 64 locations"):
         empirical_variogram(field, [1.0, 2.0])
     with pytest.raises(gx.InvalidInput, match="`bins` must be a whole number"):
         empirical_variogram(field, field.values, bins=0)
