@@ -203,7 +203,10 @@ class NumpyBackend(Views):
             array = array.copy(order="F")
         array = array if by_columns(array) else array.T
         bits, mask = _bits(array)
-        return _number(loops.largest_by_column(*loops.flat(bits), *array.shape, mask), array)
+        flat, step = loops.flat(bits)
+        # an array without gaps is one column
+        shape = (flat.size, 1) if flat.size == array.size else array.shape
+        return _number(loops.largest_by_column(flat, step, *shape, mask), array)
 
     def survey(self, a):
         """Return the diagonal, and max|a| of the lower triangle."""

@@ -298,10 +298,6 @@ class Uniform(PrecisionRule):
         diagonal = self.form if self.form in (FP64, FP32) else FP32
         return _map(norms, lambda i, k: diagonal if i == k else self.form)
 
-    def finer(self):
-        """Return the rule to try when this one's factorization fails."""
-        return Uniform(FP64)
-
 
 def uniform(name: str | Format) -> Rule:
     """Return the rule that gives every tile the same format.
@@ -347,10 +343,6 @@ class ByBand(PrecisionRule):
             return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
 
         return _map(norms, choose)
-
-    def finer(self):
-        """Return the rule to try when this one's factorization fails."""
-        return Uniform(FP64)
 
 
 def by_band(*bands: tuple[str, int] | str) -> Rule:
