@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import isclose
 from pathlib import Path
 
-import geomxp.cli
+import geomxp.cli.main
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -131,7 +131,7 @@ def _call(command, said):
         raise ValueError(f"only geomxp's commands can be run. Got {command!r}.")
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = geomxp.cli.main(words[1:])
+        status = geomxp.cli.main.main(words[1:])
     if status and not said.startswith("geomxp: "):
         raise RuntimeError(f"{command!r} ended with {status}: {err.getvalue()}")
     return (out.getvalue() or err.getvalue() if status else out.getvalue()).rstrip()

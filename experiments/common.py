@@ -14,7 +14,6 @@ import scipy
 import geomxp
 from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
-from geomxp.linalg.products import has_unit
 from geomxp.runtime.devices import blas_threads
 
 
@@ -31,7 +30,7 @@ def provenance():
         "commit": commit or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
-        "matrix_units": " ".join(f.name for f in (FP16, BF16) if has_unit(f)) or "none",
+        "matrix_units": " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none",
         "cores": str(geomxp.runtime.devices.usable_cores()),
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -35,12 +35,13 @@ from .estimation.compare import (
     compare_models,
     likelihood_ratio_test,
 )
+from .estimation.diagnose import Estimate
 from .estimation.fit import fit
-from .estimation.intervals import Estimate, information
 from .estimation.precision_influence import precision_influence
-from .estimation.result import Fit
-from .likelihood.base import Evaluation, log_likelihood
+from .estimation.result import Fit, information
+from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
+from .likelihood.evaluate import log_likelihood
 from .likelihood.exact import Exact
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
@@ -50,7 +51,8 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
-from .tiles.placement import MemoryPlan
+from .reporting.report import report
+from .tiles.memory_plan import MemoryPlan
 
 __all__ = [
     "Anisotropy",
@@ -113,6 +115,7 @@ __all__ = [
     "predict",
     "predict_raster",
     "read_table",
+    "report",
     "scores",
     "simulate",
     "uniform",

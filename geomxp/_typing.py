@@ -7,6 +7,7 @@ from collections.abc import Sequence as Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from typing import Any as Any
+from typing import ClassVar as ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike as ArrayLike
@@ -26,25 +27,25 @@ if TYPE_CHECKING:
 
 
 Floats: TypeAlias = NDArray[np.float64]
-"""What geomxp computes: FP64 arrays."""
+"""FP64 arrays, which geomxp computes."""
 
 Whole: TypeAlias = NDArray[np.int64]
-"""Whole numbers: rows, folds."""
+"""Arrays of whole numbers, such as rows."""
 
 AnyArray = TypeVar("AnyArray")
-"""A NumPy or CuPy array; the same kind comes back."""
+"""A NumPy or CuPy array; results have the same type."""
 
 PathLikeText: TypeAlias = "str | PathLike[str]"
-"""A file's name."""
+"""Path of a file."""
 
 Document: TypeAlias = "dict[str, Any]"
-"""What JSON can hold."""
+"""Contents of a JSON object."""
 
 AxesArray: TypeAlias = NDArray[np.object_]
-"""The axes of several pictures."""
+"""Axes of several plots."""
 
 Panels: TypeAlias = "Sequence[Axes] | NDArray[Any]"
-"""Where to draw several pictures."""
+"""Axes on which several plots are drawn."""
 
 Frame: TypeAlias = "pandas.DataFrame"
 
@@ -65,15 +66,15 @@ Intervals: TypeAlias = "dict[str, tuple[float, float]]"
 """Lower and upper bound by the name of what is estimated."""
 
 Of: TypeAlias = Literal["field", "observation"]
-"""The noiseless field, or a new observation, which has the nugget too."""
+"""The noiseless field, or a new observation, which includes the nugget."""
 
 Kind: TypeAlias = Literal["observed", "expected"]
-"""Of Fisher's information."""
+"""Kind of Fisher information."""
 
 Criterion: TypeAlias = Literal["aic", "aicc", "bic"]
 
 IntervalMethod: TypeAlias = Literal["wald", "profile"]
-"""How confidence intervals are made."""
+"""Method of confidence intervals."""
 
 HeldOrFree: TypeAlias = "float | Literal['free']"
 """A value to hold a parameter at, or "free" to estimate it."""

@@ -1,6 +1,6 @@
-"""The few exceptions and the one warning that geomxp raises itself.
+"""Exceptions, the warning and the outcomes of geomxp.
 
-Each message is one line: what is wrong, what was given, what is needed, what to try.
+Each message is one line that says what is wrong, what was given, what is needed and what to try.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class GeomxpError(Exception):
-    """Base of everything that geomxp raises on purpose."""
+    """Base class of the exceptions that geomxp raises."""
 
 
 class InvalidInput(GeomxpError, ValueError):
-    """An argument, a table or a file is not what it must be."""
+    """An argument, a table or a file is invalid."""
 
 
 class NotPositiveDefinite(GeomxpError, ArithmeticError):
-    """A covariance matrix has no Cholesky factor in the arithmetic in use.
+    """A covariance matrix has no Cholesky factor in the arithmetic that is used.
 
     Parameters
     ----------
@@ -38,31 +38,31 @@ class NotPositiveDefinite(GeomxpError, ArithmeticError):
 
 
 class NotRefined(NotPositiveDefinite):
-    """An iteration on a mixed factor did not come to FP64's accuracy."""
+    """Iterative refinement with a mixed factor did not reach the accuracy of FP64."""
 
 
 class DuplicateLocations(NotPositiveDefinite, InvalidInput):
-    """Two observations at one place, and no nugget: the covariance matrix is singular."""
+    """Two observations are at one location without a nugget, so that Σ is singular."""
 
 
 class NotEnoughMemory(GeomxpError, MemoryError):
-    """The computation would need more memory than is free; nothing was allocated."""
+    """The computation needs more memory than is free; nothing was allocated."""
 
 
 class MissingDevice(GeomxpError, RuntimeError):
-    """The device that was asked for, or its library, is not there."""
+    """The requested device, or its library, is not available."""
 
 
 class MissingPackage(GeomxpError, ImportError):
-    """A package that a computation needs is not installed, or cannot be imported."""
+    """A required package is not installed or cannot be imported."""
 
 
 LACKING = (NotEnoughMemory, MissingDevice, MissingPackage)
-"""Errors caused by the machine, which trying another model cannot avoid."""
+"""Errors caused by the machine, which no other model avoids."""
 
 
 class LostCluster(GeomxpError, ConnectionError):
-    """A cluster's scheduler or workers do not answer, or are gone."""
+    """The scheduler or the workers of a cluster do not answer."""
 
 
 class FitFailed(GeomxpError, ArithmeticError):
@@ -71,9 +71,9 @@ class FitFailed(GeomxpError, ArithmeticError):
     Parameters
     ----------
     message : str
-        One line: why, and what to try.
+        Reason and advice in one line.
     fit : Fit or None
-        What the search had reached (not an estimate), where there is anything to show.
+        Last state of the search, which is not an estimate; None if there is none.
     """
 
     def __init__(self, message: str, fit: Any = None) -> None:
@@ -82,11 +82,11 @@ class FitFailed(GeomxpError, ArithmeticError):
 
 
 class GeomxpWarning(UserWarning):
-    """Something that the user should know and that does not stop the computation."""
+    """Warning about a result, which does not stop the computation."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that proposes the nearest of the known words; nothing where none is near.
+    """Return a sentence that proposes the nearest known word; empty if none is near.
 
     Examples
     --------
@@ -100,39 +100,39 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
-# How a computation ended, in a word and a sentence.
+# Outcomes of computations: a word and a sentence.
 
 
 class Ending(StrEnum):
-    """The ways in which a computation can end."""
+    """Names of outcomes."""
 
     COMPUTED = "COMPUTED"
-    """One evaluation, done."""
+    """The log-likelihood was computed at given parameters."""
     CONVERGED = "CONVERGED"
-    """A maximum: the gain that one more Newton step promises is below the tolerance."""
+    """At a maximum: the predicted gain of one more Newton step is below the tolerance."""
     ON_BOUND = "ON_BOUND"
-    """The maximum within bounds that the user or the metric sets lies on one of them."""
+    """The maximum lies on a bound set by the user or the metric."""
     UNIDENTIFIED = "UNIDENTIFIED"
-    """The likelihood is flat in some direction: the data do not say what a parameter is."""
+    """The likelihood is flat in some direction: a parameter is not identifiable."""
     NO_FINITE_MAXIMUM = "NO_FINITE_MAXIMUM"
-    """The likelihood rises for ever as a parameter goes to 0 or to infinity: no estimate exists."""
+    """The likelihood increases as a parameter goes to 0 or infinity: no estimate exists."""
     EVALUATION_LIMIT = "EVALUATION_LIMIT"
-    """The search was told to stop before it had converged."""
+    """The limit on evaluations stopped the search before convergence."""
     STALLED = "STALLED"
     """The search could not reach its tolerance."""
     NOT_POSITIVE_DEFINITE = "NOT_POSITIVE_DEFINITE"
-    """A covariance matrix had no Cholesky factor."""
+    """A covariance matrix has no Cholesky factor."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a computation ended.
+    """Outcome of a computation.
 
     Parameters
     ----------
     ending : Ending
     message : str
-        Sentences, with advice where something can be done.
+        Sentences, with advice if there is a remedy.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether the result may be used as what was asked for."""
+        """Whether the result may be used."""
         return self.ending in (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """A scikit-learn estimator over `geomxp.fit` and `geomxp.predict`.
 
-Imported by name only (``from geomxp.sklearn import GeoRegressor``), so that geomxp itself does not
-need scikit-learn.
+Import it by name (``from geomxp.sklearn import GeoRegressor``); geomxp itself does not need
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ except ImportError as error:
 class GeoRegressor(RegressorMixin, BaseEstimator):
     """Kriging with a Matérn model estimated by maximum likelihood, as a scikit-learn regressor.
 
-    The first columns of X are coordinates, any others covariates of the mean. The parameters of
-    the model are estimated unless they are given, and so is the mean's trend.
+    The first columns of X are coordinates, all others are covariates of the trend. Parameters of
+    the model are estimated unless they are given, and so are the coefficients of the trend.
 
     Parameters
     ----------
@@ -47,47 +47,45 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
     nugget : float, optional
         τ², a variance, held at this value; estimated if None.
     trend : str, optional
-        Mean of the field, as `geomxp.fit` takes it; if None, "covariates" where X has covariates,
-        else "constant". Covariates that are combinations of those left of them and a constant
-        (one-hot codes, say) do not enter.
+        Trend, as for `geomxp.fit`. If None, "covariates" if X has covariates, else "constant".
+        Covariates that are linear combinations of a constant and the covariates left of them
+        (such as one-hot codes) are not used.
     coordinates : {1, 2, 3}
-        How many columns of X, from the left, are coordinates. An X with fewer columns has no
-        others.
+        Number of columns of X, from the left, that are coordinates; all columns if X has fewer.
     metric : {"euclidean", "chordal", "great-circle"}, optional
-        If None, "chordal" where X is a frame whose coordinates are called lon and lat, else
-        "euclidean".
+        If None, "chordal" if X is a frame with coordinates named lon and lat, else "euclidean".
     anisotropy : bool
         Estimate geometric anisotropy, in the plane.
     reml : bool
-        Maximise the restricted likelihood.
+        Maximize the restricted likelihood.
     method : Exact or Vecchia, optional
-        How to compute: precision, device, approximation. `geomxp.Exact()` if None.
+        Method that computes the likelihood; `geomxp.Exact()` if None.
     starts : int
-        From how many points to search.
+        Number of starting points of the search.
 
     Attributes
     ----------
     fit_ : Fit
-        What `geomxp.fit` returned.
+        Result of `geomxp.fit`.
     model_ : Matern
         The estimate, in the units of X and y.
     covariates_ : (q,) ndarray of int
-        The columns of X that serve as covariates.
+        Columns of X that are used as covariates.
     log_marginal_likelihood_value_ : float
-        Of the training data at the estimate, with REML the restricted one.
+        Log-likelihood of the training data at the estimate, restricted if REML.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) ndarray of str
-        Where X was a frame with names.
+        Names of the columns, if X is a frame.
 
     Warns
     -----
     sklearn.exceptions.ConvergenceWarning
-        If the search gave no maximum: the likelihood has none, or is flat. The estimator is then
-        fitted with what the search had reached; `fit_.outcome` says how it ended.
+        If the search found no maximum, because the likelihood has none or is flat. The estimator
+        then holds the last state of the search; `fit_.outcome` gives the reason.
 
     Examples
     --------
-    Without a nugget kriging returns the observations:
+    Without a nugget, kriging interpolates the observations:
 
     >>> import numpy as np
     >>> import geomxp as gx
@@ -139,18 +137,18 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For fewer than 3 rows, NaN, text, values that are all equal, and whatever else
-            `geomxp.fit` refuses.
+            For fewer than 3 rows, NaN, text, equal values, and all other input that `geomxp.fit`
+            does not accept.
         """
         X, y = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=LEAST_PLACES
         )
-        seen = self._observations(X, np.asarray(y, dtype=np.float64))
+        observations = self._observations(X, np.asarray(y, dtype=np.float64))
         trend = self.trend
         if trend is None:
-            trend = "constant" if seen.covariates is None else "covariates"
+            trend = "constant" if observations.covariates is None else "covariates"
         self.fit_ = fit_model(
-            seen,
+            observations,
             method=self.method,
             fixed=self._held(),
             trend=trend,
@@ -182,15 +180,16 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         -------
         mean : (m,) ndarray
         standard_error : (m,) ndarray
-            If `return_std`: of the noiseless field, with the uncertainty of the trend.
-            `geomxp.predict(regressor.fit_, …)` has intervals, and those of new observations.
+            If `return_std`: standard error of the noiseless field, with the uncertainty of the
+            trend. `geomxp.predict(regressor.fit_, …)` gives intervals, also for new observations.
         """
-        places, covariates = self._places(X)
-        there = predict_at(self.fit_, places, covariates, progress=False)
-        return (there.mean, np.sqrt(there.variance)) if return_std else there.mean
+        locations, covariates = self._locations(X)
+        prediction = predict_at(self.fit_, locations, covariates, progress=False)
+        mean = prediction.mean
+        return (mean, np.sqrt(prediction.variance)) if return_std else mean
 
     def sample_y(self, X: ArrayLike | Frame, n_samples: int = 1, random_state: Any = 0) -> Floats:
-        """Draw the noiseless field given the observations.
+        """Draw the noiseless field, given the observations.
 
         Parameters
         ----------
@@ -202,13 +201,13 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         -------
         (m, n_samples) ndarray
         """
-        places, covariates = self._places(X)
+        locations, covariates = self._locations(X)
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         about = {"covariates": covariates, "progress": False}
-        return simulate(self.fit_, places, n_samples, seed, **about).T
+        return simulate(self.fit_, locations, n_samples, seed, **about).T
 
     def _held(self):
-        """Return the parameters of the model that are not estimated."""
+        """Return the parameters that are held at given values."""
         held = {"smoothness": self.smoothness, "nugget": self.nugget}
         for name, value in held.items():
             if not (value is None or (isinstance(value, Real) and not isinstance(value, bool))):
@@ -216,6 +215,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         return {name: float(value) for name, value in held.items() if value is not None}
 
     def _observations(self, X, y):
+        """Return the observations of training data."""
         d = self.coordinates
         if not (isinstance(d, Integral) and 1 <= d <= 3):
             raise InvalidInput(f"`coordinates` must be 1, 2 or 3. Got {d!r}.")
@@ -225,11 +225,11 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             metric = "chordal" if names_say_degrees(names[:d]) else "euclidean"
         self.covariates_ = d + independent_columns(X[:, d:])
         covariates = X[:, self.covariates_] if len(self.covariates_) else None
-        called = tuple(names[j] for j in self.covariates_) if names else ()
-        return Observations(X[:, :d], y, covariates, metric, names[:d], covariate_names=called)
+        used = tuple(names[j] for j in self.covariates_) if names else ()
+        return Observations(X[:, :d], y, covariates, metric, names[:d], covariate_names=used)
 
-    def _places(self, X):
-        """Return the coordinates and the covariates of rows to predict at."""
+    def _locations(self, X):
+        """Return coordinates and covariates of new locations."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         d = self.fit_.observations.dimensions
@@ -237,7 +237,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
 
 
 def independent_columns(covariates: Floats) -> Whole:
-    """Return which columns are no combination of a constant and those left of them.
+    """Return the columns that are not a linear combination of a constant and columns left of them.
 
     Parameters
     ----------
@@ -258,11 +258,11 @@ def independent_columns(covariates: Floats) -> Whole:
     kept = []
     for j in range(q):
         column = covariates[:, j] / (np.abs(covariates[:, j]).max() or 1.0)
-        # Gram–Schmidt, twice: what is left is then orthogonal to rounding
+        # Gram–Schmidt, twice, so that the rest is orthogonal to rounding error
         rest = column - basis @ (basis.T @ column)
         rest -= basis @ (basis.T @ rest)
         size = np.linalg.norm(rest)
-        # a combination that was computed in FP64 leaves a few n·u
+        # of a linear combination that was computed in FP64, a few n·u remain
         if size > 1e3 * n * np.finfo(float).eps:
             basis = np.column_stack((basis, rest / size))
             kept.append(j)

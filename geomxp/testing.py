@@ -19,12 +19,12 @@ MODEL = Matern(variance=1.7, range=0.2, smoothness=0.8, nugget=0.1)
 
 
 def places(n=60, d=2, seed=1):
-    """Return n random places in the unit cube, (n, d)."""
+    """Return n random locations in the unit cube, (n, d)."""
     return np.random.default_rng(seed).random((n, d))
 
 
 def observations(n=60, d=2, seed=1):
-    """Return independent normal values at random places: enough for identities."""
+    """Return independent normal values at random locations."""
     return Observations(places(n, d, seed), np.random.default_rng(seed + 1).standard_normal(n))
 
 
@@ -36,7 +36,7 @@ def condition_number(model, seen):
 
 
 def is_the_gaussian_density(method, tolerance):
-    """ℓ is SciPy's multivariate normal log-density."""
+    """ℓ equals SciPy's multivariate normal log-density."""
     from scipy.stats import multivariate_normal
 
     seen = observations()
@@ -46,7 +46,7 @@ def is_the_gaussian_density(method, tolerance):
 
 
 def knows_no_order(method, tolerance):
-    """Rows in another order give the same ℓ."""
+    """ℓ does not depend on the order of the rows."""
     seen = observations()
     other = seen.subset(np.random.default_rng(3).permutation(len(seen)))
     _equal(
@@ -57,7 +57,7 @@ def knows_no_order(method, tolerance):
 
 
 def knows_no_unit_of_length(method, tolerance):
-    """Locations and range in another unit give the same ℓ."""
+    """ℓ does not depend on the unit of locations and range."""
     seen = observations()
     other = Observations(seen.locations * 1000.0, seen.values)
     model = Matern(MODEL.variance, MODEL.range * 1000.0, MODEL.smoothness, MODEL.nugget)
@@ -78,7 +78,7 @@ def scales_with_the_values(method, tolerance):
 
 
 def adds_over_independent_groups(method, tolerance):
-    """Two groups of places a thousand ranges apart have the sum of their ℓ."""
+    """ℓ of two groups of locations a thousand ranges apart is the sum of their ℓ."""
     first, second = observations(30, seed=1), observations(30, seed=5)
     both = Observations(
         np.vstack((first.locations, second.locations + 200.0)),
@@ -89,7 +89,7 @@ def adds_over_independent_groups(method, tolerance):
 
 
 def does_not_see_what_the_trend_takes(method, tolerance):
-    """Adding Xβ to the values moves β̂ by β and leaves ℓ, for ML and REML."""
+    """Adding Xβ to the values adds β to β̂ and does not change ℓ, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations))
     beta = np.array([3.0, -2.0, 5.0])
@@ -104,7 +104,7 @@ def does_not_see_what_the_trend_takes(method, tolerance):
 
 
 def reml_is_the_density_of_contrasts(method, tolerance):
-    """The restricted ℓ is the density of K'z with K'X = 0, K'K = I, less ½ log|X'X|."""
+    """The restricted ℓ is the density of K'z with K'X = 0 and K'K = I, minus ½ log|X'X|."""
     from scipy.linalg import null_space
     from scipy.stats import multivariate_normal
 
@@ -119,7 +119,7 @@ def reml_is_the_density_of_contrasts(method, tolerance):
 
 
 def profiles_the_variance(method, tolerance):
-    """σ̂² and its ℓ from one evaluation at variance 1 are those of the model with σ̂²."""
+    """σ̂² and ℓ from one evaluation at variance 1 equal those of the model with σ̂²."""
     seen = observations()
     design = np.ones((len(seen), 1))
     for reml in (False, True):
@@ -134,7 +134,7 @@ def profiles_the_variance(method, tolerance):
 
 
 def gradient_is_the_slope(method, tolerance):
-    """The gradient is what differences of ℓ say, in every parameter, for ML and REML."""
+    """The gradient equals differences of ℓ in every parameter, for ML and REML."""
     seen = observations()
     design = np.column_stack((np.ones(len(seen)), seen.locations[:, 0]))
     model = Matern(1.7, 0.2, 0.8, 0.1, (30.0, 0.6))
@@ -150,7 +150,7 @@ def gradient_is_the_slope(method, tolerance):
                 for k in (1, -1, 2, -2)
             )
             slope = (8 * (high - low) - (higher - lower)) / (12 * step)
-            # the difference formula: O(step⁴) and ℓ's rounding over the step
+            # error of the difference formula: O(step⁴), and the rounding of ℓ over the step
             allowed = 1e-8 * abs(slope) + 1e-7 / abs(value) + 10 * tolerance / step
             assert abs(gradient[name] - slope) <= allowed, (name, gradient[name], slope)
 
@@ -169,14 +169,14 @@ LAWS = (
 
 
 def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
-    """Assert that a likelihood obeys every law.
+    """Assert that a likelihood method satisfies every law.
 
     Parameters
     ----------
     method : likelihood
         With `prepare`, as `Exact` has it.
     unit_roundoff : float
-        Of the arithmetic that it is computed in.
+        Unit roundoff of the arithmetic of the method.
     laws : sequence of callable, optional
     """
     seen = observations()

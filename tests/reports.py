@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from geomxp.reporting import sections
+from geomxp.reporting import findings
 
 
 def stopped(*times):
@@ -17,8 +17,8 @@ def stopped(*times):
 @contextmanager
 def in_no_time():
     """Have a score take next to nothing, and what a report spends its time on nothing."""
-    measure = sections.seconds_of_a_score
+    measure = findings.seconds_of_a_score
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "time", stopped())
-        patch.setattr(sections, "seconds_of_a_score", lambda fit: min(measure(fit), sections.QUICK))
+        patch.setattr(findings, "time", stopped())
+        patch.setattr(findings, "seconds_of_a_score", lambda fit: min(measure(fit), findings.QUICK))
         yield

@@ -13,7 +13,7 @@ import xarray
 from geopandas.testing import assert_geodataframe_equal
 
 import geomxp as gx
-from geomxp.cli.main import main
+from geomxp.cli import main
 from geomxp.data import crs, frames, tables
 from geomxp.prediction.kriging import grid_over
 

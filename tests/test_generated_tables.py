@@ -72,7 +72,7 @@ CELLS = st.one_of(
 
 def ends_well(capsys, path, *options):
     columns = ["--locations", "x,y", "--value", "z"]
-    status = main.main(["fit", str(path), *columns, "--json", "--evaluations", "60", *options])
+    status = main(["fit", str(path), *columns, "--json", "--evaluations", "60", *options])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     if status == 0:

@@ -114,7 +114,7 @@ def test_a_wheel_says_what_it_is(wheel):
     assert "\nRequires-Python: >=3.11\n" in about
     assert "\nLicense-Expression: BSD-3-Clause AND GPL-2.0-or-later AND CC0-1.0\n" in about
     (commands,) = (data for name, data in wheel.items() if name.endswith("/entry_points.txt"))
-    assert commands.decode().strip() == "[console_scripts]\ngeomxp = geomxp.cli:main"
+    assert commands.decode().strip() == "[console_scripts]\ngeomxp = geomxp.cli.main:main"
 
 
 def test_the_licence_covers_the_code_and_every_data_set():
@@ -202,7 +202,9 @@ def test_the_unpacked_wheel_computes(installed, tmp_path):
     assert "COMPUTED" in run.stdout
 
 
-@pytest.mark.parametrize("code", ["import geomxp", "from geomxp import cli; cli.main(['--help'])"])
+@pytest.mark.parametrize(
+    "code", ["import geomxp", "from geomxp.cli.main import main; main(['--help'])"]
+)
 def test_nothing_heavy_is_imported_for(code):
     code += f"; import sys; print(sorted({HEAVY!r} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

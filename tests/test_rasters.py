@@ -7,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.cli.main import main
+from geomxp.cli import main
 from geomxp.data import rasters
 from geomxp.prediction.kriging import grid_over
 

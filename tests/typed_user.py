@@ -9,7 +9,6 @@ import geomxp as gx
 from geomxp import plots
 from geomxp.covariance.matern import PACKAGES
 from geomxp.linalg import batched, nested
-from geomxp.reporting.report import write_report
 from geomxp.sklearn import GeoRegressor
 from geomxp.tiles import refine
 
@@ -106,7 +105,7 @@ def keep(fit: gx.Fit, folder: Path) -> gx.Outcome:
 def show(fit: gx.Fit, folder: Path) -> str:
     ax = plots.variogram(fit, bins=10, envelope=0)
     assert ax.figure is plots.prediction_map(fit, cells=10, ax=ax).figure
-    write_report(fit, folder / "fit.html", command=None)
+    gx.report(fit, folder / "fit.html", command=None)
     return ax.get_title()
 
 

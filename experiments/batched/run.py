@@ -20,7 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from geomxp.benchmarks.batched import interleaved_afresh, matrices, seconds_of
+from geomxp.benchmarks.batched import matrices, seconds_of
+from geomxp.benchmarks.bench import interleaved
 from geomxp.linalg import batched
 from geomxp.linalg.batched_programs import LOOKING, Variant
 
@@ -73,7 +74,7 @@ def on_gpu(n, dtype, batch, rounds):
         "potrf, tuned": timed(lambda: batched.potrf(a, variant=chosen)),
         "potrf, untuned": timed(lambda: batched.potrf(a, variant=batched.ON_GPU)),
     }
-    return interleaved_afresh(candidates, {}, rounds)
+    return interleaved(candidates, rounds)
 
 
 def variants(n, tiles, chunks):
@@ -100,7 +101,7 @@ def variant_rows(sizes, batch, rounds, tiles, chunks):
             v: lambda v=v, rooms=rooms, layouts=layouts: np.copyto(rooms[v.chunk], layouts[v.chunk])
             for v in among
         }
-        for variant, value in interleaved_afresh(candidates, fresh, rounds).items():
+        for variant, value in interleaved(candidates, rounds, fresh=fresh).items():
             yield {
                 "n": n,
                 "dtype": np.dtype(dtype).name,
@@ -123,7 +124,7 @@ def solve_rows(sizes, batch, rounds):
             "forward": lambda lower=lower, b=b: batched.forward(lower, b),
             "backward": lambda lower=lower, b=b: batched.backward(lower, b),
         }
-        seconds = interleaved_afresh(candidates, {}, rounds)
+        seconds = interleaved(candidates, rounds)
         whole = sum(seconds.values())
         for part, value in seconds.items():
             yield {

@@ -80,7 +80,7 @@ def row_of(client, n, tile, rule, known):
     return {
         "n": n,
         "tile": tile,
-        "workers": len(there.store.crew),
+        "workers": len(there.store.backend),
         "seconds": round(seconds, 3),
         "seconds_in_process": round(known[1], 3),
         "gflops": round(n**3 / 3 / seconds / 1e9, 1),
@@ -157,7 +157,7 @@ def faults_rows(n, tile, runs, accuracy):
                 "killed_at": " ".join(f"{moment:.2f}" for moment in moments),
                 "seconds_unharmed": round(usual, 3),
                 "seconds": round(seconds, 3),
-                "losses": there.store.crew.losses,
+                "losses": there.store.backend.losses,
                 "same_bits": there.log_determinant() == here.log_determinant(),
             }
 

@@ -17,7 +17,6 @@ from scipy.optimize import nnls
 
 import geomxp as gx
 from geomxp.benchmarks.cluster_model import Cluster, scheduling, simulate_cluster
-from geomxp.benchmarks.machines import measured
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP64, quantize
 from geomxp.prediction.simulate import lay_out
@@ -26,6 +25,7 @@ from geomxp.tiles.assemble import Originals
 from geomxp.tiles.dask_store import depths_for, pieces, share
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.placement import Placement
+from geomxp.tiles.simulate import measured
 
 FORMS = ("fp64", "fp32", "fp16", "fp8")
 RULES = {"fp64": gx.uniform("fp64"), "norm 1e-6": gx.by_tile_norm(1e-6)}

@@ -7,7 +7,7 @@ import numpy as np
 import vendor
 from harness import Prediction, tried
 
-from geomxp.linalg import panels, views
+from geomxp.linalg.backend import backend_of
 from geomxp.linalg.formats import BF16, FP8, FP16, FP32, FP64, TF32
 
 LEGACY = 46_340
@@ -41,12 +41,12 @@ def _product_row(machine, n, form):
             a, b, c = (vendor.empty(machine, (n, n), form.dtype) for _ in range(3))
             for seed, array in enumerate((a, b, c)):
                 vendor.fill(machine, array, seed)
-            seconds = machine.seconds(lambda: views.gemm(c, a, b.T, 1.0, 1.0))
+            seconds = machine.seconds(lambda: backend_of(c).gemm(c, a, b.T, 1.0, 1.0))
         else:
             a, b = (_rounded(machine, n, form, seed) for seed in (0, 1))
             c = vendor.empty(machine, (n, n), np.float32)
             vendor.fill(machine, c, 2)
-            seconds = machine.seconds(lambda: panels.product(c, a, b, form, 1.0))
+            seconds = machine.seconds(lambda: backend_of(c).product(c, a, b, form, 1.0))
         return {"seconds": seconds, "tflops": 2 * n**3 / seconds / 1e12}
 
     return tried(row, measure)
@@ -57,7 +57,7 @@ def _rounded(machine, n, form, seed):
     wide = vendor.empty(machine, (n, n), np.float32)
     vendor.fill(machine, wide, seed)
     out = vendor.empty(machine, (n, n), form.dtype)
-    panels.round_into(out, wide, form, 0)
+    backend_of(out).round_into(out, wide, form, 0)
     # of random numbers the transpose is as good
     return out.T if form is FP8 else out
 
@@ -75,7 +75,7 @@ def _emulated_row(machine, n):
         c[...] = 0.0
         d[...] = 0.0
         vendor.emulated_gemm(c, a, b)
-        views.gemm(d, a, b.T, 1.0, 1.0)
+        backend_of(d).gemm(d, a, b.T, 1.0, 1.0)
         apart = float(abs(c - d).max() / abs(d).max())
         seconds = machine.seconds(lambda: vendor.emulated_gemm(c, a, b))
         note = "" if apart else "the same bits as dgemm: it was not emulated"

@@ -304,7 +304,8 @@ class System:
         self.machine.finish()
         factored = time.perf_counter()
         x, progress = refined(
-            *(self._multiply, partial(self._precondition, lower), self.b), method=method
+            *(self._multiply, self.norm, partial(self._precondition, lower), self.b),
+            method=method,
         )
         end = time.perf_counter()
         return {
@@ -318,7 +319,7 @@ class System:
         }
 
     def _multiply(self, x):
-        return self.norm if x is None else on_host(self.a @ self.xp.asarray(x))
+        return on_host(self.a @ self.xp.asarray(x))
 
     def _precondition(self, lower, r):
         # FP32 may not hold what FP64 does

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from geomxp.linalg import blas
-from geomxp.linalg.formats import BF16, FP16, FP32, FP64
-from geomxp.linalg.products import has_unit
+from geomxp.linalg.formats import BF16, FP16, FP64
 from geomxp.runtime.devices import free_memory, human_bytes, resolve, usable_cores
 
 HERE = Path(__file__).parent
@@ -143,7 +142,7 @@ class Machine:
         if self.gpu:
             return "cuBLASLt" if form.name == "fp8" else "cuBLAS"
         name = "MKL" if blas.mkl() else "SciPy's BLAS"
-        widened = form not in (FP64, FP32) and not has_unit(FP16 if form.name == "fp8" else form)
+        widened = form.coarse and not blas.has_unit(form.wider or form)
         return f"{name}, widened to FP32" if widened else name
 
     def about(self):
@@ -168,7 +167,9 @@ class Machine:
                 "cupy": self.xp.__version__,
             }
         else:
-            found["matrix units"] = " ".join(f.name for f in (FP16, BF16) if has_unit(f)) or "none"
+            found["matrix units"] = (
+                " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none"
+            )
         return found
 
 

@@ -740,12 +740,12 @@ def formats_by_norm(tiles, accuracy, correlation="weak"):
     import geomxp as gx
     from geomxp import testing
     from geomxp.covariance.ordering import hilbert
-    from geomxp.tiles.placement import Placement
+    from geomxp.tiles.placement import InMemory
 
     model = gx.Matern(1.0, RANGES[correlation], 0.5)
     places = testing.places(tiles * 128)
     places = places[hilbert(model.isotropic(places, "euclidean"))]
-    placement = Placement()
+    placement = InMemory()
     layout = placement.layout(len(places), 128)
     norms = placement.originals(model, places, "euclidean", layout).norms()
     found = gx.by_tile_norm(accuracy)(norms)

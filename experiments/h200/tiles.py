@@ -68,7 +68,7 @@ def parts(machine, model, x, rule, tile):
     machine.finish()
     middle = time.perf_counter()
     store = placement.store(model, x, "euclidean", layout, rule(norms))
-    promoted = factorize(store, store.order(), placement.run)
+    promoted = factorize(store, store.order(), store.runner)
     machine.finish()
     end = time.perf_counter()
     lower = Layout.of(len(x), tile).lower_bytes

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from geomxp.linalg import blas, views
+from geomxp.linalg.backend import backend_of
+from geomxp.linalg.views import leading
 
 PANEL = 2048
 """Columns that are made or compared at a time, so that copies stay small."""
@@ -49,7 +50,7 @@ def potrf(a):
     RuntimeError
         If the routine says so, or the matrix has no factor.
     """
-    info = _xpotrf(a) if not isinstance(a, np.ndarray) else views.potrf(a)
+    info = _xpotrf(a) if not isinstance(a, np.ndarray) else backend_of(a).potrf(a)
     if info:
         raise RuntimeError(f"potrf: info {info}")
 
@@ -64,7 +65,7 @@ def _xpotrf(a):
     kind = c_int(R_64F if a.dtype == np.float64 else R_32F)
     # lower triangle; n, the type of A, A, its leading dimension, the type of the sums
     place = (c_int(0), c_int64(len(a)), kind, c_void_p(a.data.ptr))
-    place = (*place, c_int64(blas._leading(a)), kind)
+    place = (*place, c_int64(leading(a)), kind)
     device, host, params = c_size_t(), c_size_t(), c_void_p()
     _check("cusolverDnCreateParams", library.cusolverDnCreateParams(byref(params)))
     try:
@@ -85,25 +86,25 @@ def _xpotrf(a):
 
 def legacy_potrf(a):
     """As `potrf`, by cuSOLVER's routine with 32-bit sizes."""
-    info = views.potrf(a)
+    info = backend_of(a).potrf(a)
     if info:
         raise RuntimeError(f"potrf: info {info}")
 
 
 def syrk(a, c):
     """Lower triangle of C <- C - AA'."""
-    views.syrk(c, a, -1.0, 1.0)
+    backend_of(c).syrk(c, a, -1.0, 1.0)
 
 
 def trsm(t, b):
     """B <- B T'⁻¹."""
-    views.solve(t, b, True)
+    backend_of(b).trsm(t, b, True)
 
 
 def trmm(t, b):
     """B <- B T'."""
     if isinstance(b, np.ndarray):
-        views.multiply(t, b, True)
+        backend_of(b).trmm(t, b, True)
         return
     from cupy.cuda.device import get_cublas_handle
     from cupy_backends.cuda.libs import cublas
@@ -117,8 +118,8 @@ def trmm(t, b):
     letters = (c_int(1), c_int(0), c_int(1), c_int(0))
     status = getattr(library, name)(
         *(handle, *letters, *(c_int(size) for size in b.shape), byref(one)),
-        *(c_void_p(t.data.ptr), c_int(blas._leading(t))),
-        *(c_void_p(b.data.ptr), c_int(blas._leading(b))) * 2,
+        *(c_void_p(t.data.ptr), c_int(leading(t))),
+        *(c_void_p(b.data.ptr), c_int(leading(b))) * 2,
     )
     _check(name, status)
 
@@ -143,9 +144,9 @@ def emulated_gemm(c, a, b):
     try:
         cublas.gemmEx(
             *(handle.value, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, m, n, a.shape[1]),
-            *(addressof(one), a.data.ptr, R_64F, blas._leading(a)),
-            *(b.data.ptr, R_64F, blas._leading(b), addressof(one)),
-            *(c.data.ptr, R_64F, blas._leading(c), EMULATED_64F, cublas.CUBLAS_GEMM_DEFAULT),
+            *(addressof(one), a.data.ptr, R_64F, leading(a)),
+            *(b.data.ptr, R_64F, leading(b), addressof(one)),
+            *(c.data.ptr, R_64F, leading(c), EMULATED_64F, cublas.CUBLAS_GEMM_DEFAULT),
         )
     finally:
         strategy(handle, c_int(0))

@@ -24,8 +24,6 @@ from pathlib import Path
 import numpy as np
 
 import geomxp as gx
-from geomxp.benchmarks.machines import MACHINES, measured
-from geomxp.benchmarks.schedule_model import simulate
 from geomxp.data.observations import Observations
 from geomxp.likelihood.factorize import tile_factor
 from geomxp.linalg.formats import FP64
@@ -34,6 +32,7 @@ from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.trace import Trace
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.placement import Placement
+from geomxp.tiles.simulate import MACHINES, measured, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows

@@ -20,7 +20,7 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.data.observations import Observations
 from geomxp.likelihood.divergence import compare
 from geomxp.likelihood.factorize import tile_factor
-from geomxp.linalg import blas, products
+from geomxp.linalg import blas
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
@@ -175,7 +175,7 @@ def without_units():
     """Let this process have neither MKL nor matrix units."""
     blas.mkl.cache_clear()
     blas.mkl = lambda: None
-    products.has_unit = lambda form: False
+    blas.has_unit = lambda form: False
     blas.routine.cache_clear()
 
 

@@ -1,20 +1,18 @@
-"""The benchmark `geomxp bench batched`: small factorizations beside NumPy's, MKL's and CuPy's."""
+"""`geomxp bench batched`: batches of small Cholesky factorizations beside NumPy, MKL and CuPy."""
 
 import ctypes
-import time
 
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.monitor import Line
 from ..linalg import batched, blas
 from ..linalg.simd import REGISTER
 from ..runtime.devices import blas_threads
-from .bench import Place, batches_by_cupy, interleaved
+from .bench import BenchmarkDevice, batches_by_cupy, interleaved
 
 SIZES = (5, 8, 16, 32, 64)
 COLUMNS, LOWER = 102, 122
-"""MKL_COL_MAJOR and MKL_LOWER: a symmetric matrix is the same by rows and by columns."""
+"""MKL_COL_MAJOR and MKL_LOWER; a symmetric matrix is the same in both memory orders."""
 
 
 def matrices(n, dtype, batch):
@@ -25,13 +23,13 @@ def matrices(n, dtype, batch):
 
 
 class Compact:
-    """MKL's `mkl_?potrf_compact` on a batch, with its packing.
+    """MKL's `mkl_?potrf_compact` on a batch, with packing and unpacking.
 
     Parameters
     ----------
     a : (batch, n, n) ndarray
     form : int
-        181, 182 or 183: registers of 16, 32 or 64 bytes.
+        181, 182 or 183 for registers of 16, 32 or 64 bytes.
     """
 
     def __init__(self, a, form):
@@ -51,28 +49,28 @@ class Compact:
         return pointers, room, self.n, self.form, self.batch
 
     def pack(self):
-        """Room <- the matrices."""
+        """Pack the matrices."""
         pointers, room, n, *rest = self._arguments(self.members)
         self._pack(COLUMNS, n, n, pointers, n, room, n, *rest)
 
     def factor(self):
-        """Room <- the factors; return MKL's info."""
+        """Factor the packed matrices; return MKL's info."""
         _, room, n, *rest = self._arguments(self.members)
         info = ctypes.c_int()
         self._potrf(COLUMNS, LOWER, n, room, n, ctypes.byref(info), *rest)
         return info.value
 
     def unpack(self, out):
-        """Out (batch, n, n) <- the factors, transposed."""
+        """Write the transposed factors to out, (batch, n, n)."""
         members = out.ctypes.data + np.arange(self.batch, dtype=np.uint64) * out[0].nbytes
         pointers, room, n, *rest = self._arguments(members)
         self._unpack(COLUMNS, n, n, pointers, n, room, n, *rest)
 
 
 def compact_formats():
-    """Return the compact format that MKL recommends for this CPU, and that of AVX-512's registers.
+    """Return MKL's recommended compact formats for this CPU, and that of AVX-512 registers.
 
-    MKL recommends another maker's CPU its smallest registers, and may be faster with the largest.
+    On a CPU that is not Intel's MKL recommends the smallest registers, which may not be fastest.
     """
     if blas.mkl() is None:
         return ()
@@ -81,22 +79,22 @@ def compact_formats():
 
 
 def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
-    """Return median seconds of all candidates, in turn, on one thread.
+    """Return median seconds of all candidates on one thread.
 
     Parameters
     ----------
     n, batch, rounds : int
     dtype : dtype
     variants : dict of str to Variant, optional
-        What to time; by default the tuned and the untuned one.
+        Variants to time; by default the tuned and the untuned one.
     line : Line, optional
-        See `geomxp.benchmarks.bench.interleaved`.
+        See `interleaved`.
 
     Returns
     -------
     dict of str to float
-        numpy; `potrf`, `in place` and `interleaved` with each variant's name; MKL's compact
-        routine in each format, without its packing, and the packing; and a plain copy.
+        "numpy"; "potrf", "in place" and "interleaved" with each variant's name; MKL's compact
+        routine and its packing in each format; and a plain "copy".
     """
     a = matrices(n, dtype, batch)
     work = a.copy()
@@ -120,41 +118,25 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
         candidates[f"mkl packs, {form}"] = compact.pack
         candidates[f"mkl compact, {form}"] = compact.factor
     with blas_threads(0), blas.one_core():
-        return interleaved_afresh(candidates, fresh, rounds, line)
+        return interleaved(candidates, rounds, line, fresh=fresh)
 
 
-def interleaved_afresh(candidates, fresh, rounds, line=None):
-    """Return median seconds of candidates in turn, each after what makes its operands anew."""
-    seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
-    line.expect(len(candidates) * (rounds + 1), "runs")
-    for k in range(rounds + 1):
-        for name, work in candidates.items():
-            if name in fresh:
-                fresh[name]()
-            start = time.perf_counter()
-            work()
-            if k:
-                seconds[name].append(time.perf_counter() - start)
-            line.advance()
-    return {name: float(np.median(times)) for name, times in seconds.items()}
-
-
-def seconds_on_gpu(place, n, dtype, batch=16384, rounds=5, line=None):
-    """Return median seconds on a GPU, in turn; parameters as of `seconds_of`.
+def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
+    """Return median seconds on a GPU; parameters are those of `seconds_of`.
 
     Returns
     -------
     dict of str to float
-        cupy (cuSOLVER's batches), `potrf` with each variant's name, and a plain copy.
+        "cupy" (cuSOLVER's batches), "potrf" with each variant's name, and a plain "copy".
     """
     kind = np.dtype(dtype)
     variants = {"tuned": batched.variant_for(n, kind, "gpu"), "untuned": batched.ON_GPU}
-    with place.active():
-        a = place.put(matrices(n, dtype, batch))
+    with device.active():
+        a = device.put(matrices(n, dtype, batch))
         candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
         for name, variant in variants.items():
             candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
-        return interleaved(candidates, rounds, line, place.wait)
+        return interleaved(candidates, rounds, line, device.wait)
 
 
 def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=None):
@@ -163,9 +145,9 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
     Parameters
     ----------
     n : int, optional
-        One order; by default some from 5 to 64.
+        Order of the matrices; by default several from 5 to 64.
     tune : bool
-        Search for the fastest variants first, and remember them.
+        Search for the fastest variants first, and store them.
     batch, rounds : int
     on : str
         "cpu", or a GPU.
@@ -176,8 +158,8 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
     list of dict
         what, dtype, n, variant, seconds, gflops, times_numpy (times_cupy on a GPU).
     """
-    place = Place(on)
-    device = place.device.name.partition(":")[0]
+    device = BenchmarkDevice(on)
+    kind = device.device.name.partition(":")[0]
     if n is not None and n > batched.MOST:
         raise InvalidInput(f"--n must be {batched.MOST} or less for batched. Got {n}.")
     rows = []
@@ -186,10 +168,10 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
             if line is not None:
                 line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
-                batched.search(order, dtype, device)
-            chosen = batched.variant_for(order, dtype, device)
-            if place.gpu:
-                seconds = seconds_on_gpu(place, order, dtype, batch, rounds, line)
+                batched.search(order, dtype, kind)
+            chosen = batched.variant_for(order, dtype, kind)
+            if device.gpu:
+                seconds = seconds_on_gpu(device, order, dtype, batch, rounds, line)
             else:
                 seconds = seconds_of(order, dtype, batch, rounds, line=line)
             rows += _rows(order, dtype, chosen, seconds, batch)

@@ -1,4 +1,8 @@
-"""Where a benchmark runs: on one core, or on one GPU beside NVIDIA's own library."""
+"""Benchmarks of `geomxp bench`: rates beside baselines of the same run, on one core or one GPU.
+
+Candidates take turns, round by round, so that a change of the machine's speed affects all of them
+equally; medians are reported. GPU benchmarks have not been run on a GPU yet.
+"""
 
 import time
 from contextlib import contextmanager
@@ -10,16 +14,16 @@ from ..covariance.base import Inputs
 from ..covariance.matern import Matern
 from ..covariance.table import Table
 from ..data.observations import Observations
-from ..estimation.monitor import Line
 from ..likelihood.exact import Exact
 from ..linalg import blas
 from ..prediction.simulate import lay_out
 from ..runtime.devices import blas_threads, resolve
+from ..runtime.progress import Line
 from ..tiles import assemble
 
 
-class Place:
-    """A core or a GPU, with what a benchmark needs there.
+class BenchmarkDevice:
+    """One core or one GPU, with the operations that benchmarks need.
 
     Parameters
     ----------
@@ -42,17 +46,17 @@ class Place:
 
     @property
     def library(self):
-        """Whose Cholesky factorization is the baseline."""
+        """Library of the baseline Cholesky factorization."""
         return "cuSOLVER" if self.gpu else "scipy"
 
     @contextmanager
     def active(self, order=1):
-        """Let what is in the block run here: on one core, or on this GPU.
+        """Run the block on this device.
 
         Parameters
         ----------
         order : int, optional
-            Of the matrices: BLAS takes as many cores as suit it.
+            Order of the matrices, for the number of BLAS threads; see `blas_threads`.
         """
         if not self.gpu:
             with blas_threads(order):
@@ -65,7 +69,7 @@ class Place:
 
     @contextmanager
     def one_core(self):
-        """Let what is in the block run on one core, whatever BLAS does; or on this GPU."""
+        """Run the block on one core, also in BLAS; or on this GPU."""
         if self.gpu:
             with self.active():
                 yield
@@ -74,7 +78,7 @@ class Place:
             yield
 
     def put(self, a):
-        """Return a NumPy array here, in the same order."""
+        """Return a NumPy array on this device, in the same memory order."""
         if not self.gpu:
             return a
         import cupy
@@ -82,14 +86,14 @@ class Place:
         return cupy.asarray(a, order="A")
 
     def covariance(self, model, places, out=None):
-        """Return Σ as one FP64 array here; on a CPU written over `out`, if there is one."""
+        """Return Σ as one FP64 array on this device; a CPU overwrites `out` if given."""
         if self.gpu:
             index = self.device.index
             return assemble.covariance_matrix_on_gpu(model, places, "euclidean", index)
         return assemble.covariance_matrix(model, places, "euclidean", out)
 
     def factor(self, a, overwrite=False):
-        """Factor a matrix by the library: LAPACK's dpotrf, or cuSOLVER's; in place if allowed."""
+        """Factor a matrix with LAPACK's or cuSOLVER's dpotrf; in place with `overwrite`."""
         if not self.gpu:
             from scipy.linalg import lapack
 
@@ -101,7 +105,7 @@ class Place:
         return a
 
     def wait(self):
-        """Wait until all that was asked for here is done."""
+        """Wait until the device is idle."""
         if self.gpu:
             import cupy
 
@@ -109,33 +113,29 @@ class Place:
 
 
 def batches_by_cupy(a):
-    """Return CuPy's factorization of a batch that is on a GPU, as a callable."""
+    """Return a callable: CuPy's factorization of a batch on a GPU."""
     import cupy
 
     return lambda: cupy.linalg.cholesky(a)
 
 
-# Benchmarks that `geomxp bench` prints: rates beside named baselines of the same run.
-#
-# Candidates take turns, round by round, so that a change of the machine's speed meets all of
-# them; medians are reported. Everything runs on one thread, or on one GPU (not run on one yet).
-
-
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
 
-def interleaved(candidates, rounds=7, line=None, wait=None):
-    """Return the median seconds of each candidate, run in turn.
+def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
+    """Return the median seconds of each candidate; candidates take turns.
 
     Parameters
     ----------
     candidates : dict of str to callable
     rounds : int
-        Counted; one more goes before them.
+        Timed rounds, after one that is not timed.
     line : Line, optional
-        Says on a terminal how far the runs are.
+        Shows the progress on a terminal.
     wait : callable, optional
-        Returns when what a candidate has asked for is done; nothing to wait for if not given.
+        Waits until the operations of a candidate are done.
+    fresh : dict of str to callable, optional
+        Restores the operands of a candidate before each of its runs; not timed.
 
     Returns
     -------
@@ -143,9 +143,10 @@ def interleaved(candidates, rounds=7, line=None, wait=None):
     """
     seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
     line.expect(len(candidates) * (rounds + 1), "runs")
-    wait = wait or (lambda: None)
+    wait, fresh = wait or _nothing, fresh or {}
     for k in range(rounds + 1):
         for name, work in candidates.items():
+            fresh.get(name, _nothing)()
             wait()
             start = time.perf_counter()
             work()
@@ -154,6 +155,10 @@ def interleaved(candidates, rounds=7, line=None, wait=None):
                 seconds[name].append(time.perf_counter() - start)
             line.advance()
     return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def _nothing():
+    """Do nothing."""
 
 
 def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
@@ -199,7 +204,7 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
 
 
 def table_times(smoothness=0.8, octaves=24, rounds=7):
-    """Time the making of a table of so many octaves."""
+    """Time the construction of a table of so many octaves."""
     values = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
     seconds = interleaved({"table": lambda: _touch(next(values), octaves)}, rounds)
     return [{"what": f"a table of {octaves} octaves", "seconds": seconds["table"]}]
@@ -216,7 +221,7 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
     -------
     list of dict
         smoothness, absolute (largest error of ρ), relative (where ρ > 1e-13), by_smoothness and
-        slope (largest absolute errors); empty where mpmath is not installed.
+        slope (largest absolute errors); empty if mpmath is not installed.
     """
     if find_spec("mpmath") is None:
         return []
@@ -228,12 +233,12 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
     for order in smoothness:
         correlation, slope, by_smoothness = _by_table(order, r)
         exact, exact_slope, exact_change = _by_mpmath(order, r)
-        there = exact > 1e-13
+        large = exact > 1e-13
         result.append(
             {
                 "smoothness": order,
                 "absolute": _largest(correlation - exact),
-                "relative": _largest(correlation[there] / exact[there] - 1),
+                "relative": _largest(correlation[large] / exact[large] - 1),
                 "slope": _largest(slope - exact_slope),
                 "by_smoothness": _largest(by_smoothness - exact_change),
             }
@@ -243,7 +248,7 @@ def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
 
 
 def _largest(errors):
-    """Return the largest magnitude of numbers of whatever precision, as a float."""
+    """Return the largest magnitude as a float."""
     return max(abs(float(error)) for error in errors)
 
 
@@ -264,7 +269,7 @@ def _by_table(order, r):
 
 
 def _by_mpmath(order, r):
-    """Return the same with 40 digits, as arrays of mpmath's numbers."""
+    """Return the same with 40 digits, as arrays of mpmath numbers."""
     from mpmath import besselk, gamma, mpf, workdps
 
     def rho(x, nu):
@@ -295,12 +300,12 @@ def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
     list of dict
         what, n, smoothness, seconds, times_dpotrf.
     """
-    place, places = Place(on), lay_out(n, "uniform", 2)
-    seen = Observations(places, np.random.default_rng(3).standard_normal(n))
+    device, places = BenchmarkDevice(on), lay_out(n, "uniform", 2)
+    observations = Observations(places, np.random.default_rng(3).standard_normal(n))
     model = Matern(1.0, 0.1, smoothness, 0.01)
-    evaluator = Exact(on=on).prepare(seen)
-    with place.active():
-        sigma = place.covariance(model, places)
+    evaluator = Exact(on=on).prepare(observations)
+    with device.active():
+        sigma = device.covariance(model, places)
         work = sigma.copy(order="F")
 
         def fresh():
@@ -308,11 +313,11 @@ def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
 
         candidates = {
             "log-likelihood": lambda: evaluator(model),
-            "generation": lambda: place.covariance(model, places, work),
+            "generation": lambda: device.covariance(model, places, work),
             "copy": fresh,
-            "dpotrf": lambda: place.factor(work, overwrite=True),
+            "dpotrf": lambda: device.factor(work, overwrite=True),
         }
-        seconds = interleaved(candidates, rounds, line, place.wait)
+        seconds = interleaved(candidates, rounds, line, device.wait)
     return [
         {
             "what": what,
@@ -327,7 +332,7 @@ def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
 
 
 def as_text(rows):
-    """Return rows as a table for people."""
+    """Return rows as a table in text."""
     import pandas as pd
 
     if not rows:
@@ -357,25 +362,25 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
     from ..linalg.precision import by_tile_norm
     from ..tiles.placement import Placement
 
-    place, placement = Place(on), Placement.of(on)
+    device, placement = BenchmarkDevice(on), Placement.of(on)
     places = lay_out(n, "uniform", 0)
-    seen = Observations(places[hilbert(places)], np.zeros(n))
+    observations = Observations(places[hilbert(places)], np.zeros(n))
     rows = []
     for a in (0.02627, 0.078809, 0.210158):
         model, factors = Matern(1.0, a, smoothness), {}
-        sigma = place.covariance(model, seen.locations)
+        sigma = device.covariance(model, observations.locations)
 
         def mixed(accuracy, model=model, factors=factors):
             rule = by_tile_norm(accuracy)
-            factors[accuracy] = tile_factor(model, seen, rule, placement=placement)
+            factors[accuracy] = tile_factor(model, observations, rule, placement=placement)
 
         candidates = {e: lambda e=e: mixed(e) for e in (1e-5, 1e-6, 1e-7, 1e-8)}
-        # the copy is part of what the library needs, as generation is of the other
-        candidates["dpotrf"] = lambda s=sigma: place.factor(s)
+        # the library needs the copy as the mixed factorization needs the generation
+        candidates["dpotrf"] = lambda s=sigma: device.factor(s)
         if line is not None:
             line.about = f"range {a}"
-        with place.active(n):
-            seconds = interleaved(candidates, rounds, line, place.wait)
+        with device.active(n):
+            seconds = interleaved(candidates, rounds, line, device.wait)
         for accuracy, factor in factors.items():
             rows.append(
                 {
@@ -411,19 +416,19 @@ def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
     """
     from ..linalg import blas, nested
 
-    place = Place(on)
+    device = BenchmarkDevice(on)
     a = np.random.default_rng(0).random((n, n))
-    a = place.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))
+    a = device.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))
     layers = (("fp64",), ("fp32",), ("fp16", "fp16", "fp16", "fp32"), ("bf16", "bf16", "fp32"))
     candidates = {
-        place.library: lambda: place.factor(a),
+        device.library: lambda: device.factor(a),
         **{" ".join(k): lambda k=k: nested.potrf(a.copy(order="F"), k) for k in layers},
     }
-    if blas.mkl() and not place.gpu:
+    if blas.mkl() and not device.gpu:
         candidates["mkl"] = lambda: blas.potrf(a.copy(order="F"))
-    with place.one_core():
-        seconds = interleaved(candidates, rounds, line, place.wait)
-    library = min(seconds[name] for name in (place.library, "mkl") if name in seconds)
+    with device.one_core():
+        seconds = interleaved(candidates, rounds, line, device.wait)
+    library = min(seconds[name] for name in (device.library, "mkl") if name in seconds)
     return [
         {
             "what": "potrf",

@@ -1,14 +1,14 @@
-"""The tile Cholesky of a Dask cluster, played on a described one: how long, and how many bytes.
+"""Simulate the tile Cholesky factorization of a Dask cluster: time and bytes moved.
 
-The plan is that of `cluster_plan`, carried out by `cluster_tiles`: block row i on node i mod p; of
-row k what a piece reads travels when it is final, once to each node that has a row below it, so
-that the bytes are those of a run. A node's threads take its tasks in order, each waiting until
-what its task reads is there (a Dask worker would go on with another one, if there is one). Each
-task costs the scheduler's one thread time. A worker sends to ten others at once; who has a row
+The schedule is that of `tiles.dask_store`: block row i on node i mod p; the tiles of row k that a
+piece reads travel when they are final, once to each node that has a row below, so the bytes are
+those of a run. The threads of a node take its tasks in order, each waiting until the operands of
+its task are there (a Dask worker would take another task that is ready). Each task takes time of
+the scheduler's one thread. A worker sends to ten others at once; a worker that has received a row
 sends it on.
 
-Every moment is a maximum of earlier ones, or such a moment and a duration: whatever is made slower
-makes nothing earlier.
+Every moment is the maximum of earlier ones, or such a maximum plus a duration: slower parts make
+nothing earlier.
 """
 
 from dataclasses import dataclass, field
@@ -23,36 +23,36 @@ from ..linalg.mixed import arithmetic
 from ..runtime.trace import Event, Meter
 from ..tiles.dask_store import AHEAD, depths_for, pieces
 from ..tiles.plan import Sizes
-from .schedule_model import Simulation
+from ..tiles.simulate import Simulation
 
 ABREAST = 10
-"""Others that a worker sends to at one time: Dask's distributed.worker.connections.incoming."""
+"""Transfers of a worker at the same time: Dask's distributed.worker.connections.incoming."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes, a link each, and a scheduler.
+    """A scheduler and equal nodes with one link each.
 
     Parameters
     ----------
     nodes, threads : int
-        Workers, and the tasks that each works on at one time.
+        Number of workers, and the tasks that each runs at the same time.
     rates : dict of str to float
-        Operations a second of products, by the format of the arithmetic: of one thread.
+        Operations per second of products in each arithmetic format, of one thread.
     solve, factor : float
-        Operations a second of FP64 triangular solves and Cholesky factors of a tile.
+        Operations per second of FP64 triangular solves and Cholesky factors of a tile.
     generation : float
-        Entries of Σ a second, of one thread.
+        Entries of Σ per second, of one thread.
     link : float
-        Bytes a second out of a node, and as many into it.
+        Bytes per second out of a node, and into it.
     latency : float
-        Seconds before a copy, and until a worker hears that a task can begin.
+        Seconds before a copy, and until a worker learns that a task can begin.
     scheduler : float
-        Seconds of the scheduler's thread for a task.
+        Seconds of the scheduler's thread for each task.
     overhead : float
-        Seconds of a worker's thread for a task, beside its operations.
+        Seconds of a worker's thread for each task beside its operations.
     scheduler_read, overhead_read : float
-        The same for each tile that a task reads.
+        Further seconds for each tile that a task reads.
 
     Raises
     ------
@@ -86,9 +86,9 @@ class Cluster:
 
 
 def simulate_cluster(cluster, layout, formats, depths=None):
-    """Play a factorization, and the norms before it, on a cluster that is there.
+    """Simulate a factorization, and the norms before it, on a running cluster.
 
-    Left out are the places that workers are sent, and what the client does beside giving tasks.
+    The transfer of the locations and the work of the client are left out.
 
     Parameters
     ----------
@@ -96,19 +96,19 @@ def simulate_cluster(cluster, layout, formats, depths=None):
     layout : Layout
     formats : PrecisionMap
     depths : tuple of int, optional
-        See `cluster_plan.pieces`; those of a run whose workers have the memory if not given.
+        See `tiles.dask_store.pieces`; those of a run with enough memory if not given.
 
     Returns
     -------
     Simulation
-        Events are tasks on a node (`device`) and its thread (`stream`), and copies of parts of
-        block rows: "original" a row's norms, "update" a piece of a tile, "solve" and "factor" its
-        last one, "write" a part of a row that is handed out.
+        Its events are copies and tasks on a node (`device`) and thread (`stream`): "original" for
+        the norms of a row, "update" for a piece of a tile, "solve" or "factor" for its last piece,
+        "write" for a part of a row that is sent.
 
     Raises
     ------
     InvalidInput
-        If `rates` lacks the arithmetic of a product.
+        If `rates` lacks the arithmetic format of a product.
     """
     depths = _depths(cluster, layout, depths)
     play = _Play(cluster, layout, formats, 1 + len(depths))
@@ -121,9 +121,9 @@ def simulate_cluster(cluster, layout, formats, depths=None):
 
 
 def scheduling(cluster, layout, depths=None):
-    """Return the seconds for which the scheduler's thread is at work in a factorization.
+    """Return the busy seconds of the scheduler's thread: a lower bound for any number of nodes.
 
-    No run takes less, on however many nodes; arguments as of `simulate_cluster`.
+    Arguments are those of `simulate_cluster`.
     """
     tasks, reads, handed = layout.tiles, 0, set()
     for i, k, begin, end, last in pieces(layout.tiles, _depths(cluster, layout, depths)):
@@ -141,34 +141,34 @@ def _depths(cluster, layout, depths):
 
 
 class _Play:
-    """What has happened so far."""
+    """State of the simulation."""
 
     def __init__(self, cluster, layout, formats, tasks):
         self.cluster, self.layout, self.formats = cluster, layout, formats
-        # of a tile
+        # tasks of a tile
         self._tasks = tasks
         self.times, self._sizes = _Times(cluster, layout, formats), Sizes(layout, formats)
         self.events, self.meter = [], Meter()
         self._threads = [[(0.0, t) for t in range(cluster.threads)] for _ in range(cluster.nodes)]
         self._out, self._in = [0.0] * cluster.nodes, [0.0] * cluster.nodes
-        # when others hear of each row's newest tile, of what a tile is so far, and where the parts
-        # of row k are from when on
+        # when the newest tile of each row, the unfinished tiles, and the parts of rows are known to
+        # other nodes
         self._row, self._begun, self._parts = [], {}, {}
         self._seconds, self._told, self._ends = {}, 0.0, []
 
     def norms(self):
-        """Play the norms of all rows."""
+        """Simulate the norms of all rows."""
         rows = enumerate(self.times.norms())
         heard = [self._task("original", (i, i), 0.0, seconds, 0) for i, seconds in rows]
         self._told = max(self._told, *heard)
         self._row = [self._told] * self.layout.tiles
 
     def piece(self, number, piece):
-        """Play a piece, the first of its column with what it reads of row k."""
+        """Simulate a piece; the first one of its column with the transfer of row k."""
         i, k, begin, end, last = piece
         if number and not number % AHEAD:
             self._told = max(self._told, self._asked())
-        # a piece before this one stands for its original, and for the tiles that it has read
+        # an earlier piece counts as one operand
         ready, reads = max(self._row[i], self._begun.pop((i, k), 0.0)), end - begin + (begin > 0)
         if i > k:
             ready, reads = max(ready, self._part(piece)[i % self.cluster.nodes]), reads + 1
@@ -181,14 +181,14 @@ class _Play:
             self._begun[i, k] = heard
 
     def _time(self, piece):
-        """Return the seconds of a piece; those of a column are computed together."""
+        """Return the seconds of a piece; all pieces of a column are computed together."""
         _, k, begin, _, last = piece
         if (k, begin) not in self._seconds:
             self._seconds[k, begin] = self.times.column(k, begin, piece.end, last)
         return self._seconds[k, begin][piece.i - k]
 
     def _part(self, piece):
-        """Return when what a piece reads of row k is on each node that reads it, by node."""
+        """Return when the tiles of row k that a piece reads arrive, by node."""
         _, k, begin, end, last = piece
         if (k, begin) not in self._parts:
             tiles = range(begin, end + last)
@@ -197,7 +197,7 @@ class _Play:
         return self._parts[k, begin]
 
     def _task(self, kind, tile, ready, seconds, reads):
-        """Play a task of a node; return when others hear that it is done."""
+        """Simulate a task of a node; return when other nodes know that it is done."""
         cluster, node = self.cluster, tile[0] % self.cluster.nodes
         self._told += cluster.scheduler + reads * cluster.scheduler_read
         free, thread = self._threads[node][0]
@@ -208,31 +208,31 @@ class _Play:
         return end + cluster.latency
 
     def _asked(self):
-        """Return when the client gives the scheduler more: most of the tiles before are there."""
+        """Return when the client submits more tasks: when most earlier tiles are done."""
         done = len(self._ends) - AHEAD // 2 // self._tasks
         return sorted(self._ends)[done - 1] if done > 0 else 0.0
 
     def _travel(self, k, tiles, final):
-        """Play the copies of some tiles of row k; return when they are on each node, by node."""
+        """Simulate the copies of some tiles of row k; return their arrivals by node."""
         nodes, link = self.cluster.nodes, self.cluster.link
-        there, count = {k % nodes: final}, sum(self._sizes.tile(k, j) for j in tiles)
+        arrival, count = {k % nodes: final}, sum(self._sizes.tile(k, j) for j in tiles)
         below = range(k + 1, min(self.layout.tiles, k + 1 + nodes))
         waiting = [i % nodes for i in below if i % nodes != k % nodes]
         while waiting:
-            holders = list(there)
+            holders = list(arrival)
             share = min(ABREAST, -(-len(waiting) // len(holders)))
             for holder in holders:
                 mine, waiting = waiting[:share], waiting[share:]
                 if not mine:
                     break
-                begin = max(there[holder], self._out[holder]) + self.cluster.latency
+                begin = max(arrival[holder], self._out[holder]) + self.cluster.latency
                 end = self._out[holder] = begin + len(mine) * count / link
                 for reader in mine:
-                    # a link into a node takes the rows one after the other
-                    there[reader] = self._in[reader] = max(end, self._in[reader] + count / link)
+                    # the link into a node takes one row after the other
+                    arrival[reader] = self._in[reader] = max(end, self._in[reader] + count / link)
                     self._note("out", (k, k), holder, 0, begin, end, count)
-                    self._note("in", (k, k), reader, 0, begin, there[reader], count)
-        return there
+                    self._note("in", (k, k), reader, 0, begin, arrival[reader], count)
+        return arrival
 
     def _note(self, kind, tile, node, stream, begin, end, count=0):
         form = self.formats[tile].name
@@ -242,7 +242,7 @@ class _Play:
 
 
 class _Times:
-    """Seconds of the tasks' operations."""
+    """Seconds of the operations of tasks."""
 
     def __init__(self, cluster, layout, formats):
         self.cluster, self.heights = cluster, np.array([*map(layout.height, range(layout.tiles))])
@@ -251,7 +251,7 @@ class _Times:
         for i, row in enumerate(formats.rows):
             self._codes[i, : i + 1] = [used.index(form) for form in row]
         self._fine = np.array([form is FP64 for form in used])
-        # by the accumulator and the formats of what is multiplied, of a product and of a square
+        # by accumulator and operand formats, for products and squares
         works, self._missing = (np.empty(0, np.float32), np.empty(0)), set()
         lefts, rights = ([Tile(form, None) for form in used] for _ in range(2))
         one = self._seconds
@@ -280,7 +280,7 @@ class _Times:
         if np.isnan(products).any():
             raise InvalidInput(
                 f"`rates` has no {', '.join(sorted(self._missing))}, in which tiles are "
-                "multiplied: measure it with machines.measured(tile, forms=...)."
+                "multiplied: measure it with geomxp.tiles.simulate.measured(tile, forms=...)."
             )
         seconds = h[k:] * h[k] * products
         if not begin:

@@ -1,4 +1,4 @@
-"""What this machine and this installation can do, for `geomxp info`."""
+"""Devices, libraries and caches of this machine, for `geomxp info`."""
 
 import os
 import platform
@@ -21,14 +21,14 @@ EXTRAS = {
     "notebooks": ("jupyterlab", "nbclient", "ipykernel"),
 }
 INSTEAD = {"cupy-cuda13x": ("cupy-cuda12x", "cupy")}
-"""Packages that do as well."""
+"""Alternative packages."""
 
 UNITS = ((8.9, "FP8"), (8.0, "BF16"), (8.0, "TF32"), (7.0, "FP16"))
 """(least compute capability, format) of matrix units on NVIDIA's GPUs."""
 
 
 def inventory():
-    """Return what can be used and what is missing, as a dict of texts and of dicts of texts."""
+    """Return what is available and what is missing, as texts and dicts of texts."""
     from .._version import __version__
     from ..data.datasets import DATASETS
 
@@ -48,7 +48,7 @@ def inventory():
 
 
 def as_text(document):
-    """Return an inventory as lines: a name and what it is, those of a group below its title.
+    """Return an inventory as lines of text, each group below its title.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _version(package):
 
 
 def _extra(name, packages):
-    """Return the versions of an extra's packages, and what is missing with how to add it."""
+    """Return the versions of an extra's packages, and the command that installs missing ones."""
     found, missing = [], []
     for package in packages:
         some = [(p, _version(p)) for p in (package, *INSTEAD.get(package, ()))]
@@ -95,7 +95,7 @@ def _extra(name, packages):
 
 
 def _devices():
-    """Return the CPU and each GPU: what they are called, and their memory."""
+    """Return name and memory of the CPU and each GPU."""
     free = devices.human_bytes(devices.free_memory())
     found = {"cpu": f"{devices.usable_cores()} usable cores, {_cpu_name()}"}
     found["cpu"] += f", {free} of memory free"
@@ -124,12 +124,11 @@ def _cpu_name():
 
 
 def _matrix_units():
-    """Return which formats each device multiplies on matrix units."""
+    """Return the formats that each device multiplies on matrix units."""
     from ..linalg import blas
     from ..linalg.formats import BF16, FP16
-    from ..linalg.products import has_unit
 
-    names = [form.name for form in (FP16, BF16) if has_unit(form)]
+    names = [form.name for form in (FP16, BF16) if blas.has_unit(form)]
     if names:
         found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
     elif blas.mkl() is None:
@@ -155,7 +154,7 @@ def _tensor_cores(index):
 
 
 def _threads():
-    """Return how many threads compute, and why."""
+    """Return the number of threads, and what determines it."""
     import scipy.linalg  # noqa: F401  (loads the BLAS that the listing shows)
     from threadpoolctl import threadpool_info
 
@@ -174,7 +173,7 @@ def _threads():
 
 
 def _kernels():
-    """Return how many of numba's compiled functions are kept, and where."""
+    """Return the number of numba's cached functions, and their directory."""
     package = Path(__file__).resolve().parent.parent
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
@@ -197,7 +196,7 @@ def _kernels():
 
 
 def _variants():
-    """Return how many variants of small factorizations have been tuned, and where they are."""
+    """Return the number of tuned variants of small factorizations, and their file."""
     try:
         from ..linalg.batched import cache_directory, remembered
     except MissingPackage as error:

@@ -1,7 +1,8 @@
-"""Symmetric positive definite matrices with a given spectrum: Table 1 of paper 002.
+"""Random symmetric positive definite matrices with a given spectrum.
 
-A = V Λ V' with V a product of three random sign changes and cosine transforms: orthogonal, dense,
-and applied in n² log n operations, where LAPACK's dlatms takes n³.
+The spectra are those of Table 1 of Abdelfattah, Tomov & Dongarra (2020). A = V Λ V' with V a
+product of three random sign changes and cosine transforms: orthogonal, dense, and applied in
+n² log n operations; LAPACK's dlatms needs n³.
 """
 
 import numpy as np
@@ -17,11 +18,11 @@ def eigenvalues(spectrum, n, condition, seed=0):
     Parameters
     ----------
     spectrum : str
-        Of `SPECTRA`: equidistant; one 1 and all others 1/κ; random, uniform in the logarithm;
-        geometric; a tenth 1 and all others 1/κ.
+        "arithmetic": equidistant; "clustered": one 1, all others 1/κ; "logarithmic": random,
+        uniform in the logarithm; "geometric"; "custom-clustered": a tenth 1, all others 1/κ.
     n : int
     condition : float
-        κ₂.
+        Condition number κ₂.
     seed : int
 
     Returns
@@ -69,14 +70,14 @@ def spd_matrix(spectrum, n, condition, seed=0):
     signs = [random.choice([-1.0, 1.0], n) for _ in range(3)]
     a = _rotated(np.diag(values), signs)
     a = _rotated(np.ascontiguousarray(a.T), signs)
-    # rounding has left the two triangles a little different
+    # rounding errors of the two triangles differ
     a += a.T.copy()
     a *= 0.5
     return np.asfortranarray(a)
 
 
 def _rotated(a, signs):
-    """Return V A, columns by columns."""
+    """Return V A."""
     from scipy.fft import dct
 
     for column_signs in signs:

@@ -1,6 +1,6 @@
-"""Results for people: tables with colour on a terminal, plain text wherever else they go.
+"""Results on standard output: JSON, plain text for pipes, and tables with colours on a terminal.
 
-What is piped is the text of `str(result)`, the same on every machine; colours follow NO_COLOR.
+Plain text is `str(result)`, the same on every machine. Colours are left out if NO_COLOR is set.
 """
 
 import json
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from ..errors import Ending, GeomxpWarning, Outcome
 
 MOST = 40
-"""Rows of a table on the screen; files have all."""
+"""Rows of a table on a terminal; files have all rows."""
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What a command may say.
+    """Print results and notes as the options --json and --quiet ask.
 
     Parameters
     ----------
     as_json : bool
-        The result is one JSON object.
+        Print the result as one JSON object.
     quiet : bool
-        Nothing but the result: no progress, notes or warnings.
+        Print only the result: no progress, notes or warnings.
     """
 
     as_json: bool = False
@@ -32,12 +32,12 @@ class Screen:
 
     def __post_init__(self):
         if self.quiet:
-            # the command line puts the filters back
+            # `main` restores the filters
             warnings.simplefilter("ignore", GeomxpWarning)
 
     @property
     def progress(self):
-        """Whether a line on the terminal may say how far the work is."""
+        """Whether progress may be shown on the terminal."""
         return not (self.as_json or self.quiet)
 
     def result(self, document, text, picture=None):
@@ -46,38 +46,28 @@ class Screen:
         Parameters
         ----------
         document, text : callable
-            Return its JSON object, and its plain text.
+            Return the JSON object and the plain text.
         picture : callable, optional
-            Returns what rich draws on a terminal; the text in colour if not given.
+            Returns what rich draws on a terminal; by default the text in colours.
         """
         if self.as_json:
             print(json.dumps(document(), allow_nan=False), flush=True)
         elif sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console
 
-            Console(file=sys.stdout, highlight=False).print(
-                picture() if picture else styled(text())
-            )
+            drawn = picture() if picture else styled(text())
+            Console(file=sys.stdout, highlight=False).print(drawn)
         else:
             print(text(), flush=True)
 
     def note(self, text):
-        """Print what else there is to know, such as which file holds the result."""
+        """Print additional information, such as the name of a file that was written."""
         if self.progress:
             print(text, flush=True)
 
 
 def styled(text):
-    """Return a text of names and values in colour: a heading, names, how things ended.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    rich.text.Text
-    """
+    """Return text with a bold heading, cyan names, and outcomes in green or yellow."""
     from rich.text import Text
 
     shown = Text(text)
@@ -91,14 +81,24 @@ def styled(text):
     return shown
 
 
-def fit(found, intervals=None):
-    """Return the picture of a fit, with intervals where there are some.
+def interval_lines(intervals):
+    """Return confidence intervals as lines of text that follow the text of a fit."""
+    method = {"wald": "Wald", "profile": "profile likelihood"}[intervals["method"]]
+    lines = ["\n", f"  {100 * intervals['level']:g} % confidence intervals, {method}"]
+    for name, (lower, upper) in intervals["parameters"].items():
+        top = "infinity" if upper is None else f"{upper:.6g}"
+        lines.append(f"  {name.replace('_', ' '):<18}{lower:>14.6g}{top:>14}")
+    return "\n".join(lines)
+
+
+def fit(fitted, intervals=None):
+    """Return a fit as a table for a terminal.
 
     Parameters
     ----------
-    found : Fit
+    fitted : Fit
     intervals : dict, optional
-        What `choices.intervals_of` returns.
+        As `commands.intervals_of` returns them.
 
     Returns
     -------
@@ -107,23 +107,23 @@ def fit(found, intervals=None):
     from rich.console import Group
     from rich.text import Text
 
-    head, _, rest = str(found).partition("\n")
-    facts, outcome, after = rest.partition(str(found.outcome))
+    head, _, rest = str(fitted).partition("\n")
+    facts, outcome, after = rest.partition(str(fitted.outcome))
     facts = re.split(r"\n\s*\n", facts.strip())[-1]
     notes = Text("\n".join(line.strip() for line in after.strip().splitlines()), style="dim")
-    parts = (Text(head, style="bold"), _estimates(found, intervals), styled(facts), Text())
+    parts = (Text(head, style="bold"), _estimates(fitted, intervals), styled(facts), Text())
     return Group(*parts, styled(outcome), notes)
 
 
-def _estimates(found, intervals):
-    """Return the table of a fit's parameters and coefficients."""
+def _estimates(fitted, intervals):
+    """Return the table of parameters and coefficients of a fit."""
     columns = ["parameter", "estimate", "std. error"]
     if intervals:
         columns += [f"{100 * intervals['level']:g} % from", "to"]
     table = _table(columns)
-    for row in found.to_frame().itertuples(index=False):
+    for row in fitted.to_frame().itertuples(index=False):
         name = row.parameter.replace("_", " ")
-        if row.parameter in found.trend.names:
+        if row.parameter in fitted.trend.names:
             name = f"trend: {row.parameter}"
         cells = [_cell(name), _cell(row.estimate), _cell(row.standard_error, ".5g")]
         if intervals and row.parameter in intervals["parameters"]:
@@ -133,8 +133,68 @@ def _estimates(found, intervals):
     return table
 
 
+def ranking(comparison):
+    """Return a comparison of models as a table for a terminal, with the reasons of failures."""
+    from rich.console import Group
+
+    name = {"aic": "AIC", "aicc": "AICc", "bic": "BIC"}[comparison.criterion]
+    titles = {"anisotropic": "anis.", "parameters": "k", "log_likelihood": "log-lik."}
+    data = comparison.to_frame().rename(columns=titles | {comparison.criterion: name})
+    data["outcome"] = data["outcome"].str.split(":").str[0]
+    columns = ["trend", "smoothness", "nugget", "anis.", "k", "log-lik.", name, "delta", "weight"]
+    # there is a column of families if several were compared
+    columns = [*data.columns.intersection(["family"]), *columns]
+    formats = {"log-lik.": ".2f", name: ".2f", "delta": ".2f", "weight": ".3f"}
+    head, _, rest = str(comparison).partition("\n\n")
+    table = frame(data[[*columns, "outcome"]], head, best=0, formats=formats)
+    return Group(table, *map(styled, rest.split("\n\n")[1:]))
+
+
+def tables(lists):
+    """Return lists of rows as one table below the other; empty ones are left out."""
+    import pandas as pd
+    from rich.console import Group
+
+    return Group(*(frame(pd.DataFrame(rows)) for rows in lists if rows))
+
+
+def frame(data, head="", best=None, formats=None):
+    """Return the first and last rows of a pandas frame as a table for a terminal.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+    head : str
+        Line above the table.
+    best : int, optional
+        Row to highlight.
+    formats : dict of str to str, optional
+        Formats of numbers by column, such as ".2f".
+
+    Returns
+    -------
+    rich.console.Group
+    """
+    from pandas.api.types import is_numeric_dtype
+    from rich.console import Group
+    from rich.text import Text
+
+    numeric = [is_numeric_dtype(kind) for kind in data.dtypes]
+    formats = [(formats or {}).get(name, ".6g") for name in data.columns]
+    table, gap = _table(data.columns, numeric), len(data) > MOST
+    ends = [*range(MOST // 2), *range(-(MOST // 2), 0)] if gap else range(len(data))
+    for k, row in enumerate(data.iloc[ends].itertuples(index=False)):
+        if gap and k == MOST // 2:
+            table.add_row(*["…"] * len(data.columns))
+        table.add_row(*map(_cell, row, formats), style="green" if k == best else None)
+    parts = [Text(head, style="bold")] if head else []
+    if gap:
+        parts.append(Text(f"{len(data):,} rows, of which {MOST} are shown", style="dim"))
+    return Group(*parts, table)
+
+
 def _table(columns, numeric=None):
-    """Return an empty table; all columns but the first hold numbers if nothing else is said."""
+    """Return an empty table; by default all columns but the first hold numbers."""
     from rich import box
     from rich.table import Table
 
@@ -148,46 +208,11 @@ def _table(columns, numeric=None):
 
 
 def _cell(value, form=".6g"):
-    """Return what stands in a cell: nothing for a number that is none."""
+    """Return the text of a cell; empty for a missing value."""
     from pandas import isna
     from rich.text import Text
 
     if isna(value):
         return ""
-    # no markup: names of a formula's columns have brackets
+    # Text, because rich reads brackets in names of columns as markup
     return Text(format(value, form) if isinstance(value, float) else str(value))
-
-
-def frame(data, head="", best=None, forms=None):
-    """Return the picture of a pandas frame: its first and last rows, if it has many.
-
-    Parameters
-    ----------
-    data : pandas.DataFrame
-    head : str
-        A line above it.
-    best : int, optional
-        A row to point out.
-    forms : dict of str to str, optional
-        How to write the numbers of a column: ".2f".
-
-    Returns
-    -------
-    rich.console.Group
-    """
-    from pandas.api.types import is_numeric_dtype
-    from rich.console import Group
-    from rich.text import Text
-
-    numeric = [is_numeric_dtype(kind) for kind in data.dtypes]
-    forms = [(forms or {}).get(name, ".6g") for name in data.columns]
-    table, gap = _table(data.columns, numeric), len(data) > MOST
-    ends = [*range(MOST // 2), *range(-(MOST // 2), 0)] if gap else range(len(data))
-    for k, row in enumerate(data.iloc[ends].itertuples(index=False)):
-        if gap and k == MOST // 2:
-            table.add_row(*["…"] * len(data.columns))
-        table.add_row(*map(_cell, row, forms), style="green" if k == best else None)
-    parts = [Text(head, style="bold")] if head else []
-    if gap:
-        parts.append(Text(f"{len(data):,} rows, of which {MOST} are shown", style="dim"))
-    return Group(*parts, table)

@@ -1,4 +1,4 @@
-"""Ctrl-C on the command line: what is kept, how to go on, and a second one that does not wait."""
+"""Ctrl-C on the command line: save the state of a fit, and say how to resume."""
 
 import os
 import shlex
@@ -12,78 +12,73 @@ from pathlib import Path
 from ..errors import GeomxpError
 
 STATUS = 130
-"""Exit status of what Ctrl-C has stopped, as shells have it."""
+"""Exit status after Ctrl-C, as shells define it."""
 
 WORTH = 2.0
-"""Seconds of a fit that are worth a file that nobody has asked for."""
+"""Seconds after which the state of a fit is saved without --checkpoint."""
 
 PATIENCE = 1.0
-"""Seconds in which a computation may end by itself before people are told to wait."""
+"""Seconds after which the user is told that the current step still runs."""
 
 
 class Stopped(Exception):
-    """The user has stopped a command; the message says what is kept and how to go on."""
+    """The user stopped a command. The message says what was saved and how to resume."""
 
 
-def of_fit(found, table, output, words):
-    """Keep the state of a fit, and return what to say.
+def of_fit(interrupted, table, output, words):
+    """Save the state of an interrupted fit; return the exception that says how to resume.
 
-    Where no checkpoint was asked for, a fit that has run for `WORTH` seconds gets one, beside its
-    output or in the working directory.
+    Without --checkpoint, a fit that has run for `WORTH` seconds is saved beside its output, or in
+    the working directory.
 
     Parameters
     ----------
-    found : Interrupted
+    interrupted : Interrupted
     table : str
     output : str or None
     words : sequence of str
-        The command, without the program's name.
+        The command line, without the program's name.
 
     Returns
     -------
     Stopped
     """
-    said = f"interrupted after {found.evaluations} evaluations ({found.seconds:.0f} s)"
-    path = found.checkpoint
-    if path is None and found.state is not None and found.seconds > WORTH:
-        path = _spare(table, output, found.state)
+    message = (
+        f"interrupted after {interrupted.evaluations} evaluations ({interrupted.seconds:.0f} s)"
+    )
+    path, state = interrupted.checkpoint, interrupted.state
+    if path is None and state is not None and interrupted.seconds > WORTH:
+        path = _unused_path(table, output, state)
         try:
             from ..data import tables
 
-            tables.write_json(path, found.state)
+            tables.write_json(path, state)
         except GeomxpError as error:
-            return Stopped(f"{said}; the state is lost: {error}")
+            return Stopped(f"{message}; the state is lost: {error}")
     if path is None or not Path(path).exists():
-        return Stopped(f"{said}; nothing is kept.{_tiles(words)}")
-    if found.state is not None:
-        said += f", log-likelihood {found.state['log_likelihood']:.4f}"
-    words = [*words, *([] if found.checkpoint else ["--checkpoint", str(path)])]
-    return Stopped(f"{said}, kept in {path}.{_tiles(words)} Go on with: {command_of(words)}")
+        return Stopped(f"{message}; nothing was saved.{_tiles(words)}")
+    if state is not None:
+        message += f", log-likelihood {state['log_likelihood']:.4f}"
+    words = [*words, *([] if interrupted.checkpoint else ["--checkpoint", str(path)])]
+    return Stopped(f"{message}, saved in {path}.{_tiles(words)} Resume with: {command_line(words)}")
 
 
-def of_other(words):
-    """Return what to say where nothing but the command is known."""
-    kept = _tiles(words)
-    path = after("--checkpoint", words)
+def message_of(words):
+    """Return the message for a command that is not a fit, or is not known to have a state."""
+    saved = _tiles(words)
+    path = value_after("--checkpoint", words)
     if path and Path(path).exists():
-        kept = f" {path} holds the best model so far.{kept}"
-    return f"interrupted.{kept}" + (f" Go on with: {command_of(words)}" if kept else "")
+        saved = f" The best model so far is saved in {path}.{saved}"
+    return f"interrupted.{saved}" + (f" Resume with: {command_line(words)}" if saved else "")
 
 
-def command_of(words):
-    """Return the command as a shell takes it."""
+def command_line(words):
+    """Return the command line as text for a shell."""
     return shlex.join(["geomxp", *words])
 
 
-def _tiles(words):
-    """Say where the tiles of a bounded memory are."""
-    directory = after("--scratch", words)
-    kept = directory and any(Path(directory).glob("geomxp-*.tiles"))
-    return f" Tiles are kept in {directory}." if kept else ""
-
-
-def after(option, words):
-    """Return what is written after an option, or after its =; None where it is not given."""
+def value_after(option, words):
+    """Return the value of an option, written after it or after its =; None if it is not given."""
     for word, following in zip(words, [*words[1:], None], strict=True):
         name, equals, rest = word.partition("=")
         if name == option:
@@ -91,8 +86,15 @@ def after(option, words):
     return None
 
 
-def _spare(table, output, state):
-    """Return a file for a state: a new one, or that of the same problem."""
+def _tiles(words):
+    """Return a sentence that names the folder of tiles, if there are any."""
+    directory = value_after("--scratch", words)
+    saved = directory and any(Path(directory).glob("geomxp-*.tiles"))
+    return f" Tiles are saved in {directory}." if saved else ""
+
+
+def _unused_path(table, output, state):
+    """Return a path that is unused, or that holds a state of the same problem."""
     from ..data import tables
 
     folder = Path(output).parent if output else Path()
@@ -111,13 +113,14 @@ def _spare(table, output, state):
 def watched(words, patience=PATIENCE):
     """Watch for Ctrl-C inside the block.
 
-    Python acts on the first one when the present computation returns, which a large factorization
-    does late: after some patience a line says so, and another Ctrl-C ends the process at once.
+    Python handles the first signal when the current call returns, which takes long in a large
+    factorization. After `patience` seconds a message says so, and a second Ctrl-C ends the process
+    at once.
 
     Parameters
     ----------
     words : sequence of str
-        The command, without the program's name.
+        The command line, without the program's name.
     patience : float
         Seconds.
     """
@@ -133,37 +136,37 @@ def watched(words, patience=PATIENCE):
         yield
     finally:
         signal.set_wakeup_fd(before)
-        # the watcher reads the end of the stream
+        # ends the stream, and with it the watcher
         theirs.close()
         watcher.join()
         ours.close()
 
 
 def _watch(stream, words, patience):
-    """Wait for the numbers of signals, one byte each, until the stream ends."""
+    """Read numbers of signals, one byte each, until the stream ends."""
     if not _interrupt(stream):
         return
     stream.settimeout(patience)
     try:
         while _interrupt(stream):
-            # two at once are one
+            # signals in quick succession count as one
             continue
         return
     except TimeoutError:
         stream.settimeout(None)
     print(
-        "\ngeomxp: stops when the present step is done; Ctrl-C again stops at once.",
+        "\ngeomxp: stops when the current step is done; press Ctrl-C again to stop at once.",
         file=sys.stderr,
     )
     if _interrupt(stream):
-        # a line in progress has hidden the cursor
+        # the progress line has hidden the cursor
         cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-        print(f"{cursor}\ngeomxp: {of_other(words)}", file=sys.stderr, flush=True)
+        print(f"{cursor}\ngeomxp: {message_of(words)}", file=sys.stderr, flush=True)
         os._exit(STATUS)
 
 
 def _interrupt(stream):
-    """Wait for Ctrl-C; return whether it was that, not the end of the stream."""
+    """Wait for Ctrl-C; return False if the stream ends first."""
     while number := stream.recv(1):
         if number[0] == signal.SIGINT:
             return True

@@ -1,7 +1,7 @@
-"""The command line: its commands in groups, one line for an error, and the exit status.
+"""The command line `geomxp`: commands in groups, one-line errors, and the exit status.
 
-Results go to standard output; progress, warnings and the one line of an error to standard error.
-Exit status: 0 done, 1 the computation failed, 2 bad usage or bad input, 130 stopped by Ctrl-C.
+Results go to standard output; progress, warnings and errors go to standard error. The exit status
+is 0 if done, 1 if the computation failed, 2 for bad usage or bad input, 130 after Ctrl-C.
 """
 
 import sys
@@ -11,33 +11,22 @@ from typing import Annotated
 import typer
 
 from .._version import __version__
-from ..cli import estimation, interruption, prediction
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from . import commands, interruption
+from .options import COMMANDS
 
 app = typer.Typer(
     name="geomxp",
-    help="Fit Matérn Gaussian-process models to spatial data by maximum likelihood.\n\n"
-    "First: geomxp fit meuse --report meuse.html",
-    epilog="geomxp COMMAND --help shows examples. Exit status: 0 done, 1 the computation failed, "
-    "2 bad usage or bad input, 130 stopped by Ctrl-C. With --debug errors show where they arose.",
+    help="Fit Gaussian-process models to spatial data by maximum likelihood.\n\n"
+    "First steps: geomxp fit meuse --report meuse.html",
+    epilog="`geomxp COMMAND --help` shows examples. Exit status: 0 done, 1 the computation failed, "
+    "2 bad usage or bad input, 130 stopped by Ctrl-C. Add --debug to see where an error arose.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
-COMMANDS = {
-    "Fit and judge": (
-        estimation.fit,
-        estimation.log_likelihood,
-        prediction.validate,
-        estimation.compare_models,
-    ),
-    "Predict": (prediction.predict, prediction.simulate),
-    "Study a method": (estimation.compare,),
-    "Know the machine": (estimation.bench, estimation.info),
-}
-
-for group, commands in COMMANDS.items():
-    for command in commands:
+for group in (commands.ESTIMATE, commands.PREDICT, commands.STUDY, commands.MACHINE):
+    for command in COMMANDS[group]:
         app.command(rich_help_panel=group)(command)
 
 
@@ -56,7 +45,7 @@ def main(arguments=None):
     Parameters
     ----------
     arguments : sequence of str, optional
-        Without the program's name; those of the process if not given. `--debug` anywhere shows
+        Without the program's name; by default those of the process. --debug anywhere shows
         tracebacks.
 
     Returns
@@ -72,10 +61,10 @@ def main(arguments=None):
         try:
             status = app(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
             if status == interruption.STATUS:
-                # typer has made a status of it
+                # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
-            status = _report(interruption.Stopped(interruption.of_other(words)))
+            status = _report(interruption.Stopped(interruption.message_of(words)))
         except Exception as error:
             if debug:
                 raise
@@ -87,11 +76,11 @@ def main(arguments=None):
 
 
 def _report(error, words=()):
-    """Print the one line of an error; return the exit status."""
+    """Print an error in one line; return the exit status."""
     if isinstance(error, BrokenPipeError):
         return 1
     if isinstance(error, interruption.Stopped):
-        # as it is: the command in it may be copied
+        # unchanged, because the user may copy the command in it
         print(f"geomxp: {error}", file=sys.stderr)
         return interruption.STATUS
     status, message = 1, str(error)
@@ -100,26 +89,27 @@ def _report(error, words=()):
     elif hasattr(error, "format_message"):
         status, message = 2, _usage(error, words)
     elif isinstance(error, MemoryError) and not isinstance(error, GeomxpError):
-        message = "out of memory: use fewer places, or a machine with more memory."
+        message = "out of memory: use fewer locations, or a machine with more memory."
     elif not isinstance(error, GeomxpError):
-        message = f"{type(error).__name__}: {error} (an error in geomxp: --debug shows where)"
+        message = f"{type(error).__name__}: {error} (an error in geomxp; --debug shows where)"
     print("geomxp: " + " ".join(message.split()), file=sys.stderr)
     return status
 
 
 def _usage(error, words):
-    """Return what the parser says, with what was given, what was meant and where to look."""
+    """Return the parser's message with the value given, a proposal, and where to find help."""
     context = getattr(error, "ctx", None)
     place = f"{context.command_path if context else 'geomxp'} --help."
     message = error.format_message().rstrip(".")
     names = getattr(getattr(error, "param", None), "opts", ())
-    given = next(filter(None, (interruption.after(name, words) for name in names)), None)
+    values = (interruption.value_after(name, words) for name in names)
+    given = next(filter(None, values), None)
     if message.startswith("Invalid value") and given is not None:
         message += f". Got {given!r}"
     if "unexpected extra argument" in message:
-        message += "; names after one option have commas between them, x,y, and no spaces"
+        message += "; separate names after an option by commas without spaces: x,y"
     if hasattr(error, "possibilities"):
-        # dashes are alike in all of them
+        # the nearest option is sought without dashes, which all options share
         bare = [option.lstrip("-") for option in error.possibilities or ()]
         meant = did_you_mean(error.option_name.lstrip("-"), bare).replace(" '", " '--")
         message = f"{error.message}.{meant}"

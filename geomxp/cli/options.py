@@ -1,392 +1,420 @@
-"""The command line's options: what they are called, what they do, and how a shell completes them.
+"""Options of the command line: one table, how commands choose from it, and what values mean.
 
-What people write after them is checked in `geomxp.cli.options`.
+A command is registered with `command(group, *names)`. It receives one namespace, `given`, that
+holds the value of each of its options by name, `given.screen` and `given.words`.
 """
 
 import csv
-import warnings
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
-from inspect import Parameter, Signature, signature
-from math import isfinite
+from glob import escape, glob
+from inspect import Parameter, Signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
-from ..cli import completion
-from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from ..errors import InvalidInput, did_you_mean
+from .display import Screen
 
-DATA, MODEL, SEARCH, METHOD = "Data", "Model", "Search", "Method"
-MACHINE, OUTPUT = "Machine", "Output"
+DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
+GRID, KRIGING, FOLDS, PLACES, OUTPUT = "Grid", "Kriging", "Folds", "Places", "Output"
 """Panels of the help."""
 
-NUMBER, WHOLE, NAME, FILE = "NUMBER", "N", "NAME", "FILE"
-"""What is written after an option."""
+TYPES = {
+    "NUMBER": float,
+    "N": int,
+    "": bool,
+    "NAME=VALUE": list[str],
+    "NAME=LOW:HIGH": list[str],
+}
+"""Types of values by their placeholder in the help; all others are text."""
+
+METRICS = ("euclidean", "chordal", "great-circle")
+TRENDS = ("zero", "constant", "linear", "covariates")
+SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
+METHODS = ("exact", "vecchia")
+FIELD_OR_OBSERVATION = ("field", "observation")
+INTERVALS = ("wald", "profile")
+BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
+DEVICES = ("cpu", "gpu", "gpu:0")
+PARAMETERS = (
+    *("variance=", "range=", "smoothness=", "nugget=", "power=", "decay=", "shape="),
+    *("anisotropy_angle=", "anisotropy_ratio="),
+)
 
 
-def option(panel, about, what, *names, known=None, **more):
-    """Return an option of typer's in a panel of the help.
+# Shell completion: proposals for a word that is being typed.
+
+ENDINGS = (
+    *(".csv", ".txt", ".tsv", ".csv.gz", ".parquet", ".npz"),
+    *(".gpkg", ".geojson", ".shp", ".nc"),
+)
+"""Endings of files that may hold a table."""
+
+
+def among(known):
+    """Return a completer that proposes those known words that begin with what is typed."""
+
+    def proposals(incomplete: str):
+        return [word for word in known if word.startswith(incomplete)]
+
+    return proposals
+
+
+def tables(incomplete: str):
+    """Propose data sets with their descriptions, and files that may hold a table."""
+    from ..data.datasets import DATASETS
+
+    named = [(name, entry.about) for name, entry in DATASETS.items() if name.startswith(incomplete)]
+    return named + _files(incomplete, ENDINGS)
+
+
+def fits(incomplete: str):
+    """Propose files that may hold a fit."""
+    return _files(incomplete, (".json",))
+
+
+def families(incomplete: str):
+    """Propose covariance families."""
+    from ..covariance.families import FAMILIES
+
+    return [name for name in FAMILIES if name.startswith(incomplete)]
+
+
+def columns(ctx: typer.Context, incomplete: str):
+    """Propose columns of the table on the command line; after a comma, the next column."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    # while an option still lacks its value, click has not assigned arguments to names
+    table = ctx.params.get("table") or ctx.params.get("at") or next(iter(ctx.args), None)
+    return [
+        f"{before}{comma}{name}"
+        for name in _columns_of(table)
+        if name.startswith(last) and name not in taken
+    ]
+
+
+def _files(incomplete, endings):
+    """Return folders, and files with these endings, whose path begins with what is typed."""
+    paths = sorted(glob(escape(incomplete) + "*"))
+    proposals = [f"{path}/" if Path(path).is_dir() else path for path in paths]
+    return [path for path in proposals if path.endswith("/") or path.lower().endswith(endings)]
+
+
+def _columns_of(table):
+    """Return the columns of a data set or a file; empty where reading them would take long."""
+    from ..data.datasets import DATASETS, path
+    from ..data.delimited import separator_of
+
+    if table is None:
+        return []
+    file = path(table) if table in DATASETS else Path(table)
+    try:
+        if file.suffix.lower() == ".parquet":
+            from pyarrow.parquet import read_schema
+
+            return read_schema(file).names
+        if file.suffix.lower() in (".csv", ".txt", ".tsv"):
+            with open(file, encoding="utf-8-sig", newline="") as lines:
+                line = next(lines, "")
+            separator = "\t" if file.suffix.lower() == ".tsv" else separator_of(line)
+            names = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+            return [name.strip() for name in names]
+    except (OSError, UnicodeError, ValueError, csv.Error):
+        # a completing shell cannot show an error
+        return []
+    return []
+
+
+# The table of options.
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option or argument of commands.
 
     Parameters
     ----------
-    panel, about, what : str
-        `what` stands for what is written after it.
-    *names : str
-        Called by the parameter's name if not given.
-    known : sequence of str, or callable, optional
-        Words that a shell proposes, or what finds them.
-    **more :
-        As of `typer.Option`.
+    panel : str or None
+        Panel of the help; None for an argument.
+    value : str
+        Placeholder of the value in the help, which also decides its type (see `TYPES`).
+    about : str
+    default : object
+        Ellipsis if the option must be given.
+    known : sequence of str or callable, optional
+        Words that a shell proposes, or the function that finds them.
+    least : int, optional
+        Smallest whole number that is accepted.
+    name : str, optional
+        Name on the command line, where it is not that of the table.
     """
-    if known is not None:
-        more["autocompletion"] = known if callable(known) else completion.among(known)
-    return typer.Option(*names, help=about, metavar=what, rich_help_panel=panel, **more)
+
+    panel: str | None
+    value: str
+    about: str
+    default: object = None
+    known: object = None
+    least: int | None = None
+    name: str | None = None
+
+    def parameter(self, key):
+        """Return the option as a parameter of a function, as typer reads it."""
+        kind = TYPES.get(self.value, str)
+        default = False if kind is bool else self.default
+        more = {"help": self.about, "metavar": self.value}
+        if self.known is not None:
+            more["autocompletion"] = self.known if callable(self.known) else among(self.known)
+        if self.least is not None:
+            more["min"] = self.least
+        if self.panel is None:
+            info = typer.Argument(**more)
+        else:
+            name = self.name or f"--{key.replace('_', '-')}"
+            info = typer.Option(name, rich_help_panel=self.panel, **more)
+        kind = Annotated[kind if default is not None else kind | None, info]
+        default = Parameter.empty if default is ... else default
+        return Parameter(key, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def flag(panel, name, about):
-    """Return an option without a value and without a contrary."""
-    return option(panel, about, "", name)
+TABLE_FILE = (
+    "CSV, Parquet, NPZ, GeoPackage, GeoJSON, shapefile or NetCDF file, or the name of a data set "
+    "(such as meuse; `geomxp info` lists them)."
+)
 
-
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE",
-        help="CSV, Parquet, NPZ, GeoPackage, GeoJSON, shapefile or NetCDF file, or a data set's "
-        "name (meuse; geomxp info lists them).",
-        autocompletion=completion.tables,
+OPTIONS = {
+    "table": Option(None, "TABLE", TABLE_FILE, ..., tables),
+    "fit_file": Option(None, "FIT", "Fit, as written by `geomxp fit --output`.", ..., fits),
+    "places": Option(None, "PLACES", "Table of locations, or a data set's name.", None, tables),
+    "what": Option(
+        None, "WHAT", "matern, likelihood, cholesky, nested or batched.", ..., BENCHMARKS
     ),
-]
-FitFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="FIT", help="What geomxp fit --output wrote.", autocompletion=completion.fits
+    "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
+    "value": Option(DATA, "COLUMN", "Column of the values.", None, columns),
+    "covariates": Option(
+        DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
-]
-Locations = Annotated[
-    str | None,
-    option(DATA, "Columns of the coordinates: x,y or lon,lat.", "X,Y", known=completion.columns),
-]
-Value = Annotated[
-    str | None, option(DATA, "Column of the values.", "COLUMN", known=completion.columns)
-]
-Covariates = Annotated[
-    str | None,
-    option(
+    "metric": Option(
         DATA,
-        "Columns of covariates; the trend is then 'covariates'.",
-        "A,B",
-        known=completion.columns,
-    ),
-]
-METRICS = ("euclidean", "chordal", "great-circle")
-Metric = Annotated[
-    str | None,
-    option(
-        DATA,
-        "euclidean, chordal or great-circle; chordal for columns lon,lat.",
-        NAME,
+        "NAME",
+        "euclidean, chordal or great-circle; chordal if the columns are lon,lat.",
         known=METRICS,
     ),
-]
-Crs = Annotated[
-    str | None,
-    option(DATA, "Coordinate reference system of the columns of coordinates.", "EPSG:N"),
-]
-DropMissing = Annotated[
-    bool, flag(DATA, "--drop-missing", "Leave out rows with missing or infinite numbers.")
-]
-
-TRENDS = ("zero", "constant", "linear", "covariates")
-Trend = Annotated[
-    str | None, option(MODEL, "zero, constant, linear or covariates.", NAME, known=TRENDS)
-]
-Formula = Annotated[
-    str | None,
-    option(MODEL, 'The trend by columns and coordinates: "elev + poly(x, 2)".', "FORMULA"),
-]
-Reml = Annotated[bool, flag(MODEL, "--reml", "Restricted maximum likelihood.")]
-Anisotropy = Annotated[bool, flag(MODEL, "--anisotropy", "Estimate geometric anisotropy.")]
-PARAMETERS = (
-    *("variance=", "range=", "smoothness=", "nugget="),
-    *("anisotropy_angle=", "anisotropy_ratio="),
-)
-Fix = Annotated[
-    list[str] | None,
-    option(MODEL, "Hold a parameter; repeatable.", "NAME=VALUE", known=PARAMETERS),
-]
-Bounds = Annotated[
-    list[str] | None,
-    option(MODEL, "Search between bounds; repeatable.", "NAME=LOW:HIGH", known=PARAMETERS),
-]
-Variance = Annotated[float, option(MODEL, "σ², in squared units of the values.", NUMBER)]
-Range = Annotated[float, option(MODEL, "a, in the units of the locations.", NUMBER, "--range")]
-Smoothness = Annotated[float, option(MODEL, "ν; 0.5 is the exponential model.", NUMBER)]
-Nugget = Annotated[float, option(MODEL, "τ², a variance.", NUMBER)]
-
-SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
-Search = Annotated[
-    str,
-    option(
-        SEARCH,
-        "scoring (Fisher's, with exact derivatives), bobyqa (without any), lbfgs or slsqp.",
-        NAME,
-        known=SEARCHES,
+    "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
+    "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
+    "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
+    "trend": Option(MODEL, "NAME", "zero, constant, linear or covariates.", known=TRENDS),
+    "formula": Option(MODEL, "FORMULA", 'Trend in columns and coordinates: "elev + poly(x, 2)".'),
+    "reml": Option(MODEL, "", "Maximize the restricted likelihood."),
+    "fix": Option(
+        MODEL, "NAME=VALUE", "Hold a parameter at a value; repeatable.", known=PARAMETERS
     ),
-]
-Starts = Annotated[int, option(SEARCH, "From how many points to search.", WHOLE)]
-StartsOn = Annotated[
-    str,
-    option(
+    "bounds": Option(
+        MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
+    ),
+    "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
+    "family": Option(
+        MODEL,
+        "NAME",
+        "Covariance family: matern, gaussian, powered-exponential, cauchy, rational-quadratic, "
+        "spherical or wendland.",
+        "matern",
+        families,
+    ),
+    "parameter": Option(
+        MODEL,
+        "NAME=VALUE",
+        "Another parameter of the family, such as power=1.5; repeatable.",
+        known=("power=", "decay=", "shape="),
+    ),
+    "variance": Option(MODEL, "NUMBER", "σ², in squared units of the values."),
+    "range": Option(MODEL, "NUMBER", "a, in the unit of the locations."),
+    "smoothness": Option(MODEL, "NUMBER", "ν; 0.5 is the exponential model."),
+    "nugget": Option(MODEL, "NUMBER", "τ², a variance; 0 if not given."),
+    "fit": Option(
+        MODEL,
+        "FILE",
+        "Fit, as written by `geomxp fit --output`: draw given its observations, --at locations.",
+        None,
+        fits,
+    ),
+    "of": Option(
+        OUTPUT,
+        "NAME",
+        "Intervals for the field or for a new observation.",
+        "field",
+        FIELD_OR_OBSERVATION,
+    ),
+    "trends": Option(MODEL, "A,B,…", "Kinds of trend: constant,linear.", None, TRENDS),
+    "formulas": Option(MODEL, "A; B; …", 'Trends by formula: "elev; elev + poly(x, 2)".'),
+    "criterion": Option(MODEL, "NAME", "aic, aicc or bic.", "aic", ("aic", "aicc", "bic")),
+    "search": Option(
+        SEARCH,
+        "NAME",
+        "scoring (Fisher scoring, with derivatives), bobyqa (without), lbfgs or slsqp.",
+        "scoring",
+        SEARCHES,
+    ),
+    "start": Option(SEARCH, "NAME=VALUE", "Value to start from; repeatable.", known=PARAMETERS),
+    "starts": Option(SEARCH, "N", "Number of starting points.", 1),
+    "starts_on": Option(
         MACHINE,
-        "Where --starts are searched: cpu, this process; or a Dask cluster as tcp://host:8786, "
-        "each on a worker.",
         "PLACE",
-        known=("cpu",),
+        "Where the searches of --starts run: cpu is this process; tcp://host:8786 is a Dask "
+        "cluster, one search on each worker.",
+        "cpu",
+        ("cpu",),
     ),
-]
-Start = Annotated[
-    list[str] | None,
-    option(SEARCH, "Where to start; repeatable.", "NAME=VALUE", known=PARAMETERS),
-]
-Tolerance = Annotated[float, option(SEARCH, "On the log-likelihood.", NUMBER)]
-Evaluations = Annotated[int, option(SEARCH, "Limit on evaluations.", WHOLE)]
-Checkpoint = Annotated[
-    str | None,
-    option(
+    "tolerance": Option(SEARCH, "NUMBER", "Tolerance on the log-likelihood.", 1e-6),
+    "evaluations": Option(SEARCH, "N", "Limit on the number of evaluations.", 1000),
+    "checkpoint": Option(
         SEARCH,
-        "Keep the best model here after each improvement; the same command goes on from it.",
-        FILE,
+        "FILE",
+        "Save the best model after each improvement; the same command resumes from this file.",
     ),
-]
-Seed = Annotated[int, option(SEARCH, "Seed of the random numbers.", WHOLE, min=0)]
-
-Method = Annotated[str, option(METHOD, "exact or vecchia.", NAME, known=("exact", "vecchia"))]
-Neighbours = Annotated[
-    int | None, option(METHOD, "Of Vecchia's approximation: 30 if not given.", WHOLE)
-]
-Accuracy = Annotated[
-    float | None,
-    option(METHOD, "ε: tiles as coarse as their norms allow for this backward error.", NUMBER),
-]
-Kl = Annotated[
-    float | None,
-    option(METHOD, "Tiles as coarse as this KL divergence from FP64 allows.", NUMBER),
-]
-Layers = Annotated[
-    str | None,
-    option(METHOD, "Formats from the largest off-diagonal block in: fp16,fp32,fp64.", "FORMAT,…"),
-]
-Tile = Annotated[int | None, option(METHOD, "Rows of a tile.", WHOLE)]
-Refine = Annotated[
-    str | None,
-    option(
+    "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
+    "method": Option(METHOD, "NAME", "exact or vecchia.", "exact", METHODS),
+    "neighbours": Option(METHOD, "N", "Neighbours of Vecchia's approximation: 30 if not given."),
+    "accuracy": Option(
+        METHOD, "NUMBER", "ε: choose formats of tiles for this relative backward error."
+    ),
+    "kl": Option(METHOD, "NUMBER", "Choose formats of tiles for this KL divergence from FP64."),
+    "layers": Option(
+        METHOD, "FORMAT,…", "Formats from the largest off-diagonal block inwards: fp16,fp32,fp64."
+    ),
+    "accuracies": Option(METHOD, "ε,ε,…", "Accuracies of tiles: 1e-5,1e-6,1e-7,1e-8."),
+    "kls": Option(METHOD, "KL,KL,…", "Targets of the KL divergence: 1e-3."),
+    "tile": Option(METHOD, "N", "Rows of a tile."),
+    "refine": Option(
         METHOD,
-        "ir, cg or gmres: solutions of a mixed factor refined to FP64's accuracy; or none.",
-        NAME,
-        known=("none", "ir", "cg", "gmres"),
+        "NAME",
+        "ir, cg or gmres: refine solutions with a mixed factor to FP64's accuracy; or none.",
+        None,
+        ("none", "ir", "cg", "gmres"),
     ),
-]
-Fallback = Annotated[
-    bool, flag(METHOD, "--fallback", "Finer formats, and FP64 at last, where --refine fails.")
-]
-On = Annotated[
-    str,
-    option(
+    "fallback": Option(
+        METHOD, "", "Use finer formats, and FP64 in the end, where --refine does not converge."
+    ),
+    "tune": Option(METHOD, "", "batched: find the fastest variants first, and keep them."),
+    "on": Option(
         MACHINE,
-        "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786.",
         "DEVICE",
-        known=("cpu", "gpu", "gpu:0"),
+        "cpu, gpu or gpu:N; several as gpu:0,gpu:1; a Dask cluster as tcp://host:8786.",
+        "cpu",
+        DEVICES,
     ),
-]
-TasksOn = Annotated[
-    str | None,
-    option(
+    "memory": Option(
+        MACHINE, "SIZE", "Limit of RAM, such as 4GB; tiles beyond it are kept on disk."
+    ),
+    "device_memory": Option(
         MACHINE,
-        "Where: cpu, this process; or a Dask cluster as tcp://host:8786, with --refit or for "
-        "Vecchia's approximation. As the fit if not given.",
-        "PLACE",
-        "--on",
-        known=("cpu",),
+        "SIZE",
+        "Limit of each device's memory, such as 8GB; tiles beyond it are kept in pinned RAM.",
     ),
-]
-Memory = Annotated[
-    str | None,
-    option(MACHINE, "Bound of RAM, as 4GB: what it does not hold lies on a disk.", "SIZE"),
-]
-DeviceMemory = Annotated[
-    str | None,
-    option(
-        MACHINE, "Bound of each device's memory, as 8GB: the rest lies in (pinned) RAM.", "SIZE"
+    "scratch": Option(
+        MACHINE, "FOLDER", "Folder for the tiles of --memory; an interrupted run resumes from it."
     ),
-]
-Scratch = Annotated[
-    str | None,
-    option(MACHINE, "For --memory's tiles; a stopped run goes on from there.", "FOLDER"),
-]
+    "grid": Option(GRID, "N", "Number of cells along the longer side.", least=2),
+    "resolution": Option(GRID, "NUMBER", "Side of a cell."),
+    "like": Option(GRID, "FILE", "Use the cells of this GeoTIFF or NetCDF file."),
+    "mask": Option(GRID, "FILE", "Raster file: predict only where its value is not 0."),
+    "block": Option(
+        KRIGING,
+        "SIDES",
+        "Predict averages: over sides 50,20 around each location, cell of a grid, or polygons.",
+        None,
+        ("cell", "polygons"),
+    ),
+    "discretisation": Option(
+        KRIGING,
+        "N",
+        "Average a block over so many points along its (longer) side; an integral if not given.",
+        least=1,
+    ),
+    "local_trend": Option(KRIGING, "", "Estimate the trend from the neighbours of each location."),
+    "folds": Option(FOLDS, "N", "Number of folds: 10 if not given."),
+    "leave_one_out": Option(FOLDS, "", "Leave out one observation at a time."),
+    "blocks": Option(
+        FOLDS, "NUMBER", "Make folds of square blocks of this side, in the unit of the range."
+    ),
+    "refit": Option(FOLDS, "", "Estimate the parameters again without each fold."),
+    "count": Option(PLACES, "N", "Number of locations to lay out.", least=1, name="--n"),
+    "layout": Option(
+        PLACES,
+        "NAME",
+        "grid, jittered or uniform, in the unit square.",
+        "uniform",
+        ("grid", "jittered", "uniform"),
+    ),
+    "at": Option(PLACES, "TABLE", "Table of locations, or a data set's name.", None, tables),
+    "draws": Option(OUTPUT, "N", "Number of fields.", 1, least=1),
+    "intervals": Option(
+        OUTPUT, "NAME", "Confidence intervals: wald, or profile (likelihood).", None, INTERVALS
+    ),
+    "level": Option(OUTPUT, "NUMBER", "Probability of the intervals.", 0.95),
+    "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write."),
+    "report": Option(OUTPUT, "FILE", "HTML report to write."),
+    "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
+    "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
+    "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
+}
 
-Level = Annotated[float, option(OUTPUT, "Probability of the intervals.", NUMBER)]
-TableOut = Annotated[
-    str | None, option(OUTPUT, "CSV, Parquet or NPZ file to write.", FILE, "--output")
-]
-Json = Annotated[bool, flag(OUTPUT, "--json", "Print one JSON object and nothing else.")]
-Quiet = Annotated[
-    bool, flag(OUTPUT, "--quiet", "Nothing but the result: no progress, notes or warnings.")
-]
+TABLE = ("table", "locations", "value", "covariates", "metric", "crs", "drop_missing")
+TREND = ("trend", "formula", "reml")
+GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
+SEARCH_OPTIONS = (
+    *("family", "fix", "bounds", "anisotropy", "search", "start", "starts", "starts_on"),
+    *("tolerance", "evaluations", "checkpoint", "seed"),
+)
+EXACT_ONLY = (
+    *("accuracy", "kl", "layers", "tile", "refine", "fallback"),
+    *("memory", "device_memory", "scratch"),
+)
+METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:6], "on", *EXACT_ONLY[6:])
+"""Options that several commands share."""
 
-
-# Options that several commands have, together with what they mean.
-#
-# A parameter of a command may be one of these classes: `joined` makes an option of each of its
-# fields, and hands the command the whole.
-
-
-def joined(command):
-    """Return a command for typer, which knows no dataclasses: their fields are its parameters."""
-    kinds, flat = {}, []
-    for name, parameter in signature(command).parameters.items():
-        kind = parameter.annotation
-        if is_dataclass(kind):
-            kinds[name] = kind
-            flat += [_parameter(field) for field in fields(kind)]
-        else:
-            # by name, so that what must be given may stand behind what need not
-            flat.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def run(**given):
-        made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            for name, kind in kinds.items()
-        }
-        return command(**given, **made)
-
-    run.__signature__ = Signature(flat)
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
-    return run
-
-
-def _parameter(field):
-    default = Parameter.empty if field.default is MISSING else field.default
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
-
-
-@dataclass(frozen=True)
-class Data:
-    """A table, and which of its columns are what."""
-
-    table: Table
-    locations: Locations = None
-    value: Value = None
-    covariates: Covariates = None
-    metric: Metric = None
-    crs: Crs = None
-    drop_missing: DropMissing = False
-
-    def observations(self, formula=None):
-        """Return the observations, with the columns that a formula (or several) names."""
-        return observations(
-            *(self.table, self.locations, self.value, self.covariates, self.metric),
-            *(self.drop_missing, formula, self.crs),
-        )
+COMMANDS = {}
+"""Commands by their group in the help."""
 
 
-@dataclass(frozen=True)
-class Mean:
-    """The trend, and which likelihood its coefficients are left out of."""
+def command(group, *names, **changes):
+    """Register a function as a command.
 
-    trend: Trend = None
-    formula: Formula = None
-    reml: Reml = False
+    Parameters
+    ----------
+    group : str
+        Heading in the help.
+    *names : str
+        Options of the command, in the order of the help; --json and --quiet are added.
+    **changes : dict
+        Fields of `Option` that are different for this command, by the option's name.
+    """
+    keys = (*names, "as_json", "quiet")
+    options = {key: replace(OPTIONS[key], **changes.get(key, {})) for key in keys}
 
-    def of(self, data, default):
-        """Return the trend as the library takes it; `default` if none is named."""
-        return trend_of(self.trend, self.formula, data.covariates, default)
+    def register(function):
+        @wraps(function)
+        def run(ctx: typer.Context, **values):
+            screen = Screen(values["as_json"], values["quiet"])
+            return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
 
+        context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        listed = [context, *(option.parameter(key) for key, option in options.items())]
+        run.__signature__ = Signature(listed)
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in listed}
+        COMMANDS.setdefault(group, []).append(run)
+        return run
 
-@dataclass(frozen=True)
-class Parameters:
-    """A model that is given."""
-
-    variance: Variance
-    range_: Range
-    smoothness: Smoothness
-    nugget: Nugget = 0.0
-
-    def model(self):
-        """Return the model."""
-        from ..covariance.matern import Matern
-
-        return Matern(self.variance, self.range_, self.smoothness, self.nugget)
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """What is estimated, and how the maximum is looked for."""
-
-    fix: Fix = None
-    bounds: Bounds = None
-    anisotropy: Anisotropy = False
-    search: Search = "scoring"
-    start: Start = None
-    starts: Starts = 1
-    starts_on: StartsOn = "cpu"
-    tolerance: Tolerance = 1e-6
-    evaluations: Evaluations = 1000
-    checkpoint: Checkpoint = None
-    seed: Seed = 0
-
-    def settings(self):
-        """Return what `geomxp.fit` takes of it, as a dict."""
-        return {
-            "fixed": pairs("--fix", self.fix),
-            "start": pairs("--start", self.start),
-            "bounds": boxes(self.bounds),
-            "anisotropy": self.anisotropy,
-            "search": self.search,
-            "starts": self.starts,
-            "starts_on": self.starts_on,
-            "tolerance": self.tolerance,
-            "evaluations": self.evaluations,
-            "checkpoint": self.checkpoint,
-            "seed": self.seed,
-        }
+    return register
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a likelihood is computed, and where."""
-
-    method: Method = "exact"
-    neighbours: Neighbours = None
-    accuracy: Accuracy = None
-    kl: Kl = None
-    layers: Layers = None
-    tile: Tile = None
-    refine: Refine = None
-    fallback: Fallback = False
-    on: On = "cpu"
-    memory: Memory = None
-    device_memory: DeviceMemory = None
-    scratch: Scratch = None
-
-    def build(self):
-        """Return the way to compute."""
-        general = ("method", "neighbours", "on")
-        exact = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in general
-        }
-        return method_of(self.method, self.neighbours, self.on, exact)
-
-
-# What people write after the command line's options, checked, and as what the library takes.
+# Values of options: parsed, checked, and in the form that the library takes.
 
 
 def words(text):
-    """Split `a,b` into names; one with a comma in it stands in quotation marks.
+    """Split `a,b` into names; a name that contains a comma is written in quotation marks.
 
     Examples
     --------
@@ -398,11 +426,17 @@ def words(text):
     return tuple(word.strip() for word in parts if word.strip())
 
 
-def _number(option, name, text):
+def number(option, name, text):
+    """Parse a number that was given under a name."""
     try:
         return float(text)
     except ValueError:
         raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
+
+
+def numbers(option, text):
+    """Parse `50,20`."""
+    return tuple(number(option, "number", word) for word in words(text))
 
 
 def pairs(option, items):
@@ -412,13 +446,8 @@ def pairs(option, items):
         name, equals, text = item.partition("=")
         if not equals:
             raise InvalidInput(f"{option} needs name=value. Got {item!r}.")
-        result[name.strip()] = _number(option, name, text)
+        result[name.strip()] = number(option, name, text)
     return result
-
-
-def numbers(option, text):
-    """Parse `50,20`."""
-    return tuple(_number(option, "number", word) for word in words(text))
 
 
 def boxes(items):
@@ -429,13 +458,13 @@ def boxes(items):
         lower, colon, upper = text.partition(":")
         if not colon:
             raise InvalidInput(f"--bounds needs name=lower:upper. Got {item!r}.")
-        result[name.strip()] = tuple(_number("--bounds", name, part) for part in (lower, upper))
+        result[name.strip()] = tuple(number("--bounds", name, part) for part in (lower, upper))
     return result
 
 
 def held_or_free(option, text):
     """Parse `0.5,1.5,free`."""
-    return tuple(word if word == "free" else _number(option, "value", word) for word in words(text))
+    return tuple(word if word == "free" else number(option, "value", word) for word in words(text))
 
 
 def yes_or_no(option, text):
@@ -447,43 +476,44 @@ def yes_or_no(option, text):
     return tuple(answers[word] for word in words(text))
 
 
-def check_of(of):
-    """Raise `InvalidInput` unless `of` names what intervals or draws are of."""
-    if of not in (None, "field", "observation"):
-        raise InvalidInput(f"--of must be field or observation. Got {of!r}.")
+def check_choice(name, word, known, hint=""):
+    """Raise `InvalidInput` if a word is not among the known ones, and propose the nearest."""
+    if word not in known:
+        listed = f"{', '.join(known[:-1])} or {known[-1]}"
+        near = did_you_mean(word, known) or hint
+        raise InvalidInput(f"{name} must be {listed}. Got {word!r}.{near}")
 
 
-def observations(table, locations, value, covariates, metric, drop_missing, formula=None, crs=None):
-    """Read a data set by name, or a table file, with the columns that a formula names."""
+def observations(given, formula=None):
+    """Read the table, or the data set, that the options name.
+
+    Parameters
+    ----------
+    given : namespace
+    formula : str or sequence of str, optional
+        Formulas of trends, whose columns are read too.
+    """
     from ..data import datasets, tables
 
-    given = None if covariates is None else words(covariates)
-    if table in datasets.DATASETS:
-        return datasets.load(
-            table,
-            locations=words(locations) if locations else None,
-            values=value,
-            covariates=given,
-            formula=formula,
-            metric=metric,
-            drop_missing=drop_missing,
-        )
-    _check_there(table)
-    _check_named(table, locations, value)
-    return tables.read_table(
-        table,
-        locations=words(locations) if locations else None,
-        values=value,
-        covariates=given or (),
-        formula=formula,
-        metric=metric,
-        drop_missing=drop_missing,
-        crs=crs,
-    )
+    covariates = None if given.covariates is None else words(given.covariates)
+    about = {
+        "locations": words(given.locations) if given.locations else None,
+        "values": given.value,
+        "covariates": covariates,
+        "formula": formula,
+        "metric": given.metric,
+        "drop_missing": given.drop_missing,
+    }
+    if given.table in datasets.DATASETS:
+        return datasets.load(given.table, **about)
+    _check_there(given.table)
+    _check_named(given)
+    about["covariates"] = covariates or ()
+    return tables.read_table(given.table, **about, crs=vars(given).get("crs"))
 
 
 def _check_there(table):
-    """Raise `InvalidInput` where there is no such file, with the data set that was meant."""
+    """Raise `InvalidInput` if there is no such file, and propose the nearest data set."""
     from ..data import datasets, tables
 
     try:
@@ -492,24 +522,24 @@ def _check_there(table):
         raise InvalidInput(f"{error}{did_you_mean(table, datasets.DATASETS)}") from None
 
 
-def _check_named(table, locations, value):
-    """Raise `InvalidInput` where a file does not know its columns and they are not named."""
+def _check_named(given):
+    """Raise `InvalidInput` if the columns of a file are needed and not named."""
     from ..data import files, tables
     from ..data.places import few
 
-    ending = Path(table).suffix.lower()
+    ending = Path(given.table).suffix.lower()
     needed = ""
-    if ending not in files.ENDINGS and not (locations and value):
+    if ending not in files.ENDINGS and not (given.locations and given.value):
         needed = "name the columns with --locations x,y --value z"
-    elif ending in files.VECTORS and not value:
+    elif ending in files.VECTORS and not given.value:
         needed = "name the column of the values with --value z"
     if needed:
-        names = few(tables.read_frame(table).columns, 12)
-        raise InvalidInput(f"{table}: {needed}. The columns are: {names}.")
+        names = few(tables.read_frame(given.table).columns, 12)
+        raise InvalidInput(f"{given.table}: {needed}. The columns are: {names}.")
 
 
 def file_of(table):
-    """Return the file of a table; a data set's name stands for its file."""
+    """Return the file of a table or of a data set."""
     from ..data import datasets
 
     if table in datasets.DATASETS:
@@ -518,178 +548,145 @@ def file_of(table):
     return table
 
 
-def places_frame(places):
-    """Read a table of places as plain columns; a data set's name stands for its file."""
-    from ..data import tables
-
-    return tables.read_frame(file_of(places))
-
-
-def places_data(places):
-    """Read places as what their file holds: a frame, points or a grid."""
-    from ..data import tables
-
-    return tables.read_data(file_of(places))
-
-
 def usual_trend(table):
-    """Return the trend that a data set is used with; "constant" for a table."""
+    """Return the usual trend of a data set; "constant" for a table."""
     from ..data import datasets
 
     known = datasets.DATASETS.get(table)
     return known.trend if known else "constant"
 
 
-def trend_of(trend, formula, covariates, default):
+def trend_of(given, default):
     """Return the trend that at most one option names; `default` without any."""
-    if trend is not None and formula is not None:
+    formula = vars(given).get("formula")
+    if given.trend is not None and formula is not None:
         raise InvalidInput("give only one of --trend and --formula.")
-    if trend is not None:
-        _check_kind("--trend", trend, "A formula goes into --formula.")
+    if given.trend is not None:
+        check_choice("--trend", given.trend, TRENDS, ' Write a formula as --formula "A + B".')
     if formula is not None:
-        # a column may be called as a kind of trend is
+        # a column may have the name of a kind of trend
         return f"~ {formula}"
-    return trend or ("covariates" if covariates else default)
+    return given.trend or ("covariates" if given.covariates else default)
 
 
-def kinds_of_trend(text):
-    """Parse `constant,linear`; nothing if not given."""
-    kinds = words(text or "")
-    for kind in kinds:
-        _check_kind("--trends", kind, 'Formulas go into --formulas "A; B".')
-    return kinds
+def family_of(given):
+    """Return the class of the covariance family that --family names."""
+    from ..covariance.families import FAMILIES
+
+    check_choice("--family", given.family, tuple(FAMILIES))
+    return FAMILIES[given.family]
 
 
-def _check_kind(option, word, of_formulas):
-    """Raise `InvalidInput` for what is no kind of trend; it may be a formula in a wrong place."""
-    if word not in TRENDS:
-        near = did_you_mean(word, TRENDS) or f" {of_formulas}"
-        raise InvalidInput(f"{option} must be one of: {', '.join(TRENDS)}. Got {word!r}.{near}")
-
-
-def check_intervals(method, level):
-    """Raise `InvalidInput` for intervals that cannot be, before a fit takes its time."""
-    from ..estimation.result import z_value
-
-    z_value(level)
-    if method not in (None, "wald", "profile"):
-        raise InvalidInput(f"--intervals must be wald or profile. Got {method!r}.")
-
-
-def intervals_of(fit, method, level):
-    """Return the JSON of a fit's confidence intervals: null for an end at infinity.
-
-    None, with a warning, where the fit has none.
-    """
-    if method is None:
-        return None
-    try:
-        found = fit.confidence_intervals(level, method)
-    except GeomxpError as error:
-        warnings.warn(f"no intervals: {error}", GeomxpWarning, stacklevel=2)
-        return None
-    if not found:
-        warnings.warn("no intervals: no parameter was estimated.", GeomxpWarning, stacklevel=2)
-        return None
-    ends = {
-        name: [float(end) if isfinite(end) else None for end in pair]
-        for name, pair in found.items()
-    }
-    return {"method": method, "level": level, "parameters": ends}
-
-
-def interval_lines(intervals):
-    """Return the intervals as lines below a fit."""
-    method = {"wald": "Wald's", "profile": "by profile likelihood"}[intervals["method"]]
-    lines = ["", f"  {100 * intervals['level']:g} % confidence intervals, {method}"]
-    for name, (lower, upper) in intervals["parameters"].items():
-        top = "infinity" if upper is None else f"{upper:.6g}"
-        lines.append(f"  {name.replace('_', ' '):<18}{lower:>14.6g}{top:>14}")
-    return "\n".join(lines)
-
-
-def exact(on, tile, accuracy, kl, layers, memory=None, device_memory=None, scratch=None, **refined):
-    """Return the exact method with the precision that at most one option names.
+def model_of(given, otherwise=""):
+    """Return the model whose parameters the options give.
 
     Parameters
     ----------
-    on, tile, accuracy, kl, layers, memory, device_memory, scratch :
-        What is written after the options of these names.
-    **refined :
-        refine, fallback: the same.
+    given : namespace
+    otherwise : str
+        What could be given instead, for the message.
     """
+    family, own = family_of(given), GIVEN_MODEL[1:-1]
+    names = [parameter.name for parameter in family.declared]
+    values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
+    values |= pairs("--parameter", given.parameter)
+    for name in values:
+        if name not in names:
+            raise InvalidInput(
+                f"a {given.family} model has no parameter {name!r}; it has {', '.join(names)}."
+                f"{did_you_mean(name, names)}"
+            )
+    missing = [
+        f"--{name}" if name in own else f"--parameter {name}=VALUE"
+        for name in names
+        if name not in values and name != "nugget"
+    ]
+    if missing:
+        raise InvalidInput(f"{' and '.join(missing)} must be given{otherwise}.")
+    return family.from_parameters(values)
+
+
+def search_settings(given):
+    """Return the options of the search as arguments of `geomxp.fit`."""
+    same = ("anisotropy", "search", "starts", "starts_on", "tolerance", "evaluations")
+    return {
+        "fixed": pairs("--fix", given.fix),
+        "start": pairs("--start", given.start),
+        "bounds": boxes(given.bounds),
+        "checkpoint": given.checkpoint,
+        "seed": given.seed,
+        "family": family_of(given).family,
+    } | {name: vars(given)[name] for name in same}
+
+
+def method_of(given):
+    """Return the method that the options name."""
+    check_choice("--method", given.method, METHODS)
+    exact_only = {name: vars(given).get(name) for name in EXACT_ONLY}
+    if given.method == "exact":
+        if given.neighbours is not None:
+            raise InvalidInput("--neighbours needs --method vecchia.")
+        return exact(given.on, **exact_only)
+    unused = [
+        name
+        for name, value in exact_only.items()
+        if value not in (None, "none") and value is not False
+    ]
+    if unused:
+        listed = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise InvalidInput(f"{listed}: not with --method vecchia.")
+    from ..likelihood.vecchia import Vecchia
+
+    return Vecchia(30 if given.neighbours is None else given.neighbours, on=given.on)
+
+
+def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallback=None, **memory):
+    """Return the exact method; at most one of accuracy, kl and layers names its precision."""
     from ..likelihood.exact import Exact
     from ..linalg import precision
 
-    options = {"--accuracy": accuracy, "--kl": kl, "--layers": layers}
-    given = [name for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidInput(f"give only one of {' and '.join(given)}.")
+    rules = {
+        "--accuracy": (accuracy, precision.by_tile_norm),
+        "--kl": (kl, precision.for_divergence),
+        "--layers": (layers, lambda text: precision.layered(*words(text))),
+    }
+    named = [name for name, (value, _) in rules.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidInput(f"give only one of {' and '.join(named)}.")
     rule = precision.uniform("fp64")
-    if accuracy is not None:
-        rule = precision.by_tile_norm(accuracy)
-    elif kl is not None:
-        rule = precision.for_divergence(kl)
-    elif layers is not None:
-        rule = precision.layered(*words(layers))
-    refine, fallback = refined.get("refine"), refined.get("fallback") or False
+    if named:
+        value, make = rules[named[0]]
+        rule = make(value)
     refine = None if refine == "none" else refine
     if fallback and refine is None:
-        raise InvalidInput("--fallback is for --refine ir, cg or gmres.")
-    return Exact(rule, tile, on, memory, device_memory, scratch, refine, fallback)
+        raise InvalidInput("--fallback needs --refine ir, cg or gmres.")
+    about = {"refine": refine, "fallback": bool(fallback)}
+    return Exact(rule, tile=tile, on=on, **about, **memory)
 
 
-def method_of(name, neighbours, on, exact_only):
-    """Return the way to compute that the options name.
-
-    Parameters
-    ----------
-    name : {"exact", "vecchia"}
-    neighbours : int or None
-    on : str
-    exact_only : dict
-        What `exact` takes besides.
-    """
-    if name == "exact":
-        if neighbours is not None:
-            raise InvalidInput("--neighbours needs --method vecchia.")
-        return exact(on, **exact_only)
-    if name != "vecchia":
-        near = did_you_mean(name, ("exact", "vecchia"))
-        raise InvalidInput(f"--method must be exact or vecchia. Got {name!r}.{near}")
-    given = [
-        f"--{key.replace('_', '-')}"
-        for key, value in exact_only.items()
-        if not (value is None or value is False or value == "none")
-    ]
-    if given:
-        raise InvalidInput(f"{' and '.join(given)}: not with --method vecchia.")
+def approximations(given):
+    """Return [(label, method)] for `compare`: four accuracies if nothing is asked for."""
     from ..likelihood.vecchia import Vecchia
 
-    return Vecchia(30 if neighbours is None else neighbours, on=on)
-
-
-def ways(accuracies, kls, layers, tile, on, neighbours=None):
-    """Return [(label, way to compute)] for `compare`: four accuracies if nothing is asked for."""
-    from ..likelihood.vecchia import Vecchia
-
-    if accuracies is None and kls is None and layers is None and neighbours is None:
+    accuracies, about = given.accuracies, {"on": given.on, "tile": given.tile}
+    if {accuracies, given.kls, given.layers, given.neighbours} == {None}:
         accuracies = "1e-5,1e-6,1e-7,1e-8"
-    found = []
+    result = []
     for word in words(accuracies or ""):
-        accuracy = _number("--accuracies", "ε", word)
-        found.append(({"accuracy": accuracy}, exact(on, tile, accuracy, None, None)))
-    for word in words(kls or ""):
-        target = _number("--kls", "KL", word)
-        found.append(({"accuracy": None, "kl_target": target}, exact(on, tile, None, target, None)))
-    if layers:
-        found.append(({"accuracy": None, "layers": layers}, exact(on, tile, None, None, layers)))
-    for word in words(neighbours or ""):
+        accuracy = number("--accuracies", "ε", word)
+        result.append(({"accuracy": accuracy}, exact(accuracy=accuracy, **about)))
+    for word in words(given.kls or ""):
+        target = number("--kls", "KL", word)
+        result.append(({"accuracy": None, "kl_target": target}, exact(kl=target, **about)))
+    if given.layers:
+        label = {"accuracy": None, "layers": given.layers}
+        result.append((label, exact(layers=given.layers, **about)))
+    for word in words(given.neighbours or ""):
         if not word.isdecimal():
             raise InvalidInput(f"--neighbours must be whole numbers, 10,30,60. Got {word!r}.")
-        found.append(({"accuracy": None}, Vecchia(int(word), on=on)))
-    if not found:
+        result.append(({"accuracy": None}, Vecchia(int(word), on=given.on)))
+    if not result:
         raise InvalidInput(
             "--accuracies, --kls, --layers and --neighbours need a number or a format each."
         )
-    return found
+    return result

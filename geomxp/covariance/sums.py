@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import MissingPackage
+from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
 from .table import LOWEST, table_of
 
@@ -267,7 +268,7 @@ def weighted_sums(model, inputs, names, weights, vectors):
     """
     names, n = tuple(names), len(inputs)
     pairs, of_field = model.pairs(inputs), [k for k in names if k != "nugget"]
-    index = None if isinstance(weights, np.ndarray) else weights.device.id
+    index = backend_of(weights).index(weights)
     xp, device = _arrays_on(index)
     with device:
         vectors, totals = xp.asarray(vectors), xp.zeros(len(names))

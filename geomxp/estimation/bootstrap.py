@@ -12,11 +12,11 @@ import numpy as np
 
 from ..errors import Ending, FitFailed, GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
+from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit as fit_again
-from .intervals import check_is_fit, derived_value
-from .monitor import Line
-from .result import z_value
+from .result import check_is_fit
 
 if TYPE_CHECKING:
     from .._typing import Client, Frame, Intervals
@@ -268,7 +268,8 @@ def _row(again, fit):
         f"trend: {name}": float(value)
         for name, value in zip(again.trend.names, again.coefficients, strict=True)
     }
-    return row | {"microergodic": derived_value(again.model, "microergodic")}
+    known = derived_logarithms(again.model).get("microergodic")
+    return row if known is None else row | {"microergodic": exp_or_inf(known[0])}
 
 
 def _reflected(name, value, low, high):

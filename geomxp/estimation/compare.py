@@ -1,8 +1,9 @@
-"""Several models of one data set, fitted and ranked by an information criterion."""
+"""Compare models: information criteria of several fits, and the likelihood-ratio test."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, inf, isfinite, nan
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..covariance.base import Covariance
+from ..covariance.families import family_of
+from ..covariance.matern import Matern
 from ..errors import LACKING, Ending, FitFailed, GeomxpError, InvalidInput
+from ..likelihood.base import as_html
 from ..likelihood.trend import Trend
-from ..likelihood.vecchia import Vecchia
+from ..runtime.progress import Line
 from .fit import fit as fit_model
-from .intervals import check_is_fit
-from .monitor import Line
-from .parameters import PARAMETER_NAMES, practical_range
-from .result import Fit
+from .parameters import ANISOTROPY, LENGTH, NUGGET, practical_factor
+from .result import Fit, check_is_fit
 
 if TYPE_CHECKING:
     from .._typing import Callable, Criterion, Document, Frame, HeldOrFree, Sequence
@@ -28,13 +31,13 @@ if TYPE_CHECKING:
 CRITERIA = ("aic", "aicc", "bic")
 
 RANKED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.UNIDENTIFIED)
-"""Endings whose log-likelihood is a maximum, also where it does not tell parameters apart."""
+"""Outcomes whose log-likelihood is a maximum, even if parameters are not identifiable."""
 
 SLACK = 1e-3
-"""Log-likelihood by which a model may stay below one that it contains, for rounding."""
+"""Log-likelihood by which a model may stay below one nested in it, for rounding."""
 
-NUGGET = 0.05
-"""Of the variance: where to start a nugget that the model before had none of."""
+START_NUGGET = 0.05
+"""Start of a nugget, in units of the variance, if the model to start from has none."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +49,38 @@ class Choice:
     trend : str
     anisotropic : bool
     nugget, smoothness : float or "free"
-        Held at this value, or estimated.
+        Held at this value, or estimated; `smoothness` is None for families other than Matérn, whose
+        shape parameters are all estimated.
+    family : class
     """
 
     trend: str
     anisotropic: bool
     nugget: float | str
-    smoothness: float | str
+    smoothness: float | str | None
+    family: type[Covariance] = Matern
 
     @property
     def fixed(self):
         """What is held, by name."""
         held = {"nugget": self.nugget, "smoothness": self.smoothness}
-        return {name: value for name, value in held.items() if value != "free"}
+        return {name: value for name, value in held.items() if value not in ("free", None)}
 
     @property
     def words(self):
         """The choice as text, by name."""
         held = {"smoothness": self.smoothness, "nugget": self.nugget}
         return {
+            **({} if self.family is Matern else {"family": self.family.family}),
             "trend": self.trend,
-            **{k: v if v == "free" else f"{v:g}" for k, v in held.items()},
+            **{k: v if v == "free" else f"{v:g}" for k, v in held.items() if v is not None},
             "anisotropic": "yes" if self.anisotropic else "no",
         }
 
     def contains(self, other):
-        """Whether the other choice is this one with some parameters held."""
+        """Whether the other choice is nested in this one."""
         return (
-            self.trend == other.trend
+            (self.family, self.trend) == (other.family, other.trend)
             and self.anisotropic >= other.anisotropic
             and self.nugget in ("free", other.nugget)
             and self.smoothness in ("free", other.smoothness)
@@ -120,7 +127,7 @@ class Candidate:
             **{name: nan if fit is None else getattr(fit, name) for name in CRITERIA},
             "outcome": self.outcome,
             "seconds": self.seconds,
-            **{f"estimate_{name}": values.get(name, nan) for name in PARAMETER_NAMES},
+            **{f"estimate_{name}": value for name, value in values.items()},
         }
 
 
@@ -176,7 +183,13 @@ class ModelComparison:
 
     def _rows(self):
         least = getattr(self.best, self.criterion)
-        rows = [candidate.to_dict() for candidate in self.candidates]
+        rows = []
+        for candidate in self.candidates:
+            row = candidate.to_dict()
+            rows.append({"family": candidate.choice.family.family, **row})
+        columns = list(self._columns())
+        rows = [{**dict.fromkeys(columns, nan), **row} for row in rows]
+        rows = [{name: row[name] for name in columns} for row in rows]
         deltas = [row[self.criterion] - least for row in rows]
         total = sum(exp(-delta / 2) for delta in deltas if isfinite(delta))
         result = []
@@ -188,16 +201,35 @@ class ModelComparison:
             result.append({**head, "delta": delta, "weight": weight, **row})
         return result
 
+    def _columns(self):
+        """Yield the names of the columns of all rows."""
+        families = dict.fromkeys(c.choice.family for c in self.candidates)
+        if set(families) != {Matern}:
+            yield "family"
+        yield from ("trend", "smoothness", "nugget", "anisotropic", "parameters")
+        yield from ("log_likelihood", *CRITERIA, "outcome", "seconds")
+        names = [p.name for family in families for p in family.declared]
+        for name in dict.fromkeys((*names, *ANISOTROPY)):
+            yield f"estimate_{name}"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     def __str__(self) -> str:
         frame = self.to_frame()
         columns = {
+            **{name: name for name in frame.columns if name == "family"},
             **{name: name for name in ("trend", "smoothness", "nugget")},
             "anisotropic": "anis.",
             "parameters": "k",
             "log_likelihood": "log-lik.",
             self.criterion: self.criterion.upper().replace("AICC", "AICc"),
             **{name: name for name in ("delta", "weight")},
-            **{f"estimate_{name}": name[:10] for name in PARAMETER_NAMES[:4]},
+            **{
+                name: name.removeprefix("estimate_")[:10]
+                for name in frame.columns
+                if name.startswith("estimate_anisotropy") < name.startswith("estimate_")
+            },
             "outcome": "outcome",
         }
         frame["outcome"] = frame["outcome"].str.split(":").str[0]
@@ -226,6 +258,7 @@ def compare_models(
     observations: Observations,
     method: Likelihood | None = None,
     *,
+    families: Sequence[str | type[Covariance]] = ("matern",),
     smoothness: Sequence[HeldOrFree] = (0.5, 1.5, "free"),
     nuggets: Sequence[HeldOrFree] = ("free",),
     anisotropy: Sequence[bool] = (False,),
@@ -235,18 +268,21 @@ def compare_models(
     progress: bool = True,
     each: Callable[[Candidate], object] | None = None,
 ) -> ModelComparison:
-    """Fit every combination of some choices, and rank them by an information criterion.
+    """Fit all combinations of some choices, and rank them by an information criterion.
 
-    A model starts from the best of those that it contains, and no model is left below one of those:
-    differences of the criterion are not accidents of the search.
+    A model starts from the best of those nested in it and is searched again if it ends below one of
+    them, so that differences of the criterion are not artefacts of the search.
 
     Parameters
     ----------
     observations : Observations
     method : likelihood, optional
         `Exact()` if not given.
+    families : sequence of (str or class)
+        Covariance families, as `fit` takes them.
     smoothness : sequence of (float or "free")
-        Values to hold it at, or "free" to estimate it.
+        Of Matérn models: values to hold it at, or "free" to estimate it. All shape parameters of
+        other families are estimated.
     nuggets : sequence of (float or "free")
         0, say, and "free".
     anisotropy : sequence of bool
@@ -267,9 +303,9 @@ def compare_models(
     Raises
     ------
     InvalidInput
-        For choices that make no sense, among them restricted likelihoods of several trends.
+        For invalid choices, such as restricted likelihoods of several trends.
     FitFailed
-        If no model has a maximum. (Where some have none they stand last, with the reason.)
+        If no model has a maximum. (Models without one come last, with the reason.)
 
     Examples
     --------
@@ -279,7 +315,7 @@ def compare_models(
     >>> found.best.trend.text, len(found.candidates), bool(found.to_frame()["delta"][0] == 0)
     ('sqrt_dist', 4, True)
     """
-    choices = _choices(observations, smoothness, nuggets, anisotropy, trends, reml)
+    choices = _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml)
     if criterion not in CRITERIA:
         raise InvalidInput(f"`criterion` must be one of: {', '.join(CRITERIA)}. Got {criterion!r}.")
     done = []
@@ -292,18 +328,18 @@ def compare_models(
                 each(done[-1])
     if not any(candidate.ranked for candidate in done):
         raise FitFailed(f"no model could be fitted; the first one: {done[0].outcome}", done[0].fit)
-    # as they were asked for where the criterion cannot tell
+    # stable: ties keep the order of the choices
     done.sort(key=lambda c: getattr(c.fit, criterion) if c.ranked else inf)
     return ModelComparison(tuple(done), criterion, reml, len(observations))
 
 
-def _choices(observations, smoothness, nuggets, anisotropy, trends, reml):
-    """Return the choices, each after those that it contains."""
-    asked = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
-    for name, values in (asked | {"trends": trends}).items():
+def _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml):
+    """Return the choices, each after those nested in it."""
+    given = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
+    for name, values in (given | {"trends": trends, "families": families}).items():
         if (
             isinstance(values, str)
-            or not hasattr(values, "__iter__")
+            or not isinstance(values, Iterable)
             or not len(values := [*values])
         ):
             raise InvalidInput(f"`{name}` must be a sequence of choices. Got {values!r}.")
@@ -322,8 +358,13 @@ def _choices(observations, smoothness, nuggets, anisotropy, trends, reml):
         raise InvalidInput(f"`anisotropy` must hold True and False. Got {anisotropy!r}.")
     smoothness = _held("smoothness", smoothness, 0.0, inclusive=False)
     nuggets = _held("nuggets", nuggets, 0.0, inclusive=True)
-    order = product((kind.text for kind in kinds), sorted(anisotropy), nuggets, smoothness)
-    return [Choice(*choice) for choice in order]
+    texts, anisotropy = [kind.text for kind in kinds], sorted(anisotropy)
+    choices = []
+    for family in map(family_of, families):
+        shapes = smoothness if family is Matern else (None,)
+        order = product(texts, anisotropy, nuggets, shapes)
+        choices += [Choice(*choice, family) for choice in order]
+    return choices
 
 
 def _held(name, values, least, *, inclusive):
@@ -350,6 +391,7 @@ def _fitted(observations, method, choice, reml, done):
             fit = fit_model(
                 observations,
                 method=method,
+                family=choice.family,
                 fixed=choice.fixed,
                 start=start,
                 trend=choice.trend,
@@ -372,7 +414,7 @@ def _fitted(observations, method, choice, reml, done):
 
 
 def _sibling(choice, done):
-    """Return a candidate that differs in the value of the smoothness only, or None."""
+    """Return a candidate that differs only in the value of the smoothness, or None."""
     return next(
         (c for c in done if c.ranked and replace(c.choice, smoothness="free").contains(choice)),
         None,
@@ -381,34 +423,30 @@ def _sibling(choice, done):
 
 def _start(model, choice):
     """Return start values for a choice, from the estimates of another one."""
-    values = model.parameters()
-    start = {"variance": values["variance"], "range": values["range"]}
-    if choice.smoothness == "free":
-        start["smoothness"] = values["smoothness"]
-    else:
-        # the data know the practical range, almost whatever the smoothness is
-        start["range"] *= practical_range(1.0, values["smoothness"])
-        start["range"] /= practical_range(1.0, choice.smoothness)
-    if choice.nugget == "free":
-        start["nugget"] = values["nugget"] or NUGGET * values["variance"]
-    if choice.anisotropic:
-        turned = ("anisotropy_angle", "anisotropy_ratio")
-        start |= {name: values[name] for name in turned if name in values}
+    values, held = model.parameters(), choice.fixed
+    start = {name: value for name, value in values.items() if name not in held}
+    shapes = {name: value for name, value in held.items() if name != NUGGET}
+    if LENGTH in start:
+        # the data determine the practical range, almost independently of the shape
+        start[LENGTH] *= practical_factor(model)
+        start[LENGTH] /= practical_factor(model.replace(**shapes))
+    if NUGGET in start:
+        start[NUGGET] = start[NUGGET] or START_NUGGET * model.largest_variance
+    if not choice.anisotropic:
+        start = {name: value for name, value in start.items() if name not in ANISOTROPY}
     return start
 
 
-# The likelihood-ratio test of one fit within another.
+# The likelihood-ratio test
 
 
 RATIO_SLACK = 1e-2
-"""A restricted fit may be so much above the full one, where both are maxima to their tolerance."""
-
-ANISOTROPY = {"anisotropy_angle", "anisotropy_ratio"}
+"""Amount by which a restricted fit may be above the full one, both being converged."""
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """What a likelihood-ratio test found.
+    """Result of a likelihood-ratio test.
 
     Parameters
     ----------
@@ -418,7 +456,7 @@ class LikelihoodRatio:
         Parameters that the full fit estimates and the restricted one does not.
     p_value : float
     message : str
-        Which distribution the statistic was compared with.
+        The reference distribution of the statistic.
     """
 
     statistic: float
@@ -434,12 +472,12 @@ class LikelihoodRatio:
 
 
 def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
-    """Test whether the data ask for what a larger fit estimates and a smaller one holds.
+    """Test a restricted fit against a full one by their likelihood ratio.
 
-    2(ℓ_full - ℓ_restricted) is compared with chi-square. A parameter that the smaller fit holds at
-    the end of its range (a nugget of 0) can only move to one side: its part is 0 half of the time,
-    and with d degrees of freedom the distribution is ½χ²_{d-1} + ½χ²_d (Self and Liang 1987, JASA
-    82:605, case 6).
+    2(ℓ_full - ℓ_restricted) is compared with chi-square. A parameter that the restricted fit holds
+    at a limit of its range (a nugget of 0) can move to one side only: its contribution is 0 half of
+    the time, and with d degrees of freedom the distribution is ½χ²_{d-1} + ½χ²_d (Self and Liang
+    1987, JASA 82:605, case 6).
 
     Parameters
     ----------
@@ -454,7 +492,7 @@ def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
     Raises
     ------
     InvalidInput
-        If the fits cannot be compared, or are not nested: the message says in what.
+        If the fits cannot be compared or are not nested; the message gives the reason.
 
     Examples
     --------
@@ -469,14 +507,14 @@ def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
     extra = _extra_parameters(restricted, full)
     coefficients = _extra_coefficients(restricted, full)
     at_end = [name for name in extra if _holds_at_end(restricted, name)]
-    if set(extra) >= ANISOTROPY:
-        # log-ratio and twice the angle are polar coordinates, isotropy is their origin, not an edge
+    if set(extra) >= set(ANISOTROPY):
+        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
         at_end = [name for name in at_end if name not in ANISOTROPY]
     gain = full.log_likelihood - restricted.log_likelihood
     if gain < -RATIO_SLACK:
         raise InvalidInput(
-            f"the full fit's log-likelihood is {-gain:.4g} below the restricted one's, so it is no "
-            "maximum: fit again from restricted.model, or with more starts."
+            f"the log-likelihood of the full fit is {-gain:.4g} below that of the restricted fit, "
+            "so it is not at its maximum: fit again from restricted.model, or with more starts."
         )
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + coefficients
     return LikelihoodRatio(
@@ -511,23 +549,28 @@ def _sentence(extra, coefficients, at_end, degrees):
         return f"{what}; compared with chi-square"
     ends = " and the ".join(name.replace("_", " ") for name in at_end)
     mixture = f"½χ²({degrees - 1}) + ½χ²({degrees})"
-    said = f"{what}; the {ends} held at the end of what it can be: compared with {mixture}"
+    said = f"{what}; {ends} held at its limit: compared with {mixture}"
     if len(at_end) > 1:
-        said += ", which bounds p from above"
+        said += ", an upper bound of p"
     return said
 
 
 def _check_comparable(restricted, full):
-    """Raise `InvalidInput` unless both are maxima of one likelihood of the same data."""
+    """Validate that both are maxima of the same likelihood of the same data."""
     for fit in (restricted, full):
         check_is_fit(fit)
     if restricted.observations.digest() != full.observations.digest():
         raise InvalidInput("the two fits are of different observations: fit both to the same.")
     if restricted.reml != full.reml:
         raise InvalidInput("one fit is by REML and the other by ML: use one of them for both.")
-    if _arithmetic(restricted.method) != _arithmetic(full.method):
+    if restricted.method.arithmetic != full.method.arithmetic:
         raise InvalidInput(
             "the two fits approximate the likelihood in different ways: use one method for both."
+        )
+    if type(restricted.model) is not type(full.model):
+        raise InvalidInput(
+            f"the fits are not nested: their families are {restricted.model.family} and "
+            f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
         )
     designs = [_design(fit) for fit in (restricted, full)]
     if full.reml and not np.array_equal(*designs):
@@ -535,13 +578,6 @@ def _check_comparable(restricted, full):
             "restricted likelihoods with different trends are of different data (contrasts): "
             "compare trends by ML (reml=False)."
         )
-
-
-def _arithmetic(method):
-    """Return what makes the likelihood of a method another function."""
-    if isinstance(method, Vecchia):
-        return Vecchia, method.neighbours, method.ordering
-    return type(method), getattr(method, "precision", None)
 
 
 def _design(fit):
@@ -568,7 +604,7 @@ def _extra_parameters(restricted, full):
                 f"the fits are not nested: {name} is held at {ours[name]:g} in `restricted` and at "
                 f"{theirs[name]:g} in `full`."
             )
-    if full.model.anisotropy is None and restricted.model.anisotropy is not None:
+    if not _is_anisotropic(full) and _is_anisotropic(restricted):
         raise InvalidInput("the fits are not nested: `restricted` is anisotropic, `full` is not.")
     return [name for name in theirs if name in _estimated(full) - _estimated(restricted)]
 
@@ -577,19 +613,23 @@ def _values(fit):
     return fit.model.parameters()
 
 
+def _is_anisotropic(fit):
+    return ANISOTROPY[1] in fit.model.parameters()
+
+
 def _isotropic(fit, name):
-    """Whether a parameter says nothing of a fit: an angle, or a ratio, of an isotropic model."""
-    return name in ANISOTROPY and fit.model.anisotropy is None
+    """Whether a parameter has no meaning in a fit: angle and ratio of an isotropic model."""
+    return name in ANISOTROPY and not _is_anisotropic(fit)
 
 
 def _holds_at_end(restricted, name):
-    """Whether a parameter that a fit holds is held where it can move to one side only."""
-    if name == "nugget":
-        return restricted.model.nugget == 0
-    if name == "anisotropy_ratio":
-        return restricted.model.anisotropy is None or restricted.model.anisotropy.ratio == 1
-    great_circle = restricted.observations.metric == "great-circle"
-    return name == "smoothness" and great_circle and restricted.model.smoothness == 0.5
+    """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
+    if _isotropic(restricted, name):
+        return name == ANISOTROPY[1]
+    observations, model = restricted.observations, restricted.model
+    parameter = next(p for p in model.table if p.name == name)
+    limits = model.limits(observations.metric, observations.dimensions)
+    return parameter.value in limits.get(name, (parameter.lower, parameter.upper))
 
 
 def _extra_coefficients(restricted, full):

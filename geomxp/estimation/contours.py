@@ -1,18 +1,17 @@
-"""Rays from an estimate in the plane of two parameters, along which the profile falls.
+"""Contours of the profile log-likelihood of two parameters.
 
-On a ray the other parameters follow to the top of their slice.
+Rays leave the estimate in the plane of the two parameters; on a ray the other parameters follow to
+the maximum of their slice.
 """
 
-import warnings
 from dataclasses import dataclass
 from math import cos, inf, log, pi, sin, sqrt
 from numbers import Integral
 
 import numpy as np
 
-from ..covariance.matern import Matern
-from ..errors import GeomxpWarning, InvalidInput
-from .profile import ABOVE, Path, Spot, corrected
+from ..errors import InvalidInput
+from .profile import Path, Spot, corrected
 
 STEPS = 20
 """Points of a ray at most; where the likelihood is a parabola it takes as many as heights."""
@@ -72,7 +71,7 @@ class Ray(Path):
         self.lower = np.concatenate(([0.0], path.lower[others]))
         self.upper = np.concatenate(([self.edge], path.upper[others]))
         self.start = self._seen(path.start, np.concatenate(([0.0], path.start.point[others])))
-        self.information = self.turn.T @ path.information @ self.turn
+        self.curvature = self.turn.T @ path.curvature @ self.turn
 
     def at(self, x):
         """Return the spot at (r, others)."""
@@ -86,16 +85,12 @@ class Ray(Path):
         return Spot(x, spot.value, self.turn.T @ spot.score, information)
 
     def searched(self, r, near):
-        """As `Path.search`: the spot with the largest ℓ at a distance, by searches."""
+        """Return the spot with the largest ℓ at a distance, by searches."""
         path = self.path
-        there = path.model(self.origin + self.turn @ np.concatenate(([r], near.point[1:])))
-        values = there.parameters()
+        start = path.model(self.origin + self.turn @ np.concatenate(([r], near.point[1:])))
+        values = start.parameters()
         held = {name: values[name] for name in path.names if name not in self.others}
-        if values["nugget"] == 0 and "nugget" in self.others:
-            # a search moves in logarithms, in which there is no 0
-            values["nugget"] = 1e-3 * values["variance"]
-        space = path.problem.space.holding(**held)
-        model = path.problem.search(space, Matern.from_parameters(values), step=0.1)[1]
+        model = path.maximum_holding(held, start)[1]
         if model is None:
             return None
         at = path.point(model)
@@ -104,9 +99,9 @@ class Ray(Path):
 
 
 def room(path, k, step):
-    """Return how far a coordinate can go; beyond a right angle a direction comes round again."""
+    """Return how far a coordinate can move; angles repeat beyond 90 degrees."""
     room = (path.upper if step > 0 else path.lower)[k] - path.start.point[k]
-    return min(abs(room), pi / 2) if path.names[k] == "anisotropy_angle" else abs(room)
+    return min(abs(room), pi / 2) if path.table[path.names[k]].unit == "degrees" else abs(room)
 
 
 def lengths_of(ray, heights):
@@ -115,7 +110,7 @@ def lengths_of(ray, heights):
     √(2 fall) grows almost in proportion to the distance, so that a few points tell. What it does
     not reach: see `_between`.
     """
-    points = [Point(0.0, 0.0, ray.start, ray.information)]
+    points = [Point(0.0, 0.0, ray.start, ray.curvature)]
     for _ in range(STEPS):
         way = _next(points, heights, ray.edge)
         if way is None:
@@ -194,11 +189,7 @@ def _between(found, away, heights, edge):
     return lengths
 
 
-# Where two parameters may be together: contours of the profile log-likelihood.
-#
-# Rays go out from the estimate in the plane of the two parameters, in coordinates in which Wald's
-# ellipse is a circle; on a ray the other parameters follow to the top of their slice.
-
+# Contours
 
 LEVELS = (0.5, 0.9, 0.95)
 
@@ -273,7 +264,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     names, levels = _checked(fit, first, second, levels, rays)
     path = Path(fit)
     held = [path.names.index(name) for name in names]
-    spread = _spread(path.information, held)
+    spread = _spread(path.curvature, held)
     heights = [sqrt(-2 * log(1 - level)) for level in levels]
     found = {}
     angles = 2 * pi * np.arange(rays) / rays
@@ -288,7 +279,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     curves = [
         _curve(path, held, spread, fine, _radii(angles, column, fine)) for column in lengths.T
     ]
-    _tell_of_better(path)
+    path.warn_of_better("contours", 2)
     return Contours(names, levels, np.array(curves), tuple((~(lengths > 0)).any(axis=0).tolist()))
 
 
@@ -323,9 +314,11 @@ def wald_ellipse(fit, first, second, level=0.95, points=241):
     turn = np.linspace(0.0, 2 * pi, points)
     root = _spread(fit.information, held) * sqrt(-2 * log(1 - level))
     away = root @ np.array([np.cos(turn), np.sin(turn)])
-    values = fit.model.parameters()
+    table = {p.name: p for p in fit.model.table}
     curve = [
-        values[name] + np.degrees(x) if name == "anisotropy_angle" else values[name] * np.exp(x)
+        table[name].value + np.degrees(x)
+        if table[name].unit == "degrees"
+        else table[name].value * np.exp(x)
         for name, x in zip(names, away, strict=True)
     ]
     return np.column_stack(curve)
@@ -336,19 +329,6 @@ def _spread(information, held):
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(np.abs(values), FLAT * np.abs(values).max())
     return np.linalg.cholesky(((vectors / values) @ vectors.T)[np.ix_(held, held)])
-
-
-def _tell_of_better(path):
-    """Warn where a model on the way was better than the estimate."""
-    more = path.best.value - path.start.value
-    if more > ABOVE * path.tolerance:
-        model = path.units.outward(path.model(path.best.point))
-        warnings.warn(
-            f"a model with a log-likelihood higher by {more:.3g} than the fit's lies inside its "
-            f"contours: fit again from {model}.",
-            GeomxpWarning,
-            stacklevel=3,
-        )
 
 
 def _between_unlike(found):
@@ -368,8 +348,7 @@ def _curve(path, held, spread, fine, r):
         # between rays that come to the edge the curve is the edge
         x = path.start.point[k] + np.clip(x, -room(path, k, -1), room(path, k, 1))
         known = np.isfinite(x)
-        values = np.array([path.outward(name, value) for value in x[known]])
-        curve[known, j] = path.units.outward_errors({name: values})[name]
+        curve[known, j] = path.in_user_units(name, x[known])
     return curve
 
 

@@ -1,276 +1,402 @@
-"""What a search's end means: an estimate, a bound, a parameter that the data do not know."""
+"""Diagnose the end of a search: a maximum, a bound, a ridge, or no finite maximum."""
+
+from dataclasses import dataclass
+from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from ..covariance.matern import practical_range
-from ..errors import Ending, Outcome
-from .intervals import ridge
-from .parameters import NUGGET_RATIO, SMOOTHNESS
-
-NEAR = 1e-3
-"""In logarithms: so near a bound is on it."""
+from ..covariance.base import Isotropic
+from ..errors import Ending, InvalidInput, Outcome
+from .parameters import ANISOTROPY, LENGTH, NUGGET, SCALE, practical_factor, words
 
 FLAT = 1e-4
-"""Information (curvature in the logarithm of a parameter) below which the data say nothing."""
+"""Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
 
 NO_CORRELATION = 0.01
-"""A correlation at the shortest distance that no data can see."""
+"""Correlation at the shortest distance that no data can distinguish from 0."""
 
-JUDGING = 300
-"""Evaluations for each point of a profile that a verdict needs, beside those of the search."""
+PROFILE_EVALUATIONS = 300
+"""Evaluations for each point of a profile that a diagnosis needs."""
 
 STEEPEST = 10.0
-"""Largest power of the range with which a start's variance grows: 1e-60 is no variance."""
+"""Largest power of the range with which a start's variance grows: 1e-60 underflows."""
 
 FAR = 100.0
-"""Practical ranges of more than so many extents are looked at with suspicion."""
+"""Practical ranges above so many extents are checked for a supremum at infinity."""
+
+RIDGE = 0.95
+"""Correlation of log σ² and log a (either sign) above which they are not separately
+identifiable."""
+
+ROUGH = 0.1
+"""Infill exponent below which a field cannot be distinguished from a nugget."""
 
 
-def _boxes(space, model):
-    """Yield (parameter, value, lower, upper) of every free parameter, as it is bounded."""
-    for name in space.free:
-        if name == "anisotropy_angle" and name not in space.bounds:
-            continue
-        value = model.parameters()[name]
-        if name == "range" and "range" not in space.bounds:
-            yield name, practical_range(value, model.smoothness), *space.practical_range_bounds()
-        elif name == "nugget" and space.profiled:
-            yield name, value / model.variance, *NUGGET_RATIO
-        elif not (name == "variance" and space.profiled):
-            yield name, value, *space.box(name)
-
-
-def on_bounds(space, model):
-    """Return the parameters that lie on a bound, as a dict of name to "lower" or "upper"."""
-    pinned = {}
-    for name, value, lower, upper in _boxes(space, model):
-        near = NEAR * (1.0 if name == "anisotropy_angle" else value)
-        if value <= lower + near:
-            pinned[name] = "lower"
-        elif value >= upper - near:
-            pinned[name] = "upper"
-    return pinned
-
-
-def outside(space, model):
-    """Return the names of the parameters that lie outside their bounds."""
-    return [
-        name
-        for name, value, lower, upper in _boxes(space, model)
-        if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
-    ]
-
-
-def judge(problem, space, model, pinned, natural, summit):
-    """Say how a search ended.
+def diagnose(problem, table, model, pinned, coordinates, summit):
+    """Return the outcome of a search.
 
     Parameters
     ----------
     problem : Problem
-    space : Space
-        Where the search ended (the nugget fixed at 0 if that was best).
-    model : Matern
+    table : ParameterTable
+        Of the end of the search (with the nugget fixed at 0 if that was best).
+    model : Covariance
         The best model.
     pinned : dict of str to str
         Parameters on a bound.
-    natural : Natural
+    coordinates : Coordinates
     summit : Summit
 
     Returns
     -------
     outcome : Outcome
     flat : bool
-        Whether the information cannot be inverted.
+        Whether the information is singular.
     """
-    runaway = _runaway(problem, space, model, pinned, summit)
-    if runaway:
-        return Outcome(Ending.NO_FINITE_MAXIMUM, runaway), True
-    unknown = _unidentified(space, model, pinned)
-    if unknown:
-        return Outcome(Ending.UNIDENTIFIED, unknown), True
-    flat = _flat_direction(natural, summit)
-    if flat:
-        return Outcome(Ending.UNIDENTIFIED, flat), True
-    if not summit.gain <= problem.tolerance:
-        return (
-            Outcome(
-                Ending.STALLED,
-                "the search ended where the log-likelihood is not at a maximum "
-                f"(largest slope {np.abs(summit.score).max():.2g} per logarithm of a parameter): "
-                "try more starts, other start values, or a nugget",
-            ),
-            True,
-        )
+    value = max(summit.value, problem.monitor.best[0])
+    for ending, check in (
+        (Ending.NO_FINITE_MAXIMUM, lambda: _nugget_vanishes(problem, table, pinned)),
+        (Ending.NO_FINITE_MAXIMUM, lambda: _range_grows(problem, table, model, pinned, value)),
+        (Ending.NO_FINITE_MAXIMUM, lambda: _shape_grows(problem, table, model, pinned, value)),
+        (Ending.UNIDENTIFIED, lambda: _unidentified(table, model, pinned)),
+        (Ending.UNIDENTIFIED, lambda: _flat_direction(coordinates, summit)),
+        (Ending.STALLED, lambda: _stalled(problem, summit)),
+    ):
+        message = check()
+        if message:
+            return Outcome(ending, message), True
     if pinned:
-        return Outcome(Ending.ON_BOUND, _on_bound(space, model, pinned)), False
-    if not problem.space.free:
-        return Outcome(Ending.COMPUTED, "every parameter was given: nothing was estimated"), False
-    notes = [f"one more Newton step promises a gain of {summit.gain:.1g}"]
-    vague = _hardly_known(natural, summit)
+        return Outcome(Ending.ON_BOUND, _on_bound(table, pinned)), False
+    if not problem.table.free:
+        message = "All parameters were given: nothing was estimated."
+        return Outcome(Ending.COMPUTED, message), False
+    notes = []
+    vague = _poorly_determined(coordinates, summit)
     if vague:
-        notes.append(f"the data hardly know the {vague}: standard error above the estimate")
-    told = ridge(problem.monitor.rescale(model, 0.0)[0], natural.names, summit.information)
+        verb = "is" if len(vague) == 1 else "are"
+        notes.append(
+            f"{words(vague)} {verb} poorly determined (standard error exceeds the estimate)."
+        )
+    ours = problem.monitor.rescale(model, 0.0)[0]
+    told = ridge(ours, coordinates.names, summit.information)
     if told:
         notes.append(told)
-    if "nugget" in problem.space.free and model.nugget == 0:
-        notes.append("the nugget is 0, at its boundary: the data show no noise")
-    return Outcome(Ending.CONVERGED, "; ".join(notes)), False
+    message = f"Warning: {' '.join(notes)}" if notes else ""
+    if NUGGET in problem.table.free and model.nugget == 0:
+        message += " The nugget is 0, its lower limit: the data show no noise."
+    return Outcome(Ending.CONVERGED, message.strip()), False
 
 
-def _runaway(problem, space, model, pinned, summit):
-    """Say that the likelihood rises all the way as a parameter runs to infinity or to 0."""
-    value = max(summit.value, problem.monitor.best[0])
-    return (
-        _nugget_vanishes(problem, space, pinned)
-        or _range_grows(problem, space, model, pinned, value)
-        or _smoothness_grows(problem, space, model, pinned, value)
-    )
-
-
-def _nugget_vanishes(problem, space, pinned):
-    if pinned.get("nugget") != "lower" or "nugget" in space.bounds:
+def _nugget_vanishes(problem, table, pinned):
+    if pinned.get(NUGGET) != "lower" or NUGGET in table.bounds:
         return None
     pair = problem.observations.duplicate()
     if pair is None:
         return None
     return (
-        f"the log-likelihood rises without limit as the nugget goes to 0: rows {pair[0] + 1} and "
-        f"{pair[1] + 1} are at the same place with (nearly) equal values. Drop one of them, or "
-        "fix the nugget"
+        f"The log-likelihood increases without limit as the nugget goes to 0: rows {pair[0] + 1} "
+        f"and {pair[1] + 1} have the same location and (nearly) equal values. Drop one of them, "
+        "or fix the nugget."
     )
 
 
-def _range_grows(problem, space, model, pinned, value):
-    far = practical_range(model.range, model.smoothness) > FAR * space.extent.longest
-    if "range" not in space.free or "range" in space.bounds or not far:
+def _range_grows(problem, table, model, pinned, value):
+    """Say whether ℓ approaches its supremum as the range goes to infinity."""
+    if LENGTH not in table.free or LENGTH in table.bounds:
         return None
-    lengths = [f * space.extent.longest for f in (10.0, 100.0, 1000.0)]
-    profile = [_best_with(problem, space, model, practical=length) for length in lengths]
-    if profile[-1] < value - problem.tolerance and pinned.get("range") != "upper":
+    factor = practical_factor(model)
+    if not model.practical_range() > FAR * table.extent.longest:
+        return None
+    practical = [f * table.extent.longest for f in (10.0, 100.0, 1000.0)]
+    profile = [_profile_at_range(problem, table, model, length / factor) for length in practical]
+    if profile[-1] < value - problem.tolerance and pinned.get(LENGTH) != "upper":
         return None
     if not profile[-1] > profile[0] + problem.tolerance:
-        # flat: of a field that is nothing beside the noise the range means nothing
+        # a flat profile: the field is negligible beside the noise
         return None
     ours = problem.monitor.rescale(model, 0.0)[0]
-    shown = _profile_in_words(
-        problem, model, profile, [x * ours.range / model.range for x in lengths]
-    )
+    unit = ours.parameters()[LENGTH] / model.parameters()[LENGTH]
+    shown = _profile_in_words(problem, model, profile, [x * unit for x in practical])
+    exponent = f"^{model.infill_exponent:.3g}" if isfinite(model.infill_exponent) else ""
     return (
-        "the log-likelihood has no finite maximum: it rises for ever as the range goes to "
-        "infinity, with variance/range^(2 smoothness) bounded (an intrinsic random field). "
-        f"Best values at given practical ranges: {shown}. Fix the range or the smoothness, use "
-        "another trend, or ML in place of REML"
+        "The log-likelihood has no finite maximum: it increases as the range goes to infinity "
+        f"with variance/range{exponent} bounded (an intrinsic random field). "
+        f"Profile at practical ranges: {shown}. Fix the range or a shape parameter, use another "
+        "trend, or ML instead of REML."
     )
 
 
-def _smoothness_grows(problem, space, model, pinned, value):
-    limit = SMOOTHNESS[1]
+def _shape_grows(problem, table, model, pinned, value):
+    """Say whether ℓ approaches its supremum as a shape parameter without limit grows."""
     # the practical range must be free to follow
-    bounded = {"smoothness", "range"} & set(space.bounds) or space.metric == "great-circle"
-    bounded = bounded or "range" not in space.free
-    if "smoothness" not in space.free or bounded or model.smoothness <= limit / 3:
+    if LENGTH not in table.free or LENGTH in table.bounds:
         return None
-    orders = [limit / 9, limit / 3, limit]
-    profile = [_best_with(problem, space, model, smoothness=nu) for nu in orders]
-    if profile[-1] < value - problem.tolerance and pinned.get("smoothness") != "upper":
-        return None
-    if not profile[-1] > profile[0] + problem.tolerance:
-        return None
-    return (
-        "the log-likelihood has no finite maximum: it rises for ever as the smoothness goes to "
-        "infinity, towards the Gaussian limit, and is flat there. "
-        "Best values at given smoothness: "
-        f"{_profile_in_words(problem, model, profile, orders)}. Fix the smoothness (2.5, say)"
-    )
+    for name in table.shapes:
+        limit = table.box(name)[1]
+        if name in table.bounds or table.limits[name][1] < inf:
+            continue
+        if model.parameters()[name] <= limit / 3:
+            continue
+        values = [limit / 9, limit / 3, limit]
+        profile = [_profile_at_shape(problem, table, model, name, at) for at in values]
+        if profile[-1] < value - problem.tolerance and pinned.get(name) != "upper":
+            continue
+        if not profile[-1] > profile[0] + problem.tolerance:
+            continue
+        return (
+            f"The log-likelihood has no finite maximum: it increases as the {words([name])} goes "
+            "to infinity, and is flat there (the Gaussian limit of a Matérn or rational-quadratic "
+            f'model is family="gaussian"). Profile at given {words([name])}: '
+            f"{_profile_in_words(problem, model, profile, values)}. Fix the {words([name])}."
+        )
+    return None
 
 
 def _profile_in_words(problem, model, profile, places):
-    """Log-likelihoods of the scaled problem as the user would have them, with where they are."""
+    """Return log-likelihoods of the scaled problem in the user's units, with their places."""
     shift = problem.monitor.rescale(model, 0.0)[1]
     return ", ".join(f"{v + shift:.6f} at {x:.3g}" for v, x in zip(profile, places, strict=True))
 
 
-def _best_with(problem, space, model, *, practical=None, smoothness=None):
-    """Return the best log-likelihood with the practical range, or the smoothness, held."""
-    if smoothness is not None:
-        held = space.holding(smoothness=smoothness)
-        # the practical range stays while the smoothness moves
-        length = practical_range(model.range, model.smoothness) / practical_range(1.0, smoothness)
-        values = model.parameters() | {"smoothness": smoothness, "range": length}
-    else:
-        length = practical / practical_range(1.0, model.smoothness)
-        held = space.holding(range=length)
-        growth = (length / model.range) ** min(2 * model.smoothness, STEEPEST)
-        values = model.parameters() | {"range": length, "variance": model.variance * growth}
-    return problem.search(held, type(model).from_parameters(values), evaluations=JUDGING)[0]
+def _profile_at_range(problem, table, model, length):
+    """Return the profile log-likelihood at a range."""
+    values = model.parameters()
+    growth = (length / values[LENGTH]) ** min(model.infill_exponent, STEEPEST)
+    start = {LENGTH: length}
+    if SCALE in values:
+        start[SCALE] = values[SCALE] * growth
+    held = table.holding(**{LENGTH: length})
+    return problem.search(held, model.replace(**start), evaluations=PROFILE_EVALUATIONS)[0]
 
 
-def _unidentified(space, model, pinned):
-    """Say what the data do not know: on a bound that they suggested, or beyond their distances."""
-    if "range" in space.free and model.correlation(space.extent.shortest) < NO_CORRELATION:
+def _profile_at_shape(problem, table, model, name, value):
+    """Return the profile log-likelihood at a shape, started at the same practical range."""
+    start = model.replace(**{name: value})
+    start = start.replace(**{LENGTH: model.practical_range() / practical_factor(start)})
+    held = table.holding(**{name: value})
+    return problem.search(held, start, evaluations=PROFILE_EVALUATIONS)[0]
+
+
+def _unidentified(table, model, pinned):
+    """Say which parameters the data do not identify."""
+    isotropic = isinstance(model, Isotropic)
+    gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
+    meaningless = [name for name in (LENGTH, *table.shapes) if name in table.parameters]
+    if LENGTH in table.free and gone:
         return (
-            "the correlation is gone at the shortest distance between places: the data show no "
-            "spatial correlation; range and smoothness mean nothing, and variance and nugget only "
-            "their sum"
+            "The correlation is 0 already at the shortest distance: the data show no spatial "
+            f"correlation. {words(meaningless).capitalize()} have no meaning; of variance and "
+            "nugget only the sum is identifiable."
         )
-    if pinned.get("nugget") == "upper" and "nugget" not in space.bounds:
+    if pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds:
         return (
-            "the nugget takes all of the variance: the data show no spatial correlation; range and "
-            "smoothness mean nothing"
+            "The nugget takes all of the variance: the data show no spatial correlation. "
+            f"{words(meaningless).capitalize()} have no meaning."
         )
-    if pinned.get("smoothness") == "lower" and "smoothness" not in space.bounds:
-        return (
-            f"the smoothness went to its lower bound {SMOOTHNESS[0]:g}: so rough a field cannot be "
-            "told from a nugget. Fix the smoothness or the nugget"
-        )
-    # what neither the user nor the metric bounds, nor its own meaning
-    natural = {("smoothness", "upper")} if space.metric == "great-circle" else set()
-    natural |= {("anisotropy_ratio", "upper")}
     for name, side in pinned.items():
-        if name not in space.bounds and (name, side) not in natural:
+        if name in table.bounds or table.is_limit(name, side):
+            continue
+        end = table.box(name)[0 if side == "lower" else 1]
+        if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH:
             return (
-                f"the {name.replace('_', ' ')} went to the {side} end of where geomxp looks: the "
-                "data do not hold it. Fix it, or give bounds"
+                f"The {words([name])} is at {end:g}, the lower end of the search: so rough a "
+                f"field cannot be distinguished from a nugget. Fix the {words([name])} or the "
+                "nugget."
             )
+        return (
+            f"The {words([name])} is at the {side} end of the search: the data do not identify "
+            "it. Fix it, or give bounds."
+        )
     return None
 
 
-def _flat_direction(natural, summit):
+def _flat_direction(coordinates, summit):
     """Name the parameters along which the likelihood does not change."""
     if not len(summit.score) or not np.isfinite(summit.information).all():
         return None
     values, vectors = np.linalg.eigh(summit.information)
     if values[0] >= FLAT or np.abs(summit.score).max() > 1e-2:
         return None
-    names = [n for n, v in zip(natural.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
+    names = [n for n, v in zip(coordinates.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
+    verb = "is" if len(names) == 1 else "are"
     return (
-        f"the log-likelihood is flat in {' and '.join(names)}: the data do not say what "
-        f"{'it is' if len(names) == 1 else 'they are'}. Fix {names[0]}"
+        f"The log-likelihood is flat in {words(names)}, which {verb} not identifiable from these "
+        f"data. Fix the {words(names[:1])}."
     )
 
 
-def _hardly_known(natural, summit):
-    """Name the parameters whose logarithms have a standard error above 1."""
+def _stalled(problem, summit):
+    if summit.gain <= problem.tolerance:
+        return None
+    return (
+        "The search stopped where the log-likelihood is not at a maximum (largest slope "
+        f"{np.abs(summit.score).max():.2g} per logarithm of a parameter). Try more starts, other "
+        "start values, or a nugget."
+    )
+
+
+def _poorly_determined(coordinates, summit):
+    """Return the parameters whose logarithms have a standard error above 1."""
     errors = np.sqrt(np.diag(np.linalg.inv(summit.information)))
-    names = [n for n, error in zip(natural.names, errors, strict=True) if error > 1]
-    return " and the ".join(name.replace("_", " ") for name in names)
+    return [n for n, error in zip(coordinates.names, errors, strict=True) if error > 1]
 
 
-def _on_bound(space, model, pinned):
+def _on_bound(table, pinned):
     parts = []
     for name, side in pinned.items():
-        if name == "smoothness" and space.metric == "great-circle" and side == "upper":
+        limit = table.box(name)[0 if side == "lower" else 1]
+        if name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
+            parts.append("The anisotropy ratio is 1: the field is isotropic, and its angle has no "
+                         "meaning.")  # fmt: skip
+        elif table.is_limit(name, side):
+            edge = "largest" if side == "upper" else "smallest"
             parts.append(
-                "the smoothness is at 0.5, the largest for which a Matérn model is a covariance "
-                "with great-circle distances; the chordal metric has no such limit"
-            )
-        elif name == "anisotropy_ratio" and side == "upper":
-            parts.append(
-                "the anisotropy ratio is 1: the field is isotropic, its angle means nothing"
+                f"The {words([name])} is at {limit:g}, the {edge} value at which the "
+                f"{table.model.family} family is valid for {table.metric} distances in "
+                f"{table.dimensions} dimensions."
             )
         else:
             parts.append(
-                f"the {name.replace('_', ' ')} is at its {side} bound: a maximum within the bounds "
-                "only"
+                f"The {words([name])} is at its {side} bound: this is a maximum within the bounds "
+                "only."
             )
-    return "; ".join(parts)
+    return " ".join(parts)
+
+
+# Quantities derived from the parameters
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A quantity, its standard error and its interval.
+
+    Parameters
+    ----------
+    value, standard_error : float
+    lower, upper : float
+        Ends of the interval.
+    """
+
+    value: float
+    standard_error: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of_logarithm(cls, logarithm, error, z):
+        """Return the estimate of exp(logarithm) by the delta method."""
+        value = exp_or_inf(logarithm)
+        ends = exp_or_inf(logarithm - z * error), exp_or_inf(logarithm + z * error)
+        return cls(value, value * error, *ends)
+
+
+def derived_logarithms(model):
+    """Return log q of derived quantities, and ∂ log q/∂ log θ by parameter.
+
+    Parameters
+    ----------
+    model : Covariance
+
+    Returns
+    -------
+    dict of str to (float, dict of str to float)
+        "microergodic": σ²/a^k with the family's infill exponent k, if finite; "effective_range"
+        of an isotropic family; "nugget_ratio": τ²/σ².
+    """
+    values, found = model.parameters(), {}
+    shapes = [p.name for p in model.table if not p.unit and p.name not in ANISOTROPY]
+    if SCALE not in values:
+        return found
+    if LENGTH in values and isfinite(model.infill_exponent):
+        k, length = model.infill_exponent, log(values[LENGTH])
+        slopes = {SCALE: 1.0, LENGTH: -k}
+        for name in shapes:
+            growth = _slope_of(model, name, lambda other: other.infill_exponent)
+            slopes[name] = -growth * length
+        found["microergodic"] = (log(values[SCALE]) - k * length, slopes)
+    if isinstance(model, Isotropic):
+        unit = model.replace(**{LENGTH: 1.0})
+        slopes = {LENGTH: 1.0}
+        for name in shapes:
+            # there is no closed form
+            slopes[name] = _slope_of(unit, name, lambda other: _log(other.effective_range()))
+        logarithm = log(values[LENGTH]) + _log(unit.effective_range())
+        found["effective_range"] = (logarithm, slopes)
+    ratio = _log(values[NUGGET]) - log(values[SCALE])
+    found["nugget_ratio"] = (ratio, {NUGGET: 1.0, SCALE: -1.0})
+    return found
+
+
+def _slope_of(model, name, function, step=1e-4):
+    """Return the derivative of a function of the model by the logarithm of a parameter."""
+    value, ends = model.parameters()[name], []
+    for sign in (1, -1):
+        try:
+            ends.append((sign * step, function(model.replace(**{name: value * exp(sign * step)}))))
+        except InvalidInput:
+            # beyond the parameter's limit
+            ends.append((0.0, function(model)))
+    (above, high), (below, low) = ends
+    return (high - low) / (above - below)
+
+
+def ridge(model, names, information, level=0.95):
+    """Say that variance and range are not separately identifiable; None where they are.
+
+    On one realisation in a bounded region σ² and a are not consistently estimated, σ²/a^k is
+    (Zhang 2004, JASA 99:250; intervals: Kaufman and Shaby 2013, Biometrika 100:473).
+
+    Parameters
+    ----------
+    model : Covariance
+        In the user's units.
+    names : sequence of str
+    information : (k, k) ndarray
+        Of the logarithms of the parameters `names`.
+    level : float
+
+    Returns
+    -------
+    str or None
+    """
+    if not {SCALE, LENGTH} <= set(names):
+        return None
+    covariance = np.linalg.inv(information)
+    errors = np.sqrt(np.diag(covariance))
+    i, j = (list(names).index(name) for name in (SCALE, LENGTH))
+    correlation = covariance[i, j] / (errors[i] * errors[j])
+    if not abs(correlation) > RIDGE:
+        return None
+    said = f"variance and range are not separately identifiable (log-correlation {correlation:.3f})"
+    known = derived_logarithms(model).get("microergodic")
+    if known is None:
+        return f"{said}."
+    logarithm, slopes = known
+    slope = np.array([slopes.get(name, 0.0) for name in names])
+    error = sqrt(slope @ covariance @ slope)
+    if error > errors[i]:
+        # with an unknown exponent its unit is unknown
+        return f"{said}."
+    estimate = Estimate.of_logarithm(logarithm, error, z_value(level))
+    return (
+        f"{said}; variance/range^{model.infill_exponent:.3g} = {estimate.value:.4g} is "
+        f"({100 * level:g} % interval {estimate.lower:.4g} to {estimate.upper:.4g})."
+    )
+
+
+def z_value(level):
+    """Return the normal quantile of a two-sided interval, 1.96 for 0.95."""
+    from scipy.special import ndtri
+
+    if not (isinstance(level, (int, float)) and 0 < level < 1):
+        raise InvalidInput(f"`level` must lie between 0 and 1. Got {level!r}.")
+    return float(ndtri(0.5 + level / 2))
+
+
+def exp_or_inf(x):
+    """Return e^x; infinity where that overflows."""
+    return exp(x) if x < 709.0 else inf
+
+
+def _log(x):
+    return log(x) if x > 0 else -inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
+from ..covariance.families import family_of
 from ..data.observations import Observations
 from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput
-from ..estimation import monitor as progress_
-from ..likelihood.base import caution, check_model_and_method
+from ..likelihood.evaluate import caution, check_model_and_method
 from ..likelihood.exact import Exact
 from ..likelihood.factorize import coincidence
 from ..likelihood.trend import Trend
 from ..runtime.tasks import Tasks
-from .parameters import PARAMETER_NAMES, Extent, Space, Units, check_bounds
+from . import monitor as monitors
+from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
 from .problem import Problem
 from .result import Fit
 from .search import SEARCHES
@@ -29,17 +31,18 @@ if TYPE_CHECKING:
     from ..likelihood.base import Likelihood
 
 FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
-"""Endings without an estimate."""
+"""Outcomes without an estimate."""
 
 WHERE = ("on", "memory", "device_memory", "tiled")
-"""What another run may have otherwise, and yet go on from a checkpoint: where it computes."""
+"""Options of a method that may differ when a run resumes from a checkpoint."""
 
 
 def fit(
     observations: Observations,
-    model: Matern | None = None,
+    model: Covariance | None = None,
     method: Likelihood | None = None,
     *,
+    family: str | type[Covariance] | None = None,
     fixed: Fixed = (),
     start: Mapping[str, float] | None = None,
     bounds: Mapping[str, Interval] | None = None,
@@ -56,21 +59,25 @@ def fit(
     seed: int = 0,
     raise_on_failure: bool = True,
 ) -> Fit:
-    """Estimate a Matérn model by maximum likelihood.
+    """Estimate a covariance model by maximum likelihood.
 
     Parameters
     ----------
     observations : Observations
-    model : Matern, optional
-        Where the search starts. Without it, and for parameters that `start` does not name, the
-        start comes from the data.
-    method : likelihood, optional
+    model : Covariance, optional
+        Start of the search, and its family. Without it, and for parameters that `start` does not
+        name, the start comes from the data.
+    method : Likelihood, optional
         `Exact()` if not given.
+    family : str or class, optional
+        Covariance family if no model is given: "matern" (the default), "gaussian",
+        "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland", or a
+        subclass of `geomxp.covariance.base.Covariance`.
     fixed : sequence of str, or dict of str to float
-        Parameters that are not estimated: with the value that `model` gives them, or this one.
-        All others are estimated, the nugget too.
+        Parameters held fixed: at the value in `model`, or at the value given here. All others are
+        estimated, the nugget too.
     start : dict of str to float, optional
-        Start values for some of the parameters.
+        Start values of some of the parameters.
     bounds : dict of str to (float, float), optional
         In the units of the data.
     trend : str
@@ -78,29 +85,29 @@ def fit(
     reml : bool
         Maximise the restricted likelihood.
     anisotropy : bool
-        Estimate geometric anisotropy (also when `model` has one); for the plane.
+        Estimate geometric anisotropy (also if `model` has one); for locations in the plane.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
-        Fisher scoring, with BOBYQA where it does not converge; or one of NLopt's algorithms.
+        Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
-        From how many points to search; a run that goes on from a checkpoint searches from its
-        best model only.
+        Number of starting points. A run that resumes from a checkpoint searches from its best
+        model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
-        scheduler, "tcp://host:8786", or a client of it; the searches are then its tasks, each by
-        `method` on a worker. Where `method` itself is on a cluster the starts follow one another.
+        scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by
+        `method` on a worker. If `method` itself is on a cluster the starts follow one another.
     tolerance : float
         Absolute, on the log-likelihood: converged means that one more Newton step promises less.
     evaluations : int
         Limit on evaluations of the likelihood, for each start and each run.
     checkpoint : path, optional
         File that keeps the best model after every improvement (with `starts_on`: after every
-        start, at first); the same call goes on from it.
+        start, at first). The same call resumes from it.
     progress : bool
-        Show a progress line where standard error is a terminal.
+        Show a progress line if standard error is a terminal.
     seed : int
-        For the subsample on which starts are compared.
+        Of the subsample on which starts are compared.
     raise_on_failure : bool
-        Raise where there is no estimate, instead of returning what was reached with its outcome.
+        Raise if there is no estimate, instead of returning the end of the search with its outcome.
 
     Returns
     -------
@@ -109,11 +116,18 @@ def fit(
     Raises
     ------
     FitFailed
-        If the likelihood has no finite maximum, or the search stalled. (A search that the limit
-        stopped returns, with the outcome EVALUATION_LIMIT.)
+        If the likelihood has no finite maximum, or the search stalled. (At the limit on evaluations
+        the fit is returned with the outcome EVALUATION_LIMIT.)
     NotPositiveDefinite
         If no model within the bounds has a covariance matrix with a Cholesky factor.
     InvalidInput, NotEnoughMemory, MissingDevice, LostCluster
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> fit = gx.fit(gx.datasets.load("meuse"), family="spherical", trend="sqrt_dist")
+    >>> fit.model.family, str(fit.outcome.ending)
+    ('spherical', 'CONVERGED')
     """
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
@@ -123,40 +137,44 @@ def fit(
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
     tasks = Tasks(starts_on, method, "starts_on")
-    asked = _asked(
-        observations, model, method, mean, design, reml, fixed, start, bounds, anisotropy
+    start_model = _start_model(model, family, anisotropy)
+    request = _request(
+        observations, start_model, model, method, mean, design, reml, fixed, start, bounds
     )
     limit = evaluations * starts
-    problem, resumed = _problem(asked, tolerance, search, limit, checkpoint, progress)
+    problem, resumed = _problem(request, tolerance, search, limit, checkpoint, progress)
     with problem.monitor:
-        first = asked.start if resumed is None else resumed
-        found = problem.solve(asked.units.inward(first), starts, seed, evaluations, tasks)
-    result = _answer(asked, problem, found, time.perf_counter() - began)
-    caution(method, found.evaluation)
+        first = request.start if resumed is None else resumed
+        first = request.units.inward(request.template, first)
+        solution = problem.solve(first, starts, seed, evaluations, tasks)
+    result = _fit_of(request, problem, solution, time.perf_counter() - began)
+    caution(method, solution.evaluation)
     if raise_on_failure and result.outcome.ending in FAILED:
         raise FitFailed(str(result.outcome), result)
     return result
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a fit is asked for, checked, in the user's units.
+class FitRequest:
+    """A validated request for a fit, in the user's units.
 
     Parameters
     ----------
     observations : Observations
-    method : likelihood
+    template : Covariance
+        Any model of the family; with anisotropy if that is estimated or fixed.
+    method : Likelihood
     trend : Trend
     design : (n, p) ndarray
     reml : bool
     fixed, start : dict of str to float
     bounds : dict of str to (float, float)
-    anisotropic : bool
     units : Units
-        Those of the search.
+        Of the scaled problem.
     """
 
     observations: Observations
+    template: Covariance
     method: object
     trend: Trend
     design: np.ndarray
@@ -164,90 +182,99 @@ class Asked:
     fixed: dict
     start: dict
     bounds: dict
-    anisotropic: bool
     units: Units
 
     def outward(self, model, log_likelihood):
-        """Return a model of the scaled problem, and its log-likelihood, in the user's units."""
+        """Return a model of the scaled problem and its log-likelihood in the user's units."""
         shift = self.units.shift(self.design, self.reml)
         return self.units.outward(model), log_likelihood + shift
 
 
-def _asked(seen, model, method, mean, design, reml, fixed, start, bounds, anisotropy):
-    """Return what is asked for, or raise `InvalidInput` if no model can answer it."""
-    units = Units.of(seen, design)
-    anisotropic = anisotropy or (model is not None and model.anisotropy is not None)
-    fixed, start = _values(model, fixed, start, anisotropic)
-    bounds = check_bounds(bounds, start, fixed)
-    _check_metric(seen, fixed | start, anisotropic)
-    if seen.metric == "great-circle" and bounds.get("smoothness", (0, 0))[1] > 0.5:
-        raise InvalidInput("with great-circle distances the smoothness is bounded by 0.5.")
-    _check_duplicates(seen, fixed)
-    return Asked(seen, method, mean, design, reml, fixed, start, bounds, anisotropic, units)
+def _start_model(model, family, anisotropy):
+    """Return a model of the requested family at its declared values."""
+    if model is not None and family is not None and family_of(family) is not type(model):
+        raise InvalidInput(
+            f"`model` is of the family {model.family!r} and `family` is {family!r}: leave one out."
+        )
+    kind = family_of(family or "matern") if model is None else type(model)
+    anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
+    return template(kind, anisotropy or anisotropic)
 
 
-def _problem(asked, tolerance, search, evaluations, checkpoint, progress):
-    """Return the scaled problem, and the start values that a checkpoint has for it, or None."""
-    seen, units = asked.observations, asked.units
-    scaled = units.scaled(seen)
-    space = Space(
-        units.inward(asked.fixed),
-        units.inward_bounds(asked.bounds),
-        Extent.of(scaled),
-        seen.metric,
+def _request(observations, base, model, method, mean, design, reml, fixed, start, bounds):
+    """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
+    units = Units.of(observations, design)
+    fixed, start = _values(base, model, fixed, start)
+    bounds = check_bounds(bounds, start, fixed, base)
+    _check_validity(observations, base, fixed | start, bounds)
+    if fixed.get(NUGGET) == 0 and observations.duplicate():
+        raise DuplicateLocations(coincidence(observations))
+    return FitRequest(observations, base, method, mean, design, reml, fixed, start, bounds, units)
+
+
+def _problem(request, tolerance, search, evaluations, checkpoint, progress):
+    """Return the scaled problem, and the start values in its checkpoint or None."""
+    observations, units, base = request.observations, request.units, request.template
+    scaled = units.scaled(observations)
+    table = ParameterTable(
+        base,
+        units.inward(base, request.fixed),
+        units.inward(base, request.bounds),
+        scaled,
         units.variance,
-        asked.anisotropic,
     )
-    settings = asked.reml, asked.anisotropic, sorted(asked.fixed.items())
-    method = {name: what for name, what in asked.method.describe(0).items() if name not in WHERE}
-    settings = *settings, sorted(asked.bounds.items()), method
-    mark = progress_.fingerprint(seen, asked.design, settings)
-    resumed, count = progress_.resume(checkpoint, mark)
-    about = checkpoint, mark, progress
-    monitor = progress_.Monitor(count + evaluations, asked.outward, *about)
+    method = {name: what for name, what in request.method.describe(0).items() if name not in WHERE}
+    settings = request.reml, table.anisotropic, sorted(request.fixed.items())
+    settings = *settings, sorted(request.bounds.items()), method
+    if base.family != "matern":
+        # checkpoints of earlier versions are of Matérn models
+        settings = *settings, base.family
+    mark = monitors.fingerprint(observations, request.design, settings)
+    resumed, count = monitors.resume(checkpoint, mark, type(base))
+    monitor = monitors.Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
     monitor.count = count
     if resumed is not None:
-        resumed = {name: resumed.parameters()[name] for name in space.free}
-    about = asked.method, space, monitor, tolerance, search
-    return Problem(scaled, asked.design, asked.reml, *about), resumed
+        resumed = {name: resumed.parameters()[name] for name in table.free}
+    about = request.method, table, monitor, tolerance, search
+    return Problem(scaled, request.design, request.reml, *about), resumed
 
 
-def _answer(asked, problem, found, seconds):
-    """Return what a search has found, in the user's units."""
-    units, evaluation = asked.units, found.evaluation
+def _fit_of(request, problem, solution, seconds):
+    """Return the fit of a solution, in the user's units."""
+    units, evaluation = request.units, solution.evaluation
     with np.errstate(over="ignore"):
         covariance = evaluation.coefficient_covariance * units.value**2
     if not np.isfinite(covariance).all():
         raise InvalidInput(
-            "the trend's coefficients have variances beyond FP64: rescale the values or the "
+            "the variances of the trend's coefficients overflow FP64: divide the values or the "
             "coordinates (covariates) by a constant."
         )
-    model, log_likelihood = asked.outward(found.model, evaluation.log_likelihood)
+    model, log_likelihood = request.outward(solution.model, evaluation.log_likelihood)
     return Fit(
         model=model,
         log_likelihood=log_likelihood,
-        outcome=found.outcome,
+        outcome=solution.outcome,
         evaluations=problem.monitor.count,
         history=tuple(problem.monitor.history),
-        standard_errors=units.outward_errors(found.standard_errors),
+        standard_errors=units.outward_values(model, solution.standard_errors),
         seconds=seconds,
-        observations=asked.observations,
-        method=asked.method,
-        trend=asked.trend,
-        reml=asked.reml,
-        free=found.free,
+        observations=request.observations,
+        method=request.method,
+        trend=request.trend,
+        reml=request.reml,
+        free=solution.free,
         coefficients=evaluation.coefficients * units.value,
         coefficient_covariance=covariance,
-        formats=getattr(evaluation.precision_map, "counts", lambda: {"fp64": 1})(),
+        formats=evaluation.formats,
         promotions=evaluation.promotions,
-        information=found.information,
-        boundary=tuple(name for name in problem.space.free if name not in found.free),
-        bounds=asked.bounds,
+        information=solution.information,
+        boundary=tuple(name for name in problem.table.free if name not in solution.free),
+        bounds=request.bounds,
     )
 
 
 def check_options(search, starts, tolerance, evaluations, seed):
-    """Raise `InvalidInput` for options of the search that make no sense."""
+    """Validate the options of the search."""
     if search not in SEARCHES:
         raise InvalidInput(f"`search` must be one of: {', '.join(SEARCHES)}. Got {search!r}.")
     for name, value in (("starts", starts), ("evaluations", evaluations)):
@@ -270,12 +297,12 @@ def _check_types(observations, model, method, start, bounds):
             raise InvalidInput(f"`{name}` must be a dict. Got {type(value).__name__}.")
 
 
-def _values(model, fixed, start, anisotropic):
+def _values(base, model, fixed, start):
     """Return the values of the fixed parameters and the start values of the others."""
+    names = list(base.parameters())
     given = {} if model is None else model.parameters()
-    # a model without nugget says nothing of where to start one
-    held = given.pop("nugget") if given.get("nugget") == 0 else None
-    names = PARAMETER_NAMES if anisotropic else PARAMETER_NAMES[:4]
+    # a model without a nugget gives no start value for one
+    held = given.pop(NUGGET) if given.get(NUGGET) == 0 else None
     result = {}
     pairs = (
         fixed.items() if isinstance(fixed, dict) else [(name, None) for name in _sequence(fixed)]
@@ -284,7 +311,7 @@ def _values(model, fixed, start, anisotropic):
         if name not in names:
             raise InvalidInput(f"`fixed` knows the parameters {', '.join(names)}. Got {name!r}.")
         if value is None:
-            value = given.get(name, held if name == "nugget" else None)
+            value = given.get(name, held if name == NUGGET else None)
         if value is None:
             raise InvalidInput(
                 f"`{name}` is fixed but has no value: give fixed={{{name!r}: value}} or a model."
@@ -298,29 +325,28 @@ def _values(model, fixed, start, anisotropic):
         if name not in names:
             raise InvalidInput(f"`start` knows the parameters {', '.join(names)}. Got {name!r}.")
     given = {name: value for name, value in given.items() if name not in result}
-    probe = {"variance": 1.0, "range": 1.0, "smoothness": 0.5} | given | result
-    if anisotropic:
-        probe.setdefault("anisotropy_ratio", 0.5)
-    checked = Matern.from_parameters(probe).parameters()
-    if given.get("nugget") == 0:
+    checked = base.replace(**(given | result)).parameters()
+    if given.get(NUGGET) == 0:
         raise InvalidInput("the start nugget=0 cannot move: give a small positive one, or fix it.")
     return {name: checked[name] for name in result}, {name: checked[name] for name in given}
 
 
 def _sequence(fixed):
-    if isinstance(fixed, str) or not hasattr(fixed, "__iter__"):
+    if isinstance(fixed, str) or not isinstance(fixed, Iterable):
         raise InvalidInput(f"`fixed` must be a sequence of names or a dict. Got {fixed!r}.")
     return fixed
 
 
-def _check_metric(observations, fixed, anisotropic):
-    """Raise early where no model can be valid."""
-    values = {"variance": 1.0, "range": 1.0, "smoothness": 0.5} | fixed
-    if anisotropic:
-        values.setdefault("anisotropy_ratio", 0.5)
-    Matern.from_parameters(values).check_valid_on(observations.metric, observations.dimensions)
-
-
-def _check_duplicates(observations, fixed):
-    if fixed.get("nugget") == 0 and observations.duplicate():
-        raise DuplicateLocations(coincidence(observations))
+def _check_validity(observations, base, values, bounds):
+    """Raise `InvalidInput` if no model within the bounds is valid on these locations."""
+    metric, dimensions = observations.metric, observations.dimensions
+    # lengths and limits are in the same unit only if the length is known
+    model = base.replace(**values)
+    model.check_valid_on(metric, dimensions)
+    limits = model.limits(metric, dimensions)
+    for name, (_, upper) in bounds.items():
+        if name != LENGTH and name in limits and upper > limits[name][1]:
+            raise InvalidInput(
+                f"with {metric} distances `{name}` of a {model.family} model is at most "
+                f"{limits[name][1]:g}. Got the bound {upper:g}."
+            )

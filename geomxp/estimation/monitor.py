@@ -1,169 +1,28 @@
-"""What is shown and kept while something runs: a line on the terminal, a fit's checkpoint."""
+"""Monitor of a fit: counts evaluations, keeps the best model, writes checkpoints."""
 
 import hashlib
-import sys
 import time
 import warnings
-from threading import Timer
 
 import numpy as np
 
-from ..covariance.matern import Matern
 from ..data import tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
-from ..runtime.progress import listening
-
-QUIET = 2.0
-"""Seconds before a line is drawn."""
-
-
-class Line:
-    """A line about work in progress: what, how far, how fast, how much longer.
-
-    It is drawn on standard error, where that is a terminal, by a thread of its own; not in the
-    first two seconds, and gone at the end. What a cluster does meanwhile is said as well; see
-    `geomxp.runtime.progress`.
-
-    Parameters
-    ----------
-    what : str
-        What is being done.
-    total : int, optional
-        How many things are to be done, where that is known.
-    things : str
-        What they are called.
-    shown : bool
-        Whether to draw at all.
-
-    Attributes
-    ----------
-    about : str
-        What else the line says.
-    shown : bool
-        Whether there is a terminal to draw on.
-    began, since : float
-        When the work and when the counting began, by `time.perf_counter`.
-
-    Examples
-    --------
-    >>> with Line("predicting", 4, "places") as line:
-    ...     line.advance(3)
-    >>> str(line).partition(" places")[0]
-    'predicting  3 of 4'
-    """
-
-    def __init__(self, what, total=None, things="", shown=True):
-        self.what, self.about = what, ""
-        self.began = time.perf_counter()
-        self.expect(total, things)
-        self.shown = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._timer = self._live = self._part = self._listening = None
-
-    def __enter__(self):
-        self.began = self.since = time.perf_counter()
-        if self.shown:
-            self._timer = Timer(QUIET, self._draw)
-            self._timer.daemon = True
-            self._timer.start()
-            self._listening = listening(self.hear)
-            self._listening.__enter__()
-        return self
-
-    def __exit__(self, *_):
-        if self._listening:
-            self._listening.__exit__(None, None, None)
-        if self._timer:
-            self._timer.cancel()
-            self._timer.join()
-        if self._live:
-            self._live.stop()
-
-    def expect(self, total, things):
-        """Begin to count: so many things from now on."""
-        self.total, self.things, self.done = total, things, 0
-        self.since = time.perf_counter()
-
-    def advance(self, count=1):
-        """Take note that so many more things are done."""
-        self.done += count
-
-    def hear(self, done, total, things):
-        """Take note of how far a part of the work is, such as one matrix of many.
-
-        Parameters
-        ----------
-        done, total : int
-        things : str
-        """
-        last = self._part
-        if last is None or last[1:3] != (total, things) or done < last[0]:
-            last = (0, total, things, time.perf_counter())
-        # in one piece: it is drawn by another thread
-        self._part = None if done >= total else (done, *last[1:])
-
-    def _draw(self):
-        from rich.console import Console
-        from rich.live import Live
-        from rich.spinner import Spinner
-
-        # standard output is the caller's, also while the line stands
-        kept = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
-        console, spinner = Console(stderr=True), Spinner("dots", self)
-        self._live = Live(spinner, console=console, refresh_per_second=5, **kept)
-        self._live.start()
-
-    def __rich__(self):
-        from rich.text import Text
-
-        return Text(str(self), no_wrap=True, overflow="ellipsis")
-
-    def __str__(self):
-        now, parts = time.perf_counter(), [self.what]
-        if self.total is not None:
-            parts += _counted(self.done, self.total, self.things, now - self.since)
-        if self.total is None or not self.done:
-            parts.append(_clock(now - self.began))
-        if self._part is not None:
-            *part, since = self._part
-            parts += _counted(*part, now - since)
-        return "  ".join(part for part in (*parts, self.about) if part)
-
-
-def _counted(done, total, things, seconds):
-    """Return in words how many things are done, how fast, and how long the others take."""
-    parts = [f"{done:,} of {total:,} {things}"]
-    if done:
-        rate = done / max(seconds, 1e-9)
-        parts += [_rate(rate), f"{_clock(max(total - done, 0) / rate)} left"]
-    return parts
-
-
-def _rate(rate):
-    """Return a number of things per second as people say it."""
-    if rate < 1:
-        return f"{1 / rate:.1f} s each"
-    return f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
-
-
-def _clock(seconds):
-    """Return a time as 1:02:03 or 2:03."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+from ..runtime.progress import Line, rate_in_words
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C has stopped a fit.
+    """A fit interrupted by Ctrl-C.
 
     Parameters
     ----------
     state : dict or None
-        What a checkpoint holds of the best model so far; None before there is one.
+        Content of a checkpoint; None before there is a model.
     checkpoint : path or None
-        Where the state is kept already.
+        File with this state, if there is one.
     evaluations : int
     seconds : float
-        How long the fit had run.
+        Run time of the fit.
     """
 
     def __init__(self, state, checkpoint, evaluations, seconds):
@@ -180,7 +39,7 @@ class Monitor:
     evaluations : int
         Limit, for the progress line.
     rescale : callable
-        (model, log_likelihood) of the scaled problem to those of the user's units.
+        Maps (model, log_likelihood) of the scaled problem to the user's units.
     checkpoint : path or None
     fingerprint : str
         Identifies the problem in the checkpoint.
@@ -194,7 +53,7 @@ class Monitor:
     best : (float, Matern or None)
         The largest log-likelihood and its model, of the scaled problem.
     rises : list of (int, Matern, float)
-        Each that was better than all before it: which evaluation, model, log-likelihood.
+        Improvements: number of the evaluation, model, log-likelihood.
     """
 
     def __init__(self, evaluations, rescale, checkpoint, fingerprint, shown):
@@ -219,7 +78,7 @@ class Monitor:
 
     @property
     def history(self):
-        """Each model that was better than all before it, in the user's units: a list of dict."""
+        """Each improvement in the user's units, a list of dict."""
         return [self._row(*rise) for rise in self.rises]
 
     def _row(self, count, model, log_likelihood):
@@ -232,26 +91,26 @@ class Monitor:
         return max(0, self.limit - self.count)
 
     def record(self, model, log_likelihood, counted=True):
-        """Take note of one evaluation of the scaled problem, counted if it took a factorization."""
+        """Record one evaluation of the scaled problem; count it if it took a factorization."""
         self.count += counted
         self._note([(self.count, model, log_likelihood)])
 
     def join(self, count, rises):
-        """Take note of evaluations that another monitor has seen.
+        """Record the evaluations of another monitor.
 
         Parameters
         ----------
         count : int
             How many.
         rises : list of (int, Matern, float)
-            Those among them that were better than all before, as in `rises`.
+            Its improvements, as in `rises`.
         """
         before = self.count
         self.count += count
         self._note([(before + number, model, value) for number, model, value in rises])
 
     def _note(self, evaluations):
-        """Keep those that are better than all before them; tell the line and the checkpoint."""
+        """Keep the improvements; update the progress line and the checkpoint."""
         known = len(self.rises)
         for number, model, value in evaluations:
             if value > self.best[0]:
@@ -263,7 +122,7 @@ class Monitor:
             self.line.about = self._about()
 
     def _about(self):
-        rate = _rate(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
+        rate = rate_in_words(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
         about = f"evaluation {self.count} of at most {self.limit}  {rate}"
         if not self.rises:
             return about
@@ -274,7 +133,7 @@ class Monitor:
         return f"{about}  log-likelihood {value:.4f}  {parameters}"
 
     def state(self):
-        """Return what a checkpoint holds of the best model so far; None before there is one."""
+        """Return the content of a checkpoint; None before there is a model."""
         if not self.rises:
             return None
         model = self._row(*self.rises[-1])
@@ -291,18 +150,25 @@ class Monitor:
         try:
             tables.write_json(self.checkpoint, self.state())
         except GeomxpError as error:
-            # a fit is worth more than its checkpoint
-            warnings.warn(f"no checkpoint from here on: {error}", GeomxpWarning, stacklevel=2)
+            # continue the fit without a checkpoint
+            warnings.warn(f"no more checkpoints are written: {error}", GeomxpWarning, stacklevel=2)
             self.checkpoint = None
 
 
-def resume(path, fingerprint):
-    """Return (model, evaluations) from a checkpoint, or (None, 0) where there is none yet.
+def resume(path, fingerprint, family):
+    """Return (model, evaluations) from a checkpoint, or (None, 0) if there is none yet.
+
+    Parameters
+    ----------
+    path : path or None
+    fingerprint : str
+        Of the problem.
+    family : class
 
     Raises
     ------
     InvalidInput
-        If the file is no checkpoint, or one of another problem.
+        If the file is not a checkpoint, or belongs to another problem.
     """
     from pathlib import Path
 
@@ -317,13 +183,13 @@ def resume(path, fingerprint):
             "delete it or choose another file."
         )
     try:
-        return Matern.from_parameters(state["model"]), state["evaluations"]
+        return family.from_parameters(state["model"]), state["evaluations"]
     except (InvalidInput, KeyError, TypeError):
         raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.") from None
 
 
 def fingerprint(observations, design, *settings):
-    """Return a hash of the data and of everything that changes the answer."""
+    """Return a hash of the data and of all settings that change the result."""
     digest = hashlib.sha256()
     for array in (observations.locations, observations.values, design):
         digest.update(np.ascontiguousarray(array).tobytes())

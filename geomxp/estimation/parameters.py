@@ -1,26 +1,65 @@
-"""The units in which a fit searches."""
+"""Parameters of a fit: which are free, between which bounds, and the coordinates that move them.
+
+All estimation works on one table, made from the table of the covariance family. A `Coordinates`
+object maps points x to models and back; the search, Newton's method, the information, standard
+errors and profiles use it with different options:
+
+    log θ                     positive parameters
+    log(θ + c)                parameters that may be 0, in profiles
+    radians, or degrees       angles
+    log a·f(ν), f = a√(8ν)/a  the range in a search: the practical range, which the data determine
+                              almost independently of the shape parameters
+    log τ²/σ²                 the nugget in a search with the variance profiled out
+"""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from math import exp, inf, log, radians
 
 import numpy as np
 import scipy
 
-from ..covariance.distance import embed, power_of_two_near
-from ..covariance.matern import PARAMETERS as PARAMETER_NAMES
-from ..covariance.matern import Matern, practical_range
-from ..data.observations import Observations
+from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..errors import InvalidInput, NotPositiveDefinite
+
+SCALE, NUGGET, LENGTH = "variance", "nugget", "range"
+"""Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal."""
+
+ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
+
+NUGGET_RATIO = (1e-10, 1e4)
+"""Bounds of τ²/σ² in a search."""
+
+VARIANCES = (1e-8, 1e8)
+"""Bounds of variances in a search, in units of the variance about the trend."""
+
+LENGTHS = (0.1, 1e3)
+"""Bounds of the practical range: times the shortest distance, and times the extent."""
+
+TINY = 1e-300
+"""Stands for 0 in logarithms."""
+
+
+def words(names):
+    """Return names of parameters as text.
+
+    Examples
+    --------
+    >>> words(["range"]), words(["variance", "range", "anisotropy_ratio"])
+    ('range', 'variance, range and anisotropy ratio')
+    """
+    *first, last = (name.replace("_", " ") for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 class Units:
-    """Powers of two that bring lengths and values near 1 for the search, and back.
+    """Powers of two that bring lengths and values near 1 for the search.
 
     Parameters
     ----------
     length, value : float
-        The unit of the scaled problem in the user's units.
+        Units of the scaled problem, in the user's units.
     variance : float
         Variance of the scaled values about the least-squares trend.
     """
@@ -32,7 +71,7 @@ class Units:
 
     @classmethod
     def of(cls, observations, design):
-        """Choose; raise `InvalidInput` if the values cannot have a variance."""
+        """Choose units; raise `InvalidInput` if the values have no variance."""
         z = observations.values
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
@@ -41,7 +80,7 @@ class Units:
             scaled = design / np.abs(design).max(axis=0)
             residual = residual - scaled @ np.linalg.lstsq(scaled, residual, rcond=None)[0]
         spread = float(np.sqrt(np.mean(residual**2)))
-        # what rounding leaves of values that the trend fits exactly
+        # rounding errors of values that the trend fits exactly
         if spread <= 16 * np.finfo(float).eps * max(1.0, design.shape[1]):
             what = (
                 f"the values are all equal ({z[0]:g})"
@@ -52,12 +91,12 @@ class Units:
         value = unit * power_of_two_near(spread)
         if not 1e-145 < value < 1e145:
             raise InvalidInput(
-                f"the values spread by about {value:.0e}, whose square is no FP64 number: "
-                "divide them by a constant first."
+                f"the values spread by about {value:.0e}, whose square overflows or underflows in "
+                "FP64: divide them by a constant first."
             )
         length = 1.0
-        if observations.metric == "euclidean":
-            # quarters: the spread of coordinates near ±1e308 is a number still
+        if metric_of(observations.metric).embedding is None:
+            # divided by 4 so that the spread of coordinates near ±1e308 stays finite
             spreads = np.ptp(observations.locations / 4, axis=0)
             length = 4 * power_of_two_near(float(spreads.max()))
             length = min(max(length, 2.0**-1000), 2.0**1000)
@@ -65,76 +104,69 @@ class Units:
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""
+        locations = observations.locations
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said already, about the user's own coordinates
-            return Observations(
-                observations.locations / self.length
-                if self.length != 1
-                else observations.locations,
-                observations.values / self.value,
-                observations.covariates,
-                observations.metric,
-                observations.location_names,
-                observations.value_name,
-                observations.covariate_names,
+            # the user has been warned about the original coordinates
+            warnings.simplefilter("ignore")
+            return replace(
+                observations,
+                locations=locations / self.length if self.length != 1 else locations,
+                values=observations.values / self.value,
+                source={},
             )
 
-    def _unit(self, name):
-        return {"variance": self.value**2, "nugget": self.value**2, "range": self.length}.get(
-            name, 1.0
-        )
+    def of_parameter(self, parameter):
+        """Return the unit of a `Parameter`."""
+        return {"value²": self.value**2, "length": self.length}.get(parameter.unit, 1.0)
 
-    def inward(self, parameters):
-        """Return parameters in the units of the scaled problem."""
-        return {name: value / self._unit(name) for name, value in parameters.items()}
+    def by_name(self, model):
+        """Return the unit of each parameter of a model, a dict."""
+        return {p.name: self.of_parameter(p) for p in model.table}
 
-    def inward_bounds(self, bounds):
-        """Return bounds in the units of the scaled problem."""
+    def inward(self, model, values):
+        """Return parameters, or pairs of bounds, in the units of the scaled problem.
+
+        Parameters
+        ----------
+        model : Covariance
+            Any of the family; with anisotropy if `values` have it.
+        values : dict of str to float or tuple of float
+        """
+        units = self.by_name(model)
         return {
-            name: tuple(self.inward({name: value})[name] for value in box)
-            for name, box in bounds.items()
+            name: tuple(end / units[name] for end in value)
+            if isinstance(value, tuple)
+            else value / units[name]
+            for name, value in values.items()
         }
 
     def outward(self, model):
         """Return a model of the scaled problem in the user's units."""
-        return Matern.from_parameters(
-            {name: value * self._unit(name) for name, value in model.parameters().items()}
+        return model.replace(
+            **{p.name: p.value * self.of_parameter(p) for p in model.table if p.unit != "degrees"}
         )
 
-    def outward_errors(self, errors):
-        """Return standard errors in the user's units."""
+    def outward_values(self, model, values):
+        """Return values of parameters, such as standard errors, in the user's units."""
+        units = self.by_name(model)
         return {
-            name: None if value is None else value * self._unit(name)
-            for name, value in errors.items()
+            name: None if value is None else value * units[name] for name, value in values.items()
         }
 
     def shift(self, design, reml):
-        """Return what to add to the scaled problem's log-likelihood."""
+        """Return the log-Jacobian of the scaling, to add to the scaled log-likelihood."""
         n, p = design.shape
         return -(n - (p if reml else 0)) * log(self.value)
 
 
-# Where a fit searches: which parameters are free, between which bounds, in which coordinates.
-#
-# The search moves in logarithms. In place of the range stands the practical range a√(8ν), which
-# the data know almost independently of ν; in place of the nugget, where the variance can be
-# profiled out, the ratio τ²/σ².
-
-
-SMOOTHNESS = (0.02, 30.0)
-NUGGET_RATIO = (1e-10, 1e4)
-ANISOTROPY_RATIO = (0.02, 1.0)
-POSITIVE = ("variance", "range", "smoothness", "nugget", "anisotropy_ratio")
-
-
 @dataclass(frozen=True)
 class Extent:
-    """Lengths of a set of places.
+    """Shortest and longest distance of a set of locations.
 
     Parameters
     ----------
     shortest : float
-        Smallest distance between two different places.
+        Smallest distance between two different locations.
     longest : float
         Diagonal of the bounding box.
     """
@@ -144,7 +176,7 @@ class Extent:
 
     @classmethod
     def of(cls, observations):
-        """Measure; raise `InvalidInput` if all places are one."""
+        """Measure; raise `InvalidInput` if all locations coincide."""
         points = np.unique(embed(observations.locations, observations.metric), axis=0)
         if len(points) < 2:
             raise InvalidInput(
@@ -156,159 +188,185 @@ class Extent:
         )
 
 
-@dataclass(frozen=True)
-class Coordinate:
-    """One direction of the search.
+def template(family, anisotropic):
+    """Return a model of a family at its declared values, with anisotropy if requested.
 
-    Parameters
-    ----------
-    name : str
-        "variance", "practical_range", "smoothness", "nugget", "nugget_ratio",
-        "anisotropy_angle" or "anisotropy_ratio".
-    lower, upper : float
-        In the coordinate's own scale: logarithms but for the angle.
+    Raises
+    ------
+    InvalidInput
+        If the family has no anisotropy.
     """
+    values = {p.name: p.value for p in family.declared}
+    model = family.from_parameters(values | ({ANISOTROPY[1]: 0.5} if anisotropic else {}))
+    if anisotropic and ANISOTROPY[1] not in model.parameters():
+        raise InvalidInput(
+            f"the family {family.family!r} has no geometric anisotropy: leave `anisotropy` out."
+        )
+    return model
 
-    name: str
-    lower: float
-    upper: float
 
-
-class Space:
-    """The free parameters of a fit, and the way between models and points of the search.
+class ParameterTable:
+    """Free and fixed parameters of a fit, with their bounds, in the units of the scaled problem.
 
     Parameters
     ----------
+    model : Covariance
+        Any of the family; with anisotropy if that is estimated or fixed.
     fixed : dict of str to float
-        Parameters that keep their value.
     bounds : dict of str to (float, float)
         The user's bounds.
-    extent : Extent
-    metric : str
+    observations : Observations
     variance : float
         Variance of the values about an ordinary least-squares trend.
-    anisotropic : bool
+    extent : Extent, optional
+        Of the observations, if known.
+
+    Attributes
+    ----------
+    free : tuple of str
+    profiled : bool
+        Whether the variance is profiled out: Σ = σ²(R + gI), and σ̂² has a closed form.
     """
 
-    def __init__(self, fixed, bounds, extent, metric, variance, anisotropic=False):
-        names = PARAMETER_NAMES if anisotropic else PARAMETER_NAMES[:4]
-        self.fixed = dict(fixed)
-        self.free = tuple(name for name in names if name not in fixed)
-        self.bounds = dict(bounds)
-        self.extent = extent
-        self.metric = metric
-        self.variance = variance
-        # Σ = σ²(R + gI): σ² drops out unless it, or the nugget itself, is held in a box
+    def __init__(self, model, fixed, bounds, observations, variance, extent=None):
+        self.fixed, self.bounds = dict(fixed), dict(bounds)
+        self.model = model.replace(**fixed)
+        self.parameters = {p.name: p for p in model.table}
+        self.free = tuple(name for name in self.parameters if name not in fixed)
+        self.observations, self.variance = observations, variance
+        self.extent = extent or Extent.of(observations)
+        self.metric, self.dimensions = observations.metric, observations.dimensions
+        self.limits = self.model.limits(self.metric, self.dimensions) | {
+            p.name: (p.lower, p.upper) for p in model.table if p.name in ANISOTROPY
+        }
+        linear = {p.name for p in model.table if p.linear}
         self.profiled = (
-            "variance" in self.free
-            and not {"variance", "nugget"} & set(bounds)
-            and ("nugget" in self.free or fixed["nugget"] == 0)
+            linear == {SCALE, NUGGET}
+            and SCALE in self.free
+            and not linear & set(bounds)
+            and (NUGGET in self.free or fixed[NUGGET] == 0)
         )
-        self.coordinates = tuple(self._coordinate(name) for name in self.free if self._moves(name))
-        self.lower = np.array([c.lower for c in self.coordinates])
-        self.upper = np.array([c.upper for c in self.coordinates])
+        self.anisotropic = ANISOTROPY[1] in self.parameters
 
-    def _moves(self, name):
-        return not (self.profiled and name == "variance")
+    def holding(self, **values):
+        """Return the table with some parameters fixed at values as well."""
+        bounds = {name: box for name, box in self.bounds.items() if name not in values}
+        about = self.observations, self.variance, self.extent
+        return ParameterTable(self.model, self.fixed | values, bounds, *about)
 
-    def _coordinate(self, name):
-        if name == "range":
-            lower, upper = self.practical_range_bounds()
-            return Coordinate("practical_range", log(lower), log(upper))
-        if name == "nugget" and self.profiled:
-            return Coordinate("nugget_ratio", *map(log, NUGGET_RATIO))
-        lower, upper = self.box(name)
-        if name == "anisotropy_angle":
-            return Coordinate(name, lower, upper)
-        return Coordinate(name, log(lower), log(upper))
+    @property
+    def shapes(self):
+        """Free parameters without a unit: those of the correlation function."""
+        return [
+            name for name in self.free if not self.parameters[name].unit and name not in ANISOTROPY
+        ]
+
+    # bounds
 
     def box(self, name):
         """Return the bounds of a parameter: the user's, or those that the data suggest."""
         if name in self.bounds:
             lower, upper = self.bounds[name]
-            if name == "nugget":
-                # in logarithms there is no 0
+            if name == NUGGET:
+                # a logarithm needs a positive lower bound
                 lower = max(lower, min(NUGGET_RATIO[0] * self.variance, 1e-6 * upper))
             return lower, upper
-        return {
-            "variance": (1e-8 * self.variance, 1e8 * self.variance),
-            "nugget": (NUGGET_RATIO[0] * self.variance, 1e4 * self.variance),
-            "smoothness": (SMOOTHNESS[0], 0.5 if self.metric == "great-circle" else SMOOTHNESS[1]),
-            "anisotropy_angle": (-180.0, 360.0),
-            "anisotropy_ratio": ANISOTROPY_RATIO,
-        }[name]
+        parameter = self.parameters[name]
+        if parameter.unit == "value²":
+            ends = NUGGET_RATIO if parameter.closed else VARIANCES
+            return tuple(end * self.variance for end in ends)
+        if parameter.unit == "length":
+            return self.lengths()
+        lower, upper = self.limits[name]
+        first, last = parameter.search or (1e-3, 1e3)
+        return max(lower, first), min(upper, last)
 
-    def practical_range_bounds(self):
-        """Return the bounds of a√(8ν): a tenth of the shortest distance to 1000 extents."""
-        if "range" in self.bounds:
-            smoothness = (
-                [self.fixed["smoothness"]] if "smoothness" in self.fixed else self.box("smoothness")
-            )
-            lower, upper = self.bounds["range"]
-            return practical_range(lower, min(smoothness)), practical_range(upper, max(smoothness))
-        return 0.1 * self.extent.shortest, 1e3 * self.extent.longest
+    def lengths(self):
+        """Return the bounds of practical ranges that the data suggest."""
+        return LENGTHS[0] * self.extent.shortest, LENGTHS[1] * self.extent.longest
 
-    def model(self, x):
-        """Return the model at a point; of variance 1 where the variance is profiled out."""
-        at = {c.name: value for c, value in zip(self.coordinates, x, strict=True)}
-        values = dict(self.fixed)
-        for name, value in at.items():
-            values[name] = value if name == "anisotropy_angle" else exp(value)
-        if self.profiled:
-            values["variance"] = 1.0
-        if "practical_range" in values:
-            length = values.pop("practical_range") / practical_range(1.0, values["smoothness"])
-            lower, upper = self.bounds.get("range", (0.0, inf))
-            values["range"] = min(max(length, lower), upper)
-        if "nugget_ratio" in values:
-            values["nugget"] = values.pop("nugget_ratio")
-        if "anisotropy_angle" in values and "anisotropy_angle" not in self.bounds:
-            values["anisotropy_angle"] %= 180.0
-        return Matern.from_parameters(values)
+    def practical_bounds(self):
+        """Return the bounds of the practical range."""
+        if LENGTH not in self.bounds:
+            return self.lengths()
+        # the user bounds the range itself: the widest over all shapes
+        corners = [
+            dict(zip(self.shapes, corner, strict=True))
+            for corner in product(*(self.box(name) for name in self.shapes))
+        ]
+        factors = [practical_factor(self.model.replace(**corner)) for corner in corners]
+        lower, upper = self.bounds[LENGTH]
+        return lower * min(factors), upper * max(factors)
 
-    def point(self, model):
-        """Return the point of a model, inside the bounds."""
-        values = model.parameters()
-        x = []
-        for c in self.coordinates:
-            if c.name == "practical_range":
-                x.append(log(practical_range(model.range, model.smoothness)))
-            elif c.name == "nugget_ratio":
-                x.append(log(max(model.nugget / model.variance, NUGGET_RATIO[0])))
-            elif c.name == "anisotropy_angle":
-                # a direction has many angles: the one above the lower bound
-                x.append(c.lower + (values[c.name] - c.lower) % 180.0)
+    def bounded(self, model):
+        """Yield (name, value, lower, upper) of every free parameter, in the terms of its bounds."""
+        for name in self.free:
+            value = self.parameters[name].value if model is None else model.parameters()[name]
+            if self.parameters[name].unit == "degrees" and name not in self.bounds:
+                continue
+            if name == LENGTH and name not in self.bounds:
+                yield name, value * practical_factor(model), *self.practical_bounds()
+            elif name == NUGGET and self.profiled:
+                yield name, value / model.parameters()[SCALE], *NUGGET_RATIO
+            elif not (name == SCALE and self.profiled):
+                yield name, value, *self.box(name)
+
+    def on_bounds(self, model, near=1e-3):
+        """Return the parameters on a bound, a dict of name to "lower" or "upper".
+
+        Parameters
+        ----------
+        model : Covariance
+        near : float
+            Distance in logarithms (degrees of an angle) that counts as on the bound.
+        """
+        pinned = {}
+        for name, value, lower, upper in self.bounded(model):
+            margin = near * (1.0 if self.parameters[name].transform == "identity" else value)
+            if value <= lower + margin:
+                pinned[name] = "lower"
+            elif value >= upper - margin:
+                pinned[name] = "upper"
+        return pinned
+
+    def outside(self, model):
+        """Return the names of the parameters outside their bounds."""
+        return [
+            name
+            for name, value, lower, upper in self.bounded(model)
+            if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
+        ]
+
+    def is_limit(self, name, side):
+        """Whether a bound of the search is a limit of the parameter itself."""
+        k = 0 if side == "lower" else 1
+        return name not in self.bounds and self.box(name)[k] == self.limits[name][k]
+
+    def valid(self, model):
+        """Whether a model is positive definite on locations of this kind."""
+        return model.valid_on(self.metric, self.dimensions)
+
+    # coordinates
+
+    def search_coordinates(self):
+        """Return the coordinates of a search without derivatives, with their box."""
+        names = [name for name in self.free if not (name == SCALE and self.profiled)]
+        ends = []
+        for name in names:
+            if name == LENGTH:
+                ends.append(self.practical_bounds())
+            elif name == NUGGET and self.profiled:
+                ends.append(NUGGET_RATIO)
             else:
-                x.append(log(max(values[c.name], 1e-300)))
-        return np.clip(x, self.lower, self.upper)
+                ends.append(self.box(name))
+        return SearchCoordinates(self, names, ends)
 
-    def slope(self, model, gradient):
-        """Return the gradient in the coordinates of the search, (k,), from that in parameters.
+    def coordinates(self, model, names=None):
+        """Return the coordinates of Newton's method and of standard errors: logarithms, radians."""
+        wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
+        return Coordinates(self.free if names is None else names, model, wrap=wrap)
 
-        Where the variance is profiled out, the model has the best one: its slope there is 0.
-        """
-        at = {name: gradient[name] * value for name, value in model.parameters().items()}
-        at["anisotropy_angle"] = gradient.get("anisotropy_angle")
-        at["nugget_ratio"], at["practical_range"] = at["nugget"], at["range"]
-        if "range" in self.free:
-            # log a = log(practical range) - ½ log(8ν)
-            at["smoothness"] -= 0.5 * at["range"]
-        return np.array([at[c.name] for c in self.coordinates])
-
-    def holding(self, **values):
-        """Return the space with some parameters fixed at values as well.
-
-        A space that was profiled stays so only where that is still exact.
-        """
-        bounds = {name: box for name, box in self.bounds.items() if name not in values}
-        return Space(
-            self.fixed | values,
-            bounds,
-            self.extent,
-            self.metric,
-            self.variance,
-            "anisotropy_ratio" in self.free or "anisotropy_ratio" in self.fixed,
-        )
+    # starts
 
     def candidates(self, start):
         """Yield models to try first: the user's values, and a coarse grid for the others.
@@ -319,121 +377,124 @@ class Space:
             Values for any of the free parameters.
         """
         given = self.fixed | start
-        scales = [f * self.extent.longest for f in (0.08, 0.25, 0.7)]
-        top = self.box("smoothness")[1] if "smoothness" in self.free else inf
-        for nu in (
-            [given["smoothness"]] if "smoothness" in given else [min(0.5, top), min(1.5, top)]
-        ):
-            for scale in scales if "range" not in given else [None]:
-                length = given["range"] if scale is None else scale / practical_range(1.0, nu)
-                for share in [0.05, 0.4] if "nugget" not in given else [None]:
-                    yield from self._with_directions(given, nu, length, share)
-
-    def _with_directions(self, given, nu, length, share):
-        values = {"smoothness": nu, "range": length, **given}
-        # share: of the variance about the trend that the nugget takes
-        values.setdefault("nugget", (share or 0.0) * self.variance)
-        values.setdefault("variance", (1.0 - (share or 0.05)) * self.variance)
-        if not ("anisotropy_ratio" in self.free or "anisotropy_ratio" in self.fixed):
-            yield Matern.from_parameters(values)
-            return
-        values.setdefault("anisotropy_ratio", 0.5)
-        for angle in (
-            [given["anisotropy_angle"]] if "anisotropy_angle" in given else (0, 45, 90, 135)
-        ):
-            yield Matern.from_parameters(values | {"anisotropy_angle": float(angle)})
-
-
-def check_bounds(bounds, start, fixed):
-    """Return bounds as a dict of pairs of floats.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is unknown or fixed, a pair is no interval of the parameter's values, or a
-        start lies outside.
-    """
-    result = {}
-    known = (*POSITIVE, "anisotropy_angle")
-    for name, pair in (bounds or {}).items():
-        if name not in known:
-            raise InvalidInput(f"`bounds` knows the parameters {', '.join(known)}. Got {name!r}.")
-        if name in fixed:
-            raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
-        try:
-            lower, upper = (float(value) for value in pair)
-        except (TypeError, ValueError):
-            raise InvalidInput(f"bounds of `{name}` must be two numbers. Got {pair!r}.") from None
-        least = name == "anisotropy_angle" or lower > 0 or (name == "nugget" and lower == 0)
-        if not (least and lower < upper < inf):
-            raise InvalidInput(
-                f"bounds of `{name}` must satisfy 0 < lower < upper. Got {lower:g} and {upper:g}."
-            )
-        if name == "anisotropy_ratio" and upper > 1:
-            raise InvalidInput(f"`anisotropy_ratio` is at most 1. Got the bound {upper:g}.")
-        result[name] = (lower, upper)
-        if name in start and not lower <= start[name] <= upper:
-            raise InvalidInput(
-                f"the start {name}={start[name]:g} lies outside its bounds {lower:g} to {upper:g}."
-            )
-    return result
+        axes = {}
+        for k, name in enumerate(self.shapes):
+            if name not in given:
+                value, (lower, upper) = self.parameters[name].value, self.box(name)
+                several = (value, 3 * value) if k == 0 else (value,)
+                clipped = [min(max(each, lower), upper) for each in several]
+                axes[name] = list(dict.fromkeys(clipped))
+        lengths = [
+            name for name in self.free if self.parameters[name].unit == "length"
+            and name not in given
+        ]  # fmt: skip
+        axes |= {"length": (0.08, 0.25, 0.7) if lengths else (None,)}
+        axes |= {"share": (0.05, 0.4) if NUGGET not in given else (None,)}
+        angles = self.anisotropic and ANISOTROPY[0] not in given
+        axes |= {"angle": (0.0, 45.0, 90.0, 135.0) if angles else (None,)}
+        for choice in product(*axes.values()):
+            values = dict(zip(axes, choice, strict=True))
+            length, share, angle = (values.pop(name) for name in ("length", "share", "angle"))
+            values = values | given
+            if lengths:
+                factor = practical_factor(self.model.replace(**values))
+                values |= dict.fromkeys(lengths, length * self.extent.longest / factor)
+            # share: of the variance about the trend that the nugget takes
+            values.setdefault(NUGGET, (share or 0.0) * self.variance)
+            for name in self.free:
+                if self.parameters[name].unit == "value²":
+                    values.setdefault(name, (1.0 - (share or 0.05)) * self.variance)
+            if angle is not None:
+                values[ANISOTROPY[0]] = angle
+            yield self.model.replace(**values)
 
 
-# Logarithms of the parameters: the coordinates of scores, of Newton's method and of errors.
+def practical_factor(model):
+    """Return the practical range over the range; 1 for a family without a range."""
+    if LENGTH not in model.parameters():
+        return 1.0
+    return model.replace(**{LENGTH: 1.0}).practical_range()
 
 
-def keeps(evaluator, model):
-    """Whether an evaluator still has what it found out about a model."""
-    return hasattr(evaluator, "keeps") and evaluator.keeps(model)
-
-
-class Natural:
-    """Logarithms of parameters (radians of the angle): the coordinates of Newton and of errors.
+class Coordinates:
+    """Map between points x and models: logarithms, radians of an angle.
 
     Parameters
     ----------
     names : sequence of str
         Parameters that move.
-    model : Matern
-        Gives the others.
+    model : Covariance
+        Gives the values of the others.
     wrap : bool
         Whether angles are brought into [0, 180).
+    offset : float
+        c of log(θ + c) for parameters that may be 0.
     """
 
-    def __init__(self, names, model, wrap=True):
-        self.names = list(names)
-        self.wrap = wrap
-        self.others = model.parameters()
+    def __init__(self, names, model, wrap=True, offset=0.0):
+        self.names, self.origin = list(names), model
+        self.table = {p.name: p for p in model.table}
+        self.wrap, self.offset = wrap, offset
+
+    def inward(self, name, value):
+        """Return the coordinate of a parameter's value."""
+        parameter = self.table[name]
+        if parameter.transform == "identity":
+            return radians(value) if parameter.unit == "degrees" else value
+        if parameter.closed:
+            value = value + self.offset
+        return log(max(value, TINY))
+
+    def outward(self, name, x):
+        """Return a parameter's value at a coordinate."""
+        parameter = self.table[name]
+        if parameter.transform == "identity":
+            if parameter.unit != "degrees":
+                return min(max(float(x), parameter.lower), parameter.upper)
+            angle = float(np.degrees(x))
+            return angle % 180.0 if self.wrap else angle
+        value = exp(min(x, 600.0))
+        if parameter.closed and self.offset:
+            # within rounding of c the value is 0
+            return value - self.offset if value > self.offset * (1 + 1e-14) else 0.0
+        return min(value, parameter.upper)
 
     def point(self, model):
-        """Return the point of a model."""
+        """Return the point of a model, (k,)."""
         values = model.parameters()
-        return np.array(
-            [radians(values[n]) if n == "anisotropy_angle" else log(values[n]) for n in self.names]
-        )
+        return np.array([self.inward(name, values[name]) for name in self.names])
 
     def model(self, x):
         """Return the model at a point."""
-        values = dict(self.others)
-        for name, value in zip(self.names, x, strict=True):
-            if name == "anisotropy_angle":
-                angle = float(np.degrees(value))
-                values[name] = angle % 180.0 if self.wrap else angle
-            elif name == "anisotropy_ratio":
-                values[name] = min(exp(value), 1.0)
+        values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
+        return self.origin.replace(**values)
+
+    def jacobian(self, model):
+        """Return dθ/dx, (k,)."""
+        values, result = model.parameters(), []
+        for name in self.names:
+            parameter = self.table[name]
+            if parameter.transform == "identity":
+                result.append(np.degrees(1.0) if parameter.unit == "degrees" else 1.0)
             else:
-                values[name] = exp(min(value, 600.0))
-        return Matern.from_parameters(values)
+                result.append(values[name] + (self.offset if parameter.closed else 0.0))
+        return np.array(result)
+
+    def in_coordinates(self, model, gradient, information=None):
+        """Return the score ∂ℓ/∂x, and the information, from those in the parameters."""
+        units = self.jacobian(model)
+        score = np.array([gradient[name] for name in self.names]) * units
+        return score, None if information is None else information * np.outer(units, units)
 
     def score(self, x, evaluator, monitor):
         """Return the gradient of the log-likelihood at a point; NaN where it has none."""
         model = self.model(x)
-        monitor.count += not keeps(evaluator, model)
+        monitor.count += not evaluator.keeps(model)
         try:
             gradient = evaluator.gradient(model, self.names)
         except NotPositiveDefinite:
             return np.full(len(x), np.nan)
-        return np.array([gradient[n] for n in self.names]) * self.units(model)
+        return self.in_coordinates(model, gradient)[0]
 
     def information(self, x, evaluator, monitor):
         """Return minus the Hessian of the log-likelihood at a point; NaN where it has none."""
@@ -443,21 +504,150 @@ class Natural:
             information = evaluator.observed_information(model, self.names)
         except NotPositiveDefinite:
             return np.full((len(x), len(x)), np.nan)
-        units = self.units(model)
-        # of logarithms: θ_j θ_k I_jk - δ_jk θ_j ∂_jℓ; an angle's unit is a constant
-        curved = [n != "anisotropy_angle" for n in self.names]
+        units = self.jacobian(model)
+        # of logarithms: θ_j θ_k I_jk - δ_jk θ_j ∂_jℓ; untransformed ones have no second term
+        curved = [self.table[n].transform == "log" for n in self.names]
         slope = np.where(curved, self.score(x, evaluator, monitor), 0.0)
         return information * np.outer(units, units) - np.diag(slope)
 
-    def units(self, model):
-        """Return dθ/dx, (k,): the parameters, and degrees in a radian for an angle."""
-        values = model.parameters()
-        return np.array(
-            [np.degrees(1.0) if n == "anisotropy_angle" else values[n] for n in self.names]
-        )
-
-    def standard_errors(self, summit):
-        """Return standard errors of the parameters from the observed information."""
-        covariance = np.linalg.inv(summit.information)
-        errors = np.sqrt(np.diag(covariance)) * self.units(self.model(summit.point))
+    def standard_errors(self, model, information):
+        """Return standard errors of the parameters from the observed information, a dict."""
+        errors = np.sqrt(np.diag(np.linalg.inv(information))) * self.jacobian(model)
         return dict(zip(self.names, errors.tolist(), strict=True))
+
+
+class SearchCoordinates(Coordinates):
+    """Coordinates of a search without derivatives: practical range, nugget ratio, degrees.
+
+    Parameters
+    ----------
+    table : ParameterTable
+    names : sequence of str
+    ends : sequence of (float, float)
+        Bounds, before transformation.
+
+    Attributes
+    ----------
+    lower, upper : (k,) ndarray
+        The box.
+    scales : (k,) ndarray
+        First steps relative to those of a logarithm.
+    """
+
+    def __init__(self, table, names, ends):
+        super().__init__(names, table.model)
+        self.parameters, self.profiled = table, table.profiled
+        ends = [[self._inward(n, end) for end in pair] for n, pair in zip(names, ends, strict=True)]
+        self.lower, self.upper = np.array(ends).reshape(len(names), 2).T
+        angular = [self.table[name].unit == "degrees" for name in names]
+        self.scales = np.where(angular, 40.0, 1.0)
+
+    def _inward(self, name, value):
+        return value if self.table[name].transform == "identity" else log(max(value, TINY))
+
+    def model(self, x):
+        """Return the model at a point; of variance 1 if the variance is profiled out."""
+        values = {
+            name: exp(v) if self.table[name].transform == "log" else float(v)
+            for name, v in zip(self.names, x, strict=True)
+        }
+        if self.profiled:
+            values[SCALE] = 1.0
+        if LENGTH in values:
+            shapes = {name: v for name, v in values.items() if name in self.parameters.shapes}
+            length = values[LENGTH] / practical_factor(self.origin.replace(**shapes))
+            lower, upper = self.parameters.bounds.get(LENGTH, (0.0, inf))
+            values[LENGTH] = min(max(length, lower), upper)
+        angle = ANISOTROPY[0]
+        if angle in values and angle not in self.parameters.bounds:
+            values[angle] %= 180.0
+        return self.origin.replace(**values)
+
+    def point(self, model):
+        """Return the point of a model, inside the box."""
+        values, x = model.parameters(), []
+        for name, lower in zip(self.names, self.lower, strict=True):
+            value = values[name]
+            if name == LENGTH:
+                x.append(log(model.practical_range()))
+            elif name == NUGGET and self.profiled:
+                x.append(log(max(value / values[SCALE], NUGGET_RATIO[0])))
+            elif self.table[name].unit == "degrees":
+                # angles that differ by 180 degrees are equal: the first above the lower bound
+                x.append(lower + (value - lower) % 180.0)
+            else:
+                x.append(self._inward(name, value))
+        return np.clip(x, self.lower, self.upper)
+
+    def slope(self, model, gradient):
+        """Return the gradient in these coordinates, (k,), from that in the parameters.
+
+        Where the variance is profiled out, the model has the best one: its slope there is 0.
+        """
+        at = {
+            p.name: gradient[p.name] * (1.0 if p.transform == "identity" else p.value)
+            for p in model.table
+        }
+        if LENGTH in self.names:
+            # log a = log(practical range) - log f(shapes)
+            for name in self.parameters.shapes:
+                at[name] -= _practical_slope(model, name) * at[LENGTH]
+        return np.array([at[name] for name in self.names])
+
+
+def _practical_slope(model, name, step=1e-4):
+    """Return ∂ log f/∂ log(shape) of the practical range a f, by a central difference."""
+    value = model.parameters()[name]
+    ends = []
+    for sign in (1, -1):
+        try:
+            ends.append(practical_factor(model.replace(**{name: value * exp(sign * step)})))
+        except InvalidInput:
+            # beyond the parameter's limit
+            ends.append(practical_factor(model))
+    # accurate to that many digits
+    return round((log(ends[0]) - log(ends[1])) / (2 * step), 7)
+
+
+def check_bounds(bounds, start, fixed, model):
+    """Return bounds as a dict of pairs of floats.
+
+    Parameters
+    ----------
+    bounds : dict or None
+    start, fixed : dict of str to float
+    model : Covariance
+        Any of the family, with anisotropy.
+
+    Raises
+    ------
+    InvalidInput
+        If a name is unknown or fixed, a pair is not an interval of the parameter's values, or a
+        start lies outside.
+    """
+    result, known = {}, {p.name: p for p in model.table}
+    for name, pair in (bounds or {}).items():
+        if name not in known:
+            raise InvalidInput(f"`bounds` knows the parameters {', '.join(known)}. Got {name!r}.")
+        if name in fixed:
+            raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
+        try:
+            lower, upper = (float(value) for value in pair)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"bounds of `{name}` must be two numbers. Got {pair!r}.") from None
+        parameter = known[name]
+        least = lower > parameter.lower or (parameter.closed and lower == parameter.lower)
+        if not (least and lower < upper < inf):
+            least = "" if parameter.lower == -inf else f"{parameter.lower:g} < "
+            raise InvalidInput(
+                f"bounds of `{name}` must satisfy {least}lower < upper. "
+                f"Got {lower:g} and {upper:g}."
+            )
+        if upper > parameter.upper:
+            raise InvalidInput(f"`{name}` is at most {parameter.upper:g}. Got the bound {upper:g}.")
+        result[name] = (lower, upper)
+        if name in start and not lower <= start[name] <= upper:
+            raise InvalidInput(
+                f"the start {name}={start[name]:g} lies outside its bounds {lower:g} to {upper:g}."
+            )
+    return result

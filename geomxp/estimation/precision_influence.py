@@ -16,7 +16,7 @@ from .result import Fit
 
 if TYPE_CHECKING:
     from .._typing import Fixed, Frame, Sequence
-    from ..covariance.matern import Matern
+    from ..covariance.base import Covariance
     from ..data.observations import Observations
 
 ACCURACIES = (1e-8, 1e-6, 1e-4, 1e-2)
@@ -29,7 +29,7 @@ def precision_influence(
     observations: Observations,
     accuracies: Sequence[float] = ACCURACIES,
     *,
-    model: Matern | None = None,
+    model: Covariance | None = None,
     method: Exact | None = None,
     fixed: Fixed = (),
     trend: str = "constant",
@@ -46,7 +46,7 @@ def precision_influence(
     observations : Observations
     accuracies : sequence of float
         ε of `by_tile_norm`.
-    model : Matern, optional
+    model : Covariance, optional
         Where the fit in FP64 starts; see `fit`.
     method : Exact, optional
         Everything but the precision: tile, device, memory.
@@ -80,7 +80,7 @@ def precision_influence(
     """
     accuracies = _checked(accuracies)
     method = Exact() if method is None else method
-    if not isinstance(method, Exact):
+    if method.precision is None:
         raise InvalidInput(f"`method` must be an Exact. Got {type(method).__name__}.")
     about = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
     first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **about)
@@ -123,8 +123,8 @@ def frame_of_fits(fits):
     for fit in fits:
         if not isinstance(fit, Fit):
             raise InvalidInput(f"`fits` must be what gx.fit returns. Got {type(fit).__name__}.")
-        rule = getattr(fit.method, "precision", None)
-        if rule != uniform("fp64") and getattr(rule, "accuracy", None) is None:
+        rule = fit.method.precision
+        if rule is None or (rule != uniform("fp64") and rule.accuracy is None):
             name = fit.method.describe(len(fit.observations))["name"]
             raise InvalidInput(
                 "`fits` must be in FP64 and by by_tile_norm(ε). Got one by another rule or method "
@@ -150,7 +150,7 @@ def _checked(accuracies):
 
 
 def _row(fit):
-    accuracy = getattr(fit.method.precision, "accuracy", None)
+    accuracy = fit.method.precision.accuracy
     good = fit.outcome.ending in ENDED
     values = fit.model.parameters() if good else dict.fromkeys(fit.model.parameters(), nan)
     errors = {name: fit.standard_errors.get(name) if good else None for name in values}

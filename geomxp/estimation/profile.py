@@ -1,39 +1,48 @@
-"""The likelihood about an estimate: all that was estimated moves, in coordinates for profiles.
+"""Profile likelihoods: ℓ maximised over all other parameters while one is held.
 
-A profile holds one coordinate v; the others, ω, follow to the top of their slice. Where they stand
-away from it the profile is read off as ℓ_p(v) ≈ ℓ + ½ s_ω'I_ωω⁻¹s_ω, and it goes on along the
-tangent dω/dv = -I_ωω⁻¹I_ωv.
+A profile holds one coordinate v; the others, ω, follow to the maximum of their slice. Away from it
+the profile is ℓ_p(v) ≈ ℓ + ½ s_ω'I_ωω⁻¹s_ω, and it continues along the tangent
+dω/dv = -I_ωω⁻¹I_ωv.
 """
 
 import warnings
 from dataclasses import dataclass
-from math import exp, inf, isfinite, log, pi, radians, sqrt
+from math import exp, inf, isfinite, log, pi, sqrt
 
 import numpy as np
 import scipy
 
-from ..covariance.matern import Matern, practical_range
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
 from .monitor import Monitor
-from .parameters import Extent, Space, Units
+from .parameters import (
+    ANISOTROPY,
+    LENGTH,
+    NUGGET,
+    SCALE,
+    Coordinates,
+    ParameterTable,
+    Units,
+    practical_factor,
+    template,
+)
 from .problem import Problem
 from .search import information_at
 
 SETTLED, COARSE = 1e-5, 1e-3
-"""What ω may promise to gain where it has arrived: in FP64, and in formats in which ℓ scatters."""
+"""Promised gain at which ω has converged: in FP64, and in coarse formats."""
 
 STEPS, HALVINGS = 40, 8
-"""Limits: of Newton steps, and of the halvings of each."""
+"""Limits on Newton steps, and on the halvings of each."""
 
 LONGEST_PATH = 2.0
 """Longest step of ω, in logarithms."""
 
 SEARCH_TOLERANCE = 1e-7
-"""Of a search for one point of a profile, where Newton's method fails."""
+"""Tolerance of a search for one point of a profile, where Newton's method fails."""
 
 
 def problem_of(fit, limit=10_000, tolerance=SEARCH_TOLERANCE):
-    """Return what a fit maximised, to be searched again.
+    """Return the problem that a fit solved, to be searched again.
 
     Parameters
     ----------
@@ -47,27 +56,25 @@ def problem_of(fit, limit=10_000, tolerance=SEARCH_TOLERANCE):
     -------
     problem : Problem
         In scaled units; within the bounds of the fit.
-    model : Matern
+    model : Covariance
         The estimate in these units.
     units : Units
     """
-    seen = fit.observations
-    design = fit.trend.design(seen.locations, seen.covariates)
-    units = Units.of(seen, design)
-    scaled = units.scaled(seen)
-    values = fit.model.parameters()
-    estimated = fit.free + fit.boundary
-    space = Space(
-        units.inward({name: values[name] for name in values if name not in estimated}),
-        units.inward_bounds(fit.bounds),
-        Extent.of(scaled),
-        seen.metric,
+    observations, values = fit.observations, fit.model.parameters()
+    design = fit.trend.design(observations.locations, observations.covariates)
+    units = Units.of(observations, design)
+    scaled = units.scaled(observations)
+    fixed = {n: v for n, v in values.items() if n not in fit.free + fit.boundary}
+    table = ParameterTable(
+        template(type(fit.model), ANISOTROPY[1] in values),
+        units.inward(fit.model, fixed),
+        units.inward(fit.model, fit.bounds),
+        scaled,
         units.variance,
-        fit.model.anisotropy is not None,
     )
     monitor = Monitor(limit, lambda model, value: (model, value), None, "", False)
-    problem = Problem(scaled, design, fit.reml, fit.method, space, monitor, tolerance)
-    return problem, Matern.from_parameters(units.inward(values)), units
+    problem = Problem(scaled, design, fit.reml, fit.method, table, monitor, tolerance)
+    return problem, fit.model.replace(**units.inward(fit.model, values)), units
 
 
 @dataclass(frozen=True)
@@ -91,16 +98,16 @@ class Spot:
 
 @dataclass(frozen=True)
 class Slice:
-    """What the score and the information say of ω beside a spot.
+    """Newton step and tangent of ω at a spot, from its score and information.
 
     Parameters
     ----------
     newton : (k,) ndarray
-        Step to the top of the slice; 0 for v.
+        Step to the maximum of the slice; 0 for v.
     tangent : (k,) ndarray
         dω/dv along the profile; 1 for v.
     gain : float
-        What the step promises.
+        Promised by the step.
     slope, curvature : float
         Of the profile in v: its derivative, and minus its second one.
     """
@@ -112,12 +119,11 @@ class Slice:
     curvature: float
 
 
-class Path:
-    """ℓ and its score in the coordinates of profiles, from a fit's estimate on.
+class Path(Coordinates):
+    """ℓ and its score in the coordinates of profiles, around a fit's estimate.
 
-    Logarithms; of the nugget log(τ² + c) with c near its standard error, so that 0 is a place like
-    any other; radians of an angle. Coordinates stay in a box: the bounds of the fit, or the ends of
-    where geomxp looks.
+    Logarithms; log(τ² + c) of the nugget with c near its standard error, so that 0 is an ordinary
+    point; radians of an angle. The box of the coordinates is that of the fit.
 
     Parameters
     ----------
@@ -126,85 +132,59 @@ class Path:
 
     def __init__(self, fit):
         self.problem, model, self.units = problem_of(fit)
-        self.fixed = model.parameters()
-        self.names = [name for name in self.fixed if name in fit.free + fit.boundary]
+        estimated = fit.free + fit.boundary
+        names = [name for name in model.parameters() if name in estimated]
         self.tolerance = COARSE if self.problem.noisy else SETTLED
         if self.problem.noisy:
-            # one choice of formats: another at each model would be another function
+            # formats chosen anew at each model would change the function
             self.problem.evaluator.freeze(model)
-        self.scoring = getattr(self.problem.evaluator, "scoring", False)
-        self.offset = self._offset(model, fit) if "nugget" in self.names else 0.0
-        self.lower, self.upper = np.array([self._box(name, model) for name in self.names]).T
+        self.scoring = self.problem.evaluator.scoring
+        offset = self._offset(model, fit) if NUGGET in names else 0.0
+        super().__init__(names, model, wrap=False, offset=offset)
+        self.lower, self.upper = np.array([self._box(name, model) for name in names]).T
         self.best = None
         self.start = self.at(self.point(model))
-        self.information = self._information(model, fit)
+        self.curvature = self._curvature(model, fit)
 
     def _offset(self, model, fit):
-        """Return c: the standard error of the nugget, or what comes near to it."""
-        error = fit.standard_errors.get("nugget")
+        """Return c: the standard error of the nugget, or an estimate of it."""
+        error = fit.standard_errors.get(NUGGET)
         if error is not None:
-            error = self.units.inward({"nugget": error})["nugget"]
+            error = self.units.inward(model, {NUGGET: error})[NUGGET]
         elif self.scoring:
-            found = float(self.problem.evaluator.information(model, ["nugget"])[0, 0])
+            found = float(self.problem.evaluator.information(model, [NUGGET])[0, 0])
             error = 1 / np.sqrt(found) if found > 0 else None
-        # of a nugget of which nothing is known: one that can be seen
-        error = error or 1e-2 * model.variance
-        return float(np.clip(error, 1e-8 * model.variance, model.variance + model.nugget))
+        # without information about the nugget: a visible one
+        size = model.largest_variance
+        return float(np.clip(error or 1e-2 * size, 1e-8 * size, size + model.nugget))
 
-    def _information(self, model, fit):
-        """Return the information at the estimate: the observed one where it is known."""
+    def _curvature(self, model, fit):
+        """Return the information at the estimate; the observed one if it is known."""
         if fit.information is not None and not fit.boundary:
             order = [fit.free.index(name) for name in self.names]
             # from logarithms to these coordinates, for the nugget
-            change = [1 + self.offset / model.nugget if n == "nugget" else 1.0 for n in self.names]
+            change = [1 + self.offset / model.nugget if n == NUGGET else 1.0 for n in self.names]
             return fit.information[np.ix_(order, order)] * np.outer(change, change)
         if self.start.information is not None:
             return self.start.information
         return information_at(lambda x: self.at(x).score, self.start.point, 1e-3)
 
     def _box(self, name, model):
-        """Return the least and the largest coordinate of a parameter."""
-        space = self.problem.space
-        if name == "anisotropy_angle" and name not in space.bounds:
+        """Return the smallest and the largest coordinate of a parameter."""
+        table, value = self.problem.table, model.parameters()[name]
+        if self.table[name].unit == "degrees" and name not in table.bounds:
             return -inf, inf
-        if name == "range" and name not in space.bounds:
-            one = practical_range(1.0, model.smoothness)
-            lower, upper = (end / one for end in space.practical_range_bounds())
+        if name == LENGTH and name not in table.bounds:
+            one = practical_factor(model)
+            lower, upper = (end / one for end in table.practical_bounds())
         else:
-            lower, upper = space.box(name)
-        if name == "nugget":
-            lower = space.bounds.get("nugget", (0.0, 0.0))[0]
-        value = self.fixed[name]
+            lower, upper = table.box(name)
+        if name == NUGGET:
+            lower = table.bounds.get(NUGGET, (0.0, 0.0))[0]
         return self.inward(name, min(lower, value)), self.inward(name, max(upper, value))
 
-    def inward(self, name, value):
-        """Return the coordinate of a parameter's value in scaled units."""
-        if name == "anisotropy_angle":
-            return radians(value)
-        return log(value + self.offset) if name == "nugget" else log(max(value, 1e-300))
-
-    def outward(self, name, x):
-        """Return a parameter's value, in scaled units, at a coordinate."""
-        if name == "anisotropy_angle":
-            return float(np.degrees(x))
-        value = exp(min(x, 600.0))
-        if name == "nugget":
-            # so near to c rounding is all that is left
-            return value - self.offset if value > self.offset * (1 + 1e-14) else 0.0
-        return min(value, 1.0) if name == "anisotropy_ratio" else value
-
-    def point(self, model):
-        """Return the point of a model in scaled units."""
-        values = model.parameters()
-        return np.array([self.inward(name, values[name]) for name in self.names])
-
-    def model(self, x):
-        """Return the model, in scaled units, at a point."""
-        values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
-        return Matern.from_parameters(self.fixed | values)
-
     def at(self, x):
-        """Return the spot at a point; of value -inf where Σ has no factor."""
+        """Return the spot at a point; of value -inf where Σ has no Cholesky factor."""
         model, evaluator = self.model(x), self.problem.evaluator
         self.problem.monitor.count += 1
         information = None
@@ -214,27 +194,35 @@ class Path:
                 information = evaluator.information(model, self.names)
         except NotPositiveDefinite:
             return Spot(x, -inf, np.full(len(x), np.nan))
-        values = model.parameters()
-        units = np.array([self._unit(name, values[name]) for name in self.names])
-        score = np.array([gradient[name] for name in self.names]) * units
-        if information is not None:
-            information = information * np.outer(units, units)
+        score, information = self.in_coordinates(model, gradient, information)
         spot = Spot(x, evaluator(model).log_likelihood, score, information)
         if self.best is None or spot.value > self.best.value:
             self.best = spot
         return spot
 
-    def _unit(self, name, value):
-        """Return dθ/dx."""
-        if name == "anisotropy_angle":
-            return float(np.degrees(1.0))
-        return value + self.offset if name == "nugget" else value
+    def in_user_units(self, name, x):
+        """Return a parameter's value, in the user's units, at one coordinate or several."""
+        unit = self.units.of_parameter(self.table[name])
+        values = np.vectorize(lambda each: self.outward(name, each) * unit, otypes=[float])(x)
+        return float(values) if np.ndim(x) == 0 else values
+
+    def warn_of_better(self, where, stacklevel):
+        """Warn if a model on the way had a larger log-likelihood than the estimate."""
+        more = self.best.value - self.start.value
+        if more > ABOVE * self.tolerance:
+            model = self.units.outward(self.model(self.best.point))
+            warnings.warn(
+                f"the fit is not at its maximum: a model inside its {where} has a log-likelihood "
+                f"higher by {more:.3g}. Fit again from {model}.",
+                GeomxpWarning,
+                stacklevel=stacklevel + 1,
+            )
 
     def slice(self, spot, information, j):
-        """Return the slice of coordinate j beside a spot; what leans against its box stays."""
+        """Return the slice of coordinate j. Parameters at active bounds are held fixed."""
         x, score = spot.point, spot.score
-        leans = ((x <= self.lower) & (score < 0)) | ((x >= self.upper) & (score > 0))
-        free = [k for k in range(len(x)) if k != j and not leans[k]]
+        active = ((x <= self.lower) & (score < 0)) | ((x >= self.upper) & (score > 0))
+        free = [k for k in range(len(x)) if k != j and not active[k]]
         newton, tangent = np.zeros(len(x)), np.zeros(len(x))
         tangent[j] = 1.0
         gain = 0.0
@@ -248,7 +236,7 @@ class Path:
         return Slice(newton, tangent, gain, slope, curvature)
 
     def step(self, spot, cut, j, to, least):
-        """Go on with v to a value and with ω to the top of its slice, or less far on this way.
+        """Move v to a value and ω to the maximum of its slice, halving the step of ω as needed.
 
         Returns the new spot; None where ℓ stays below `least`.
         """
@@ -259,53 +247,56 @@ class Path:
         for k in range(HALVINGS):
             x = np.clip(spot.point + step / 2**k, self.lower, self.upper)
             if k == 0:
-                # to the last bit
+                # without rounding
                 x[j] = to
-            there = self.at(x)
-            if there.value > least:
-                return there
+            moved = self.at(x)
+            if moved.value > least:
+                return moved
         return None
 
     def settle(self, spot, information, j):
-        """Go to the top of the slice; (spot, information), (None, None) where that fails."""
+        """Go to the maximum of the slice; return (spot, information), (None, None) on failure."""
         for _ in range(STEPS):
             cut = self.slice(spot, information, j)
             if cut.gain < self.tolerance:
                 return spot, information
-            there = self.step(spot, cut, j, spot.point[j], spot.value)
-            if there is None:
+            moved = self.step(spot, cut, j, spot.point[j], spot.value)
+            if moved is None:
                 return None, None
-            information = corrected(information, spot, there)
-            spot = there
+            spot, information = moved, corrected(information, spot, moved)
         return None, None
 
     def search(self, j, x, start):
-        """Maximise ℓ with coordinate j held at x by searches; (value, model or None)."""
+        """Maximise ℓ with coordinate j held at x by searches; return (value, model or None)."""
         name = self.names[j]
-        space = self.problem.space.holding(**{name: self.outward(name, x)})
-        values = start.parameters() | {name: self.outward(name, x)}
-        ways = [(space, values)]
-        if "nugget" in space.free:
-            # a search moves in logarithms, and stops on the way to 0
-            ways[0][1]["nugget"] = max(values["nugget"], 1e-3 * values["variance"])
-            if space.bounds.get("nugget", (0.0, 0.0))[0] == 0:
-                ways.append((space.holding(nugget=0.0), values | {"nugget": 0.0}))
+        held = {name: self.outward(name, x)}
+        return self.maximum_holding(held, start.replace(**held))
+
+    def maximum_holding(self, held, start):
+        """Return the largest ℓ with some parameters held, and its model or None."""
+        table = self.problem.table.holding(**held)
+        if NUGGET not in table.free:
+            return self.problem.search(table, start, step=0.1)[:2]
+        # a search moves in logarithms and never reaches 0
+        smallest = 1e-3 * start.largest_variance
         ends = [
-            self.problem.search(where, Matern.from_parameters(first), step=0.1)[:2]
-            for where, first in ways
+            self.problem.search(table, start.replace(nugget=max(start.nugget, smallest)), step=0.1)
         ]
-        return max(ends, key=lambda end: end[0])
+        if table.bounds.get(NUGGET, (0.0, 0.0))[0] == 0:
+            bare = start.replace(nugget=0.0)
+            ends.append(self.problem.search(table.holding(nugget=0.0), bare, step=0.1))
+        return max((end[:2] for end in ends), key=lambda end: end[0])
 
 
 def _uphill(information):
-    """Return the matrix with its eigenvalues made positive, and none too near 0."""
+    """Return the matrix with its eigenvalues made positive and bounded away from 0."""
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(np.abs(values), 1e-6 * max(np.abs(values).max(), 1e-6))
     return (vectors * values) @ vectors.T
 
 
 def _top_of_parabola(score, information, least, most):
-    """Return the step to the top of s'd - ½ d'I d; what would leave its box stops at the edge."""
+    """Return the step to the maximum of s'd - ½ d'I d within a box (active sets)."""
     step, inside = np.zeros(len(score)), np.ones(len(score), dtype=bool)
     while inside.any():
         rest = score[inside] - information[np.ix_(inside, ~inside)] @ step[~inside]
@@ -318,48 +309,48 @@ def _top_of_parabola(score, information, least, most):
     return step
 
 
-def corrected(information, here, there):
-    """Return the information at a spot, true to the change of the score on the way there (SR1).
+def corrected(information, before, after):
+    """Return the information at a spot, corrected by the change of the score (SR1 update).
 
-    Of Fisher scoring where the likelihood gives it; else the last one.
+    The base is that of Fisher scoring if the evaluator has it, otherwise the last one.
     """
-    base = information if there.information is None else there.information
-    change = there.point - here.point
-    miss = here.score - there.score - base @ change
+    base = information if after.information is None else after.information
+    change = after.point - before.point
+    miss = before.score - after.score - base @ change
     scale = float(miss @ change)
     if abs(scale) <= 1e-8 * np.linalg.norm(miss) * np.linalg.norm(change):
         return base
     return base + np.outer(miss, miss) / scale
 
 
-# Profile-likelihood intervals: the ends are found along the ridge where ω follows.
+# Intervals
 #
-# Venzon and Moolgavkar (1988, Appl. Stat. 37:87) solve ℓ(θ) = ℓ* and ∂ℓ/∂ω = 0 at once by
-# Newton's method. Here too one step moves the parameter v towards its end and the others ω to the
-# top of their slice, so that an end costs some ten scores; where ω lags behind, v waits for it.
-# √(ℓ_max - ℓ_p), nearly straight in v, says how far v has to go.
+# Venzon and Moolgavkar (1988, Appl. Stat. 37:87) solve ℓ(θ) = ℓ* and ∂ℓ/∂ω = 0 together by
+# Newton's method. Each step here moves v towards its end and ω to the maximum of its slice; an end
+# takes about ten scores. v waits while ω lags behind. √(ℓ_max - ℓ_p) is nearly linear in v and
+# gives the length of the next step.
 
 
 LAG = 0.2
-"""Gain of ω, as a share of the drop, from which v waits."""
+"""Promised gain of ω, as a share of the drop, above which v waits."""
 
 LONGEST_INTERVAL = 1.0
-"""First longest step of v; it doubles while v has farther to go."""
+"""First limit on the step of v; it doubles while v moves outward."""
 
 NARROW = 1e-3
-"""Width, in logarithms, at which an end's bounds are doubted where Newton's step leaves them."""
+"""Width of the bracket, in logarithms, below which a Newton step outside it resets it."""
 
-RUNS_WITH = {("variance", 1): "range", ("range", -1): "smoothness"}
-"""Where the range runs to infinity so does the variance; where the smoothness does, a goes to 0."""
+DOWN_WITH_SHAPES = (LENGTH, -1)
+"""The range goes to 0 as a shape parameter goes to infinity."""
 
 LOST = 14
-"""Steps after which what a walk found, which needs some eight, is compared with a search."""
+"""Steps after which the result of a walk, which needs about eight, is verified by a search."""
 
 DOUBT = 10.0
-"""Tolerances of gain by the scoring information with which a corrected one is not believed."""
+"""Tolerances of gain by the scoring information above which a corrected one is discarded."""
 
 ABOVE = 1e3
-"""Tolerances by which a point above the maximum is news."""
+"""Tolerances by which a point above the maximum is reported."""
 
 
 def profile_intervals(fit, names, drop):
@@ -385,15 +376,7 @@ def profile_intervals(fit, names, drop):
     for name in names:
         ends = [_outward(path, fit, name, sign, drop) for sign in (-1, 1)]
         result[name] = tuple(ends)
-    more = path.best.value - path.start.value
-    if more > ABOVE * path.tolerance:
-        model = path.units.outward(path.model(path.best.point))
-        warnings.warn(
-            f"a model with a log-likelihood higher by {more:.3g} than the fit's lies inside its "
-            f"profile intervals: fit again from {model}.",
-            GeomxpWarning,
-            stacklevel=4,
-        )
+    path.warn_of_better("profile intervals", 4)
     return result
 
 
@@ -403,21 +386,20 @@ def _outward(path, fit, name, sign, drop):
     coordinate = end_of(path, j, sign, drop)
     if coordinate is None:
         return _open_end(fit, name, sign)
-    value = path.outward(name, coordinate)
-    return float(path.units.outward_errors({name: value})[name])
+    return path.in_user_units(name, coordinate)
 
 
 def _open_end(fit, name, sign):
-    """Return the end of an interval that does not end where geomxp looks."""
+    """Return the end of an interval that extends beyond the box of the search."""
     value = fit.model.parameters()[name]
     if name in fit.bounds:
         return fit.bounds[name][0 if sign < 0 else 1]
-    if name == "anisotropy_angle":
+    parameter = next(p for p in fit.model.table if p.name == name)
+    if parameter.unit == "degrees":
         return value + 90.0 * sign
-    if sign < 0:
-        return 0.0
-    great_circle = fit.observations.metric == "great-circle"
-    return {"anisotropy_ratio": 1.0, "smoothness": 0.5 if great_circle else inf}.get(name, inf)
+    observations = fit.observations
+    limits = fit.model.limits(observations.metric, observations.dimensions)
+    return limits.get(name, (parameter.lower, parameter.upper))[0 if sign < 0 else 1]
 
 
 def end_of(path, j, sign, drop):
@@ -438,64 +420,69 @@ def end_of(path, j, sign, drop):
     """
     start, top = path.start.point[j], path.start.value
     way = _Way(_edge(path, j, sign), drop)
-    here, information = path.start, path.information
+    spot, information = path.start, path.curvature
     for count in range(STEPS):
-        cut = path.slice(here, information, j)
-        if cut.gain < path.tolerance and here.information is not None:
-            fresh = path.slice(here, here.information, j)
+        cut = path.slice(spot, information, j)
+        if cut.gain < path.tolerance and spot.information is not None:
+            fresh = path.slice(spot, spot.information, j)
             if fresh.gain > DOUBT * path.tolerance:
-                # corrections along a bent path may see curvature that is not there
-                cut, information = fresh, here.information
-        away, fall = sign * (here.point[j] - start), top - here.value - cut.gain
+                # corrections along a curved path may add spurious curvature
+                cut, information = fresh, spot.information
+        away, fall = sign * (spot.point[j] - start), top - spot.value - cut.gain
         settled = cut.gain < path.tolerance
         if settled and abs(fall - drop) < path.tolerance:
-            if _runs_on(path, here, j, sign):
+            if _runs_on(path, spot, j, sign):
                 return None
-            if count > LOST and _is_below(path, here, j):
+            if count > LOST and _is_below(path, spot, j):
                 break
-            return here.point[j]
+            return spot.point[j]
         if settled and away >= way.edge and fall < drop:
             return None
         way.learn(away, fall, cut.gain)
         waits = cut.gain > LAG * drop or abs(fall - drop) < path.tolerance
         move = 0.0 if waits else way.move(away, fall, sign * cut.slope, cut.curvature)
-        least = here.value if move == 0 else top - 3 * drop - 1
-        there = path.step(here, cut, j, here.point[j] + sign * move, least)
-        if there is None:
+        least = spot.value if move == 0 else top - 3 * drop - 1
+        moved = path.step(spot, cut, j, spot.point[j] + sign * move, least)
+        if moved is None:
             break
-        information = corrected(information, here, there)
-        here = there
+        information = corrected(information, spot, moved)
+        spot = moved
     return _end_by_search(path, j, sign, drop)
 
 
-def _is_below(path, here, j):
+def _is_below(path, spot, j):
     """Whether ω has a better maximum than the walk's, which a search from the estimate finds."""
-    value, _ = path.search(j, here.point[j], path.model(path.start.point))
-    return value > here.value + DOUBT * path.tolerance
+    value, _ = path.search(j, spot.point[j], path.model(path.start.point))
+    return value > spot.value + DOUBT * path.tolerance
 
 
 def _runs_on(path, spot, j, sign):
-    """Whether it is only the box of another parameter, which runs to infinity, that made an end."""
-    other = RUNS_WITH.get((path.names[j], sign))
-    if other not in path.names or other in path.problem.space.bounds:
-        return False
-    if other == "smoothness" and path.problem.space.metric == "great-circle":
-        return False
-    k = path.names.index(other)
-    return bool(spot.point[k] >= path.upper[k])
+    """Whether the end exists only because another parameter stops at the end of its box.
+
+    As the range goes to infinity so does the variance; as a shape does, the range goes to 0.
+    """
+    table, side = path.problem.table, (path.names[j], sign)
+    others = {(SCALE, 1): [LENGTH], DOWN_WITH_SHAPES: table.shapes}.get(side, [])
+    for other in others:
+        if other not in path.names or other in table.bounds or isfinite(table.limits[other][1]):
+            continue
+        k = path.names.index(other)
+        if spot.point[k] >= path.upper[k]:
+            return True
+    return False
 
 
 def _edge(path, j, sign):
-    """Return how far v can go to one side."""
-    if path.names[j] == "anisotropy_angle" and not isfinite(path.upper[j]):
+    """Return how far v can move to one side."""
+    if not isfinite(path.upper[j]):
         return pi / 2
-    # less what rounding may leave of it
+    # less a margin for rounding
     return sign * ((path.upper if sign > 0 else path.lower)[j] - path.start.point[j]) - 1e-12
 
 
 @dataclass
 class _Way:
-    """How far the end is known to be from the estimate, and how far to go next.
+    """Bracket of the distance of an end from the estimate, and the length of the next step.
 
     Parameters
     ----------
@@ -514,7 +501,7 @@ class _Way:
     longest: float = LONGEST_INTERVAL
 
     def learn(self, away, fall, gain):
-        """Take note of the profile at a distance, where it is known well enough."""
+        """Update the bracket with the profile at a distance, if it is accurate enough."""
         if gain > 0.1 * abs(fall - self.drop):
             return
         if fall < self.drop:
@@ -523,7 +510,7 @@ class _Way:
             self.outer = min(self.outer, away) if away > self.inner else self.outer
 
     def move(self, away, fall, slope, curvature):
-        """Return the step from a distance, given the profile's fall and slope there."""
+        """Return the step from a distance, given the profile's fall and slope tspot."""
         left = self.drop - fall
         if fall > 0.05 * self.drop and slope < 0:
             # Newton's method on √(2 fall), whose derivative is -slope/√(2 fall)
@@ -536,7 +523,7 @@ class _Way:
             step = self.longest
         if not self.inner < away + step < self.outer:
             if self.outer - self.inner < NARROW:
-                # two maxima of ω, and an end learnt on the lower one
+                # ω has two maxima, and the bracket belongs to the lower one
                 self.inner, self.outer = (away, inf) if step > 0 else (0.0, away)
             else:
                 middle = (self.inner + min(self.outer, self.inner + 2 * self.longest)) / 2
@@ -552,21 +539,21 @@ def _end_by_search(path, j, sign, drop):
     edge, origin = _edge(path, j, sign), path.model(path.start.point)
     last = [origin]
 
-    # a search depends on where it starts: what was found once at a distance stays
+    # the result of a search depends on its start: keep the first one at each distance
     known = {0.0: -drop}
 
     def excess(away):
         if away not in known:
-            # from where the last one ended, and from the estimate: there may be two maxima of ω
-            ways = [path.search(j, start + sign * away, model) for model in (last[0], origin)]
-            value, model = max(ways, key=lambda way: way[0])
+            # from the last end and from the estimate: ω may have two maxima
+            ends = [path.search(j, start + sign * away, model) for model in (last[0], origin)]
+            value, model = max(ends, key=lambda end: end[0])
             if model is not None:
                 last[0] = model
-            # a profile of -inf has fallen, too
+            # a profile of -inf counts as fallen
             known[away] = min(top - value, 1e3 * drop) - drop
         return known[away]
 
-    cut = path.slice(path.start, path.information, j)
+    cut = path.slice(path.start, path.curvature, j)
     inner = 0.0
     outer = min(
         sqrt(2 * drop / cut.curvature) if cut.curvature > 0 else LONGEST_INTERVAL,
@@ -580,28 +567,27 @@ def _end_by_search(path, j, sign, drop):
     return start + sign * scipy.optimize.brentq(excess, inner, outer, xtol=1e-7, rtol=1e-7)
 
 
-# The profile likelihood: how fast ℓ falls when one parameter is held and the others follow.
-
+# The profile of one parameter on a grid
 
 WIDTH = 2.5
-"""Standard errors (of the parameter's logarithm) that a profile reaches to either side."""
+"""Half-width of a profile, in standard errors of the parameter's logarithm."""
 
 WITHOUT_ERROR, WIDEST = 4.0, 20.0
-"""Factors that a profile reaches where there is no standard error, and at most."""
+"""Half-width of a profile as a factor: without a standard error, and at most."""
 
 LONGEST = 1.0
-"""Longest step from one value to the next, in logarithms."""
+"""Longest step between values, in logarithms."""
 
 SAME = 1e-9
-"""Values nearer in logarithms are one."""
+"""Distance in logarithms below which values are equal."""
 
 
 def profile_likelihood(fit, name, *, points=9):
-    """Maximise the log-likelihood with one parameter held, at a row of its values.
+    """Return the profile log-likelihood of one parameter on a grid of its values.
 
-    ℓ_p(v) = max {ℓ(θ) : θ_name = v}. Parameters that were fixed in the fit stay where they are. The
-    values with ℓ_p > ℓ_max - 1.92 are a 95 % confidence interval (half the 0.95 quantile of
-    chi-square with one degree of freedom): `Fit.confidence_intervals` finds its ends.
+    ℓ_p(v) = max {ℓ(θ) : θ_name = v}. Parameters fixed in the fit stay fixed. The values with
+    ℓ_p > ℓ_max - 1.92 (half the 0.95 quantile of chi-square with one degree of freedom) form a 95 %
+    confidence interval; `Fit.confidence_intervals` computes its ends.
 
     Parameters
     ----------
@@ -615,8 +601,8 @@ def profile_likelihood(fit, name, *, points=9):
     Returns
     -------
     values : (k,) ndarray
-        Increasing, in the unit of the parameter; k ≤ points, because values without a
-        likelihood are left out, and those beyond where geomxp looks.
+        Increasing, in the unit of the parameter; k ≤ points: values without a likelihood, and
+        values outside the box of the search, are left out.
     log_likelihoods : (k,) ndarray
 
     Raises
@@ -639,7 +625,7 @@ def profile_likelihood(fit, name, *, points=9):
     if not (isinstance(points, int) and points >= 3):
         raise InvalidInput(f"`points` must be a whole number of at least 3. Got {points!r}.")
     path = Path(fit)
-    grid = _grid(fit, name, points, path.problem.space, path.units)
+    grid = _grid(path, fit, name, points)
     middle = int(np.argmax(grid == fit.model.parameters()[name]))
     below = _walk(path, name, grid[middle::-1])
     above = _walk(path, name, grid[middle + 1 :])
@@ -648,27 +634,26 @@ def profile_likelihood(fit, name, *, points=9):
     return grid[known], profile[known]
 
 
-def _grid(fit, name, points, space, units):
-    """Return the values at which a parameter is held: increasing, the estimate in the middle."""
+def _grid(path, fit, name, points):
+    """Return the values at which a parameter is held: increasing, with the estimate."""
     value = fit.model.parameters()[name]
     error = fit.standard_errors.get(name)
     known = error is not None and isfinite(error) and error > 0
     left = (points - 1) // 2
     right = points - 1 - left
-    if name == "anisotropy_angle":
+    if path.table[name].unit == "degrees":
         half = min(WIDTH * error, 90.0) if known else 45.0
         steps = np.concatenate((np.linspace(-half, 0.0, left + 1), np.linspace(0, half, right + 1)))
         return value + np.delete(steps, left)
-    # a standard error of the logarithm is one of the parameter over the parameter
+    # the standard error of the logarithm is that of the parameter over the parameter
     factor = exp(min(WIDTH * error / value, log(WIDEST))) if known else WITHOUT_ERROR
-    if name == "range":
-        lower, upper = space.practical_range_bounds()
-        one = practical_range(1.0, fit.model.smoothness)
-        lower, upper = lower / one, upper / one
+    table = path.problem.table
+    if name == LENGTH:
+        one = practical_factor(fit.model)
+        lower, upper = (end / one for end in table.practical_bounds())
     else:
-        lower, upper = space.box(name)
-    # the box is one of the scaled problem
-    unit = units.outward_errors({name: 1.0})[name]
+        lower, upper = table.box(name)
+    unit = path.units.of_parameter(path.table[name])
     low = min(max(value / factor, lower * unit), value)
     high = max(min(value * factor, upper * unit), value)
     grid = np.concatenate(
@@ -676,17 +661,17 @@ def _grid(fit, name, points, space, units):
     )
     # geomspace rounds its ends
     grid[left] = value
-    # once: it ends both rows, and all of one where geomxp looks no farther to that side
+    # drop repetitions of the estimate, all of one side if the box ends there
     other = np.abs(np.log(grid / value)) > SAME
     other[left] = True
     return grid[other]
 
 
 def _walk(path, name, values):
-    """Return log-likelihoods along values, from the estimate away."""
-    j, result, spot, information = path.names.index(name), [], path.start, path.information
+    """Return log-likelihoods along values, moving away from the estimate."""
+    j, result, spot, information = path.names.index(name), [], path.start, path.curvature
     for value in values:
-        x = path.inward(name, path.units.inward({name: value})[name])
+        x = path.inward(name, value / path.units.of_parameter(path.table[name]))
         x = float(np.clip(x, path.lower[j], path.upper[j]))
         top, known = _top_at(path, j, x, spot, information)
         if top is not None:
@@ -698,14 +683,13 @@ def _walk(path, name, values):
 
 
 def _top_at(path, j, x, spot, information):
-    """Go to the top of the slice at x; (spot, information), (None, None) where that fails."""
+    """Go to the maximum of the slice at x; return (spot, information), (None, None) on failure."""
     for _ in range(STEPS):
         if spot.point[j] == x:
             return path.settle(spot, information, j)
         to = float(np.clip(x, spot.point[j] - LONGEST, spot.point[j] + LONGEST))
-        there = path.step(spot, path.slice(spot, information, j), j, to, -np.inf)
-        if there is None:
+        moved = path.step(spot, path.slice(spot, information, j), j, to, -np.inf)
+        if moved is None:
             break
-        information = corrected(information, spot, there)
-        spot = there
+        spot, information = moved, corrected(information, spot, moved)
     return None, None

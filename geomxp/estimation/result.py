@@ -1,17 +1,29 @@
-"""The result of a fit: what it holds and says."""
+"""The result of a fit: estimates, their text, and the JSON document that keeps them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._version import __version__
+from ..covariance.base import Covariance, Isotropic
+from ..covariance.families import family_of
 from ..covariance.matern import Matern
+from ..data import tables
 from ..data.observations import Observations
-from ..errors import InvalidInput, Outcome
-from ..likelihood.trend import Trend
+from ..errors import Ending, InvalidInput, Outcome
+from ..likelihood.base import as_html
+from ..likelihood.exact import Exact
+from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
+from ..linalg import precision as rules
+from .diagnose import z_value as z_value
+from .intervals import check_is_estimate, confidence_intervals, derived, fisher_information
+from .parameters import ANISOTROPY, check_bounds, template
 
 if TYPE_CHECKING:
     from .._typing import (
@@ -21,11 +33,12 @@ if TYPE_CHECKING:
         Interval,
         IntervalMethod,
         Intervals,
+        Kind,
         PathLikeText,
         Sequence,
     )
     from ..likelihood.base import Likelihood
-    from .intervals import Estimate
+    from .diagnose import Estimate
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Fit:
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
         The estimate, in the units of the data.
     log_likelihood : float
         At the estimate.
@@ -45,32 +58,32 @@ class Fit:
     history : tuple of dict
         Every improvement: evaluation, parameters, log_likelihood.
     standard_errors : dict of str to (float or None)
-        From the observed information, by parameter; None for what was fixed, lies on a boundary
-        or is not identified.
+        From the observed information, by parameter; None if it was fixed, is at a bound or is not
+        identifiable.
     seconds : float
     observations : Observations
-    method : likelihood
+    method : Likelihood
     trend : Trend
     reml : bool
     free : tuple of str
-        Parameters estimated and not on a boundary.
+        Estimated parameters that are not at a bound.
     coefficients : (p,) ndarray
         Of the trend, by generalised least squares.
     coefficient_covariance : (p, p) ndarray
     formats : dict of str to int
         Tiles in each format, at the estimate.
     promotions : int
-        Tiles there that needed a finer format than the rule gave them.
+        Tiles promoted to a finer format than the rule gave them, at the estimate.
     information : (k, k) ndarray or None
         Observed information of the logarithms of the parameters in `free` (of an angle in
         radians), in that order; None where there are no standard errors.
     boundary : tuple of str
-        Parameters estimated that lie on a boundary: a nugget of 0, a bound.
+        Estimated parameters that are at a bound, such as a nugget of 0.
     bounds : dict of str to (float, float)
-        Between which the caller let the fit search.
+        Bounds given by the caller.
     """
 
-    model: Matern
+    model: Covariance
     log_likelihood: float
     outcome: Outcome
     evaluations: int
@@ -90,10 +103,14 @@ class Fit:
     boundary: tuple[str, ...] = ()
     bounds: dict[str, Interval] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     def __repr__(self) -> str:
-        seen = self.observations
+        observations = self.observations
         return (
-            f"<Fit of {seen.value_name} at {len(seen):,} places, trend {self.trend.text:.60}: "
+            f"<Fit of {observations.value_name} at {len(observations):,} places, "
+            f"trend {self.trend.text:.60}: "
             f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
         )
 
@@ -104,9 +121,9 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Number of parameters that AIC counts: all estimated ones, for REML without the trend's.
+        """Number of parameters that AIC counts: estimated ones, also at a bound.
 
-        Those on a boundary too: the data put them there.
+        With REML the coefficients of the trend do not count.
         """
         covariance = len(self.free) + len(self.boundary)
         return covariance + (0 if self.reml else len(self.coefficients))
@@ -144,12 +161,13 @@ class Fit:
         )
 
     def __str__(self) -> str:
-        seen, model = self.observations, self.model
+        observations, model = self.observations, self.model
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
         # names of a formula's columns may be long
         width = max(18, 1 + max((len(f"trend: {name}") for name in self.trend.names), default=0))
         lines = [
-            f"Matérn model by {kind}, {len(seen):,} places, {seen.metric} distances, "
+            f"{family_title(model)} model by {kind}, {len(observations):,} places, "
+            f"{observations.metric} distances, "
             f"trend {self.trend.text}",
             "",
             f"  {'parameter':<{width}}{'estimate':>14}{'std. error':>14}",
@@ -161,11 +179,15 @@ class Fit:
             self.trend.names, self.coefficients, self.coefficient_errors, strict=True
         ):
             lines.append(self._row(f"trend: {name}", value, error, width))
-        effective = f"{model.effective_range():.6g}"
         reml = "   (REML)" if self.reml else ""
+        lines.append("")
+        if isinstance(model, Isotropic):
+            effective = f"{model.effective_range():.6g}"
+            unit = observations.unit
+            lines.append(
+                f"  {'effective range':<{width}}{effective:>14}   correlation 5 %, in {unit}"
+            )
         lines += [
-            "",
-            f"  {'effective range':<{width}}{effective:>14}   correlation 5 %, in {seen.unit}",
             f"  {'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
             f"  {'AIC':<{width}}{self.aic:>14.4f}",
             f"  {'BIC':<{width}}{self.bic:>14.4f}",
@@ -173,8 +195,8 @@ class Fit:
             f"  {self.outcome}",
             f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
         ]
-        if isinstance(self.method, Vecchia):
-            about = self.method.describe(len(seen))
+        if self.method.approximate:
+            about = self.method.describe(len(observations))
             lines.append(
                 f"  Vecchia's approximation, {about['neighbours']} neighbours, "
                 f"{about['ordering']} order"
@@ -196,40 +218,82 @@ class Fit:
         names: Sequence[str] | None = None,
     ) -> Intervals:
         """Return intervals; see `geomxp.estimation.intervals.confidence_intervals`."""
-        from .intervals import confidence_intervals
-
         return confidence_intervals(self, level, method, names)
 
     def derived(self, level: float = 0.95) -> dict[str, Estimate]:
         """Return derived quantities; see `geomxp.estimation.intervals.derived`."""
-        from .intervals import derived
-
         return derived(self, level)
 
     def to_dict(self) -> Document:
         """Return what `geomxp fit --json` prints and `save` writes."""
-        from .saved import document_of
-
-        return document_of(self)
+        observations = self.observations
+        # the name of a table stands for its numbers only while they are the same
+        named = observations.source.get("digest") == observations.digest()
+        effective = {}
+        if isinstance(self.model, Isotropic):
+            effective = {"effective_range": self.model.effective_range()}
+        document = {
+            "geomxp": __version__,
+            "n": len(observations),
+            "method": self.method.describe(len(observations))
+            | {"formats": dict(self.formats), "promotions": self.promotions},
+            "family": self.model.family,
+            "model": self.model.parameters() | {"metric": str(observations.metric)},
+            "standard_errors": dict(self.standard_errors),
+            **effective,
+            "trend": _trend_entry(self),
+            "reml": self.reml,
+            "free": list(self.free),
+            "boundary": list(self.boundary),
+            "bounds": {name: list(box) for name, box in self.bounds.items()},
+            "information": None if self.information is None else self.information.tolist(),
+            "log_likelihood": self.log_likelihood,
+            "aic": self.aic,
+            "bic": self.bic,
+            "outcome": str(self.outcome.ending),
+            "message": self.outcome.message,
+            "evaluations": self.evaluations,
+            "seconds": self.seconds,
+            "table": dict(observations.source) if named else None,
+        }
+        return document if named else document | {"observations": _arrays_entry(observations)}
 
     def save(self, path: PathLikeText) -> None:
         """Write the fit as JSON; a fit from arrays embeds its observations, others name a table."""
-        from .saved import save
-
-        save(self, path)
+        tables.write_json(path, self.to_dict() | {"history": list(self.history)})
 
     @classmethod
-    def load(cls, path: PathLikeText) -> Fit:
+    def load(cls, path: PathLikeText, family: str | type[Covariance] | None = None) -> Fit:
         """Read a fit that `save` wrote, and its table again.
+
+        Parameters
+        ----------
+        path : path
+        family : class, optional
+            Covariance family of the fit, for one that has no name in geomxp.
 
         Raises
         ------
         InvalidInput
-            If the file is no fit, or the table has changed since.
+            If the file is not a fit, or the table has changed since.
         """
-        from .saved import load
+        file = Path(path)
+        if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
+            raise InvalidInput(
+                f"{path}: is a table, not a fit: give what `geomxp fit --output` wrote."
+            )
+        document = tables.read_json(path)
+        _check(document, SCHEMA, str(path), "")
+        try:
+            return _from_document(document, path, family)
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
-        return load(path)
+
+def family_title(model):
+    """Return the name of a model's family for titles, such as "Matérn"."""
+    title = type(model).family.replace("-", " ")
+    return "Matérn" if isinstance(model, Matern) else title[:1].upper() + title[1:]
 
 
 def check_fit(fit):
@@ -238,10 +302,273 @@ def check_fit(fit):
         raise InvalidInput(f"`fit` must be a Fit, as gx.fit returns it. Got {type(fit).__name__}.")
 
 
-def z_value(level):
-    """Return the normal quantile of a two-sided interval, 1.96 for 0.95."""
-    from scipy.special import ndtri
+def check_is_fit(fit):
+    """Raise `InvalidInput` for anything but a `Fit` that has an estimate."""
+    check_fit(fit)
+    check_is_estimate(fit)
 
-    if not (isinstance(level, (int, float)) and 0 < level < 1):
-        raise InvalidInput(f"`level` must lie between 0 and 1. Got {level!r}.")
-    return float(ndtri(0.5 + level / 2))
+
+def information(fit: Fit, kind: Kind = "observed") -> Floats:
+    """Return Fisher's information on the logarithms of the estimated parameters.
+
+    "observed" is minus the Hessian of ℓ at the estimate, the inverse covariance of Wald intervals;
+    "expected" is its mean over data from the model, ½ tr(P ∂_jΣ P ∂_kΣ).
+
+    Parameters
+    ----------
+    fit : Fit
+    kind : {"observed", "expected"}
+
+    Returns
+    -------
+    (k, k) ndarray
+        In the order of `fit.free`; of an angle's radians.
+
+    Raises
+    ------
+    InvalidInput
+
+    Examples
+    --------
+    Without a nugget the variance alone has n/2 of either kind:
+
+    >>> import geomxp as gx
+    >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
+    >>> fit = gx.fit(
+    ...     seen, gx.Matern(1.0, 1.0, 0.5), fixed=("range", "smoothness", "nugget"), trend="zero"
+    ... )
+    >>> gx.information(fit).round(3), gx.information(fit, "expected").round(3)
+    (array([[2.5]]), array([[2.5]]))
+    """
+    check_is_fit(fit)
+    return fisher_information(fit, kind)
+
+
+# The JSON document
+
+
+def _trend_entry(fit):
+    """Return the trend's entry in the document."""
+    return {
+        "kind": fit.trend.kind,
+        **({"formula": fit.trend.formula.text} if fit.trend.formula else {}),
+        "names": list(fit.trend.names),
+        "coefficients": fit.coefficients.tolist(),
+        "standard_errors": fit.coefficient_errors.tolist(),
+        "covariance": fit.coefficient_covariance.tolist(),
+    }
+
+
+def _arrays_entry(observations):
+    """Return the entry of observations that come from no table."""
+    return {
+        "locations": observations.locations.tolist(),
+        "values": observations.values.tolist(),
+        "covariates": None if observations.covariates is None else observations.covariates.tolist(),
+        "location_names": list(observations.location_names),
+        "value_name": observations.value_name,
+        "covariate_names": list(observations.covariate_names),
+        "levels": {name: list(words) for name, words in observations.levels.items()},
+        "crs": observations.crs,
+        "length_unit": observations.length_unit,
+    }
+
+
+def _from_document(document, path, family):
+    if document["table"] is None:
+        _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
+        levels = document["observations"].setdefault("levels", {})
+        _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
+        observations = Observations(metric=document["model"]["metric"], **document["observations"])
+    else:
+        _check(document["table"], TABLE, str(path), "table.")
+        observations = _read_again(document["table"], path)
+    trend = _trend(document["trend"], observations, path)
+    p = len(trend.names)
+    coefficients = np.array(document["trend"]["coefficients"], dtype=float)
+    covariance = np.array(document["trend"]["covariance"], dtype=float).reshape(-1, max(p, 1))
+    if len(coefficients) != p or covariance.size != p * p:
+        raise InvalidInput(f"{path}: `trend` must hold {p} coefficients and their covariance.")
+    # files of earlier versions name no family
+    family = family_of(family or document.get("family", Matern.family))
+    values = {name: value for name, value in document["model"].items() if name != "metric"}
+    _check(values, {p.name: NUMBER for p in family.declared}, str(path), "model.")
+    model = family.from_parameters(values)
+    return Fit(
+        model,
+        document["log_likelihood"],
+        Outcome(Ending(document["outcome"]), document["message"]),
+        document["evaluations"],
+        tuple(document.get("history", ())),
+        document["standard_errors"],
+        document["seconds"],
+        observations,
+        _method(document["method"], path),
+        trend,
+        document["reml"],
+        tuple(document["free"]),
+        coefficients,
+        covariance.reshape(p, p),
+        document["method"].get("formats", {"fp64": 1}),
+        document["method"].get("promotions", 0),
+        _information(document, path),
+        tuple(document.get("boundary", ())),
+        _bounds(document, family, path),
+    )
+
+
+def _trend(document, observations, path):
+    """Return the trend; transforms of a formula are learnt again from the observations."""
+    if document["kind"] != "formula":
+        return Trend.of(observations, document["kind"])
+    _check(document, {"formula": str}, str(path), "trend.")
+    trend = Trend.of(observations, f"~ {document['formula']}")
+    if list(trend.names) != document["names"]:
+        raise InvalidInput(
+            f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
+            f"{', '.join(document['names'])}: fit again."
+        )
+    return trend
+
+
+def _information(document, path):
+    """Return the information in a document, or None."""
+    if document.get("information") is None:
+        return None
+    k = len(document["free"])
+    try:
+        return np.array(document["information"], dtype=float).reshape(k, k)
+    except ValueError:
+        raise InvalidInput(f"{path}: `information` must be a {k}×{k} matrix.") from None
+
+
+def _bounds(document, family, path):
+    """Return the bounds in a document; none in files of earlier versions."""
+    bounds = document.get("bounds", {})
+    if not isinstance(bounds, dict):
+        raise InvalidInput(f"{path}: `bounds` must be an object.")
+    try:
+        anisotropic = bool(set(ANISOTROPY) & set(bounds))
+        return check_bounds(bounds, {}, (), template(family, anisotropic))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+
+
+def _method(document, path):
+    """Return the method that a fit was made with."""
+    if document["name"] == "vecchia":
+        ordering = document.get("permutation") or document.get("ordering", "maximin")
+        return Vecchia(document.get("neighbours"), ordering, document["on"])
+    rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
+    if rule is None:
+        raise InvalidInput(
+            f"{path}: the fit was made with a precision function of the caller, which a file "
+            "cannot keep: fit again with one of geomxp's rules."
+        )
+    precision = rules.described(rule)
+    tile = document.get("tile") if document.get("tiled") else None
+    bounds = {name: document.get(name) for name in ("memory", "device_memory", "refine")}
+    fallback = bool(document.get("fallback"))
+    return Exact(precision, tile, document["on"], **bounds, fallback=fallback)
+
+
+def _read_again(table, path):
+    """Read the table that a fit names, and refuse it if it has changed."""
+    from ..data import datasets
+
+    if table.get("dataset"):
+        observations = datasets.load(
+            table["dataset"],
+            locations=table["locations"],
+            values=table["value"],
+            covariates=table["covariates"],
+            formula=table.get("formula"),
+            metric=table["metric"],
+            drop_missing=table["drop_missing"],
+        )
+    else:
+        where = Path(table["path"])
+        beside = Path(path).resolve().parent / where.name
+        where = where if where.exists() or not beside.exists() else beside
+        observations = tables.read_table(
+            where,
+            locations=table["locations"],
+            values=table["value"],
+            covariates=table["covariates"],
+            formula=table.get("formula"),
+            metric=table["metric"],
+            drop_missing=table["drop_missing"],
+            crs=table.get("crs"),
+        )
+    if observations.source["sha256"] != table["sha256"]:
+        raise InvalidInput(
+            f"{observations.source['path']}: the table has changed since the fit in {path} was "
+            f"made (SHA-256 {observations.source['sha256'][:12]}…, was {table['sha256'][:12]}…): "
+            "fit it again."
+        )
+    return observations
+
+
+NUMBER = (int, float)
+SCHEMA = {
+    "n": int,
+    "method": {"name": str, "on": str},
+    "model": {"metric": str},
+    "standard_errors": dict,
+    "trend": {
+        "kind": (*TRENDS, "formula"),
+        "names": [str],
+        "coefficients": [NUMBER],
+        "covariance": list,
+    },
+    "reml": bool,
+    "free": [str],
+    "log_likelihood": NUMBER,
+    "outcome": tuple(str(ending) for ending in Ending),
+    "message": str,
+    "evaluations": int,
+    "seconds": NUMBER,
+    "table": (dict, type(None)),
+}
+TABLE = {
+    "path": str,
+    "sha256": str,
+    "locations": [str],
+    "value": str,
+    "covariates": [str],
+    "metric": str,
+    "drop_missing": bool,
+}
+OBSERVATIONS = {
+    "locations": list,
+    "values": list,
+    "covariates": (list, type(None)),
+    "location_names": [str],
+    "value_name": str,
+    "covariate_names": [str],
+}
+"""Schema of a saved fit: types, lists of a type, tuples of allowed words, nested objects."""
+
+
+def _check(value, schema, path, name):
+    """Raise `InvalidInput` where a JSON value does not match the schema."""
+    where = name.rstrip(".") or "the document"
+    if isinstance(schema, dict):
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{path}: not a fit of geomxp: {where} must be an object.")
+        for key, inner in schema.items():
+            if key not in value:
+                raise InvalidInput(f"{path}: not a fit of geomxp: {name}{key} is missing.")
+            _check(value[key], inner, path, f"{name}{key}.")
+    elif isinstance(schema, list):
+        if not isinstance(value, list):
+            raise InvalidInput(f"{path}: {where} must be a list.")
+        for item in value:
+            _check(item, schema[0], path, name)
+    elif isinstance(schema, tuple) and isinstance(schema[0], str):
+        if value not in schema:
+            raise InvalidInput(f"{path}: {where} must be one of: {', '.join(schema)}.")
+    elif not isinstance(value, schema) or (isinstance(value, bool) and schema is not bool):
+        raise InvalidInput(f"{path}: {where} has the wrong type, {type(value).__name__}.")
+    elif isinstance(value, float) and not isfinite(value):
+        raise InvalidInput(f"{path}: {where} must be a finite number.")

@@ -10,13 +10,14 @@ from math import inf
 
 import numpy as np
 
-from ..covariance.matern import Matern
+from ..covariance.base import Covariance
 from ..covariance.ordering import order_places
 from ..errors import MissingPackage, NotPositiveDefinite
 from ..likelihood.base import profile_variance, rescale_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
 from .monitor import Monitor
+from .parameters import NUGGET, SCALE
 
 SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
 """Fisher scoring (`geomxp.estimation.search`), and NLopt's algorithms."""
@@ -153,7 +154,7 @@ def _nlopt(search):
 def _failures(nlopt):
     """Return the exceptions of NLopt for a search that cannot continue; 2.11 has its own."""
     names = "RoundoffLimited", "runtime_error", "logic_error"
-    return tuple(getattr(nlopt, name) for name in names if hasattr(nlopt, name))
+    return tuple(vars(nlopt)[name] for name in names if name in vars(nlopt))
 
 
 @dataclass(frozen=True)
@@ -288,15 +289,15 @@ class Point:
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     value : float
         Log-likelihood; -inf where there is none, and then no score.
     score : (k,) ndarray or None
-        In the coordinates of `Natural`.
+        In the coordinates of the ascent.
     information : (k, k) ndarray or None
     """
 
-    model: Matern
+    model: Covariance
     value: float
     score: np.ndarray | None = None
     information: np.ndarray | None = None
@@ -305,7 +306,7 @@ class Point:
 def ascend(
     evaluate,
     allowed,
-    natural,
+    coordinates,
     model,
     *,
     tolerance,
@@ -323,8 +324,8 @@ def ascend(
         variance, where that costs nothing.
     allowed : callable
         Whether a model lies within the bounds.
-    natural : Natural
-    model : Matern
+    coordinates : Coordinates
+    model : Covariance
         The start.
     tolerance : float
         Converged where one more step promises less.
@@ -352,16 +353,16 @@ def ascend(
         if promised < tolerance:
             return best, True
         close, curved = curved and promised < CLOSE, curved and not promised < CLOSE
-        falls = vanishing is not None and best.score[natural.names.index("nugget")] < 0
-        if falls and best.model.nugget < vanishing * best.model.variance:
+        falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
+        if falls and best.model.nugget < vanishing * best.model.largest_variance:
             return best, True
-        longest = [OF_NUGGET if name == "nugget" else LONGEST for name in natural.names]
+        longest = [OF_NUGGET if name == NUGGET else LONGEST for name in coordinates.names]
         step = step / max(1.0, np.max(np.abs(step) / longest))
-        origin = natural.point(best.model)
+        origin = coordinates.point(best.model)
         for _ in range(HALVINGS):
             if evaluations < 2:
                 return best, False
-            candidate = natural.model(origin + step)
+            candidate = coordinates.model(origin + step)
             if allowed(candidate):
                 found = evaluate(candidate, close)
                 evaluations -= 1
@@ -370,7 +371,7 @@ def ascend(
             step = step / 2
         else:
             return best, promised < enough
-        way = natural.point(found.model) - natural.point(best.model)
+        way = coordinates.point(found.model) - coordinates.point(best.model)
         secants = [*secants, (way, best.score - found.score)][-len(way) :]
         best = _with_secants(found, secants)
     return best, False
@@ -401,58 +402,43 @@ def _step(score, information):
     return vectors @ (inverse * (vectors.T @ (score / scale))) / scale
 
 
-def scorer(problem, space, natural):
-    """Return the function that `ascend` wants, for a problem whose evaluator has scores."""
+def scorer(problem, table, coordinates):
+    """Return the function that `ascend` needs: a model to a `Point` at the best variance.
+
+    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
+    to the maximum c is 1 to some digits, and the model stays the one that the evaluator caches.
+    """
+    names = tuple(coordinates.names)
 
     def evaluate(model, close):
-        evaluator = problem.evaluator
         try:
-            if hasattr(evaluator, "derivatives"):
-                found = evaluator.derivatives(model, tuple(natural.names), curvature=close)
-                point = _by_parts(evaluator(model), found, model, space, natural, close)
-            else:
-                gradient = evaluator.gradient(model, natural.names)
-                information = evaluator.information(model, natural.names)
-                units = natural.units(model)
-                score = np.array([gradient[name] for name in natural.names]) * units
-                point = Point(
-                    *(model, evaluator(model).log_likelihood, score),
-                    information * np.outer(units, units),
-                )
+            found = problem.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:
             problem.complaint = str(error)
             return Point(model, -np.inf)
+        evaluation, units, c = problem.evaluator(model), coordinates.jacobian(model), 1.0
+        point = Point(model, -np.inf)
+        if np.isfinite(evaluation.log_likelihood):
+            if found.rescalable and table.profiled and not close:
+                p = len(evaluation.coefficients) if evaluation.reml else 0
+                c = evaluation.quadratic_form / (evaluation.n - p)
+                evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
+            score = found.score_of(c) * units
+            information = found.information * np.outer(units, units) / c
+            point = Point(model, evaluation.log_likelihood, score, information)
+            if not (np.isfinite(score).all() and np.isfinite(information).all()):
+                # the inverse of a tiny variance overflows
+                point = Point(model, -np.inf)
         problem.monitor.record(point.model, point.value)
         return point
 
     return evaluate
 
 
-def _by_parts(evaluation, derivatives, model, space, natural, close):
-    """Return the point at the best variance, where Σ is free to be multiplied by a number c.
-
-    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
-    to the maximum c is 1 to some digits, and the model stays what the evaluator keeps.
-    """
-    units, c = natural.units(model), 1.0
-    if not np.isfinite(evaluation.log_likelihood):
-        return Point(model, -np.inf)
-    if space.profiled and not close:
-        p = len(evaluation.coefficients) if evaluation.reml else 0
-        c = evaluation.quadratic_form / (evaluation.n - p)
-        evaluation = rescale_variance(evaluation, c)
-        model = replace(model, variance=c * model.variance, nugget=c * model.nugget)
-    score = 0.5 * units * (derivatives.quadratic / c - derivatives.trace)
-    information = derivatives.average * np.outer(units, units) / c
-    if not (np.isfinite(score).all() and np.isfinite(information).all()):
-        # of a variance whose inverse squared is no number
-        return Point(model, -np.inf)
-    return Point(model, evaluation.log_likelihood, score, information)
-
-
 def of_unit_variance(model):
-    """Return R's model, where Σ = σ²R."""
-    return replace(model, variance=1.0, nugget=model.nugget / model.variance)
+    """Return the model of R, where Σ = σ²R."""
+    size = model.parameters()[SCALE]
+    return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
 
 
 # Where a search starts: the best of a coarse grid, moved on by Vecchia's likelihood.
@@ -483,9 +469,9 @@ def starts(problem, start, count, seed):
 
     Returns
     -------
-    list of Matern
+    list of Covariance
     """
-    candidates = list(problem.space.candidates(start))
+    candidates = list(problem.table.candidates(start))
     if len(candidates) > 1:
         candidates = _ranked(problem, candidates, seed)
     return candidates[:count]
@@ -498,15 +484,10 @@ def _ranked(problem, candidates, seed):
         rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
         part, design = _part(problem, rows)
         if design is not None:
-            method = (
-                problem.method.of_rows(rows)
-                if hasattr(problem.method, "of_rows")
-                else problem.method
-            )
-            evaluator = method.prepare(part, design, problem.reml)
+            evaluator = problem.method.of_rows(rows).prepare(part, design, problem.reml)
     values = []
     for model in candidates:
-        if problem.space.profiled:
+        if problem.table.profiled:
             values.append(profile_variance(evaluator(of_unit_variance(model)))[1])
         else:
             values.append(evaluator(model).log_likelihood)
@@ -536,17 +517,17 @@ def approach(problem, model):
     Parameters
     ----------
     problem : Problem
-    model : Matern
+    model : Covariance
 
     Returns
     -------
-    model : Matern
+    model : Covariance
         The given one for few places, or where the likelihood used has no maximum near it.
     near : bool
         Whether it is another.
     """
     places = len(problem.observations) - problem.design.shape[1]
-    if not (problem.space.free and problem.evaluator.expensive) or places < ENOUGH:
+    if not (problem.table.free and problem.evaluator.expensive) or places < ENOUGH:
         return model, False
     try:
         rough = _rough(problem, problem.observations, problem.design, Vecchia(NEIGHBOURS))
@@ -558,7 +539,7 @@ def approach(problem, model):
             return model, False
         # in FP64 and in one memory, whatever the formats and devices of the search
         rough = _rough(problem, part, design, Exact(on=problem.evaluator.device.name))
-    value, reached, limited = rough.search(problem.space, model, evaluations=EVALUATIONS)
+    value, reached, limited = rough.search(problem.table, model, evaluations=EVALUATIONS)
     found = reached is not None and np.isfinite(value) and not limited
     return (reached, True) if found else (model, False)
 
@@ -566,7 +547,7 @@ def approach(problem, model):
 def _rough(problem, observations, design, method):
     """Return a problem in the same space, to be solved to a coarse tolerance."""
     monitor = Monitor(EVALUATIONS, lambda *pair: pair, None, "", False)
-    about = observations, design, problem.reml, method, problem.space
+    about = observations, design, problem.reml, method, problem.table
     return type(problem)(*about, monitor, TOLERANCE)
 
 
@@ -591,16 +572,16 @@ def searched(problem, candidates, evaluations, tasks):
     ----------
     problem : Problem
         Its monitor takes note of all evaluations, in the order of the starts.
-    candidates : list of Matern
+    candidates : list of Covariance
     evaluations : int
         Limit for each.
     tasks : Tasks
     """
-    if tasks.crew is None:
+    if tasks.local:
         for candidate in candidates:
             yield _from(problem, candidate, min(evaluations, problem.monitor.left))
         return
-    about = problem.observations, problem.design, problem.reml, problem.method, problem.space
+    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
     common = type(problem), about, (problem.tolerance, problem.choice), evaluations
     line = problem.monitor.line
     line.expect(len(candidates), "starts")
@@ -616,7 +597,7 @@ def _from(problem, candidate, evaluations):
     model, near = approach(problem, candidate)
     problem.ends = True
     step = NEAR if near else INITIAL_STEP
-    found = problem.search(problem.space, model, step=step, evaluations=evaluations)
+    found = problem.search(problem.table, model, step=step, evaluations=evaluations)
     problem.ends = False
     return found
 

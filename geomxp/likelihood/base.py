@@ -1,164 +1,309 @@
-"""Generalised least squares: the coefficients of the trend, given a factor of Σ."""
+"""Interfaces of likelihood methods, the result of an evaluation, and profiling the variance.
+
+A method such as `Exact` or `Vecchia` prepares an evaluator for a data set; the evaluator computes
+the log-likelihood and, if it can, derivatives. To add a method, subclass `Likelihood` and
+`Evaluator` and override what the method can do; defaults declare everything else as not available.
+"""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from math import inf, log, pi
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy
 
 from ..covariance.base import Covariance
-from ..covariance.matern import Matern
-from ..errors import (
-    DuplicateLocations,
-    Ending,
-    GeomxpWarning,
-    InvalidInput,
-    NotPositiveDefinite,
-    Outcome,
-)
+from ..data.observations import Observations
+from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
-from .trend import Trend
+from ..runtime.devices import Device
 
 if TYPE_CHECKING:
-    from .._typing import Any, Document, Floats
-    from ..data.observations import Observations
+    from .._typing import ArrayLike, ClassVar, Document, Floats, Sequence
+    from ..linalg.precision import PrecisionRule
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
 
 
-@dataclass(frozen=True)
-class GeneralisedLeastSquares:
-    """β̂ = (X'Σ⁻¹X)⁻¹X'Σ⁻¹z, and what hangs on it.
+class Likelihood:
+    """Base class of likelihood methods; declares capabilities with their defaults.
 
-    Parameters
+    Attributes
     ----------
-    coefficients : (p,) ndarray
-        β̂.
-    coefficient_covariance : (p, p) ndarray
-        (X'Σ⁻¹X)⁻¹.
-    quadratic_form : float
-        (z - Xβ̂)'Σ⁻¹(z - Xβ̂).
-    log_determinant_of_information : float
-        log|X'Σ⁻¹X|; 0 without a trend.
-    residual : (n,) ndarray
-        z - Xβ̂.
-    root : (p, p) ndarray
-        Of the covariance of β̂: root root' = (X'Σ⁻¹X)⁻¹.
+    approximate : bool
+        Whether ℓ is an approximation by conditioning on nearest neighbours, so that predictions
+        and draws condition on neighbours too.
+    neighbours : int or None
+        Number of neighbours of an approximation.
+    noisy : bool
+        Whether rounding in coarse formats makes ℓ scatter from model to model.
+    tiled : bool
+        Whether Σ is stored in tiles.
+    precision : PrecisionRule or None
+        Rule that chooses the formats of tiles.
+    on : str
+        Device, or address of a Dask scheduler.
+    scratch : path or None
+        Directory of tiles on a disk.
     """
 
-    coefficients: np.ndarray
-    coefficient_covariance: np.ndarray
-    quadratic_form: float
-    log_determinant_of_information: float
-    residual: np.ndarray
-    root: np.ndarray
-
-
-def fit_trend(factor, values, design):
-    """Estimate the trend's coefficients with the factor of Σ.
-
-    Parameters
-    ----------
-    factor : CholeskyFactor
-    values : (n,) ndarray
-    design : (n, p) ndarray
-        p may be 0.
-
-    Returns
-    -------
-    GeneralisedLeastSquares
-
-    Examples
-    --------
-    With Σ = I it is ordinary least squares:
-
-    >>> from geomxp.tiles.factor import CholeskyFactor
-    >>> one = CholeskyFactor(np.eye(4, order="F"))
-    >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
-    array([3.])
-    """
-    if hasattr(factor, "gram"):
-        return _from_solutions(factor, values, design)
-    p = design.shape[1]
-    # columns near 1 keep QR and the information away from over- and underflow; powers of two
-    # change no digit
-    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
-    white = factor.whiten(np.asfortranarray(np.column_stack((values, design / scale))))
-    z, x = white[:, 0], white[:, 1:]
-    if p == 0:
-        none = np.zeros((0, 0))
-        return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
-    q, r = np.linalg.qr(x)
-    beta = scipy.linalg.solve_triangular(r, q.T @ z)
-    left = z - x @ beta
-    inverse = scipy.linalg.solve_triangular(r, np.eye(p))
-    return GeneralisedLeastSquares(
-        beta / scale,
-        inverse @ inverse.T / np.outer(scale, scale),
-        float(left @ left),
-        2 * float((np.log(np.abs(np.diag(r))) + np.log(scale)).sum()),
-        values - design @ (beta / scale),
-        inverse / scale[:, None],
-    )
-
-
-def _from_solutions(factor, values, design):
-    """As `fit_trend`, from Σ⁻¹Q and Σ⁻¹z, X = QR: for a factor that refines solutions."""
-    n, p = design.shape
-    if not p:
-        form = _form(factor, values, factor.solve(values))
-        return GeneralisedLeastSquares(np.zeros(0), np.zeros((0, 0)), form, 0.0, values, design[:0])
-    scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0)))
-    # orthonormal columns, and values less their plain trend: sums of products lose no digits
-    q, r = np.linalg.qr(design / scale)
-    q, r = q * np.sqrt(n), r * scale / np.sqrt(n)
-    start = q.T @ values / n
-    rest = values - q @ start
-    gram, solution = factor.gram(np.asfortranarray(np.column_stack((rest, q))))
-    try:
-        inner = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
-    except np.linalg.LinAlgError:
-        raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
-    more = inner @ (inner.T @ gram[1:, 0])
-    residual = rest - q @ more
-    root = scipy.linalg.solve_triangular(r, inner)
-    return GeneralisedLeastSquares(
-        scipy.linalg.solve_triangular(r, start + more),
-        root @ root.T,
-        _form(factor, residual, solution[:, 0] - solution[:, 1:] @ more),
-        2 * float((np.log(np.abs(np.diag(r))) - np.log(np.diag(inner))).sum()),
-        residual,
-        root,
-    )
-
-
-def _form(factor, residual, w):
-    """Return r'Σ⁻¹r = 2r'w - w'Σw for w near Σ⁻¹r: an error of w counts by its square."""
-    return float(2 * residual @ w - w @ factor.times(w[:, None])[:, 0])
-
-
-# The Gaussian log-likelihood: what one evaluation returns, and the verb that asks for one.
-
-
-class Likelihood(Protocol):
-    """A method that computes the likelihood, such as `Exact` or `Vecchia`."""
+    approximate: ClassVar[bool] = False
+    neighbours: int | None = None
+    noisy: bool = False
+    tiled: bool = False
+    precision: PrecisionRule | None = None
+    on: str = "cpu"
+    scratch: str | None = None
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
-    ) -> Any:
-        """Return the evaluator of one data set: a model to its `Evaluation`."""
+    ) -> Evaluator:
+        """Return the evaluator of one data set.
+
+        Parameters
+        ----------
+        observations : Observations
+        design : (n, p) ndarray, optional
+            X; no trend if not given.
+        reml : bool
+        """
+        raise NotImplementedError
+
+    def of_rows(self, rows: Sequence[int] | ArrayLike) -> Likelihood:
+        """Return the method for a subset of the rows."""
+        return self
 
     def describe(self, n: int) -> Document:
-        """Return the method's entry in the JSON of a fit of n places."""
+        """Return the method's entry in the JSON of a fit of n locations."""
+        return {"name": type(self).__name__.lower(), "on": self.on}
+
+    @property
+    def arithmetic(self):
+        """Everything that changes the value of ℓ: log-likelihoods of equal ones are comparable."""
+        return type(self), self.precision
+
+    @property
+    def reference_device(self) -> str:
+        """Device on which an FP64 reference is computed."""
+        return "cpu"
+
+
+class Evaluator:
+    """Base class of evaluators: ℓ(θ) and its derivatives for one data set.
+
+    Subclasses implement `__call__`, and `derivatives` if they set `scoring`.
+
+    Attributes
+    ----------
+    observations : Observations
+    reml : bool
+    scoring : bool
+        Whether `derivatives` returns the score and an information at about the cost of ℓ, so that
+        Fisher scoring can be used.
+    expensive : bool
+        Whether an evaluation costs much more than one of Vecchia's approximation.
+    device : Device
+        Where factors live.
+    """
+
+    observations: Observations
+    reml: bool = False
+    scoring: bool = False
+    expensive: bool = False
+    device: Device = Device("cpu")
+
+    def __call__(self, model: Covariance) -> Evaluation:
+        """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""
+        raise NotImplementedError
+
+    def derivatives(self, model: Covariance, names: Sequence[str], *, curvature: bool = False):
+        """Return `Derivatives` at a model.
+
+        Parameters
+        ----------
+        model : Covariance
+        names : sequence of str
+        curvature : bool
+            Compute the expected and the observed information as well, if there are formulas.
+        """
+        raise NotImplementedError
+
+    def gradient(self, model: Covariance, names: Sequence[str] | None = None) -> dict[str, float]:
+        """Return ∂ℓ/∂θ by parameter; by differences of ℓ where there is no formula.
+
+        Parameters
+        ----------
+        model : Covariance
+        names : sequence of str, optional
+            All of `model.parameters()` if not given.
+        """
+        names = tuple(model.parameters() if names is None else names)
+        if not self.scoring:
+            return by_differences(self, model, names)
+        return self.derivatives(model, names).gradient(names)
+
+    def information(self, model: Covariance, names: Sequence[str]) -> Floats:
+        """Return the information that Fisher scoring uses, (k, k)."""
+        found = self.derivatives(model, names)
+        return found.part(found.information, names)
+
+    def observed_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
+        """Return minus the Hessian of ℓ, (k, k)."""
+        names = tuple(model.parameters() if names is None else names)
+        found = self.derivatives(model, names, curvature=True)
+        return found.part(found.observed, names)
+
+    def expected_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
+        """Return Fisher's expected information, (k, k).
+
+        Parameters
+        ----------
+        model : Covariance
+        names : sequence of str, optional
+            All of `model.parameters()` if not given.
+        """
+        names = tuple(model.parameters() if names is None else names)
+        found = self.derivatives(model, names, curvature=True)
+        return found.part(found.expected, names)
+
+    def has_curvature(self, names: Sequence[str]) -> bool:
+        """Whether `derivatives` has a formula for the observed information, and memory for it."""
+        return False
+
+    def keeps(self, model: Covariance) -> bool:
+        """Whether results at a model are cached, so that asking again costs no factorization."""
+        return False
+
+    def freeze(self, model: Covariance) -> None:
+        """Use the formats chosen at this model for all later evaluations."""
+
+    def factorize(self, model: Covariance):
+        """Return a factor of Σ(θ), for predictions and draws."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives of ℓ at one model, in the model's own parameters.
+
+    Parameters
+    ----------
+    names : tuple of str
+    score : (k,) ndarray
+        ∂ℓ/∂θ.
+    information : (k, k) ndarray
+        The one that Fisher scoring uses: average (exact) or expected (Vecchia).
+    quadratic, trace : (k,) ndarray or None
+        α'(∂Σ)α and tr(Q∂Σ) with score = ½(quadratic - trace), where ℓ has these parts: they give
+        the score of cΣ for any c without a new factorization.
+    expected, observed : (k, k) ndarray or None
+        Fisher's information, and minus the Hessian, if requested.
+    """
+
+    names: tuple
+    score: np.ndarray
+    information: np.ndarray
+    quadratic: np.ndarray | None = None
+    trace: np.ndarray | None = None
+    expected: np.ndarray | None = None
+    observed: np.ndarray | None = None
+
+    @property
+    def rescalable(self):
+        """Whether the score of cΣ follows for any c."""
+        return self.quadratic is not None
+
+    def score_of(self, c):
+        """Return the score at cΣ in the parameters of Σ: ∂cΣ/∂log θ = c ∂Σ/∂log θ."""
+        return self.score if c == 1.0 else 0.5 * (self.quadratic / c - self.trace)
+
+    def gradient(self, names=None):
+        """Return ∂ℓ, a dict of str to float."""
+        found = dict(zip(self.names, self.score.tolist(), strict=True))
+        return {name: found[name] for name in names or self.names}
+
+    def part(self, matrix, names):
+        """Return the rows and columns of a matrix that belong to some of the names."""
+        rows = np.array([self.names.index(name) for name in names], dtype=int)
+        return matrix[np.ix_(rows, rows)]
+
+
+def by_differences(evaluator, model, names):
+    """Return ∂ℓ/∂θ by central differences, two evaluations for each parameter.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    model : Covariance
+    names : sequence of str
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If ℓ has no value on either side.
+    """
+    result = {}
+    for parameter in model.table:
+        name, value = parameter.name, parameter.value
+        if name not in names:
+            continue
+        unit = 1.0 if parameter.transform == "identity" else 1e-3 * model.largest_variance
+        step = 1e-3 * (abs(value) or unit)
+        # one-sided at a bound of the parameter
+        below = 0.0 if parameter.closed and value - step < parameter.lower else step
+        above = step if _is_valid(evaluator, model, {name: value + step}) else 0.0
+        ends = [evaluator(model.replace(**{name: value + move})) for move in (above, -below)]
+        if not all(np.isfinite(end.log_likelihood) for end in ends):
+            raise NotPositiveDefinite(
+                f"the log-likelihood is not finite on both sides of {name}={value:g}: its "
+                "derivative cannot be computed by differences."
+            )
+        result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
+    return {name: result[name] for name in names}
+
+
+def _is_valid(evaluator, model, changed):
+    """Whether a model with some values changed is valid on the locations."""
+    locations = evaluator.observations
+    try:
+        return model.replace(**changed).valid_on(locations.metric, locations.dimensions)
+    except InvalidInput:
+        return False
+
+
+class Locations:
+    """Locations without values: all of `Observations` that a factor of Σ needs.
+
+    Parameters
+    ----------
+    locations : (n, d) ndarray
+    metric : str
+    """
+
+    values = None
+
+    def __init__(self, locations, metric):
+        self.locations, self.metric = locations, metric
+        self.dimensions = locations.shape[1]
+
+    def __len__(self):
+        return len(self.locations)
+
+    def duplicate(self):
+        """Return two rows at one location, or None; see `Observations.duplicate`."""
+        return Observations.duplicate(self)
+
+
+def as_html(result):
+    """Return the text of a result as HTML for notebooks."""
+    return f"<pre>{escape(str(result))}</pre>"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The log-likelihood at one model.
+    """Result of one evaluation of the log-likelihood.
 
     ℓ = -½(n log 2π + log|Σ| + r'Σ⁻¹r), and for REML
     ℓ = -½((n-p) log 2π + log|Σ| + log|X'Σ⁻¹X| + r'Σ⁻¹r), with r = z - Xβ̂.
@@ -166,7 +311,7 @@ class Evaluation:
     Parameters
     ----------
     log_likelihood : float
-        -inf where Σ has no factor; `outcome` says why.
+        -inf where Σ has no Cholesky factor; `outcome` gives the reason.
     log_determinant : float
         log|Σ|.
     quadratic_form : float
@@ -182,15 +327,15 @@ class Evaluation:
     log_determinant_of_information : float
         log|X'Σ⁻¹X|.
     precision_map : PrecisionMap or None
-        Which tile had which format.
+        Format of each tile.
     promotions : int
-        Tiles that needed a finer format than the rule gave them.
+        Tiles promoted to a finer format than the rule gave them.
     refinement : Refinement or None
-        What iterative refinement did, where it was asked for: of all but the log-determinant.
+        Report of the iterative refinement, if `refine` is set; of all but the log-determinant.
     traffic : Traffic or None
-        Bytes that went into and out of the fast memory, where one memory does not hold all tiles.
+        Bytes moved into and out of the fast memory, if one memory does not hold all tiles.
     events : tuple of Event
-        What was copied and computed when, where `Exact(trace=True)` asked for it.
+        Copies and computations with their times, with `Exact(trace=True)`.
     seconds : float
         Wall-clock time.
     """
@@ -211,9 +356,14 @@ class Evaluation:
     events: tuple[Event, ...] = field(default=(), compare=False)
     seconds: float = 0.0
 
+    @property
+    def formats(self) -> dict[str, int]:
+        """Number of tiles in each format; one of FP64 if Σ is not in tiles."""
+        return {"fp64": 1} if self.precision_map is None else self.precision_map.counts()
+
     @classmethod
     def failed(cls, outcome: Outcome, n: int, seconds: float = 0.0) -> Evaluation:
-        """Return the evaluation of a model whose Σ has no factor."""
+        """Return the evaluation at a model whose Σ has no Cholesky factor."""
         nan = float("nan")
         return cls(-inf, nan, nan, outcome, n, seconds=seconds)
 
@@ -235,6 +385,9 @@ class Evaluation:
             "message": self.outcome.message,
             "seconds": self.seconds,
         }
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def __repr__(self) -> str:
         kind = ", REML" if self.reml else ""
@@ -260,16 +413,13 @@ class Evaluation:
         if self.traffic is not None:
             lines.append(f"moved            {self.traffic}")
         if self.refinement is not None:
-            found = self.refinement
-            lines.append(
-                f"refined          all but the log-determinant: {found.method}, "
-                f"{found.outcome.message}"
-            )
+            how = f"{self.refinement.method}, {self.refinement.outcome.message}"
+            lines.append(f"refined          all but the log-determinant: {how}")
         return "\n".join(lines)
 
 
 def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
-    """Return ℓ, or the restricted ℓ, from its parts.
+    """Return the log-likelihood, or the restricted one, from its parts.
 
     Parameters
     ----------
@@ -278,7 +428,7 @@ def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
         log|Σ|.
     least_squares : GeneralisedLeastSquares
     reml : bool
-        Convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
+        In the convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
     """
     p = len(least_squares.coefficients) if reml else 0
     information = least_squares.log_determinant_of_information if reml else 0.0
@@ -288,14 +438,14 @@ def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
 
 
 def rescale_variance(evaluation, variance):
-    """Return the evaluation of Σ = σ²R, given that of R: no new factor is needed.
+    """Return the evaluation at Σ = σ²R from that at R, without a new factorization.
 
     log|Σ| = log|R| + n log σ²,  r'Σ⁻¹r = r'R⁻¹r / σ²,  log|X'Σ⁻¹X| = log|X'R⁻¹X| - p log σ²
 
     Parameters
     ----------
     evaluation : Evaluation
-        Of Matern(1, range, smoothness, nugget/variance).
+        At a model of variance 1.
     variance : float
 
     Returns
@@ -318,14 +468,14 @@ def rescale_variance(evaluation, variance):
 
 
 def profile_variance(evaluation):
-    """Maximise over the variance, given an evaluation at a model of variance 1.
+    """Maximise over the variance σ², given an evaluation at a model of variance 1.
 
     σ̂² = r'R⁻¹r / m with m = n for ML and n - p for REML.
 
     Parameters
     ----------
     evaluation : Evaluation
-        Of Matern(1, range, smoothness, nugget/variance).
+        At a model of variance 1.
 
     Returns
     -------
@@ -337,84 +487,3 @@ def profile_variance(evaluation):
     if not (np.isfinite(evaluation.log_likelihood) and variance > 0):
         return float("nan"), -inf
     return variance, rescale_variance(evaluation, variance).log_likelihood
-
-
-def log_likelihood(
-    observations: Observations,
-    model: Matern,
-    method: Likelihood | None = None,
-    *,
-    trend: str = "zero",
-    reml: bool = False,
-) -> Evaluation:
-    """Evaluate the Gaussian log-likelihood of a model.
-
-    Parameters
-    ----------
-    observations : Observations
-    model : Matern
-    method : likelihood, optional
-        `Exact()` if not given.
-    trend : str
-        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
-        The mean; its coefficients are profiled out by generalised least squares.
-    reml : bool
-        Restricted likelihood.
-
-    Returns
-    -------
-    Evaluation
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If Σ has no Cholesky factor; the message names a pair of locations that is too close.
-    """
-    from .exact import Exact
-
-    check_model_and_method(model, method)
-    kind = Trend.of(observations, trend)
-    design = kind.design(observations.locations, observations.covariates)
-    kind.check_full_rank(design)
-    evaluation = (method or Exact()).prepare(observations, design, reml)(model)
-    if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
-        twins = model.nugget == 0 and observations.duplicate()
-        raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
-    caution(method, evaluation)
-    return evaluation
-
-
-def check_model_and_method(model, method, given=True):
-    """Raise `InvalidInput` for what is no model, if one is given, or no way to compute."""
-    if given and not isinstance(model, Covariance):
-        raise InvalidInput(f"`model` must be a covariance model. Got {type(model).__name__}.")
-    if method is not None and not hasattr(method, "prepare"):
-        raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
-
-
-def caution(method, evaluation):
-    """Warn of what mixed formats may have done to an evaluation.
-
-    Parameters
-    ----------
-    method : likelihood or None
-    evaluation : Evaluation
-    """
-    formats, target = (
-        evaluation.precision_map,
-        getattr(getattr(method, "precision", None), "kl", None),
-    )
-    if evaluation.promotions:
-        warnings.warn(
-            f"{evaluation.promotions} tiles needed finer formats for Σ to have a factor at all: "
-            "the log-likelihood may be far from FP64's; geomxp compare tells how far.",
-            GeomxpWarning,
-            stacklevel=3,
-        )
-    if target is not None and formats is not None and (formats.divergence or 0.0) > target:
-        warnings.warn(
-            f"no formats meet the divergence asked for, {target:g}: even FP64 rounds Σ so that "
-            f"{formats.divergence:.2g} is to be expected; give the model a nugget.",
-            GeomxpWarning,
-            stacklevel=3,
-        )

@@ -15,62 +15,22 @@ On a GPU score and average information need one n×n matrix: P∂Σα by solves 
 then Σ⁻¹ in its place, then the sums by blocks.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 
 from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
-from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg import recursive
+from ..linalg.backend import backend_of
 from ..tiles.assemble import derivative_matrix
 from ..tiles.factor import CholeskyFactor, on_host
-
-LINEAR = ("variance", "nugget")
-"""Parameters in which Σ is linear."""
+from .base import Derivatives
 
 STEP = 1e-4
 """Relative, of the differences that give second derivatives of Σ."""
 
 CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
 """Weights of the values so many steps away; backward where a ratio is at its end, 1."""
-
-
-@dataclass(frozen=True)
-class Derivatives:
-    """At one model, in its own parameters.
-
-    Parameters
-    ----------
-    names : tuple of str
-    quadratic : (k,) ndarray
-        α'(∂Σ)α.
-    trace : (k,) ndarray
-        tr(Q ∂Σ).
-    average : (k, k) ndarray
-        The average information.
-    expected, observed : (k, k) ndarray or None
-        Fisher's information, and minus the Hessian, where they were asked for.
-    """
-
-    names: tuple
-    quadratic: np.ndarray
-    trace: np.ndarray
-    average: np.ndarray
-    expected: np.ndarray | None = None
-    observed: np.ndarray | None = None
-
-    def gradient(self, names=None):
-        """Return ∂ℓ, a dict of str to float."""
-        slopes = 0.5 * (self.quadratic - self.trace)
-        found = dict(zip(self.names, slopes.tolist(), strict=True))
-        return {name: found[name] for name in names or self.names}
-
-    def part(self, matrix, names):
-        """Return the rows and columns of a matrix that belong to some of the names."""
-        rows = np.array([self.names.index(name) for name in names], dtype=int)
-        return matrix[np.ix_(rows, rows)]
 
 
 def differentiate(factor, least_squares, model, seen, design, reml, names, *, curvature=False):
@@ -99,12 +59,12 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
     places = seen.locations if order is None else seen.locations[order]
-    white = factor.whiten(rooted) if reml and rooted.shape[1] else rooted[:, :0]
+    white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
     if curvature:
         expected = _expected(lower, model, places, seen.metric, names, white)
     beside = projection if reml else projection[:, :0]
-    way = _in_ram if isinstance(lower, np.ndarray) else _in_place
+    way = _in_place if backend_of(lower).on_gpu else _in_ram
     q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
@@ -112,12 +72,14 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     observed = None
     if curvature:
         observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
-    return Derivatives(names, quadratic, quadratic - weighted, average, expected, observed)
+    trace = quadratic - weighted
+    score = 0.5 * (quadratic - trace)
+    return Derivatives(names, score, average, quadratic, trace, expected, observed)
 
 
 def _gpu_of(array):
     """Return the number of an array's GPU, None of NumPy's."""
-    return None if isinstance(array, np.ndarray) else array.device.id
+    return backend_of(array).index(array)
 
 
 def _in_ram(lower, model, about, alpha, beside):
@@ -142,7 +104,7 @@ def _in_place(lower, model, about, alpha, beside):
     """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
     q = derivative_products(model, *about, alpha, _gpu_of(lower))
     # q'Σ⁻¹q, while L is there
-    white = CholeskyFactor(lower).whiten(q)
+    white = CholeskyFactor(lower).half_solve(q)
     inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
     return q, white.T @ white, lambda other: weighted_sums(other, *about, inverse, vectors)
 
@@ -152,9 +114,12 @@ def _expected(lower, model, places, metric, names, white):
 
     The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
     """
-    held = [name for name in names if name not in LINEAR]
-    if "nugget" in names or ("variance" in names and model.nugget > 0):
-        # first, for it needs most room beside itself
+    linear = {p.name for p in model.table if p.linear} - {"nugget"}
+    # σ² needs no matrix of its own if it scales the whole field
+    scale = linear.pop() if len(linear) == 1 else None
+    held = [name for name in names if name not in (scale, "nugget")]
+    if "nugget" in names or (scale in names and model.nugget > 0):
+        # first, because it needs the most memory
         held = ["nugget", *held]
     matrices = {}
     for name in held:
@@ -162,13 +127,13 @@ def _expected(lower, model, places, metric, names, white):
     gram = {(a, b): _inner(matrices[a], matrices[b]) for a in held for b in held if a <= b}
     traces = {name: float(np.trace(matrices[name])) for name in held}
     gram |= {(b, a): value for (a, b), value in gram.items()}
-    if "variance" in names:
-        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.variance
+    if scale in names:
+        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.parameters()[scale]
         for name in held:
             beside = noise * gram["nugget", name] if noise else 0.0
-            gram["variance", name] = gram[name, "variance"] = (traces[name] - beside) / size
-        own = noise * (traces["nugget"] + size * gram["variance", "nugget"]) if noise else 0.0
-        gram["variance", "variance"] = (rank - own) / size**2
+            gram[scale, name] = gram[name, scale] = (traces[name] - beside) / size
+        own = noise * (traces["nugget"] + size * gram[scale, "nugget"]) if noise else 0.0
+        gram[scale, scale] = (rank - own) / size**2
     return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
 
 
@@ -207,54 +172,17 @@ def _inner(a, b, width=256):
 
 def _bending(model, names, weigh):
     """Return Σ_ij W_ij ∂_jkΣ_ij, (k, k), by differences of second order with W held."""
-    values, result = model.parameters(), np.zeros((len(names), len(names)))
+    table, result = {p.name: p for p in model.table}, np.zeros((len(names), len(names)))
     for k, name in enumerate(names):
-        if name in LINEAR:
+        parameter = table[name]
+        if parameter.linear:
             continue
-        step = 1e-2 if name == "anisotropy_angle" else STEP * values[name]
-        edge = name == "anisotropy_ratio" and values[name] + step > 1
+        step = 1e-2 if parameter.transform == "identity" else STEP * parameter.value
+        edge = parameter.value + step > parameter.upper
         for move, weight in (BACKWARD if edge else CENTRAL).items():
-            moved = model.replace(**{name: values[name] + move * step})
+            moved = model.replace(**{name: parameter.value + move * step})
             result[:, k] += weight / step * weigh(moved)
-    linear = np.array([name in LINEAR for name in names], dtype=bool)
-    # what a linear parameter's column would hold stands in its row
+    linear = np.array([table[name].linear for name in names], dtype=bool)
+    # the column of a linear parameter equals its row
     result[:, linear] = np.where(linear[:, None], 0.0, result[linear].T)
     return (result + result.T) / 2
-
-
-def by_differences(evaluator, model, names):
-    """Return the gradient from two more evaluations for each parameter, a dict of str to float.
-
-    All that is left where memory holds no dense Σ⁻¹.
-
-    Parameters
-    ----------
-    evaluator : callable
-        Model to `Evaluation`.
-    model : Covariance
-    names : sequence of str
-    """
-    values, result = model.parameters(), {}
-    for name in names:
-        step = 1e-3 * (abs(values[name]) or (1.0 if "angle" in name else 1e-3 * model.variance))
-        # to one side where the other is outside
-        below = 0.0 if name == "nugget" and values[name] < step else step
-        there = {name: values[name] + step}
-        above = step if _allowed(model, there, evaluator.observations) else 0.0
-        ends = [
-            evaluator(model.replace(**{name: values[name] + move}))
-            for move in (above, -below)
-        ]
-        if not all(np.isfinite(end.log_likelihood) for end in ends):
-            raise NotPositiveDefinite(f"the log-likelihood has no difference in {name}")
-        result[name] = (ends[0].log_likelihood - ends[1].log_likelihood) / (above + below)
-    return result
-
-
-def _allowed(model, values, seen):
-    """Whether there is such a model on these places."""
-    try:
-        model.replace(**values).check_valid_on(seen.metric, seen.dimensions)
-    except InvalidInput:
-        return False
-    return True

@@ -11,21 +11,18 @@ import numpy as np
 from ..covariance.ordering import hilbert
 from ..data.observations import Observations, checked_places
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
-from ..estimation.monitor import Line
 from ..linalg.precision import PrecisionMap
-from ..prediction.simulate import _Places
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes
+from ..runtime.progress import Line
 from ..tiles import assemble
-from .base import fit_trend
+from .base import Likelihood, Locations
 from .exact import Exact
 from .factorize import explain
-from .trend import Trend
-from .vecchia import Vecchia
+from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Sequence
     from ..covariance.matern import Matern
-    from ..likelihood.base import Likelihood
 
 PANEL = 512
 """Columns of L₀ that are whitened at a time."""
@@ -137,7 +134,7 @@ class _Reference:
     def compare(self, method):
         """Return the `Divergence` of a way to compute."""
         n = len(self.seen)
-        neighbours = getattr(method, "neighbours", None)
+        neighbours = method.neighbours
         factor, seconds = _timed(method, self.seen, self.model)
         difference = factor.log_determinant() - self.log_determinant
         with blas_threads(n):
@@ -165,7 +162,7 @@ class _Reference:
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
         total = 0.0
         for first in range(0, len(self.seen), PANEL):
-            white = factor.whiten(self.factor.columns(first, first + PANEL))
+            white = factor.half_solve(self.factor.columns(first, first + PANEL))
             total += float(np.einsum("ij,ij->", white, white))
         return total
 
@@ -255,8 +252,10 @@ def compare(
     """
     ways = tuple(ways)
     for method in ways:
-        if not isinstance(method, Exact | Vecchia):
-            raise InvalidInput(f"`method` must be Exact or Vecchia. Got {method!r}.")
+        if not isinstance(method, Likelihood):
+            raise InvalidInput(
+                f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
+            )
     seen, design = places, None
     if isinstance(places, Observations):
         # in the order of the tiles, L₀ is as triangular as L
@@ -270,14 +269,12 @@ def compare(
         if not len(places):
             raise InvalidInput("`places` must hold at least one place.")
         rows = hilbert(model.isotropic(places, metric))
-        seen = _Places(places[rows], metric)
-    ways = [method.of_rows(rows) if isinstance(method, Vecchia) else method for method in ways]
+        seen = Locations(places[rows], metric)
+    ways = [method.of_rows(rows) if method.approximate else method for method in ways]
     for method in ways:
         # a wrong size or device is an error before the reference is computed
         method.prepare(seen)
-    on = next(
-        (method.placement.devices[0].name for method in ways if isinstance(method, Exact)), "cpu"
-    )
+    on = next((method.reference_device for method in ways if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
             reference, found = _Reference(seen, model, design, on), []
@@ -290,7 +287,7 @@ def compare(
         raise
     except NotPositiveDefinite as error:
         # by the rows of the caller, not by those of the tiles
-        original = places if isinstance(places, Observations) else _Places(places, metric)
+        original = places if isinstance(places, Observations) else Locations(places, metric)
         raise explain(error, original, model) from None
 
 
@@ -315,7 +312,7 @@ def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean
     True
     """
     places = checked_places(places, metric)
-    evaluator = Exact().prepare(_Places(places, metric))
+    evaluator = Exact().prepare(Locations(places, metric))
     with blas_threads(len(places)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
         sigma = assemble.covariance_matrix(p, places, metric)

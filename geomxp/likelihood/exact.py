@@ -1,4 +1,4 @@
-"""One data set under the exact likelihood: ℓ(θ), its derivatives, and the factor of Σ(θ)."""
+"""The exact likelihood: one Cholesky factorization of the whole covariance matrix."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from ..data.observations import Observations
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined, Outcome
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP64
-from ..linalg.precision import Frozen, PrecisionMap, describe, uniform
+from ..linalg.precision import Frozen, PrecisionMap, as_rule, describe, uniform
 from ..runtime.dask import address_of, is_cluster
 from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes
 from ..runtime.trace import Trace
 from ..tiles.layout import Layout
-from ..tiles.placement import MemoryPlan, Placement
+from ..tiles.memory_plan import MemoryPlan
+from ..tiles.placement import Placement
 from ..tiles.refine import METHODS, RefinedFactor
-from .base import Evaluation, fit_trend, gaussian_log_likelihood
-from .derivatives import by_differences, differentiate
+from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
+from .derivatives import differentiate
 from .factorize import dense_factor, explain, finer_rules, planned_formats, tile_factor
+from .trend import fit_trend
 
 if TYPE_CHECKING:
-    from .._typing import Client, Document, Floats, Sequence
+    from .._typing import Callable, Client, Document, Floats, Sequence
     from ..covariance.matern import Matern
     from ..linalg.precision import Rule
+    from ..tiles.stores import Store
 
 BLOCKS = 16
 """Of derivatives, in work on a GPU at one time."""
@@ -48,7 +51,7 @@ def _one_at_a_time(method):
     return waiting
 
 
-class ExactEvaluator:
+class ExactEvaluator(Evaluator):
     """ℓ(θ), its gradient and its expected information, for one data set.
 
     Parameters
@@ -144,8 +147,9 @@ class ExactEvaluator:
             least_squares.log_determinant_of_information,
             factor.precision_map,
             factor.promotions,
-            getattr(factor, "last", None),
-            *movements(factor),
+            factor.last,
+            factor.moved,
+            factor.events,
             seconds=time.perf_counter() - start,
         )
 
@@ -186,54 +190,6 @@ class ExactEvaluator:
     def _watched_placement(self):
         """Return the placement, with a trace of its own for each factorization if one is wanted."""
         return replace(self.placement, trace=Trace()) if self.method.trace else self.placement
-
-    def gradient(self, model, names=None):
-        """Evaluate ∂ℓ/∂θ; see `geomxp.likelihood.derivatives`.
-
-        Where memory is bounded and does not hold Σ⁻¹, by differences of ℓ.
-
-        Parameters
-        ----------
-        model : Matern
-        names : sequence of str, optional
-            Parameters wanted; all of `model.parameters()` if not given.
-
-        Returns
-        -------
-        dict of str to float
-        """
-        names = tuple(model.parameters() if names is None else names)
-        if not self.scoring:
-            return by_differences(self, model, names)
-        return self.derivatives(model, names).gradient(names)
-
-    def information(self, model, names):
-        """Return the average information, (k, k): beside the gradient it costs next to nothing."""
-        found = self.derivatives(model, names)
-        return found.part(found.average, names)
-
-    def observed_information(self, model, names=None):
-        """Return minus the Hessian of ℓ in some parameters, (k, k)."""
-        names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.observed, names)
-
-    def expected_information(self, model, names=None):
-        """Evaluate Fisher's expected information F_jk = ½ tr(Q ∂_jΣ Q ∂_kΣ).
-
-        Parameters
-        ----------
-        model : Matern
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-
-        Returns
-        -------
-        (k, k) ndarray, in the order of `names`
-        """
-        names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.expected, names)
 
     @gpu_memory()
     @_one_at_a_time
@@ -277,8 +233,8 @@ class ExactEvaluator:
         """Whether the evaluation and the derivatives at a model are those kept."""
         return self._last[0] == model
 
-    def curved(self, names):
-        """Whether the observed information of some parameters has a formula that memory allows."""
+    def has_curvature(self, names):
+        """Whether memory allows to compute the observed information by formula."""
         return self.scoring and self._room_for(len(names))
 
     @property
@@ -327,13 +283,6 @@ class ExactEvaluator:
         return self._workspace.nbytes if device == self.device else 0
 
 
-def movements(factor):
-    """Return the traffic of a factorization, and its events; None and nothing in one memory."""
-    store = getattr(factor, "store", None)
-    trace = getattr(store, "trace", None)
-    return getattr(store, "moved", None), () if trace is None else tuple(trace.events())
-
-
 def _bytes_for(n, matrices, device=None):
     # blocks in work, whitened columns, and the interpreter's own
     needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
@@ -358,7 +307,7 @@ def check_memory(n, matrices, device, held=0):
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Likelihood):
     """Compute with the whole covariance matrix: in FP64, or in tiles of mixed formats.
 
     Parameters
@@ -387,6 +336,9 @@ class Exact:
     trace : bool
         Keep what was copied and computed when: `Evaluation.events`, for `plots.timeline`. Of runs
         whose tiles one memory does not hold.
+    store : callable, optional
+        ``store(originals, formats)`` keeps the tiles of ``on="cpu"``: a subclass of
+        `geomxp.tiles.stores.Store`. It is not saved with a fit.
 
     Examples
     --------
@@ -409,6 +361,7 @@ class Exact:
     refine: str | None = None
     fallback: bool = False
     trace: bool = field(default=False, compare=False)
+    store: Callable[..., Store] | None = None
 
     def __post_init__(self):
         if self.refine not in (None, *METHODS):
@@ -425,6 +378,7 @@ class Exact:
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
                 f"Got {self.precision!r}."
             )
+        object.__setattr__(self, "precision", as_rule(self.precision))
 
     @property
     def tiled(self) -> bool:
@@ -432,12 +386,13 @@ class Exact:
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1 or is_cluster(self.on)
         mixed = self.precision != uniform("fp64")
-        return mixed or bounded or several or self.tile is not None or self.refine is not None
+        own = self.tile is not None or self.store is not None
+        return mixed or bounded or several or own or self.refine is not None
 
     @property
     def placement(self) -> Placement:
         """Where the tiles live; see `geomxp.tiles.placement.Placement`."""
-        return Placement.of(self.on, self.memory, self.device_memory, self.scratch)
+        return Placement.of(self.on, self.memory, self.device_memory, self.scratch, self.store)
 
     @property
     def noisy(self) -> bool:
@@ -468,8 +423,13 @@ class Exact:
         """
         return ExactEvaluator(observations, design, reml, self)
 
+    @property
+    def reference_device(self) -> str:
+        """The first of its devices."""
+        return self.placement.devices[0].name
+
     def of_rows(self, rows: Sequence[int] | Floats) -> Exact:
-        """Return the way to compute with some of the rows: no tile larger than all of them."""
+        """Return the method for a subset of the rows, with tiles no larger than the subset."""
         return self if self.tile is None else replace(self, tile=min(self.tile, len(rows)))
 
     def plan(self, places: int | Observations, model: Matern | None = None) -> MemoryPlan:
@@ -523,7 +483,7 @@ class Exact:
             "fallback": self.fallback,
             "tiled": self.tiled,
             "tile": self.placement.layout(n, self.tile).tile if self.tiled and n else n,
-            "accuracy": getattr(self.precision, "accuracy", None),
+            "accuracy": self.precision.accuracy,
             "precision": describe(self.precision),
             "formats": {"fp64": 1},
             "promotions": 0,

@@ -13,6 +13,7 @@ from ..linalg.precision import (
     Frozen,
     PrecisionMap,
     Uniform,
+    as_rule,
     count_finer,
     describe,
     predicted,
@@ -21,7 +22,7 @@ from ..linalg.precision import (
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor
-from ..tiles.placement import Placement
+from ..tiles.placement import InMemory
 
 BLIND = ("uniform", "by_band", "layered")
 """Rules that do not look at the matrix."""
@@ -83,7 +84,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     NotEnoughMemory
         If the tiles do not fit in the formats that the rule gives them.
     """
-    placement = placement or Placement()
+    placement, rule = placement or InMemory(), as_rule(rule)
     order = hilbert(model.isotropic(seen.locations, seen.metric))
     places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
     originals = placement.originals(model, places, seen.metric, layout)
@@ -94,7 +95,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         first = first or formats
         store = placement.store(model, places, seen.metric, layout, formats, host, originals)
         try:
-            factorize(store, store.order(), placement.run)
+            factorize(store, store.order(), store.runner)
         except NotPositiveDefinite:
             if host is None:
                 store.close()
@@ -111,13 +112,13 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         promoted = count_finer(first, store.formats)
         if promoted:
             store.formats = _as_promoted(store.formats, norms(), about)
-        return placement.factor(store, order, promoted)
+        return store.factor(order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
 
 
 def _asked_by(rule, originals, places, metric):
     """Return what a rule looks at besides the norms of the tiles."""
-    if not getattr(rule, "needs_precisions", False):
+    if not rule.needs_precisions:
         return {}
     from ..tiles.assemble import conditional_precisions
 
@@ -131,7 +132,7 @@ def _asked_by(rule, originals, places, metric):
 def _chosen(rule, tiles, norms, about):
     """Return the formats that a rule chooses, checked; the norms are computed if it needs them."""
     given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
-    formats = rule(given, **(about if getattr(rule, "needs_precisions", False) else {}))
+    formats = rule(given, **(about if rule.needs_precisions else {}))
     if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
         raise InvalidInput(
             f"the precision rule must return a PrecisionMap of {tiles} block rows. "
@@ -199,7 +200,7 @@ def finer_rules(rule):
 
 def _finer(rule):
     """Return the rule after one that failed; a caller's own function has none but FP64."""
-    return rule.finer() if hasattr(rule, "finer") else Uniform(FP64)
+    return rule.finer()
 
 
 def explain(error, seen, model):

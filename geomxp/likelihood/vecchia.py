@@ -19,15 +19,15 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import Crew, address_of, is_cluster
+from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
-from ..tiles.dask_parts import Parts
 from ..vecchia import shards
 from ..vecchia.blocks import Sums, passes_on, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.graph import Graph, ordered_tree
-from .base import Evaluation, GeneralisedLeastSquares, gaussian_log_likelihood
+from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .factorize import coincidence
+from .trend import GeneralisedLeastSquares
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
@@ -58,7 +58,7 @@ class There:
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = Crew(address), metric
+        self._backend, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
@@ -73,10 +73,10 @@ class There:
         """The shards on their workers, made when they are first wanted."""
         if self._made is None:
             n, tree = len(self._locations), shards.searchable(self.tree)
-            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
+            cut = shards.ranges(n, max(PARTS * self._backend.threads, n // MOST))
             self._check_memory(tree, cut)
             about = [(first, last, self._count) for first, last in cut]
-            self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
+            self._made = Parts(self._backend, about, tree, shards.find, shards.halo_of, self._data)
         return self._made
 
     def _data(self, about, halo):
@@ -88,10 +88,10 @@ class There:
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self.crew), self._locations.shape[1], cut[0][1]
+        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
         place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
-        self.crew.check_memory(
+        self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
             SEARCH * self._count * largest,
         )
@@ -157,7 +157,7 @@ ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
 
 @dataclass(frozen=True)
-class Vecchia:
+class Vecchia(Likelihood):
     """Compute with each observation conditioned on its nearest predecessors only.
 
     Parameters
@@ -192,8 +192,7 @@ class Vecchia:
     ordering: str | ArrayLike = "maximin"
     on: str | Client = "cpu"
 
-    tiled = False
-    noisy = False
+    approximate = True
 
     def __post_init__(self):
         m = self.neighbours
@@ -243,8 +242,13 @@ class Vecchia:
             place = inverse[rows]
         return replace(self, ordering=np.argsort(place))
 
+    @property
+    def arithmetic(self):
+        """Neighbours and ordering change the value of ℓ."""
+        return type(self), self.neighbours, self.ordering
+
     def describe(self, n: int) -> Document:
-        """Return the method's entry in the JSON of a fit of n places."""
+        """Return the method's entry in the JSON of a fit of n locations."""
         named = isinstance(self.ordering, str)
         return {
             "name": "vecchia",
@@ -271,7 +275,7 @@ def _permutation(ordering):
     return tuple(order.tolist())
 
 
-class VecchiaEvaluator:
+class VecchiaEvaluator(Evaluator):
     """ℓ(θ), its gradient and its expected information, for one data set.
 
     Parameters
@@ -282,10 +286,11 @@ class VecchiaEvaluator:
     method : Vecchia
     """
 
+    scoring = True
+
     def __init__(self, observations, design, reml, method):
         n = len(observations)
         self.observations, self.reml, self.method = observations, reml, method
-        self.scoring, self.expensive = True, False
         ordering = method.ordering
         if not isinstance(ordering, str):
             ordering = np.array(ordering)
@@ -300,7 +305,7 @@ class VecchiaEvaluator:
             self._passes = passes_on(resolve(method.on), *about)
         self._twins = observations.duplicate()
         self._last = None, ()
-        if hasattr(observations, "values"):
+        if observations.values is not None:
             self._prepare_columns(np.zeros((n, 0)) if design is None else design)
 
     def _prepare_columns(self, design):
@@ -418,59 +423,48 @@ class VecchiaEvaluator:
             root,
         )
 
-    def gradient(self, model, names=None):
-        """Evaluate ∂ℓ/∂θ, as `ExactEvaluator.gradient`.
+    def derivatives(self, model, names, *, curvature=False):
+        """Return score and expected information (of ML), from one pass over the data.
 
         -2 ∂ℓ = ∂ log|Σ| + γ'∂(W'W)γ + tr(A⁻¹∂A) with γ = (1, -β̂), A = X'Σ⁻¹X; the last for REML.
 
         Parameters
         ----------
         model : Matern
-        names : sequence of str, optional
-
-        Returns
-        -------
-        dict of str to float
+        names : sequence of str
+        curvature : bool
+            Ignored: there is no formula for the observed information.
 
         Raises
         ------
         NotPositiveDefinite
         """
-        names = tuple(model.parameters() if names is None else names)
+        names = tuple(names)
         sums = self._reduce(model, names)
         gamma = np.concatenate(([1.0], -self._least_squares(sums.gram).residual))
-        found = {}
+        score = []
         for name in names:
             trace, change = sums.derivative(name)
             slope = trace + gamma @ change @ gamma
             if self.reml and len(gamma) > 1:
                 slope += np.trace(np.linalg.solve(sums.gram[1:, 1:], change[1:, 1:]))
-            found[name] = -0.5 * float(slope)
-        return found
+            score.append(-0.5 * float(slope))
+        return Derivatives(names, np.array(score), sums.information(names))
 
     def expected_information(self, model, names=None):
-        """Evaluate Fisher's expected information, as `ExactEvaluator.expected_information`.
-
-        Each conditional density contributes its own, expected under the model itself.
+        """Return Fisher's expected information, (k, k): the sum of each conditional density's.
 
         Parameters
         ----------
         model : Matern
         names : sequence of str, optional
-
-        Returns
-        -------
-        (k, k) ndarray, in the order of `names`
+            All of `model.parameters()` if not given.
         """
         names = tuple(model.parameters() if names is None else names)
         information = self.information(model, names)
         if self.reml and self.design.shape[1]:
             information = information - self._trend_share(model, names)
         return information
-
-    def information(self, model, names):
-        """As `expected_information`, of ML: from the same pass as the gradient."""
-        return self._reduce(model, names).information(names)
 
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..runtime.devices import njit
+from ..errors import MissingPackage
+from ..runtime.devices import LIMITS_BY_THREAD
+from .views import by_columns, leading
 
 LETTERS = {np.dtype(np.float64): ("d", c_double), np.dtype(np.float32): ("s", c_float)}
 
@@ -64,7 +66,7 @@ def one_core():
 
 @contextmanager
 def cores(count):
-    """Let MKL use some cores in the calling thread; `runtime.devices` pins SciPy's BLAS."""
+    """Limit the cores that MKL uses in the calling thread; `runtime.devices` limits SciPy's."""
     if mkl() is None:
         yield
         return
@@ -75,17 +77,15 @@ def cores(count):
         mkl().MKL_Set_Num_Threads_Local(c_int(before))
 
 
+LIMITS_BY_THREAD.append(cores)
+
+
 def _letter(letter):
     return byref(c_char(letter.encode()))
 
 
 def _number(number):
     return byref(c_int(number))
-
-
-def _leading(a):
-    """Return the distance between columns, in entries."""
-    return max(1, a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0])
 
 
 def _at(a):
@@ -99,8 +99,8 @@ def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
     k = a.shape[1] if trans_a == "N" else a.shape[0]
     routine(letter + "gemm")(
         *(_letter(trans_a), _letter(trans_b), _number(m), _number(n), _number(k)),
-        *(byref(real(alpha)), _at(a), _number(_leading(a)), _at(b), _number(_leading(b))),
-        *(byref(real(beta)), _at(c), _number(_leading(c))),
+        *(byref(real(alpha)), _at(a), _number(leading(a)), _at(b), _number(leading(b))),
+        *(byref(real(beta)), _at(c), _number(leading(c))),
     )
     return c
 
@@ -111,8 +111,8 @@ def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
     n, k = a.shape if trans == "N" else a.shape[::-1]
     routine(letter + "syrk")(
         *(_letter(uplo), _letter(trans), _number(n), _number(k)),
-        *(byref(real(alpha)), _at(a), _number(_leading(a))),
-        *(byref(real(beta)), _at(c), _number(_leading(c))),
+        *(byref(real(alpha)), _at(a), _number(leading(a))),
+        *(byref(real(beta)), _at(c), _number(leading(c))),
     )
     return c
 
@@ -123,19 +123,56 @@ def triangular(name, side, uplo, trans, diag, t, b):
     m, n = b.shape
     routine(letter + name)(
         *(_letter(side), _letter(uplo), _letter(trans), _letter(diag), _number(m), _number(n)),
-        *(byref(real(1.0)), _at(t), _number(_leading(t)), _at(b), _number(_leading(b))),
+        *(byref(real(1.0)), _at(t), _number(leading(t)), _at(b), _number(leading(b))),
     )
     return b
 
 
-def factor(uplo, a):
-    """Overwrite one triangle with the Cholesky factor; return LAPACK's info."""
+def factor(uplo, a, info=None):
+    """Overwrite one triangle with the Cholesky factor; return LAPACK's info.
+
+    `info` is for the GPU's function of this name.
+    """
     letter, _ = LETTERS[a.dtype]
     info = c_int(0)
     routine(letter + "potrf")(
-        *(_letter(uplo), _number(len(a)), _at(a), _number(_leading(a)), byref(info))
+        *(_letter(uplo), _number(len(a)), _at(a), _number(leading(a)), byref(info))
     )
     return info.value
+
+
+COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
+"""CblasColMajor, CblasNoTrans, CblasTrans."""
+
+
+@cache
+def has_unit(form):
+    """Return whether MKL multiplies a format on this CPU's matrix units.
+
+    Parameters
+    ----------
+    form : Format
+    """
+    if form.mkl is None or mkl() is None or not hasattr(mkl(), form.mkl[0]):
+        return False
+    try:
+        from ..runtime.devices import binding
+    except MissingPackage:
+        # the casts to these formats need numba as well
+        return False
+    return bool(binding.get_host_cpu_features().get(form.mkl[1]))
+
+
+def multiply_on_units(c, a, b, form, alpha):
+    """C <- C + α A B' on matrix units, for FP32 C with contiguous columns; see `has_unit`."""
+    (m, n), k = c.shape, a.shape[1]
+    (trans_a, a) = (PLAIN, a) if by_columns(a) else (TRANSPOSED, a.T)
+    (trans_b, b) = (TRANSPOSED, b) if by_columns(b) else (PLAIN, b.T)
+    getattr(mkl(), form.mkl[0])(
+        *(c_int(COLUMN_MAJOR), c_int(trans_a), c_int(trans_b), c_int(m), c_int(n), c_int(k)),
+        *(c_float(alpha), _at(a), c_int(leading(a)), _at(b), c_int(leading(b))),
+        *(c_float(1.0), _at(c), c_int(leading(c))),
+    )
 
 
 def syrk(c, a, alpha=1.0, beta=1.0):
@@ -149,14 +186,14 @@ def symm(a, x):
     (m, n), c = x.shape, np.zeros(x.shape, x.dtype, order="F")
     if n == 1:
         routine(letter + "symv")(
-            *(_letter("L"), _number(m), byref(real(1.0)), _at(a), _number(_leading(a))),
+            *(_letter("L"), _number(m), byref(real(1.0)), _at(a), _number(leading(a))),
             *(_at(x), _number(1), byref(real(0.0)), _at(c), _number(1)),
         )
         return c
     routine(letter + "symm")(
         *(_letter("L"), _letter("L"), _number(m), _number(n), byref(real(1.0))),
-        *(_at(a), _number(_leading(a)), _at(x), _number(_leading(x))),
-        *(byref(real(0.0)), _at(c), _number(_leading(c))),
+        *(_at(a), _number(leading(a)), _at(x), _number(leading(x))),
+        *(byref(real(0.0)), _at(c), _number(leading(c))),
     )
     return c
 
@@ -169,77 +206,3 @@ def trsm(lower, b, side="R", trans="T"):
 def potrf(a):
     """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
     return factor("L", a)
-
-
-# Loops over the lower triangle of a symmetric matrix, compiled by numba.
-#
-# They run over slices, as those of `geomxp.linalg.formats`, and for the same reason.
-
-
-_SUMS = {"reassoc", "nsz", "contract"}
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def scaled(a, top, left, scale, multiple, out, diagonal):
-    """Write multiple · a_ij / (s_i s_j) of a block; a diagonal one from its lower triangle.
-
-    Parameters
-    ----------
-    a : (n, n) ndarray, Fortran order
-    top, left : int
-        Where the block begins.
-    scale : (n,) ndarray
-    multiple : float
-    out : (p, q) ndarray of FP64 or FP32, Fortran order
-        Written over.
-    diagonal : bool
-    """
-    rows = out.shape[0]
-    for j in range(out.shape[1]):
-        factor = multiple / scale[left + j]
-        first = j if diagonal else 0
-        x, y = a.T[left + j][top + first : top + rows], out.T[j][first:]
-        divisors = scale[top + first : top + rows]
-        for i in range(y.size):
-            y[i] = x[i] / divisors[i] * factor
-    if diagonal:
-        _mirror(out)
-
-
-@njit(nogil=True, cache=True)
-def _mirror(out):
-    """Upper triangle <- lower one, by squares that the first cache holds."""
-    n = out.shape[0]
-    for left in range(0, n, 32):
-        for top in range(left, n, 32):
-            for j in range(left, min(left + 32, n)):
-                for i in range(max(top, j + 1), min(top + 32, n)):
-                    out[j, i] = out[i, j]
-
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUMS)
-def row_sums(a, first, last, scale, sums):
-    """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both their rows, for some columns.
-
-    Parameters
-    ----------
-    a : (n, n) ndarray, Fortran order
-    first, last : int
-    scale : (n,) ndarray
-    sums : (2, n) ndarray
-    """
-    for j in range(first, last):
-        ours, plain, inverse = 0.0, 0.0, 1 / scale[j]
-        column, divisors = a.T[j][j + 1 :], scale[j + 1 :]
-        theirs, theirs_plain = sums[0, j + 1 :], sums[1, j + 1 :]
-        for i in range(column.size):
-            value = abs(column[i])
-            theirs_plain[i] += value
-            plain += value
-        for i in range(column.size):
-            share = abs(column[i]) / divisors[i] * inverse
-            theirs[i] += share
-            ours += share
-        value = abs(a[j, j])
-        sums[0, j] += ours + value / scale[j] * inverse
-        sums[1, j] += plain + value

@@ -8,9 +8,6 @@ last bits of the results. Hence one handle for each stream.
 import gc
 import threading
 import weakref
-from contextlib import nullcontext
-
-import numpy as np
 
 _mine = threading.local()
 _copies, _copying = {}, threading.RLock()
@@ -61,14 +58,6 @@ def cublas_handle():
     return next((handle for stream, handle in known if stream.ptr == current), None) or (
         get_cublas_handle()
     )
-
-
-def device_of(array):
-    """Return a context in which an array's GPU is current; for a NumPy array it does nothing.
-
-    CuPy allocates on the current device, and its kernels refuse arrays of another one.
-    """
-    return nullcontext() if isinstance(array, np.ndarray) else array.device
 
 
 def large_memory(count):

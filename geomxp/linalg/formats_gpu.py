@@ -1,18 +1,16 @@
-"""As `geomxp.linalg.formats`, on a GPU: the same exponents, the same bits.
+"""Casts on a GPU, and exponents that stay there: the exponents and bits of the CPU's casts.
 
-CuPy arrays in, tiles of CuPy arrays out; `round_into` and `widen_into` work on views. FP32 never
-stands as two FP16 planes in a tile there.
-
-`quantize` waits for the GPU to know an exponent. To leave it there, let `Exponents` find it and
-pass the array that `Exponents.find` returns wherever an exponent is expected:
+Functions take views of CuPy arrays. The CPU must wait for the GPU to know an exponent. To leave it
+on the GPU, let `Exponents` find it and pass the array that `Exponents.find` returns wherever an
+exponent is expected:
 
     found = Exponents(1)
     exponent = found.find(0, array, FP16)
     round_into(values, array, FP16, exponent)
     alpha = factors(exponent, other_exponent, -1.0)
 
-`matrix_units_gpu.multiply` and `_execute` take such an alpha. `found.fetch()`, at the end, tells
-which arrays were not finite.
+`products_gpu.multiply` takes such an alpha. `found.fetch()`, at the end, tells which arrays were
+not finite.
 """
 
 from functools import cache
@@ -20,8 +18,6 @@ from functools import cache
 import numpy as np
 
 from ..cuda import module
-from ..linalg import formats
-from .formats import FP8, FP16, Tile, check_largest
 
 THREADS = 256
 """Threads of a block, as in cuda/quantize.cu."""
@@ -34,12 +30,9 @@ MOST_DOWN = 65535
 
 SOURCES = {"float64": "fp64", "float32": "fp32"}
 
-SHIFT = 8
-"""The exponent of FP8 numbers stored as FP16 is smaller by this."""
-
 
 class Exponents:
-    """Exponents of arrays on the current GPU, found and kept there; one transfer fetches all.
+    """Exponents of arrays, computed and kept on the current GPU; one transfer fetches all.
 
     Parameters
     ----------
@@ -51,7 +44,7 @@ class Exponents:
     Attributes
     ----------
     on_gpu : (count, 2) cupy.ndarray of int32
-        Of each array's numbers in its own format, and in FP16: those of FP8 have another one there.
+        Of each array in its own format, and in the `wider` one (FP16 for FP8) if it has one.
     more : (more,) cupy.ndarray of int32
         Zeros at first.
     """
@@ -70,7 +63,7 @@ class Exponents:
         Parameters
         ----------
         number : int
-            Which of the arrays it is; each is looked at once.
+            Number of the array; each is measured once.
         array : (m, n) FP32 or FP64 cupy.ndarray
             Copied if its columns are not contiguous.
         form : Format or None
@@ -89,7 +82,7 @@ class Exponents:
 
         row, largest = self.on_gpu[number], self._largest[number]
         top = 0 if form is None or not scale else form.top or 0
-        shift = SHIFT if form is FP8 else 0
+        shift = 0 if form is None else form.wider_shift
         with array.device:
             if not _by_columns(array):
                 array = cupy.asfortranarray(array)
@@ -98,7 +91,7 @@ class Exponents:
         return row
 
     def fetch(self):
-        """Return what was found, when the GPU is ready: the CPU waits for the current stream.
+        """Return the results; the CPU waits for the current stream.
 
         Returns
         -------
@@ -112,7 +105,7 @@ class Exponents:
         return largest, words[4 * count : 6 * count].reshape(count, 2), words[6 * count :]
 
     def forget(self, numbers):
-        """Let some arrays be looked at again, and set the other words to zero."""
+        """Allow some arrays to be measured again, and set the other words to zero."""
         import cupy
 
         self.more[...] = 0
@@ -128,33 +121,8 @@ def magnitude_of(bits, dtype):
     return float(np.array(bits, f"u{dtype.itemsize}").view(dtype))
 
 
-def quantize(array, form, scale=True):
-    """Return an array as a tile in a format; see `geomxp.linalg.formats.quantize`.
-
-    Parameters
-    ----------
-    array : (m, n) FP32 or FP64 cupy.ndarray, Fortran order
-    form : Format or str
-    scale : bool
-
-    Returns
-    -------
-    Tile
-        With values in Fortran order: the bits, as unsigned integers, of BF16 and FP8.
-
-    Raises
-    ------
-    InvalidInput
-        If the array holds a NaN or an infinity. To know, the CPU waits for the GPU.
-    """
-    form = formats.named(form)
-    largest = magnitude(array)
-    check_largest(largest, form)
-    return cast(array, form, form.exponent_for(largest) if scale else 0)
-
-
 def magnitude(array):
-    """Return max|a| of an FP32 or FP64 array: inf or NaN where one stands there.
+    """Return max|a| of an FP32 or FP64 array: inf or NaN where the array holds one.
 
     Parameters
     ----------
@@ -195,32 +163,6 @@ def factors(left, right, factor=1.0):
     return alpha
 
 
-def cast(array, form, exponent=0, by_rows=False):
-    """Return array·2^exponent as a tile in a format, in one pass; see `quantize`.
-
-    Magnitudes beyond the largest number of FP16 or FP8 become that number.
-
-    Parameters
-    ----------
-    array : (m, n) FP32 or FP64 cupy.ndarray, Fortran order
-    form : Format
-    exponent : int or cupy.ndarray
-        A number, or the first of an array of `Exponents`.
-    by_rows : bool
-        Store FP8 in C order, as `matrix_units_gpu` needs it; the exponent must be on the GPU.
-
-    Returns
-    -------
-    Tile
-    """
-    import cupy
-
-    with array.device:
-        values = cupy.empty(array.shape, form.dtype, order="C" if by_rows else "F")
-        round_into(values, cupy.asfortranarray(array), form, exponent)
-    return Tile(form, values, exponent)
-
-
 def round_into(out, array, form, exponent):
     """Out <- the numbers of array·2^exponent in a format.
 
@@ -241,50 +183,20 @@ def round_into(out, array, form, exponent):
     elif _by_columns(out):
         _launch(f"{kernel}_by_pointer", [array, out], (exponent,))
     else:
-        _transpose_into(out, array, exponent)
+        _transpose_into(out, array, form, exponent)
 
 
-def _transpose_into(out, array, exponent):
+def _transpose_into(out, array, form, exponent):
     """Out <- the numbers of array·2^exponent in FP8, out in C order."""
     (m, n), most = array.shape, _most_blocks(array.device.id)
-    if not _by_columns(out.T) or out.dtype != FP8.dtype:
+    if not _by_columns(out.T) or form.name != "fp8":
         raise ValueError("only FP8 can be stored by rows")
     across = min(-(-m // SIDE), most)
     down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
     with array.device:
         launch = module("quantize.cu").get_function(f"{SOURCES[array.dtype.name]}_to_fp8_by_rows")
-        about = array, m, n, _leading(array), exponent, out, _leading(out.T)
+        about = array, m, n, _step(array), exponent, out, _step(out.T)
         launch((across, down), (THREADS,), about)
-
-
-def split_into(high, low, array, exponent):
-    """High + low <- array·2^exponent to FP32's accuracy, both FP16; see `round_into`."""
-    _launch("fp32_to_planes", [array, high, low], (np.float32(2.0**exponent),))
-
-
-def widen(tile, dtype):
-    """Return a tile's values as FP64, or as FP32; see `geomxp.linalg.formats.Tile.widen`.
-
-    Parameters
-    ----------
-    tile : Tile
-        Of CuPy arrays.
-    dtype : dtype
-
-    Returns
-    -------
-    (m, n) cupy.ndarray, Fortran order
-        The tile's own values where they are of that type already.
-    """
-    import cupy
-
-    values, dtype = tile.values, np.dtype(dtype)
-    if values.dtype == dtype and not tile.exponent:
-        return values
-    with values.device:
-        out = cupy.empty(tile.shape, dtype, order="F")
-        widen_into(out, cupy.asfortranarray(values), tile.form, tile.exponent)
-    return out
 
 
 def widen_into(out, values, form, exponent):
@@ -309,29 +221,6 @@ def widen_into(out, values, form, exponent):
     _launch(kernel, [values, out], (real.type(2.0**-exponent),))
 
 
-def fp8_as_fp16(tile):
-    """Return the numbers of an FP8 tile as an FP16 tile, exactly.
-
-    Parameters
-    ----------
-    tile : Tile
-        Of CuPy arrays.
-
-    Returns
-    -------
-    Tile
-        In the same order in memory.
-    """
-    import cupy
-
-    values, exponent = tile.values, tile.exponent
-    rows = not _by_columns(values)
-    with values.device:
-        wide = cupy.empty(tile.shape, FP16.dtype, order="C" if rows else "F")
-        fp8_as_fp16_into(*(x.T if rows else x for x in (wide, values)))
-    return Tile(FP16, wide, exponent - SHIFT if _is_number(exponent) else exponent[1:])
-
-
 def fp8_as_fp16_into(out, values):
     """Out <- 2^-8 times the numbers of FP8, as FP16; see `round_into`."""
     _launch("fp8_to_fp16", [values, out])
@@ -340,17 +229,17 @@ def fp8_as_fp16_into(out, values):
 def _launch(kernel, arrays, scale=(), result=()):
     """Start a kernel over the entries of arrays of one shape, in the order of the columns.
 
-    Its arguments are the first array, the scale, the other arrays, and what is no array of entries.
+    Its arguments are the first array, the scale, the other arrays, and the results.
     """
     (m, n), index = arrays[0].shape, arrays[0].device.id
     if not m * n:
         return
-    leading = [_leading(array) for array in arrays]
+    steps = [_step(array) for array in arrays]
     if all(array.flags.f_contiguous for array in arrays):
-        m, n, leading = m * n, 1, [m * n] * len(arrays)
+        m, n, steps = m * n, 1, [m * n] * len(arrays)
     across = min(-(-m // THREADS), _most_blocks(index))
     down = min(n, -(-_most_blocks(index) // across), MOST_DOWN)
-    source, *targets = zip(arrays, leading, strict=True)
+    source, *targets = zip(arrays, steps, strict=True)
     arguments = (source[0], m, n, source[1], *scale, *(x for pair in targets for x in pair))
     with arrays[0].device:
         launch = module("quantize.cu").get_function(kernel)
@@ -367,7 +256,7 @@ def _by_columns(array):
     return array.shape[0] <= 1 or array.strides[0] == array.itemsize
 
 
-def _leading(array):
+def _step(array):
     """Return the distance between columns, in entries."""
     if not _by_columns(array):
         raise ValueError("columns are not contiguous")

@@ -1,4 +1,19 @@
-"""Single passes over matrices on a GPU, in any layout (cuda/combine.cu), and a second stream."""
+"""CuPy arrays: cuBLAS and cuSOLVER on views, passes of cuda/combine.cu, and a second stream.
+
+Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives
+the names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk
+and so on) and rocSOLVER (cusolver potrf: rocsolver_dpotrf, whose workspace is empty). These have no
+counterpart there, as of CuPy's cupy_hipblas.h:
+
+- gemmEx with cuBLAS 11's compute types, `Format.cuda_compute`: refused. With a data type in their
+  place, CUDA_R_32F, it goes to hipblasGemmEx, for FP16 and FP32 but neither BF16 nor TF32.
+  `products_gpu.multiply` would have to call it so, and widen BF16 to FP32.
+- cuBLASLt is not bound at all; hipBLASLt has a C interface of nearly the same shape under names of
+  its own. FP8 would be multiplied as FP16, which holds its numbers.
+- cuda/quantize.cu is compiled by hipRTC: PTX is guarded by __CUDA_ARCH__, which is not defined
+  there, so that plain C replaces it; `__shfl_down_sync` and its 32 lanes do not fit a wavefront of
+  64.
+"""
 
 from contextlib import contextmanager
 from ctypes import addressof
@@ -8,9 +23,10 @@ import numpy as np
 
 from ..cuda import module
 from ..errors import InvalidInput
-from ..linalg import blas, formats_gpu, products_gpu, views
+from . import formats_gpu, products_gpu
+from .blas import LETTERS
 from .device import cublas_handle, streams
-from .formats import FP8, FP16
+from .views import Views, by_columns, columns_of, contiguous, leading, operand, order_of
 
 TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
 
@@ -48,39 +64,8 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
         )
 
 
-def survey(a):
-    """Return the diagonal of a matrix, and max|a| of its lower triangle, in one transfer.
-
-    Parameters
-    ----------
-    a : (n, n) FP64 or FP32 cupy.ndarray
-
-    Returns
-    -------
-    (n,) FP64 ndarray, float
-        The largest magnitude is inf or NaN where one stands there.
-    """
-    import cupy
-
-    n = len(a)
-    with a.device:
-        found = cupy.zeros(n + 1)
-        if n:
-            found[:n] = a.diagonal()
-            launch = _kernel("largest_of_lower", a)
-            launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
-        found = found.get()
-    return found[:n], float(found[n])
-
-
-def scale_lower(c, beta):
-    """Lower triangle of C <- βC; zeros for β = 0, whatever stands there."""
-    if beta != 1.0:
-        combine(c, c, alpha=beta, lower=True)
-
-
 def info_words(like, count):
-    """Return zeroed info words for `views_gpu.factor`, on the GPU of an array."""
+    """Return zeroed info words for `factor`, on the GPU of an array."""
     import cupy
 
     with like.device:
@@ -123,9 +108,12 @@ def second_stream(like):
 
 
 def synchronize(like):
-    """Wait until the second stream of an array's GPU has done all."""
+    """Wait until the current and the second stream of an array's GPU have done all."""
+    import cupy
+
     with like.device:
         streams(like.device.id, 1)[0].synchronize()
+        cupy.cuda.get_current_stream().synchronize()
 
 
 def wait_for(event, like):
@@ -151,28 +139,10 @@ def _steps(a):
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
-# What `linalg.views` and `linalg.panels` ask of a GPU: cuBLAS and cuSOLVER on parts of CuPy arrays.
-#
-# All arrays but those of `product` and the casts have contiguous columns, a leading dimension
-# apart.
-#
-# Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives
-# the names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm,
-# hipblasDsyrk and so on) and rocSOLVER (cusolver potrf: rocsolver_dpotrf, whose workspace is
-# empty). These have no counterpart there, as of CuPy's cupy_hipblas.h:
-#
-# - gemmEx with cuBLAS 11's compute types, IN_FP32 and IN_TF32 of `products_gpu`: refused. With a
-#   data type in their place, CUDA_R_32F, it goes to hipblasGemmEx, for FP16 and FP32 but neither
-#   BF16 nor TF32. `products_gpu.multiply` would have to call it so, and widen BF16 to FP32.
-# - cuBLASLt is not bound at all; hipBLASLt has a C interface of nearly the same shape under names
-#   of its own. FP8 would be multiplied as FP16, which holds its numbers.
-# - cuda/quantize.cu is compiled by hipRTC: PTX is guarded by __CUDA_ARCH__, which is not defined
-#   there, so that the plain C stands in its place; `__shfl_down_sync` and its 32 lanes are not
-#   what a wavefront of 64 has.
-
+# BLAS and LAPACK on arrays with contiguous columns; as in `blas`.
 
 LARGEST_INDEX = 2**31 - 1
-"""Places that cuSOLVER's potrf counts in one array."""
+"""Entries that cuSOLVER's potrf counts in one array, those between its columns included."""
 
 LARGEST_SQUARE = 2048
 """The largest order for which a rank-k update makes the whole product."""
@@ -217,14 +187,14 @@ def _multiply(side, uplo, trans, diag, t, b):
     with b.device:
         n, unit = len(t), diag == "U"
         mask = cupy.tri(n, k=-1 if unit else 0, dtype=bool)
-        # no product with zeros, which would keep a NaN that stands there
+        # no product with zeros, which would keep a NaN above the diagonal
         whole = cupy.where(mask if uplo == "L" else mask.T, t, t.dtype.type(0))
         if unit:
             whole += cupy.eye(n, dtype=t.dtype)
         whole = whole.T if trans == "T" else whole
         source = b.copy(order="F")
         left, right = (whole, source) if side == "L" else (source, whole)
-        views.gemm(b, left, right, 1.0, 0.0)
+        CUPY.gemm(b, left, right, 1.0, 0.0)
 
 
 def rank_k(uplo, trans, c, a, alpha, beta):
@@ -251,8 +221,8 @@ def _rank_k_of_small(c, a, alpha, beta):
     import cupy
 
     with c.device:
-        total = cupy.empty(c.shape, c.dtype, order="F" if views.by_columns(c) else "C")
-        views.gemm(total, a, a.T, alpha, 0.0)
+        total = cupy.empty(c.shape, c.dtype, order=order_of(c))
+        CUPY.gemm(total, a, a.T, alpha, 0.0)
         combine(c, total, beta=beta, lower=True)
 
 
@@ -281,13 +251,13 @@ def factor(uplo, a, info=None):
     from cupy_backends.cuda.libs import cusolver
 
     cublas, letter, _ = _library(a)
-    n, leading = len(a), blas._leading(a)
-    if n * leading > LARGEST_INDEX:
+    n, step = len(a), leading(a)
+    if n * step > LARGEST_INDEX:
         raise InvalidInput(
-            f"cuSOLVER's potrf takes up to {LARGEST_INDEX:,} places in one array, 46,340 by "
-            f"46,340. Got {n:,} columns that are {leading:,} apart: use the CPU or smaller leaves."
+            f"cuSOLVER's potrf takes at most {LARGEST_INDEX:,} entries in an array (order 46,340). "
+            f"Got {n:,} columns that are {step:,} apart: use the CPU or smaller leaves."
         )
-    place = (_triangle(cublas, uplo), n, a.data.ptr, leading)
+    place = (_triangle(cublas, uplo), n, a.data.ptr, step)
     with a.device:
         handle = get_cusolver_handle()
         size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
@@ -305,7 +275,7 @@ def inverse(lower, unit):
 
     with lower.device:
         one = cupy.eye(len(lower), dtype=lower.dtype, order="F")
-    return views.solve(lower, one, False, unit)
+    return CUPY.trsm(lower, one, False, unit)
 
 
 @dataclass(frozen=True)
@@ -316,121 +286,20 @@ class Scale:
     ----------
     alpha : float
     left, right : (2,) cupy.ndarray of int32
-        Of `exponent_of`.
+        Of `CupyBackend.exponent_of`.
     """
 
     alpha: float
     left: object
     right: object
 
-    def as_fp8(self):
-        """Return it for the numbers as they are, (1,) FP32 cupy.ndarray."""
+    def own(self):
+        """Return it for numbers in their own format, (1,) FP32 cupy.ndarray."""
         return formats_gpu.factors(self.left[:1], self.right[:1], self.alpha)
 
-    def as_fp16(self):
-        """Return it for the numbers as `_fp8_as_fp16` has them."""
+    def wider(self):
+        """Return it for the numbers that `CupyBackend.as_wider` returns."""
         return formats_gpu.factors(self.left[1:], self.right[1:], self.alpha)
-
-
-def exponent_of(array, form):
-    """Find an array's exponent on its GPU, for `round_into`; see `Exponents.find`."""
-    (array,) = _columns(array)
-    with array.device:
-        return formats_gpu.Exponents(1).find(0, array, form)
-
-
-def product(c, a, b, form, alpha):
-    """C <- C + α A B' of numbers in one format, summed in FP32.
-
-    FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of 16;
-    elsewhere as FP16, which holds its numbers.
-
-    Parameters
-    ----------
-    c : (m, n) FP32 or FP64 view
-        To FP64 the sum is added at its end.
-    a : (m, k) view
-    b : (n, k) view
-        Numbers of the format, or their bits; all three by rows or by columns.
-    form : Format
-    alpha : float or Scale
-    """
-    import cupy
-
-    with c.device:
-        if c.dtype != np.float32:
-            total = cupy.zeros(c.shape, np.float32, order="F")
-            # scaled in FP64: FP32 may not hold what FP64 does
-            inner, alpha = (alpha, 1.0) if isinstance(alpha, Scale) else (1.0, alpha)
-            product(total, a, b, form, inner)
-            combine(c, total, alpha=alpha, beta=1.0)
-            return
-        if not views.by_columns(c):
-            # C' = C' + αBA'
-            c, a, b = c.T, b, a
-        if form is FP8:
-            if _as_fp8(c, a, b, alpha):
-                return
-            scale = alpha.as_fp16() if isinstance(alpha, Scale) else alpha * 2.0**16
-            a, b, form, alpha = _fp8_as_fp16(a), _fp8_as_fp16(b), FP16, scale
-        trans_a, a = ("N", a) if views.by_columns(a) else ("T", a.T)
-        trans_b, b = ("T", b) if views.by_columns(b) else ("N", b.T)
-        products_gpu.multiply(c, a, b, form, alpha, trans_a, trans_b)
-
-
-def split_product(c, a, b, alpha):
-    """C <- C + α A B' for FP32 views by three products of FP16, to nearly FP32's accuracy.
-
-    With 2^e A = H + L and 2^f B = I + J, both halves FP16:
-
-        A B' ≈ 2^-(e+f) (H I' + H J' + L I')
-
-    What is lost is L J', 2^-22 of the product of the largest magnitudes, and what lies 2^-40 below
-    these. Nothing chooses this yet, whatever the format: whether three products of FP16 are faster
-    than one of FP32, and what the units' sums cost in accuracy, has not been measured on a GPU.
-
-    Parameters
-    ----------
-    c : (m, n) FP32 or FP64 view
-    a : (m, k) FP32 view
-    b : (n, k) FP32 view
-    alpha : float
-
-    Raises
-    ------
-    InvalidInput
-        If a number is not finite.
-    """
-    if not c.size or not a.size:
-        return
-    with c.device:
-        high, low, e = _planes(a)
-        others, below, f = _planes(b)
-        scale = alpha * 2.0 ** -(e + f)
-        for left, right in ((high, others), (high, below), (low, others)):
-            product(c, left, right, FP16, scale)
-
-
-def _planes(array):
-    """Return the FP16 planes of an FP32 view, of its layout, and their power of two."""
-    import cupy
-
-    order = "F" if views.by_columns(array) else "C"
-    high, low = (cupy.empty(array.shape, np.float16, order=order) for _ in range(2))
-    columns, largest = _columns(array, high, low), magnitude(array)
-    if not np.isfinite(largest):
-        raise InvalidInput(f"the matrix holds or reaches {largest}, which no format has.")
-    exponent = FP16.exponent_for(largest)
-    formats_gpu.split_into(columns[1], columns[2], columns[0], exponent)
-    return high, low, exponent
-
-
-def magnitude(array):
-    """Return max|a| of an FP32 or FP64 view: inf or NaN where one stands there."""
-    with array.device:
-        if views.contiguous(array):
-            (array,) = _columns(array)
-        return formats_gpu.magnitude(array)
 
 
 def multiply_by_inverse(b, inverse, transposed):
@@ -438,53 +307,28 @@ def multiply_by_inverse(b, inverse, transposed):
     import cupy
 
     with b.device:
-        copy = cupy.empty(b.shape, b.dtype, order="F" if views.by_columns(b) else "C")
+        copy = cupy.empty(b.shape, b.dtype, order=order_of(b))
     combine(copy, b)
-    views.gemm(b, copy, inverse.T if transposed else inverse, 1.0, 0.0)
+    CUPY.gemm(b, copy, inverse.T if transposed else inverse, 1.0, 0.0)
 
 
-def round_into(out, array, form, exponent):
-    """Out <- the numbers of array·2^exponent in a format.
-
-    `out` has the layout of the array; FP8 with its exponent on the GPU is stored by rows.
-    """
-    array, out = _columns(array, out)
-    with out.device:
-        formats_gpu.round_into(out, array, form, exponent)
-
-
-def widen_into(out, values, form, exponent):
-    """Out <- numbers in a format times 2^-exponent."""
-    import cupy
-
-    if views.by_columns(out) != views.by_columns(values):
-        with out.device:
-            wide = cupy.empty(out.shape, out.dtype, order="F" if views.by_columns(values) else "C")
-        widen_into(wide, values, form, exponent)
-        combine(out, wide)
-        return
-    out, values = _columns(out, values)
-    with out.device:
-        formats_gpu.widen_into(out, values, form, exponent)
-
-
-def _as_fp8(c, a, b, alpha):
+def _multiply_by_lt(c, a, b, form, alpha):
     """C <- C + α A B' by cuBLASLt, for bits of FP8; return whether this GPU can."""
     import cupy
 
-    if int(c.device.compute_capability) < products_gpu.FP8_SINCE:
+    if not products_gpu.has_units(form, c.device.id):
         return False
     (m, n), k = ((size + 15) // 16 * 16 for size in c.shape), -(-a.shape[1] // 16) * 16
-    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and blas._leading(c) % 4 == 0
+    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and leading(c) % 4 == 0
     a, b = _by_rows(a, m, k), _by_rows(b, n, k)
-    leading = (blas._leading(a.T), blas._leading(b.T), blas._leading(c) if inside else m)
+    steps = (leading(a.T), leading(b.T), leading(c) if inside else m)
     on_gpu = isinstance(alpha, Scale)
-    plan = products_gpu._plan(c.device.id, m, n, k, leading, on_gpu)
+    plan = products_gpu.plan(form, c.device.id, m, n, k, steps, on_gpu)
     if plan is None:
         return False
-    alpha = alpha.as_fp8() if on_gpu else alpha
+    alpha = alpha.own() if on_gpu else alpha
     total = c if inside else cupy.zeros((m, n), np.float32, order="F")
-    products_gpu._execute(plan, total, a, b, alpha)
+    products_gpu.execute(plan, total, a, b, alpha)
     if not inside:
         c += total[: c.shape[0], : c.shape[1]]
     return True
@@ -495,32 +339,18 @@ def _by_rows(a, rows, columns):
     import cupy
 
     aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0
-    if a.shape == (rows, columns) and aligned and not views.by_columns(a):
+    if a.shape == (rows, columns) and aligned and not by_columns(a):
         return a
     whole = cupy.zeros((rows, columns), a.dtype)
     whole[: a.shape[0], : a.shape[1]] = a
     return whole
 
 
-def _fp8_as_fp16(a):
-    import cupy
-
-    out = cupy.empty(a.shape, np.float16, order="F" if views.by_columns(a) else "C")
-    values, wide = _columns(a, out)
-    formats_gpu.fp8_as_fp16_into(wide, values)
-    return out
-
-
-def _columns(*arrays):
-    """Return the arrays, or all their transposes, so that the first has contiguous columns."""
-    return arrays if views.by_columns(arrays[0]) else tuple(a.T for a in arrays)
-
-
 def _library(array):
     """Return cuBLAS, its letter for an array's numbers, and ctypes' type of one."""
     from cupy_backends.cuda.libs import cublas
 
-    return cublas, *blas.LETTERS[array.dtype]
+    return cublas, *LETTERS[array.dtype]
 
 
 def _triangle(cublas, uplo):
@@ -529,4 +359,167 @@ def _triangle(cublas, uplo):
 
 def _at(a):
     """Return the address of a view and its leading dimension."""
-    return a.data.ptr, blas._leading(a)
+    return a.data.ptr, leading(a)
+
+
+class CupyBackend(Views):
+    """CuPy arrays on one GPU; see `backend.Backend`."""
+
+    name, on_gpu = "gpu", True
+
+    _gemm, _triangular = staticmethod(gemm), staticmethod(triangular)
+    _rank_k, _factor = staticmethod(rank_k), staticmethod(factor)
+
+    @property
+    def xp(self):
+        """CuPy."""
+        import cupy
+
+        return cupy
+
+    def product(self, c, a, b, form, alpha):
+        """C <- C + α A B', α a float or a `Scale`; A, B and C by rows or by columns.
+
+        FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of
+        16; elsewhere as FP16, which holds its numbers.
+        """
+        if not c.size or not a.size:
+            return
+        with c.device:
+            if c.dtype != np.float32:
+                total = self.xp.zeros(c.shape, np.float32, order="F")
+                # scaled in FP64: FP32 may not hold what FP64 does
+                inner, alpha = (alpha, 1.0) if isinstance(alpha, Scale) else (1.0, alpha)
+                self.product(total, a, b, form, inner)
+                combine(c, total, alpha=alpha, beta=1.0)
+                return
+            if not by_columns(c):
+                # C' = C' + αBA'
+                c, a, b = c.T, b, a
+            if form.wider is not None:
+                if _multiply_by_lt(c, a, b, form, alpha):
+                    return
+                known = not isinstance(alpha, Scale)
+                alpha = alpha * 4.0**form.wider_shift if known else alpha.wider()
+                a, b, form = self.as_wider(a, form), self.as_wider(b, form), form.wider
+            (trans_a, a), (trans_b, b) = operand(a), operand(b)
+            products_gpu.multiply(c, a, b, form, alpha, trans_a, "NT"[trans_b == "N"])
+
+    def scale_of(self, alpha, a, b):
+        """Return α 2^-(a+b), as a `Scale` where an exponent is known to the GPU only."""
+        known = isinstance(a, int) and isinstance(b, int)
+        return alpha * 2.0 ** -(a + b) if known else Scale(alpha, a, b)
+
+    def exponent_of(self, array, form):
+        """Return the exponent that brings an array to the top of a format's range, on its GPU."""
+        (array,) = columns_of(array)
+        with array.device:
+            return formats_gpu.Exponents(1).find(0, array, form)
+
+    def round_into(self, out, array, form, exponent):
+        """Out <- the numbers of array·2^exponent in a format; `out` has the array's layout.
+
+        FP8 may have the other layout where its exponent is on the GPU.
+        """
+        array, out = columns_of(array, out)
+        with out.device:
+            formats_gpu.round_into(out, array, form, exponent)
+
+    def widen_into(self, out, values, form, exponent):
+        """Out <- stored numbers times 2^-exponent."""
+        if by_columns(out) != by_columns(values):
+            wide = self.empty(out.shape, out.dtype, out, order_of(values))
+            self.widen_into(wide, values, form, exponent)
+            combine(out, wide)
+            return
+        out, values = columns_of(out, values)
+        with out.device:
+            formats_gpu.widen_into(out, values, form, exponent)
+
+    def as_wider(self, values, form):
+        """Return the numbers of FP8 as FP16."""
+        out = self.empty(values.shape, form.wider.dtype, values, order_of(values))
+        values, wide = columns_of(values, out)
+        with out.device:
+            formats_gpu.fp8_as_fp16_into(wide, values)
+        return out
+
+    def assign(self, out, a):
+        """Out <- A."""
+        combine(out, a)
+
+    def largest(self, array):
+        """Return max|a|; the CPU waits."""
+        with array.device:
+            if contiguous(array):
+                (array,) = columns_of(array)
+            return formats_gpu.magnitude(array)
+
+    def survey(self, a):
+        """Return the diagonal, and max|a| of the lower triangle, in one transfer."""
+        n = len(a)
+        with a.device:
+            found = self.xp.zeros(n + 1)
+            if n:
+                found[:n] = a.diagonal()
+                launch = _kernel("largest_of_lower", a)
+                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
+            found = found.get()
+        return found[:n], float(found[n])
+
+    def copy_lower(self, out, source, rows=None, columns=None):
+        """Lower triangle of out <- rows_i a_ij columns_j."""
+        with source.device:
+            if rows is not None:
+                rows, columns = self.xp.asarray(rows), self.xp.asarray(columns)
+            combine(out, source, lower=True, rows=rows, columns=columns)
+
+    def add_lower(self, c, total):
+        """Lower triangle of C <- C + total."""
+        combine(c, total, beta=1.0, lower=True)
+
+    def scale_lower(self, c, beta):
+        """Lower triangle of C <- βC."""
+        if beta != 1.0:
+            combine(c, c, alpha=beta, lower=True)
+
+    def clear_upper(self, a):
+        """Set the entries above the diagonal to zero."""
+        # no product with zeros, which would keep a NaN
+        above = a[:-1, 1:].T
+        combine(above, above, alpha=0.0, lower=True)
+
+    def index(self, array):
+        """Return the number of the array's GPU."""
+        return array.device.id
+
+    def on(self, array):
+        """Return the array's device, as a context."""
+        return array.device
+
+    def empty(self, shape, dtype, like, order="F"):
+        """Return an uninitialized array on the GPU of another one."""
+        with like.device:
+            return self.xp.empty(shape, dtype, order=order)
+
+    def zeros(self, shape, dtype, like, order="F"):
+        """Return zeros on the GPU of another array."""
+        with like.device:
+            return self.xp.zeros(shape, dtype, order=order)
+
+    def put(self, array, like):
+        """Return an array on the GPU of another one, in Fortran order."""
+        with like.device:
+            return self.xp.asfortranarray(self.xp.asarray(array))
+
+    def get(self, array):
+        """Return an array as a NumPy array; the CPU waits."""
+        return array.get(order="A")
+
+    def as_columns(self, array):
+        """Return an array in Fortran order, on its GPU."""
+        with array.device:
+            return self.xp.asfortranarray(array)
+
+
+CUPY = CupyBackend()

@@ -1,24 +1,28 @@
 """Cholesky's operations on tiles in their formats: gemm, trsm, potrf.
 
-The tile that is being brought to its final value is an array, FP64 for an FP64 tile and FP32 for
-all others; what it reads are `Tile`s. The arithmetic of a product is that of the coarser operand:
-rounding the other one to it commits no larger an error than the first has already.
+The tile that is being computed is an array, FP64 for an FP64 tile and FP32 for all others; what it
+reads are `Tile`s. The arithmetic of a product is that of the coarser operand: rounding the other
+one to it commits no larger an error than the coarser one has already.
+
+On a CPU, MKL multiplies FP16 and BF16 on AMX units. Elsewhere the same numbers are widened to FP32,
+which is exact, and multiplied there. FP32 as two FP16 planes costs three products on the units and
+is still faster than FP32's own arithmetic.
 """
+
+from math import isqrt
 
 import numpy as np
 
 from ..errors import NotPositiveDefinite
-from ..linalg import blas, recursive
-from .device import cublas_handle
-from .formats import FP8, FP16, FP32, FP64, coarser
-from .products import subtract_product
-from .recursive import factor_by_halves as factor
+from ..runtime.dask import PROBES
+from . import blas, formats_gpu, gpu, products_gpu, recursive
+from .backend import backend_of
+from .formats import FP16, FP32, FP64, Tile, cast, coarser, quantize
 from .tuning import leaf_size
 
-LARGEST_ON_GPU = 46_340
+LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
 and the CPU waits for the GPU."""
-
 
 LARGEST_ENTRY = 2.0**0.5
 """A bound of the entries of L: tiles are scaled so that the diagonal of Σ is below 2."""
@@ -36,125 +40,288 @@ def arithmetic(c, left, right):
     Returns
     -------
     Format
-        The coarser of the operands' formats; FP16 for FP8 beside a finer one, which gains nothing
-        from being rounded to FP8. For an FP64 array FP64 if an operand is, and for an FP32 tile's
-        square in a diagonal tile; for an FP32 array FP32 at most.
+        The coarser of the operands' formats; the `wider` one, FP16 for FP8, beside another format:
+        rounding the other operand to FP8 would gain nothing. For an FP64 array FP64 if an operand
+        is FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array at most FP32.
     """
-    a, b = getattr(left, "form", left), getattr(right, "form", right)
+    a, b = (x.form if isinstance(x, Tile) else x for x in (left, right))
     form = coarser(a, b)
     if c.dtype == np.float64 and (FP64 in (a, b) or (form is FP32 and left is right)):
-        # a rounded partner is an error in Σ, which Σ⁻¹ magnifies as it does not what L stores;
-        # sums of squares in FP32 are off in one direction, and the log-determinant would see it
+        # a rounded partner is an error in Σ, which Σ⁻¹ magnifies; rounding what L stores is not.
+        # Sums of squares in FP32 are off in one direction, and the log-determinant would show it
         return FP64
-    if form is FP8 and a is not b:
-        form = FP16
+    if form.wider is not None and a is not b:
+        form = form.wider
     return coarser(form, FP32) if c.dtype == np.float32 else form
 
 
 def gemm(c, pairs, form):
     """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given.
 
-    An FP32 array takes the products in FP32, one upon the other; to an FP64 array each is added in
+    An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
     FP64.
 
     Parameters
     ----------
     c : (m, n) FP64 or FP32 array, Fortran order
-        Written over; in a diagonal tile perhaps the lower triangle only.
+        Overwritten; of a diagonal tile perhaps the lower triangle only.
     pairs : iterable of (Tile, Tile) or (Tile, Tile, cupy.ndarray)
         Twice the same tile for a diagonal tile. On a GPU perhaps with the factor of their product,
-        see `matrix_units_gpu.subtract_product`.
+        see `subtract_product`.
     form : Format
 
     Returns
     -------
     c
     """
+    backend = backend_of(c)
     if form is FP64:
         for left, right, *_ in pairs:
             a = left.widen()
-            _subtract_fp64(c, a, a if left is right else right.widen())
+            b = a if left is right else right.widen()
+            if backend.on_gpu:
+                backend.gemm(c, a, b.T, -1.0, 1.0)
+            elif b is a:
+                blas.syrk(c, a, -1.0)
+            else:
+                blas.gemm(c, a, b, -1.0)
     elif c.dtype == np.float32:
         for left, right, *alpha in pairs:
-            c = subtract_product(c, left, right, form, *alpha)
+            subtract_product(c, left, right, form, *alpha)
+    elif backend.on_gpu:
+        total = backend.empty(c.shape, np.float32, c)
+        for left, right, *alpha in pairs:
+            alpha = alpha[0] if alpha else None
+            gpu.combine(c, subtract_product(total, left, right, form, alpha, 0.0), beta=1.0)
     else:
-        (_add if isinstance(c, np.ndarray) else _add_on_gpu)(c, pairs, form)
+        from .loops import add
+
+        for left, right in pairs:
+            total = np.zeros(c.shape, np.float32, order="F")
+            subtract_product(total, left, right, form)
+            add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
     return c
 
 
-def _add(c, pairs, form):
-    """Make each product in FP32 and add it to an FP64 array."""
-    from ..linalg import formats
+def subtract_product(c, left, right, form, alpha=None, beta=1.0):
+    """C <- βC - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
 
-    for left, right in pairs:
-        total = np.zeros(c.shape, np.float32, order="F")
-        total = subtract_product(total, left, right, form)
-        formats.add(c.reshape(-1, order="F"), total.reshape(-1, order="F"))
+    FP8 is multiplied as FP8 on GPUs with units for it, where both tiles are FP8 and all dimensions
+    are multiples of 16; elsewhere as FP16, which holds its numbers.
 
+    Parameters
+    ----------
+    c : (m, n) FP32 array, Fortran order
+    left : Tile, (m, k)
+    right : Tile, (n, k)
+    form : Format
+        FP32 or coarser.
+    alpha : (2,) cupy.ndarray of FP32, optional
+        On a GPU: -2^-(e + f) for the tiles' own exponents e and f, and for those of their numbers
+        as FP16, where both are on the GPU; see `formats_gpu.Exponents`. Computed if not given.
+    beta : {0.0, 1.0}
+        Other than 1 on a GPU only; for 0, C is not read.
 
-def _add_on_gpu(c, pairs, form):
-    import cupy
+    Returns
+    -------
+    c
 
-    from .gpu import combine
-    from .products_gpu import subtract_product as multiply
+    Raises
+    ------
+    MissingDevice
+        If FP8 is multiplied on a GPU and cuBLASLt, a part of cuBLAS, is not found.
 
-    with c.device:
-        total = cupy.empty(c.shape, np.float32, order="F")
-        for left, right, *alpha in pairs:
-            combine(c, multiply(total, left, right, form, *alpha, beta=0.0), beta=1.0)
-
-
-def _subtract_fp64(c, a, b):
-    if not isinstance(c, np.ndarray):
-        _gemm_on_gpu(c, a, b)
-    elif b is a:
-        blas.syrk(c, a, alpha=-1.0)
+    Notes
+    -----
+    Hopper's units add groups of FP8 products with about 14 bits before they go to FP32: DeepSeek-V3
+    Technical Report (arXiv 2412.19437), section 3.3.2. That is still far below FP8's own rounding.
+    """
+    if backend_of(c).on_gpu:
+        with c.device:
+            return _subtract_on_gpu(c, left, right, form, alpha, beta)
+    form = form.wider or form
+    a, b = operand(left, form), operand(right, form)
+    if a.split and b.split:
+        # (h + l)(h + l)' = hh' + hl' + lh' to FP32's accuracy
+        for p, q in ((0, 0), (0, 1), (1, 0)):
+            _on_units(c, a.plane(p), b.plane(q))
+    elif blas.has_unit(form):
+        _on_units(c, a, b)
     else:
-        blas.gemm(c, a, b, alpha=-1.0)
+        blas.gemm(c, a.widen(np.float32), b.widen(np.float32), alpha=-1.0)
+    return c
 
 
-def _gemm_on_gpu(c, a, b):
-    """C <- C - A B' in FP64 by cuBLAS."""
-    from cupy_backends.cuda.libs import cublas
+def _on_units(c, a, b):
+    alpha = -(2.0 ** -(a.exponent + b.exponent))
+    blas.multiply_on_units(c, a.values, b.values, a.form, alpha)
 
-    (m, n), k, numbers = c.shape, a.shape[1], np.array([-1.0, 1.0])
-    with c.device:
-        cublas.dgemm(
-            *(cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, m, n, k),
-            *(numbers.ctypes.data, a.data.ptr, m, b.data.ptr, n),
-            *(numbers.ctypes.data + numbers.itemsize, c.data.ptr, m),
-        )
+
+def _subtract_on_gpu(c, left, right, form, alpha, beta):
+    own, as_wider = (None, None) if alpha is None else (alpha[:1], alpha[1:])
+    if form.wider is not None and left.form is right.form is form:
+        scale = _factor(left, right, own)
+        about = c.device.id, *c.shape, left.shape[1]
+        plan = products_gpu.plan(form, *about, on_device=not isinstance(scale, float))
+        if plan is not None:
+            a = _by_rows(left)
+            b = a if right is left else _by_rows(right)
+            return products_gpu.execute(plan, c, a, b, scale, beta)
+    form = form.wider or form
+    a, b = operand(left, form), operand(right, form)
+    scale = _factor(a, b, as_wider)
+    trans_a, a = _columns(a.values)
+    trans_b, b = _columns(b.values)
+    return products_gpu.multiply(c, a, b, form, scale, trans_a, "NT"[trans_b == "N"], beta)
+
+
+def _by_rows(tile):
+    """Return the bits of an FP8 tile as cuBLASLt reads them: as they are, or copied."""
+    values = tile.values
+    return values if values.flags.c_contiguous else values.copy(order="C")
+
+
+def _columns(values):
+    """Return how an operand is multiplied, "N" or "T", and a view with contiguous columns."""
+    return ("N", values) if values.flags.f_contiguous else ("T", values.T)
+
+
+def _factor(a, b, known):
+    """Return α of C <- C + αAB' for tiles with exponents, on the GPU where one of them is there.
+
+    It is `known`, if given, where both exponents are on the GPU.
+    """
+    there = [not isinstance(tile.exponent, int) for tile in (a, b)]
+    if not any(there):
+        return -(2.0 ** -(a.exponent + b.exponent))
+    if all(there) and known is not None:
+        return known
+    return formats_gpu.factors(_first(a), _first(b), -1.0)
+
+
+def _first(tile):
+    """Return a tile's own exponent on its GPU."""
+    if isinstance(tile.exponent, int):
+        import cupy
+
+        return cupy.full(1, tile.exponent, np.int32)
+    return tile.exponent[:1]
+
+
+def operand(tile, form):
+    """Return a tile's numbers in the format of an arithmetic, as a `Tile`."""
+    if tile.form is not form:
+        tile = tile.casts.get(form) or tile.casts.get(FP32, tile)
+    if tile.form is form:
+        return tile
+    if tile.split and form is FP16:
+        return tile.plane(0)
+    if form is tile.form.wider:
+        return tile.in_wider()
+    if form is FP64:
+        return Tile(FP64, tile.widen())
+    wide = tile.widen(np.float32)
+    if form.top is None and backend_of(wide).on_gpu:
+        # without an exponent the CPU need not wait for the GPU
+        return Tile(FP32, wide) if form is FP32 else cast(wide, form)
+    return quantize(wide, form, split=splits())
+
+
+def splits():
+    """Return whether FP32 tiles should be stored as two FP16 planes on this CPU."""
+    return blas.has_unit(FP16)
+
+
+PROBES["matrix units"] = (
+    *(__name__, "splits"),
+    "worker {one} has matrix units for FP16 and worker {other} has none (or no MKL): tiles of one "
+    "cannot be read by the other. Use workers of one kind.",
+)
+
+
+def cast_formats(values, forms):
+    """Return which casts of an FP64 tile serve those who read it in coarser arithmetic.
+
+    Parameters
+    ----------
+    values : array, NumPy or CuPy
+    forms : set of Format
+        Of the tiles that it is multiplied with.
+
+    Returns
+    -------
+    dict of Format to bool
+        Whether the cast is stored as two FP16 planes, for which a GPU has no use.
+    """
+    forms = {form.wider or form for form in forms} - {FP64}
+    split = splits() and not backend_of(values).on_gpu
+    if split and {FP32, FP16} <= forms:
+        # the high plane of FP32 is FP16
+        forms -= {FP16}
+    return dict.fromkeys(forms, split)
+
+
+def casts_on_gpu(form, partners):
+    """Return the coarser formats in which a tile is multiplied with its partners, as a set.
+
+    Parameters
+    ----------
+    form : Format
+        Of the tile.
+    partners : set of Format
+        Of the tiles that it is multiplied with.
+    """
+    coarse = {other for other in partners if coarser(other, form) is not form}
+    # beside a finer tile FP8 is multiplied as FP16
+    return {other.wider or other for other in coarse} - {form}
+
+
+def stands_by_rows(form, shape, partners, index):
+    """Return whether a final tile is stored in C order, as units for FP8 need it.
+
+    Parameters
+    ----------
+    form : Format
+        Of the tile.
+    shape : (int, int)
+    partners : set of Format
+        Of the tiles that it is multiplied with.
+    index : int
+        Number of the GPU.
+    """
+    possible = form.wider is not None and form in partners and not any(s % 16 for s in shape)
+    return possible and products_gpu.has_units(form, index)
 
 
 def trsm(c, diagonal, form=FP32, triangle=None):
     """C <- C L⁻', in the arithmetic of C.
 
-    On a GPU an FP32 array is solved by halves. Their products are in the tile's format: it is
+    On a GPU an FP32 array is solved by halves. Their products are in the tile's format: the tile is
     rounded to that in any case, and FP32 is slow there.
 
     Parameters
     ----------
     c : (m, n) FP64 or FP32 array, Fortran order
-        Written over.
+        Overwritten.
     diagonal : Tile, (n, n)
         Lower triangular, with a cast to FP32 where an FP32 array reads it.
     form : Format, optional
         Of the tile that C becomes.
     triangle : Triangle, optional
-        What `solver` has made of the diagonal tile, on a GPU.
+        On a GPU: what `solver` returned for the diagonal tile.
 
     Returns
     -------
     c
     """
-    if c.dtype == np.float32 and not isinstance(c, np.ndarray):
+    backend = backend_of(c)
+    if c.dtype == np.float32 and backend.on_gpu:
         form = _of_products(form)
         triangle = solver(diagonal, {form}) if triangle is None else triangle
         rows = recursive.Rows(c, (form,), LARGEST_ENTRY)
         recursive.solve(triangle.read_in(form), rows, slice(0, c.shape[1]), True)
         return c
-    lower = _in(c.dtype, diagonal)
-    return blas.trsm(lower, c) if isinstance(c, np.ndarray) else _trsm_on_gpu(lower, c)
+    return backend.trsm(_in(c.dtype, diagonal), c, True)
 
 
 def solver(diagonal, forms):
@@ -178,7 +345,7 @@ def solver(diagonal, forms):
 
 def _of_products(form):
     """Return the format of products for an FP32 array that becomes a tile in a format."""
-    return FP16 if form is FP8 else coarser(form, FP32)
+    return form.wider or coarser(form, FP32)
 
 
 def _in(dtype, diagonal):
@@ -188,31 +355,17 @@ def _in(dtype, diagonal):
     return diagonal.widen(dtype)
 
 
-def _trsm_on_gpu(lower, c):
-    """Call cuBLAS, in place (cupyx solves from the left only, and in a copy)."""
-    from cupy_backends.cuda.libs import cublas
-
-    (m, n), one = c.shape, np.ones(1, c.dtype)
-    with c.device:
-        cublas.dtrsm(
-            *(cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_LOWER),
-            *(cublas.CUBLAS_OP_T, cublas.CUBLAS_DIAG_NON_UNIT, m, n, one.ctypes.data),
-            *(lower.data.ptr, n, c.data.ptr, m),
-        )
-    return c
-
-
 def potrf(a, info=None):
-    """Overwrite a diagonal tile by its Cholesky factor, zeros above the diagonal.
+    """Overwrite a diagonal tile with its Cholesky factor, zeros above the diagonal.
 
-    By halves where the tile is large. What stood above the diagonal is not looked at.
+    Large tiles are factored by halves. The entries above the diagonal are not read.
 
     Parameters
     ----------
     a : (n, n) FP64 or FP32 array, Fortran order
     info : (1,) cupy.ndarray of int32, optional
-        For a tile on a GPU: where the order of the first leading minor that is not positive is
-        left, 0 if all are. Without it the CPU waits for the GPU to know.
+        For a tile on a GPU: receives the order of the first leading minor that is not positive, 0
+        if all are. Without it the CPU waits for the GPU.
 
     Returns
     -------
@@ -223,33 +376,36 @@ def potrf(a, info=None):
     NotPositiveDefinite
         With the order of the first leading minor that is not positive.
     """
-    if not isinstance(a, np.ndarray):
-        return _potrf_on_gpu(a, info)
+    backend = backend_of(a)
+    if backend.on_gpu:
+        _factor_on_gpu(a, info)
+    else:
+        _factor_on_cpu(a)
+    backend.clear_upper(a)
+    return a
+
+
+def _factor_on_cpu(a):
     form = FP64 if a.dtype == np.float64 else FP32
-    leaf = leaf_size("potrf", len(a), (form,))
+    leaf, info = leaf_size("potrf", len(a), (form,)), 0
     if len(a) > leaf:
-        factor(recursive.Triangle(a, (form,), leaf), (form,))
-    info = 0 if len(a) > leaf else blas.potrf(a)
+        recursive.factor_by_halves(recursive.Triangle(a, (form,), leaf), (form,))
+    else:
+        info = blas.potrf(a)
     wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
     if info > 0 or wrong.size:
-        order = int(min([info or len(a), *(wrong[:1] + 1)]))
-        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
-    for j in range(1, len(a)):
-        a[:j, j] = 0.0
-    return a
+        _fail(int(min([info or len(a), *(wrong[:1] + 1)])))
 
 
-def _potrf_on_gpu(a, info):
-    from ..linalg import gpu, recursive
-
+def _factor_on_gpu(a, info):
     if len(a) > LARGEST_ON_GPU:
         recursive.potrf(a)
-    else:
-        word = gpu.info_words(a, 1) if info is None else info
-        gpu.factor("L", a, word)
-        if info is None and (order := int(word[0])):
-            raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
-    # no product with zeros, which would keep a NaN that stands there
-    above = a[:-1, 1:].T
-    gpu.combine(above, above, alpha=0.0, lower=True)
-    return a
+        return
+    word = gpu.info_words(a, 1) if info is None else info
+    gpu.factor("L", a, word)
+    if info is None and (order := int(word[0])):
+        _fail(order)
+
+
+def _fail(order):
+    raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)

@@ -1,29 +1,31 @@
-"""Cholesky, triangular solves and products by halves: a few huge products do nearly all the work.
+"""Cholesky factorization, triangular solves and products by halves, in layered formats.
 
-`layers` names the formats of the off-diagonal blocks from the largest inwards; the last one, FP64
-or FP32, holds for the rest and is the arithmetic of the leaves. ("fp16", "fp32") multiplies the
-outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. NumPy and CuPy
-arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
+A few large products do nearly all the work. `layers` names the formats of the off-diagonal blocks
+from the largest inwards; the last one, FP64 or FP32, is that of the rest and of the leaves.
+("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp64",) is the plain
+recursion. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import InvalidInput
-from ..linalg import recursive, views, working
+from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import gpu_memory
-from .device import device_of
+from . import recursive
+from .backend import backend_of, device_of
 from .formats import FP32, FP64, Format, named
-from .panels import LOW, Panel
+from .panels import Panel, padded
 from .recursive import Rows, Triangle, leaves, multiply, rank_k, solve
 from .recursive import factor_by_halves as factor
 from .tuning import leaf_size
+from .views import contiguous, order_of
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, Sequence
@@ -43,7 +45,7 @@ def potrf(
         Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
         and holds for the rest. Numbers are FP32 where it is "fp32".
     leaf : int, optional
-        Below this size LAPACK takes over; tuned if not given.
+        Blocks up to this order go to LAPACK; tuned if not given.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def potrf(
     NotPositiveDefinite
         With the order of the first leading minor that is not positive.
     InvalidInput
-        If the lower triangle holds a NaN or an infinity, or an argument is not what it must be.
+        If the lower triangle holds a NaN or an infinity, or an argument is invalid.
 
     Examples
     --------
@@ -64,7 +66,7 @@ def potrf(
     """
     check_matrix("a", a, square=True, written=True)
     forms = check_layers(layers, a)
-    with working.one_matrix(a, forms) as (work, bound):
+    with one_matrix(a, forms) as (work, bound):
         leaf = check_leaf(leaf, "potrf", work, forms)
         factor(Triangle(work, forms, leaf, bound=bound), forms)
     return a
@@ -95,7 +97,7 @@ def trsm(
     trans : {"N", "T"}
         op(A) = A or A'.
     diag : {"N", "U"}
-        U: the diagonal of A is not read and stands for ones.
+        U: the diagonal of A is not read; its entries are taken to be ones.
     alpha : float
     layers : sequence of str
         See `potrf`.
@@ -139,7 +141,7 @@ def trmm(
 
 
 def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
-    """Bring a triangular operation to B op(T) with a lower T, and do it."""
+    """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
@@ -163,7 +165,7 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
     form = forms[-1]
-    with working.one_array(b, form) as target, working.one_array(lower, form, "nothing") as t:
+    with one_array(b, form) as target, one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
         rows = Rows(target, forms)
@@ -217,7 +219,8 @@ def syrk(
         raise InvalidInput(f"syrk takes uplo L or U, trans N or T. Got {uplo!r} and {trans!r}.")
     a = a if trans == "N" else a.T
     if c is None:
-        c, beta = working.zeros((len(a), len(a)), a), 0.0
+        order = order_of(a) if contiguous(a) else "F"
+        c, beta = backend_of(a).zeros((len(a), len(a)), a.dtype, a, order), 0.0
     check_matrix("c", c, square=True, written=True)
     if c.dtype != a.dtype or len(c) != len(a):
         raise InvalidInput(
@@ -226,9 +229,9 @@ def syrk(
     leaf = check_leaf(leaf, "syrk", c, forms)
     # as BLAS: nothing of A is read for α = 0
     a = a[:, :0] if alpha == 0.0 else a
-    with working.one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
-        working.scale_lower(target, beta)
-        with working.one_array(a, forms[-1], "nothing") as source:
+    with one_array(c if uplo == "L" else c.T, forms[-1], "lower") as target:
+        backend_of(c).scale_lower(target, beta)
+        with one_array(a, forms[-1], "nothing") as source:
             rows = Rows(source, forms)
             step = max(leaf, 1024)
             for first in range(0, source.shape[1], step):
@@ -238,13 +241,13 @@ def syrk(
 
 
 def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
-    """Return the formats of layers for an array; `InvalidInput` if they are none."""
+    """Return the formats of layers for an array, or raise `InvalidInput`."""
     single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
     listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
     forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
-            "`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. "
+            "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
             f"Got {listed or layers!r}."
         )
     if forms[-1] is FP64 and array.dtype == np.float32:
@@ -253,23 +256,135 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
 
 
 def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
-    """Return the leaf given, or the tuned one for a square array; `InvalidInput` if it is wrong."""
+    """Return the leaf given, or the tuned one for a square array; raise `InvalidInput`."""
     if leaf is None:
-        return leaf_size(name, len(a), forms, "cpu" if isinstance(a, np.ndarray) else "gpu")
+        return leaf_size(name, len(a), forms, backend_of(a).name)
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
         raise InvalidInput(f"`leaf` must be a positive integer. Got {leaf!r}.")
     return int(leaf)
 
 
 def check_matrix(name: str, array: Any, square: bool = False, written: bool = False) -> None:
-    """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32, or must not be written."""
+    """Raise `InvalidInput` unless an argument is a matrix of FP64 or FP32, writeable if needed."""
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
     if array.dtype not in (np.float32, np.float64):
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
-    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
+    if written and not backend_of(array).on_gpu and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
+
+
+# Working copies: contiguous, in FP64 or FP32, scaled.
+
+
+@contextmanager
+def one_array(array, form, write="whole"):
+    """Give an array as a contiguous view in FP64 or FP32, and write the result back.
+
+    Parameters
+    ----------
+    array : 2-D array
+    form : Format
+        FP64 or FP32.
+    write : {"whole", "lower", "nothing"}
+        What is written back; the rest of the array keeps its bits.
+    """
+    work, backend = array, backend_of(array)
+    if array.dtype != form.dtype or not contiguous(array):
+        work = backend.empty(array.shape, form.dtype, array)
+        backend.assign(work, array)
+    yield work
+    if write == "lower" and work is not array:
+        backend.copy_lower(array, work)
+    elif write == "whole" and work is not array:
+        backend.assign(array, work)
+
+
+@contextmanager
+def one_matrix(array, forms):
+    """Give the lower triangle of a symmetric matrix to be factored, and write the factor back.
+
+    The array itself, where its type fits and its diagonal is near 1 and varies little, or no format
+    is coarse. Otherwise a copy in FP32 or FP64; if the diagonal is not near 1, each row of the copy
+    is scaled by a power of two, which keeps coarse formats from over- and underflow and changes no
+    digit.
+
+    Yields
+    ------
+    array, float
+        The matrix, and a bound of all |l_ij|: the root of the largest diagonal entry.
+
+    Raises
+    ------
+    InvalidInput
+        If the lower triangle holds a NaN or an infinity.
+    """
+    n, form, backend = len(array), forms[-1], backend_of(array)
+    same = array.dtype == form.dtype and contiguous(array)
+    # a copy is checked only if its factorization fails
+    logs = _half_logs(_diagonal(array, whole=same))
+    near_one = n == 0 or float(abs(logs).max()) < 8
+    # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
+    even = n == 0 or float(logs.max() - logs.min()) < 4
+    scaled = not (near_one and even)
+    if same and not (scaled and any(f.coarse for f in forms)):
+        yield array, float(np.exp2(logs.max(initial=-np.inf)))
+        return
+    steps = np.round(logs) if scaled else 0.0 * logs
+    # in Fortran order whatever the array is, so that its bits are the same for all of them
+    work = padded(array.shape, form.dtype, array, "F")
+    backend.copy_lower(work, array, *((np.exp2(-steps), np.exp2(-steps)) if scaled else ()))
+    try:
+        yield work, float(np.exp2((logs - steps).max(initial=-np.inf)))
+    except GeomxpError as error:
+        # a NaN ends as a pivot that is not positive: report what it was
+        check_finite(array)
+        _check_rows(array, error.order if isinstance(error, NotPositiveDefinite) else n)
+        raise
+    backend.copy_lower(array, work, *((np.exp2(steps), np.ones(n)) if scaled else ()))
+
+
+def _check_rows(array, last):
+    """Raise `NotPositiveDefinite` for the first row with a_ii <= 0 or an |a_ij|² >= a_ii a_jj.
+
+    Rows from `last` on, where the factorization has failed, are not checked.
+    """
+    array = backend_of(array).get(array)
+    diagonal = array.diagonal().astype(np.float64)
+    roots = np.sqrt(np.abs(diagonal))
+    for i in range(last - 1):
+        too_large = np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]
+        if diagonal[i] <= 0 or too_large.any():
+            raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
+
+
+def _diagonal(array, whole):
+    """Return a matrix's diagonal, after a check that it, or the whole lower triangle, is finite."""
+    backend = backend_of(array)
+    diagonal, largest = backend.survey(array) if whole else (backend.get(array.diagonal()), 0.0)
+    if not (np.isfinite(diagonal).all() and np.isfinite(largest)):
+        check_finite(array)
+    return diagonal
+
+
+def _half_logs(diagonal):
+    """Return log2 of the roots of a diagonal's magnitudes.
+
+    Zeros are replaced by the median of the other magnitudes.
+    """
+    size = np.abs(diagonal.astype(np.float64))
+    size[size == 0] = np.median(size[size > 0]) if size.any() else 1.0
+    return np.log2(size) / 2
+
+
+def check_finite(array):
+    """Raise `InvalidInput` if the lower triangle holds a NaN or an infinity."""
+    _, largest = backend_of(array).survey(array)
+    if not np.isfinite(largest):
+        raise InvalidInput(
+            f"the lower triangle of the matrix holds {largest}: a factor needs finite entries."
+        )
 
 
 # A symmetric matrix as a tree of blocks, each stored in its own format.
@@ -278,8 +393,7 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
 #     [A21 A22]    leaves FP32 or FP64
 #
 # ("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves
-# work in place; their text is that of `linalg.recursive`, to which a dense array is such a tree of
-# views.
+# work in place, by `linalg.recursive`, for which a dense array is a tree of views.
 
 
 @dataclass(init=False)
@@ -297,7 +411,7 @@ class StoredTriangle(recursive.Triangle):
     def __init__(self, a, forms, leaf, first=0, bound=None):
         self._n = n = len(a)
         self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
-        # what the block is stored in, whatever it is read in
+        # the format of the stored block, which may be read in another one
         self.form, self.last = forms[0], forms[-1]
         self.half = recursive.halve(n, leaf) if n > leaf else 0
         self.panels, self._prepared, self.bound, self.quarter = {}, {}, bound, False
@@ -316,22 +430,23 @@ class StoredTriangle(recursive.Triangle):
         return self._n
 
     def is_one_view(self, largest):
-        """Return whether all of this is one view: no, its blocks are stored apart."""
+        """Return whether the triangle is stored as one view: no, as separate blocks."""
         return False
 
     def open(self):
-        """Return A21 in the leaves' format, to be written over and given to `close`."""
+        """Return A21 in the format of the leaves, to be overwritten and passed to `close`."""
         if self._whole is not None:
             return self._whole
         panel = self.panels[self.form]
-        block = working.empty_like(panel.values, self.last.dtype)
+        values = panel.values
+        block = backend_of(values).empty(values.shape, self.last.dtype, values)
         panel.widen(slice(0, panel.shape[0]), slice(0, self.half), block)
         return block
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
         form = self.form
-        if form not in LOW:
+        if not form.coarse:
             self._whole = block
             return
         panel = Panel(form, block.shape, block)
@@ -341,8 +456,8 @@ class StoredTriangle(recursive.Triangle):
         self.panels = {form: panel}
 
     def keep(self, rows):
-        """Store A21, final now; casts for coarser blocks are made again when they are read."""
-        if self.form in LOW:
+        """Store the final A21; casts for coarser blocks are made again when they are read."""
+        if self.form.coarse:
             self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):
@@ -385,18 +500,18 @@ class SymmetricTree:
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
         check_matrix("a", a, square=True)
         forms = check_layers(layers, a)
-        working.check_finite(a)
+        check_finite(a)
         leaf = check_leaf(leaf, "potrf", a, forms)
         self.shape = a.shape
         self._forms = forms
-        diagonal = a.diagonal() if isinstance(a, np.ndarray) else a.diagonal().get()
-        logs = working.half_logs(diagonal)
+        backend = backend_of(a)
+        logs = _half_logs(backend.get(a.diagonal()))
         bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
-        with device_of(a):
-            self._d = working.module(a).asarray(np.exp2(-np.round(logs)))
+        with backend.on(a):
+            self._d = backend.xp.asarray(np.exp2(-np.round(logs)))
             # above the diagonal too: casts warn of what uninitialized memory may hold
-            work = working.module(a).zeros(a.shape, forms[-1].dtype, order="F")
-            working.copy_lower(a, work, self._d, self._d)
+            work = backend.zeros(a.shape, forms[-1].dtype, a)
+            backend.copy_lower(work, a, self._d, self._d)
             self._root = StoredTriangle(work, forms, leaf, bound=bound)
         self.factored = False
 
@@ -411,13 +526,13 @@ class SymmetricTree:
         Raises
         ------
         NotPositiveDefinite
-            What is left then is neither the matrix nor its factor.
+            The tree then holds neither the matrix nor its factor.
         ValueError
-            If it is factored already.
+            If the matrix is factored already.
         """
         if self.factored is not False:
-            raise ValueError("the tree is factored already: make a new one from the matrix.")
-        # a failure leaves neither: the tree can be used no more
+            raise ValueError("the tree is factored already: create a new one from the matrix.")
+        # after a failure the tree holds neither matrix nor factor
         self.factored = None
         factor(self._root, self._forms)
         self.factored = True
@@ -426,18 +541,18 @@ class SymmetricTree:
     def log_determinant(self):
         """Return log|A| of a factored tree."""
         self._check_factored()
-        xp = working.module(self._d)
+        xp = backend_of(self._d).xp
         with device_of(self._d):
             diagonal = xp.concatenate([leaf.a.diagonal() for leaf in leaves(self._root)])
             return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):
-        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored.
+        """Return A⁻¹b of a factored tree for (n,) or (n, m), in FP64 with the stored values.
 
         On a GPU the result is a CuPy array.
         """
         self._check_factored()
-        xp = working.module(self._d)
+        xp = backend_of(self._d).xp
         with device_of(self._d):
             b = xp.asarray(b, dtype=np.float64)
             if b.ndim not in (1, 2) or len(b) != len(self._d):
@@ -450,9 +565,9 @@ class SymmetricTree:
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
         if self.factored is None:
-            raise ValueError("the factorization of this tree failed: make a new one.")
+            raise ValueError("the factorization of this tree failed: create a new one.")
         with device_of(self._d):
-            lower = working.module(self._d).zeros(self.shape, order="F")
+            lower = backend_of(self._d).zeros(self.shape, np.float64, self._d)
             _write(self._root, lower)
             lower /= self._d[:, None]
             return lower if self.factored else lower / self._d
@@ -464,7 +579,7 @@ class SymmetricTree:
 
 def _write(t, out):
     if not t.half:
-        out[...] = working.module(t.a).tril(t.a)
+        out[...] = backend_of(t.a).xp.tril(t.a)
         return
     h = t.half
     out[h:, :h] = t.open()
@@ -473,9 +588,10 @@ def _write(t, out):
 
 
 def _solve(t, x, transposed):
-    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `halves.solve`."""
+    """X <- X L⁻' or X L⁻¹ in FP64, blocks widened one at a time; see `recursive.solve`."""
     if not t.half:
-        views.solve(t.a.astype(np.float64, order="F", copy=False), x, transposed)
+        lower = t.a.astype(np.float64, order="F", copy=False)
+        backend_of(x).trsm(lower, x, transposed)
         return
     one, two = x[:, : t.half], x[:, t.half :]
     block = t.open().astype(np.float64, copy=False)

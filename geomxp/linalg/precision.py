@@ -1,4 +1,4 @@
-"""Which tile has which format."""
+"""Precision maps: the number format of each tile, and the rules that choose it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..errors import InvalidInput
-from .formats import FINER, FP8, FP16, FP32, FP64, Format, named
+from .formats import FORMATS, FP32, FP64, Format, named
+
+__all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
 
 Rule: TypeAlias = "Callable[..., PrecisionMap]"
-"""Chooses the formats of the tiles from their norms."""
+"""Function that chooses the formats of tiles from their norms."""
 
 if TYPE_CHECKING:
     from .._typing import Any, Callable, Floats
@@ -31,11 +33,11 @@ class PrecisionMap:
     scale : bool
         Whether each low-precision tile is scaled by a power of two.
     accuracy : float or None
-        The ε of the rule: what the norms promise of ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
+        The ε of the rule, a bound of ‖A - LL'‖_F / ‖A‖_F up to a small factor.
     error : float or None
-        The promise in full: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
+        The bound itself: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
     divergence : float or None
-        The Kullback-Leibler divergence that the rule predicts, where it does.
+        The Kullback-Leibler divergence that the rule predicts, if it does.
 
     Examples
     --------
@@ -92,7 +94,7 @@ class PrecisionMap:
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
-        """Return the map with the tiles of block row k one level finer, and how many that are.
+        """Return the map with the tiles of block row k one level finer, and how many changed.
 
         Parameters
         ----------
@@ -102,7 +104,7 @@ class PrecisionMap:
         -------
         PrecisionMap, int
         """
-        row = tuple(FINER[form] for form in self.rows[k])
+        row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
         return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
 
@@ -114,28 +116,25 @@ class PrecisionMap:
         return picture
 
     def __str__(self) -> str:
-        """Draw the lower triangle: D FP64, S FP32, T TF32, B BF16, H FP16, Q FP8."""
-        letters = {"fp64": "D", "fp32": "S", "tf32": "T", "bf16": "B", "fp16": "H", "fp8": "Q"}
-        return "\n".join("".join(letters[form.name] for form in row) for row in self.rows)
+        """Draw the lower triangle by the formats' letters: D FP64, S FP32, H FP16, Q FP8, ..."""
+        return "\n".join("".join(form.letter for form in row) for row in self.rows)
 
 
-# Which formats a Kullback-Leibler divergence can pay for.
+# Formats that keep to a Kullback-Leibler divergence.
 #
 # With LL' = Σ + E the divergence of N(0, LL') from N(0, Σ) is ¼‖Σ^-½ E Σ^-½‖_F² + O(E³), and for
 # independent errors of variance v_ik in tile (i, k) its mean is
 #
 #     D ≈ ½ Σ_{i>k} v_ik p_i p_k
 #
-# where p_i sums the diagonal of Σ⁻¹ over block row i: the precisions of its places given all
-# others. An error counts for as much as its places are certain.
+# where p_i sums the diagonal of Σ⁻¹ over block row i: the conditional precisions of its locations
+# given all others. An error weighs more between locations that are predicted well.
 
 
-ROUNDING = {FP8: 0.9, FP16: 0.6, FP32: 5.0, FP64: 5.0}
-"""Root mean square error of a tile in units of u ‖A_ik‖_F, rather too large than too small:
-0.42 is one rounding to nearest; FP8's squares and FP32's sums of products add to theirs."""
-
-COST = {FP8: 0.9, FP16: 1.0, FP32: 3.0, FP64: 8.0}
-"""Relative time of a product on matrix units; FP8 is read as fast as FP16 and takes fewer bytes."""
+def candidates():
+    """Return the formats that rules choose from, coarsest first: those with a cost."""
+    forms = [form for form in FORMATS.values() if form.cost is not None]
+    return sorted(forms, key=lambda form: -form.unit_roundoff)
 
 
 def shares(norms, precisions, sizes, form):
@@ -150,16 +149,16 @@ def shares(norms, precisions, sizes, form):
         Rows of each block row.
     form : Format
     """
-    deviation = ROUNDING[form] * form.unit_roundoff * norms
-    if form in (FP8, FP16):
-        # what is stored coarsely was summed in FP32
-        deviation = np.hypot(deviation, ROUNDING[FP32] * FP32.unit_roundoff * norms)
+    deviation = form.rounding * form.unit_roundoff * norms
+    if form.coarse:
+        # it was summed in FP32 before it was rounded
+        deviation = np.hypot(deviation, FP32.rounding * FP32.unit_roundoff * norms)
     return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
 
 
 def predicted(formats, norms, precisions, sizes):
-    """Return the divergence that a map of FP8, FP16, FP32 and FP64 tiles should cause."""
-    share = {form: shares(norms, precisions, sizes, form) for form in ROUNDING}
+    """Return the divergence that a map of tiles should cause, all in formats with a cost."""
+    share = {form: shares(norms, precisions, sizes, form) for form in candidates()}
     return float(
         sum(
             share[form][i, k]
@@ -186,9 +185,9 @@ def cheapest(norms, precisions, sizes, target):
     -------
     PrecisionMap
     """
-    forms = (FP8, FP16, FP32, FP64)
+    forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
-    cost = np.array([COST[form] for form in forms])[:, None, None]
+    cost = np.array([form.cost for form in forms])[:, None, None]
     tiles = len(norms)
 
     def choose(weight):
@@ -211,17 +210,12 @@ def cheapest(norms, precisions, sizes, target):
     return replace(PrecisionMap(rows), divergence=predicted)
 
 
-# Rules that say which tile gets which format: from the norms of the tiles to a map.
-#
-# Diagonal tiles are FP64, but where `uniform` names another format: then FP32 at least.
-
-
-CANDIDATES = (FP8, FP16, FP32)
-"""What a tile may get below FP64, coarsest first."""
+# Rules: from the norms of the tiles to a map. Diagonal tiles are FP64, or with `uniform` at least
+# FP32.
 
 
 def _map(norms, choose, **about):
-    """Return the map of choose(i, k) with what it promises."""
+    """Return the map of choose(i, k), with its error bound."""
     norms = np.asarray(norms, dtype=np.float64)
     rows = tuple(tuple(choose(i, k) for k in range(i + 1)) for i in range(len(norms)))
     found = PrecisionMap(rows, **about)
@@ -248,7 +242,7 @@ def frobenius(norms):
 
 
 def promised_error(formats, norms):
-    """Return √Σ(u_p ‖A_ik‖_F)² / ‖A‖_F, the error of storing each tile in its format."""
+    """Return √Σ(u_p ‖A_ik‖_F)² / ‖A‖_F, the error of rounding each tile to its format."""
     total = sum(
         (1 if i == k else 2) * (form.unit_roundoff * norms[i][k]) ** 2
         for i, row in enumerate(formats.rows)
@@ -257,17 +251,50 @@ def promised_error(formats, norms):
     return sqrt(total) / (frobenius(norms) or 1.0)
 
 
+class PrecisionRule:
+    """Base class of precision rules: declares what a rule can do, with defaults."""
+
+    accuracy = None
+    """ε of `by_tile_norm`."""
+    kl = None
+    """Target of `for_divergence`."""
+    needs_precisions = False
+    """Whether the rule takes the precisions and the sizes of block rows beside the norms."""
+
+    def __call__(self, norms):
+        """Return the map for (T, T) Frobenius norms of tiles."""
+        raise NotImplementedError
+
+    def finer(self):
+        """Return the rule to try when this one's factorization fails."""
+        return Uniform(FP64)
+
+
 @dataclass(frozen=True)
-class Uniform:
+class OwnRule(PrecisionRule):
+    """A function of the caller as a rule."""
+
+    function: Callable[..., PrecisionMap]
+
+    def __call__(self, norms):
+        """Return the map that the function chooses."""
+        return self.function(norms)
+
+
+def as_rule(rule):
+    """Return a rule as it is, and a plain function as `OwnRule`."""
+    return rule if isinstance(rule, PrecisionRule) else OwnRule(rule)
+
+
+@dataclass(frozen=True)
+class Uniform(PrecisionRule):
     """See `uniform`."""
 
     form: Format
 
-    accuracy = None
-
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
-        # a diagonal tile is factored, and below FP32 nothing factors
+        # diagonal tiles are factored, in FP32 at least
         diagonal = self.form if self.form in (FP64, FP32) else FP32
         return _map(norms, lambda i, k: diagonal if i == k else self.form)
 
@@ -293,8 +320,8 @@ def uniform(name: str | Format) -> Rule:
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """The rule that gives a map that was chosen before, whatever the norms."""
+class Frozen(PrecisionRule):
+    """Rule that returns a given map, whatever the norms."""
 
     formats: PrecisionMap
 
@@ -306,7 +333,7 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class ByBand:
+class ByBand(PrecisionRule):
     """See `by_band`."""
 
     widths: tuple[tuple[Format, float], ...]
@@ -360,7 +387,7 @@ def by_band(*bands: tuple[str, int] | str) -> Rule:
 
 
 @dataclass(frozen=True)
-class ByTileNorm:
+class ByTileNorm(PrecisionRule):
     """See `by_tile_norm`."""
 
     accuracy: float
@@ -369,12 +396,12 @@ class ByTileNorm:
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
         norms = np.asarray(norms, dtype=np.float64)
-        tiles, whole = len(norms), frobenius(norms)
+        tiles, whole, forms = len(norms), frobenius(norms), candidates()
 
         def choose(i, k):
             if i == k:
                 return FP64
-            for form in CANDIDATES:
+            for form in forms:
                 # T ‖A_ik‖_F / ‖A‖_F < ε / u_p
                 if tiles * norms[i, k] * form.unit_roundoff < self.accuracy * whole:
                     return form
@@ -395,7 +422,7 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     Parameters
     ----------
     accuracy : float
-        ε, the backward error asked for: ‖A - LL'‖_F / ‖A‖_F up to a small factor.
+        ε, the requested backward error ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
     scale : bool
         Scale each tile by a power of two. Without, as published codes do, tiles small enough for
         a format fall below its range; for comparison only.
@@ -414,7 +441,7 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
 
 
 @dataclass(frozen=True)
-class Layered:
+class Layered(PrecisionRule):
     """See `layered`."""
 
     layers: tuple[Format, ...]
@@ -464,7 +491,7 @@ def layered(*formats: str | Format) -> Rule:
 
 
 @dataclass(frozen=True)
-class ForDivergence:
+class ForDivergence(PrecisionRule):
     """See `for_divergence`."""
 
     kl: float
@@ -484,15 +511,15 @@ class ForDivergence:
 
 
 def for_divergence(kl: float) -> Rule:
-    """Return the rule that spends a Kullback-Leibler divergence on coarse formats.
+    """Return the rule that keeps the Kullback-Leibler divergence below a target.
 
     The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the
     variance of an entry's error in tile (i, k) and p_i sums the diagonal of Σ⁻¹ over block row i.
-    Each tile gets the coarsest format for which its share stays within the target. That holds
-    where errors are independent: for places that are spread out. Where hundreds of places lie much
-    closer together than the rest, entries of a tile are equal but for their last digits, so are
-    their errors, and the divergence can be ten times the target or more: measure it with
-    `kl_divergence`.
+    Formats are chosen at the least cost for which the sum of these shares meets the target. The
+    estimate holds where errors are independent: for locations that are spread out. Where hundreds
+    of locations lie much closer together than the others, the entries of a tile agree in their
+    leading digits and so do their errors: the divergence can then be ten times the target or more.
+    Measure it with `kl_divergence`.
 
     Parameters
     ----------
@@ -517,7 +544,7 @@ def count_finer(first, last):
 
 
 def describe(rule):
-    """Return a rule as a dict that JSON can hold, or None for a function of the caller's own.
+    """Return a rule as a dict for JSON, or None for a function of the caller.
 
     Examples
     --------
@@ -552,7 +579,7 @@ RULES = {
 
 
 def described(document):
-    """Return the rule that `describe` described.
+    """Return the rule of a dict that `describe` returned.
 
     Raises
     ------
@@ -561,4 +588,7 @@ def described(document):
     try:
         return RULES[document["rule"]](*document["arguments"])
     except (KeyError, TypeError):
-        raise InvalidInput(f"no such precision rule: {document!r}.") from None
+        known = ", ".join(RULES)
+        raise InvalidInput(
+            f"the precision rule must be one of: {known}. Got {document!r}."
+        ) from None

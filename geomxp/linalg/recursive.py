@@ -1,12 +1,12 @@
-"""The recursions of `linalg.nested` and `linalg.nested`, on blocks that are views or stored.
+"""Recursive potrf, trsm, trmm and syrk by halves, on blocks that are views or stored.
 
     A = [A11    ]    cut at a multiple of 128 near the middle,
         [A21 A22]    each half again, down to a leaf
 
-All that is done to a block is done in its format. A block that is final is cast once, in one pass,
-and read in that form by every product. Nothing here names a device.
+Each block is computed in its own format. A block that is final is cast once, in one pass, and every
+product reads the cast.
 
-Paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
+Sources: paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
 """
 
 from contextlib import contextmanager
@@ -17,14 +17,16 @@ import numpy as np
 import scipy
 
 from ..errors import NotPositiveDefinite
-from ..linalg import blas, gpu, panels, views, working
 from ..runtime.devices import usable_cores
-from .device import device_of, empty_matrix
-from .formats import FP8, FP64
-from .panels import LOW, Panel, module
+from . import blas, gpu, panels
+from .backend import backend_of, device_of
+from .device import empty_matrix
+from .formats import FP64
+from .panels import Panel
+from .views import leading, order_of
 
 MULTIPLE = 128
-"""Where a matrix is cut: never at an odd size."""
+"""A matrix is cut at a multiple of this."""
 
 
 def halve(n, leaf):
@@ -44,7 +46,7 @@ class Triangle:
         Of the off-diagonal blocks of this level and of those within; the last repeats.
     leaf : int
     unit : bool
-        Whether the diagonal stands for ones.
+        Whether the diagonal is taken to be ones.
     first : int
         Number of its first row in the whole matrix.
     bound : float, optional
@@ -84,18 +86,18 @@ class Triangle:
         return len(self.a) <= largest
 
     def open(self):
-        """Return A21 to be written over."""
+        """Return A21 to be overwritten."""
         return self.a[self.half :, : self.half]
 
     def close(self, block):
-        """Take A21 back; a view needs nothing done."""
+        """Store the changed A21; for a view there is nothing to do."""
 
     def keep(self, rows):
-        """Take A21, final now, with its casts."""
+        """Store the final A21 with its casts."""
         self.panels = rows.panels
 
     def cast(self, form):
-        """Return A21 as a panel in a format, cast when it is first asked for."""
+        """Return A21 as a panel in a format, cast when it is first needed."""
         if form not in self.panels:
             block = self.open()
             self.panels[form] = Panel(form, block.shape, block, self.bound)
@@ -103,7 +105,7 @@ class Triangle:
         return self.panels[form]
 
     def read_in(self, form):
-        """Return this triangle with all its blocks read in one format; the casts are shared."""
+        """Return this triangle with all blocks read in one format; the casts are shared."""
         same = copy(self)
         same.forms = (form,)
         if self.half:
@@ -140,9 +142,9 @@ class Rows:
     """
 
     def __init__(self, array, forms, bound=None):
-        low = [form for form in dict.fromkeys(forms) if form in LOW]
-        self.array = array
-        self.panels = {form: Panel(form, array.shape, array, bound) for form in low}
+        coarse = [form for form in dict.fromkeys(forms) if form.coarse]
+        self.array, self.backend = array, backend_of(array)
+        self.panels = {form: Panel(form, array.shape, array, bound) for form in coarse}
 
     def finish(self, columns):
         """Cast columns that are final."""
@@ -150,11 +152,11 @@ class Rows:
             panel.put(columns, self.array[:, columns])
 
     def close(self):
-        """Give panels of FP8 one power of two, now that all is final."""
-        panel = self.panels.get(FP8)
-        if panel is not None and len(panel.exponents) > 1:
-            panel.exponents.clear()
-            panel.put(slice(0, self.array.shape[1]), self.array)
+        """Give panels of narrow formats one power of two, now that all columns are final."""
+        for panel in self.panels.values():
+            if panel.form.narrow and len(panel.exponents) > 1:
+                panel.exponents.clear()
+                panel.put(slice(0, self.array.shape[1]), self.array)
 
 
 def _split(columns, half):
@@ -165,17 +167,27 @@ def _split(columns, half):
 def solve(t, b, columns, transposed):
     """B <- B T'⁻¹ (transposed) or B T⁻¹, for some columns of B.
 
-    B1 T11' = B1,  B2 <- B2 - B1 T21',  B2 T22' = B2
-    B2 T22 = B2,   B1 <- B1 - B2 T21,   B1 T11 = B1
+    [B1 B2] <- [B1 B2] [T11     ]⁻'    or with ⁻¹
+                       [T21  T22]
     """
     if not t.half:
         _solve_leaf(t, b, columns, transposed)
         return
     one, two = _split(columns, t.half)
-    first, second = ((one, t.a11), (two, t.a22)) if transposed else ((two, t.a22), (one, t.a11))
-    solve(first[1], b, first[0], transposed)
-    update(b, second[0], first[0], t, transposed, -1.0)
-    solve(second[1], b, second[0], transposed)
+    if transposed:
+        # B1 <- B1 T11'⁻¹
+        solve(t.a11, b, one, True)
+        # B2 <- B2 - B1 T21'
+        update(b, two, one, t, True, -1.0)
+        # B2 <- B2 T22'⁻¹
+        solve(t.a22, b, two, True)
+    else:
+        # B2 <- B2 T22⁻¹
+        solve(t.a22, b, two, False)
+        # B1 <- B1 - B2 T21
+        update(b, one, two, t, False, -1.0)
+        # B1 <- B1 T11⁻¹
+        solve(t.a11, b, one, False)
 
 
 def prepare(t, forms):
@@ -190,7 +202,7 @@ def prepare(t, forms):
     """
     if t.half:
         for form in forms:
-            if form in LOW:
+            if form.coarse:
                 t.cast(form)
         prepare(t.a11, forms)
         prepare(t.a22, forms)
@@ -203,9 +215,10 @@ def prepare(t, forms):
 def _solve_leaf(t, b, columns, transposed):
     """As `solve`, for a leaf. In FP32 a GPU halves it further, down to products with inverses."""
     part = b.array[:, columns]
-    # inverses are for factors, which are well scaled: of other triangles they may overflow
-    if isinstance(part, np.ndarray) or part.dtype != np.float32 or t.bound is None:
-        views.solve(t.a, part, transposed, t.unit)
+    # factors are well scaled; the inverses of other triangles may overflow
+    inverted = b.backend.on_gpu and part.dtype == np.float32 and t.bound is not None
+    if not inverted:
+        b.backend.trsm(t.a, part, transposed, t.unit)
     elif len(t.a) > 1 and not t.quarter:
         solve(t.quarters(), b, columns, transposed)
         return
@@ -215,56 +228,44 @@ def _solve_leaf(t, b, columns, transposed):
 
 
 def multiply(t, b, columns, transposed):
-    """B <- B T' (transposed) or B T, for some columns of B, whose casts are what B was.
+    """B <- B T' (transposed) or B T, for some columns of B, whose casts are those of the old B.
 
-    B2 <- B2 T22',  B2 <- B2 + B1 T21',  B1 <- B1 T11'
-    B1 <- B1 T11,   B1 <- B1 + B2 T21,   B2 <- B2 T22
+    [B1 B2] <- [B1 B2] [T11     ]'    or without '
+                       [T21  T22]
     """
     if not t.half:
-        views.multiply(t.a, b.array[:, columns], transposed, t.unit)
+        b.backend.trmm(t.a, b.array[:, columns], transposed, t.unit)
         return
     one, two = _split(columns, t.half)
-    first, second = ((two, t.a22), (one, t.a11)) if transposed else ((one, t.a11), (two, t.a22))
-    multiply(first[1], b, first[0], transposed)
-    update(b, first[0], second[0], t, transposed, 1.0)
-    multiply(second[1], b, second[0], transposed)
+    if transposed:
+        # B2 <- B2 T22'
+        multiply(t.a22, b, two, True)
+        # B2 <- B2 + B1 T21'
+        update(b, two, one, t, True, 1.0)
+        # B1 <- B1 T11'
+        multiply(t.a11, b, one, True)
+    else:
+        # B1 <- B1 T11
+        multiply(t.a11, b, one, False)
+        # B1 <- B1 + B2 T21
+        update(b, one, two, t, False, 1.0)
+        # B2 <- B2 T22
+        multiply(t.a22, b, two, False)
 
 
 def update(b, to, source, t, transposed, alpha):
     """B_to <- B_to + α B_source T21' (transposed) or T21, in the format of that block."""
-    form, whole = t.forms[0], slice(0, b.array.shape[0])
-    target = b.array[:, to]
-    if form not in LOW:
+    form, target = t.forms[0], b.array[:, to]
+    if not form.coarse:
         block = t.open().T if transposed else t.open()
-        views.gemm(target, b.array[:, source], block, alpha, 1.0)
-    elif transposed:
-        _aligned(target, b.panels[form], source, t.cast(form), alpha, whole)
+        b.backend.gemm(target, b.array[:, source], block, alpha, 1.0)
+        return
+    left, right = b.panels[form], t.cast(form)
+    if transposed:
+        every = slice(0, len(target)), slice(0, right.shape[0])
+        panels.aligned(target, left, source, right, alpha, *every)
     else:
-        _aligned_rows(target, b.panels[form], source, t.cast(form), alpha)
-
-
-def _aligned(target, left, source, right, alpha, rows):
-    """C <- C + α L[:, source] R' for panels that count their columns from different places."""
-    others = slice(0, right.shape[0])
-    for run, a in left.runs(source):
-        inner = slice(run.start - source.start, run.stop - source.start)
-        for part, b in right.runs(inner):
-            mine = slice(part.start + source.start, part.stop + source.start)
-            panels.product(
-                *(target, left.values[rows, mine], right.values[others, part]),
-                *(left.form, panels.scale_of(alpha, a, b)),
-            )
-
-
-def _aligned_rows(target, left, source, right, alpha):
-    """C <- C + α L[:, source] R: the pieces of R are columns of C."""
-    for part, b in right.runs(slice(0, right.shape[1])):
-        for run, a in left.runs(source):
-            inner = slice(run.start - source.start, run.stop - source.start)
-            panels.product(
-                *(target[:, part], left.values[:, run], right.values[inner, part].T),
-                *(left.form, panels.scale_of(alpha, a, b)),
-            )
+        panels.aligned_rows(target, left, source, right, alpha)
 
 
 def rank_k(t, rows, b, forms, alpha, least=0, done=None):
@@ -291,31 +292,29 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
         return
     if not t.half or t.is_one_view(least):
         form = forms[-1]
-        if form in LOW:
-            total = working.zeros(t.a.shape, t.a)
+        if form.coarse:
+            total = b.backend.zeros(t.a.shape, t.a.dtype, t.a, order_of(t.a))
             panels.multiply(total, b.panels[form], rows, b.panels[form], rows, alpha)
-            working.add_lower(t.a, total)
+            b.backend.add_lower(t.a, total)
         else:
-            views.syrk(t.a, b.array[rows], alpha, 1.0)
+            b.backend.syrk(t.a, b.array[rows], alpha, 1.0)
         return
     (one, two), form, inner = _split(rows, t.half), forms[0], forms[1:] or forms
+    # C11 <- C11 + αB1B1'
     rank_k(t.a11, one, b, inner, alpha, least, done)
-    block = t.open()
     # C21 <- C21 + αB2B1'
-    if form in LOW:
+    block = t.open()
+    if form.coarse:
         panels.multiply(block, b.panels[form], two, b.panels[form], one, alpha)
     else:
-        views.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
+        b.backend.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
     t.close(block)
+    # C22 <- C22 + αB2B2'
     rank_k(t.a22, two, b, inner, alpha, least, done)
 
 
-# The Cholesky factorization by halves; see `linalg.recursive`.
-#
-#     A11 = L11 L11',  A21 <- A21 L11⁻',  A22 <- A22 - A21 A21',  A22 = L22 L22'
-#
-# On a GPU the CPU does not wait before the end, and the first block of A22 is factored while the
-# others are updated.
+# Cholesky factorization by halves. On a GPU the CPU waits only at the end, and a second stream
+# factors the first block of A22 while the others are updated.
 
 
 def leaves(t):
@@ -346,7 +345,7 @@ def factor_by_halves(t, forms):
     try:
         _factor(t, forms, pivots)
     except BaseException:
-        # memory is freed now, which the second stream may still use
+        # the memory that is freed now may still be used on the GPU
         pivots.synchronize()
         raise
     pivots.check()
@@ -358,55 +357,58 @@ def _factor(t, forms, pivots):
     if not t.half:
         pivots.factor(t)
         return
+    # A11 = L11 L11'
     _factor(t.a11, forms, pivots)
+    # A21 <- A21 L11⁻', in the format of A21
     rows = Rows(t.open(), forms, t.bound)
-    # all that is done to a block is done in its format
     solve(t.a11.read_in(t.forms[0]), rows, slice(0, t.half), True)
     rows.close()
     t.keep(rows)
-    # A21 has been rounded to its format, in which paper 000 stores it: a finer format would give
-    # the same products
-    whole, form = slice(0, rows.array.shape[0]), t.forms[:1]
-    if isinstance(rows.array, np.ndarray):
-        rank_k(t.a22, whole, rows, form, -1.0)
-    else:
-        _update_on_gpu(t.a22, rows, form, forms, pivots)
+    # A22 <- A22 - A21 A21'; A21 has been rounded to its format, in which paper 000 stores it: a
+    # finer format would give the same products
+    form, done = t.forms[:1], None
+    if rows.backend.on_gpu:
+        done = _factor_beside(t.a22, rows, form, forms, pivots)
+    least = 2 * t.a22.leaf if rows.backend.on_gpu else 0
+    rank_k(t.a22, slice(0, t.a22.order), rows, form, -1.0, least, done)
+    # A22 = L22 L22'
     _factor(t.a22, forms, pivots)
 
 
-def _update_on_gpu(t, rows, form, forms, pivots):
-    """Update the lower triangle of A22 by -A21 A21'; factor its first block at the same time."""
-    # a GPU is not filled by smaller products
+def _factor_beside(t, rows, form, forms, pivots):
+    """Update the first block of A22 and factor it on a second stream; return it, or None."""
+    # smaller products do not fill a GPU
     least, first = 2 * t.leaf, t
     while first.half and not first.is_one_view(least):
         first = first.a11
-    if first is not t:
-        rank_k(first, slice(0, first.order), rows, form, -1.0, least)
-        with pivots.beside(first):
-            _factor(first, forms, pivots)
-    done = first if first is not t else None
-    rank_k(t, slice(0, t.order), rows, form, -1.0, least, done)
+    if first is t:
+        return None
+    rank_k(first, slice(0, first.order), rows, form, -1.0, least)
+    with pivots.beside(first):
+        _factor(first, forms, pivots)
+    return first
 
 
 class _Pivots:
     """Factors the leaves and checks the info words: on a GPU all at once, at the end."""
 
     def __init__(self, leaves):
-        self._leaves, self._words, self._next = leaves, None, iter(range(len(leaves)))
+        first = leaves[0].a
+        self._leaves, self._backend = leaves, backend_of(first)
+        self._words = gpu.info_words(first, len(leaves)) if self._backend.on_gpu else None
+        self._next = iter(range(len(leaves)))
         self._beside, self._moment = None, None
-        if not isinstance(leaves[0].a, np.ndarray):
-            self._words = gpu.info_words(leaves[0].a, len(leaves))
 
     def factor(self, t):
         """Factor the next leaf."""
         if not len(t.a):
             return
         if self._words is None:
-            info = views.potrf(t.a)
+            info = self._backend.potrf(t.a)
             _check_leaf(t, info or (0 if np.isfinite(t.a[-1, -1]) else len(t.a)))
         else:
             k = next(self._next)
-            views.potrf(t.a, self._words[k : k + 1])
+            self._backend.potrf(t.a, self._words[k : k + 1])
 
     @contextmanager
     def beside(self, t):
@@ -414,7 +416,7 @@ class _Pivots:
 
         The block must not be read or written again before `join`.
         """
-        with gpu.second_stream(self._leaves[0].a) as stream:
+        with gpu.second_stream(self._words) as stream:
             yield
             self._moment = stream.record()
         self._beside = t
@@ -423,11 +425,11 @@ class _Pivots:
         """Return whether a block was factored on the second stream; if so, wait for it there."""
         if t is not self._beside:
             return False
-        gpu.wait_for(self._moment, self._leaves[0].a)
+        gpu.wait_for(self._moment, self._words)
         return True
 
     def synchronize(self):
-        """Wait until the second stream has done all."""
+        """Wait until the GPU has executed the operations of both streams."""
         if self._words is not None:
             gpu.synchronize(self._words)
 
@@ -444,7 +446,7 @@ def _check_leaf(t, info):
         raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
 
 
-# Triangles inverted and multiplied in place, by halves; NumPy or CuPy, no second matrix.
+# Triangles inverted and multiplied in place, by halves, without a second matrix.
 #
 #     L = [L11    ]    L⁻¹ = [     L11⁻¹             ]    L'L  = [L11'L11 + L21'L21         ]
 #         [L21 L22]          [-L22⁻¹ L21 L11⁻¹  L22⁻¹]           [L22'L21            L22'L22]
@@ -452,10 +454,8 @@ def _check_leaf(t, info):
 #                                                         L L' = [L11 L11'                  ]
 #                                                                [L21 L11'  L21L21' + L22L22']
 #
-# What is written last is read by nothing before. All but the leaves is `halves`' solves, products
-# and rank-k updates, so that the products are cuBLAS's or BLAS's and the sizes 64 bits. The
-# inverse and L'L are LAPACK's trtri and lauum; L'L of L⁻¹ is the inverse of the matrix whose
-# factor L is.
+# No block is read after it is written. The inverse and L'L are LAPACK's trtri and lauum; L'L of L⁻¹
+# is the inverse of the matrix whose factor is L.
 
 
 def invert(t):
@@ -467,7 +467,10 @@ def invert(t):
         Of FP64 or FP32, with nothing in a coarser format.
     """
     if not t.half:
-        _put(t.a, lambda xp: views.solve(t.a, xp.eye(len(t.a), dtype=t.a.dtype, order="F"), False))
+        backend = backend_of(t.a)
+        with backend.on(t.a):
+            one = backend.xp.eye(len(t.a), dtype=t.a.dtype, order="F")
+        _put(t.a, backend.trsm(t.a, one, False))
         return
     block = t.open()
     # L21 <- L21 L11⁻¹
@@ -483,7 +486,7 @@ def invert(t):
 def gram(t):
     """Overwrite a triangle L with the lower triangle of L'L; see `invert`."""
     if not t.half:
-        _put(t.a, lambda xp: _square(xp.tril(t.a).T))
+        _put(t.a, _square(t.a, True))
         return
     block = t.open()
     gram(t.a11)
@@ -497,7 +500,7 @@ def gram(t):
 def outer(t):
     """Overwrite a triangle L with the lower triangle of L L'; see `invert`."""
     if not t.half:
-        _put(t.a, lambda xp: _square(xp.tril(t.a)))
+        _put(t.a, _square(t.a, False))
         return
     block = t.open()
     outer(t.a22)
@@ -522,32 +525,36 @@ def congruence_in_place(t, a):
         solve(t, Rows(side, ()), slice(0, len(a)), True)
 
 
-def _square(a):
-    """Return AA' of a small matrix, whole."""
-    out = module(a).empty((len(a), len(a)), a.dtype, order="F")
-    return views.gemm(out, a, a.T, 1.0, 0.0)
+def _square(lower, transposed):
+    """Return L'L or L L' of a small triangle, whole."""
+    backend = backend_of(lower)
+    with backend.on(lower):
+        a = backend.xp.tril(lower)
+    a = a.T if transposed else a
+    return backend.gemm(backend.empty(a.shape, a.dtype, a), a, a.T, 1.0, 0.0)
 
 
 def _put(a, values):
-    """Write the lower triangle of what a function of the array's module returns."""
-    xp = module(a)
+    """Write the lower triangle of some values into a view."""
+    xp = backend_of(a).xp
     with device_of(a):
-        xp.copyto(a, values(xp), where=xp.tri(len(a), dtype=bool))
+        xp.copyto(a, values, where=xp.tri(len(a), dtype=bool))
 
 
-# Cholesky's few operations on one array, NumPy or CuPy: potrf, trsm, trmm, potri, congruence.
+# LAPACK's operations on one FP64 array: potrf, trsm, trmm, potri, congruence.
 #
-# Matrices are FP64 in Fortran order, so that LAPACK works in place. Only the lower triangle of a
-# symmetric or triangular matrix is read or written; what stands above it is never looked at. The
-# same on tiles, in stated arithmetics: `geomxp.linalg.mixed`.
+# Arrays are in Fortran order. Only the lower triangle of a symmetric or triangular matrix is read
+# or written. NumPy arrays go to LAPACK; on a GPU, large ones go by halves. The same operations on
+# tiles in stated formats: `linalg.mixed`.
 
 
 LARGE = 8192
-"""Above this order a factorization is by halves: OpenBLAS 0.3.30's dpotrf on two threads crashes
-the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
+"""NumPy arrays above this order are factored by halves: OpenBLAS 0.3.30's dpotrf on two threads
+crashes the process at orders 16,000, 16,300 and 16,384 (not at 15,000)."""
 
 GPU_LEAF = 2048
-"""Below this order cuBLAS and cuSOLVER do a triangle on a GPU; above, halves. Not measured yet."""
+"""Triangles up to this order go to cuBLAS and cuSOLVER whole, larger ones by halves. Not measured
+yet."""
 
 
 def potrf(a):
@@ -557,7 +564,7 @@ def potrf(a):
 
     Parameters
     ----------
-    a : (n, n) ndarray, Fortran order
+    a : (n, n) NumPy or CuPy array, Fortran order
 
     Returns
     -------
@@ -568,25 +575,24 @@ def potrf(a):
     NotPositiveDefinite
         With the order of the first leading minor that is not positive.
     """
-    if isinstance(a, np.ndarray) and len(a) > LARGE:
+    if backend_of(a).on_gpu:
+        # cuSOLVER counts the entries of one array; smaller leaves leave less to cuBLAS's syrk
+        largest = gpu.LARGEST_INDEX // leading(a)
+        leaf = min(GPU_LEAF, largest)
+    else:
+        largest, leaf = LARGE, LARGE // 2
+    if len(a) > largest:
         with blas.cores(usable_cores()):
-            factor_by_halves(Triangle(a, (FP64,), LARGE // 2), (FP64,))
+            factor_by_halves(Triangle(a, (FP64,), leaf), (FP64,))
         return a
-    if isinstance(a, np.ndarray):
+    if backend_of(a).on_gpu:
+        # cupy.linalg.cholesky ignores failure
+        info = gpu.factor("L", a)
+    else:
         factor, info = scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
         if factor is not a and not np.shares_memory(factor, a):
             a[...] = factor
-    else:
-        from ..linalg import gpu
-
-        most = gpu.LARGEST_INDEX // blas._leading(a)
-        if len(a) > most:
-            # cuSOLVER cannot count its entries; smaller leaves leave less to cuBLAS's syrk
-            factor_by_halves(Triangle(a, (FP64,), min(GPU_LEAF, most)), (FP64,))
-            return a
-        # cupy.linalg.cholesky ignores failure
-        info = gpu.factor("L", a)
-    if info > 0:
+    if info:
         raise NotPositiveDefinite(f"the leading minor of order {info} is not positive", order=info)
     return a
 
@@ -596,27 +602,26 @@ def trsm(lower, b, transposed=False):
 
     Parameters
     ----------
-    lower : (n, n) ndarray, Fortran order
-    b : (n,) or (n, m) ndarray
+    lower : (n, n) NumPy or CuPy array, Fortran order
+    b : (n,) or (n, m) array of its kind
 
     Returns
     -------
-    ndarray, as b
+    array, as b
     """
-    if isinstance(lower, np.ndarray):
-        x, info = scipy.linalg.lapack.dtrtrs(lower, b, lower=1, trans=transposed)
-        if info:
-            raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
-        return x
-    # op(L) X = B is X' op(L)' = B'
-    return _from_the_right(solve, lower, b, not transposed)
+    if backend_of(lower).on_gpu:
+        # op(L) X = B is X' op(L)' = B'
+        return _from_the_right(solve, lower, b, not transposed)
+    x, info = scipy.linalg.lapack.dtrtrs(lower, b, lower=1, trans=transposed)
+    _check_diagonal(info)
+    return x
 
 
 def trmm(lower, x):
-    """Multiply L x for a lower triangular L and an (n, m) array."""
-    if isinstance(lower, np.ndarray):
-        return scipy.linalg.blas.dtrmm(1.0, lower, x, lower=1)
-    return _from_the_right(multiply, lower, x, True)
+    """Return L x for a lower triangular L and an (n, m) array."""
+    if backend_of(lower).on_gpu:
+        return _from_the_right(multiply, lower, x, True)
+    return scipy.linalg.blas.dtrmm(1.0, lower, x, lower=1)
 
 
 def _from_the_right(work, lower, b, transposed):
@@ -629,7 +634,7 @@ def _from_the_right(work, lower, b, transposed):
 
 
 def _by_halves(lower):
-    """Return a triangle on a GPU as the recursions want it."""
+    """Return a triangle on a GPU as the recursions take it."""
     return Triangle(lower, (FP64,), GPU_LEAF)
 
 
@@ -640,22 +645,21 @@ def potri(lower):
 
     Parameters
     ----------
-    lower : (n, n) ndarray, Fortran order
+    lower : (n, n) NumPy or CuPy array, Fortran order
 
     Returns
     -------
     lower
-        On a GPU, too, nothing of its size stands beside it.
+        On a GPU, too, no second matrix of its size is allocated.
     """
-    if isinstance(lower, np.ndarray):
-        inverted, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
-        if info:
-            raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
-        return inverted
-    triangle = _by_halves(lower)
-    invert(triangle)
-    gram(triangle)
-    return lower
+    if backend_of(lower).on_gpu:
+        triangle = _by_halves(lower)
+        invert(triangle)
+        gram(triangle)
+        return lower
+    inverted, info = scipy.linalg.lapack.dpotri(lower, lower=1, overwrite_c=1)
+    _check_diagonal(info)
+    return inverted
 
 
 def inverse_gram(lower):
@@ -663,14 +667,14 @@ def inverse_gram(lower):
 
     Parameters
     ----------
-    lower : (n, n) ndarray, Fortran order
+    lower : (n, n) NumPy or CuPy array, Fortran order
         Not changed.
 
     Returns
     -------
-    (n, n) ndarray, Fortran order
+    (n, n) array, Fortran order
     """
-    if not isinstance(lower, np.ndarray):
+    if backend_of(lower).on_gpu:
         inverted = empty_matrix(len(lower), lower.device.id)
         with lower.device:
             inverted[...] = lower
@@ -679,8 +683,7 @@ def inverse_gram(lower):
         outer(triangle)
         return triangle.a
     inverted, info = scipy.linalg.lapack.dtrtri(lower, lower=1)
-    if info:
-        raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
+    _check_diagonal(info)
     # LAPACK multiplies U U': with rows and columns reversed a lower triangle is an upper one
     turned = np.asfortranarray(inverted[::-1, ::-1])
     product, _ = scipy.linalg.lapack.dlauum(turned, lower=0, overwrite_c=1)
@@ -694,20 +697,25 @@ def congruence(lower, a):
     ----------
     lower : (n, n) NumPy or CuPy array, Fortran order
     a : (n, n) array of its kind, Fortran order
-        On a GPU its upper triangle is written over as well.
+        On a GPU its upper triangle is overwritten as well.
 
     Returns
     -------
     a
     """
-    if not isinstance(lower, np.ndarray):
+    if backend_of(lower).on_gpu:
         _mirror(a)
         congruence_in_place(_by_halves(lower), a)
         return a
     result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:
-        raise ValueError(f"argument {-info} of dsygst")
+        raise ValueError(f"argument {-info} of dsygst is invalid.")
     return result
+
+
+def _check_diagonal(info):
+    if info:
+        raise NotPositiveDefinite(f"diagonal entry {info} of the factor is zero", order=info)
 
 
 def _mirror(a):

@@ -5,8 +5,6 @@ measured on one core with AMX (experiments/nested_cholesky). A GPU needs larger 
 not been measured.
 """
 
-from .panels import LOW
-
 PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which are faster than the leaves."""
@@ -30,6 +28,6 @@ def leaf_size(name, n, forms, on="cpu"):
     -------
     int
     """
-    leaves = COARSE if any(form in LOW for form in forms) else PLAIN
+    leaves = COARSE if any(form.coarse for form in forms) else PLAIN
     leaves = leaves if on == "cpu" else LEAVES_ON_GPU
     return min(leaves[name], max(n, 1))

@@ -1,155 +1,121 @@
-"""BLAS on parts of arrays in any layout, NumPy or CuPy: what the recursions end in.
+"""BLAS on views of arrays: rows or columns are contiguous, in a larger array or alone.
 
-A view has unit stride along its rows or along its columns; its transpose is the same memory seen
-the other way, so that row- and column-major, left and right, upper and lower are one case each.
+The transpose of a view is the same memory seen the other way. Row- and column-major, left and
+right, upper and lower are therefore one case each: the routines of a library see columns.
 """
 
-import numpy as np
 
-from ..linalg import blas
+def layout(a):
+    """Return "F" for a 2-D array with contiguous columns, "C" with contiguous rows, else None."""
+    if a.flags.f_contiguous:
+        return "F"
+    if a.flags.c_contiguous:
+        return "C"
+    if any(stride % a.itemsize for stride in a.strides):
+        # a field of records
+        return None
+    (m, n), (rows, columns) = a.shape, (stride // a.itemsize for stride in a.strides)
+    if (rows == 1 or m <= 1) and (columns >= max(1, m) or n <= 1):
+        return "F"
+    if (columns == 1 or n <= 1) and (rows >= max(1, n) or m <= 1):
+        return "C"
+    return None
 
 
-def by_columns(a):
-    """Return whether a 2-D array has unit stride down its columns (Fortran), else along its rows.
+def contiguous(a):
+    """Return whether the rows or the columns of a 2-D array are contiguous."""
+    return layout(a) is not None
+
+
+def order_of(a):
+    """Return the `layout` of an array that has one.
 
     Raises
     ------
     ValueError
-        If neither; the callers copy such arrays first.
+        If neither rows nor columns are contiguous; the callers copy such arrays first.
     """
-    if not a.size:
-        return bool(a.flags.f_contiguous)
-    if any(stride % a.itemsize for stride in a.strides):
-        raise ValueError("neither rows nor columns are contiguous: a field of records")
-    rows, columns = (stride // a.itemsize for stride in a.strides)
-    if (rows == 1 or a.shape[0] <= 1) and (columns >= max(1, a.shape[0]) or a.shape[1] <= 1):
-        return True
-    if (columns == 1 or a.shape[1] <= 1) and (rows >= max(1, a.shape[1]) or a.shape[0] <= 1):
-        return False
-    raise ValueError("neither rows nor columns are contiguous")
+    order = layout(a)
+    if order is None:
+        raise ValueError("neither rows nor columns are contiguous: copy the array first.")
+    return order
 
 
-def contiguous(a):
-    """Return whether `by_columns` has an answer."""
-    try:
-        by_columns(a)
-    except ValueError:
-        return False
-    return True
+def by_columns(a):
+    """Return whether the columns of an array are contiguous (Fortran order), else its rows."""
+    return order_of(a) == "F"
 
 
-def gemm(c, a, b, alpha=1.0, beta=1.0):
-    """C <- αAB + βC for FP64 or FP32 views of one type.
+def leading(a):
+    """Return the distance between columns, in entries, of an array with contiguous columns."""
+    return max(1, a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0])
 
-    Parameters
-    ----------
-    c : (m, n) view
-    a : (m, k) view
-    b : (k, n) view
-    alpha, beta : float
 
-    Returns
-    -------
-    c
+def columns_of(*arrays):
+    """Return the arrays, or all their transposes, so that the first has contiguous columns."""
+    return arrays if by_columns(arrays[0]) else tuple(a.T for a in arrays)
+
+
+def operand(a):
+    """Return "N" and a view with contiguous columns, or "T" and the transpose of one with rows."""
+    return ("N", a) if by_columns(a) else ("T", a.T)
+
+
+class Views:
+    """The BLAS part of a `Backend`, for any layout, from routines for contiguous columns.
+
+    A subclass has these routines, which overwrite their array argument `c`, `b` or `a`; letters are
+    those of BLAS:
+
+        _gemm(c, a, b, alpha, beta, trans_a, trans_b)
+        _triangular(name, side, uplo, trans, diag, t, b)
+        _rank_k(uplo, trans, c, a, alpha, beta)
+        _factor(uplo, a, info)
     """
-    if not c.size or not (a.size or beta != 1.0):
+
+    def gemm(self, c, a, b, alpha=1.0, beta=1.0):
+        """C <- αAB + βC."""
+        if not c.size or not (a.size or beta != 1.0):
+            return c
+        if by_columns(c):
+            (trans_a, left), (trans_b, right) = operand(a), operand(b)
+            self._gemm(c, left, right, alpha, beta, trans_a, trans_b)
+        else:
+            # C' = αB'A' + βC'
+            self.gemm(c.T, b.T, a.T, alpha, beta)
         return c
-    if not by_columns(c):
-        gemm(c.T, b.T, a.T, alpha, beta)
-        return c
-    trans_a, a = ("N", a) if by_columns(a) else ("T", a.T)
-    trans_b, b = ("N", b) if by_columns(b) else ("T", b.T)
-    if isinstance(c, np.ndarray):
-        blas.gemm(c, a, b, alpha, beta, trans_a, trans_b)
-    else:
-        from ..linalg import gpu
 
-        gpu.gemm(c, a, b, alpha, beta, trans_a, trans_b)
-    return c
+    def trsm(self, lower, b, transposed, unit=False):
+        """B <- B T⁻¹ or B T'⁻¹."""
+        return self._act("trsm", lower, b, transposed, unit)
 
+    def trmm(self, lower, b, transposed, unit=False):
+        """B <- B T or B T'."""
+        return self._act("trmm", lower, b, transposed, unit)
 
-def solve(lower, b, transposed, unit=False):
-    """B <- B T⁻¹, or B T'⁻¹, for the lower triangle T of a view.
-
-    Parameters
-    ----------
-    lower : (n, n) view
-    b : (m, n) view
-    transposed : bool
-    unit : bool
-        Take the diagonal for ones.
-
-    Returns
-    -------
-    b
-    """
-    return _triangular("trsm", lower, b, transposed, unit)
-
-
-def multiply(lower, b, transposed, unit=False):
-    """B <- B T, or B T'; see `solve`."""
-    return _triangular("trmm", lower, b, transposed, unit)
-
-
-def _triangular(name, lower, b, transposed, unit):
-    if not b.size:
+    def _act(self, name, lower, b, transposed, unit):
+        if not b.size:
+            return b
+        side, trans, target = "R", transposed, b
+        if not by_columns(b):
+            # B T = (T'B')'
+            side, trans, target = "L", not transposed, b.T
+        uplo = "L"
+        if not by_columns(lower):
+            uplo, lower, trans = "U", lower.T, not trans
+        letters = side, uplo, "T" if trans else "N", "U" if unit else "N"
+        self._triangular(name, *letters, lower, target)
         return b
-    side, trans = "R", transposed
-    target = b
-    if not by_columns(b):
-        # B T = (T'B')'
-        side, trans, target = "L", not transposed, b.T
-    uplo = "L"
-    if not by_columns(lower):
-        uplo, lower, trans = "U", lower.T, not trans
-    letters = (side, uplo, "T" if trans else "N", "U" if unit else "N")
-    if isinstance(b, np.ndarray):
-        blas.triangular(name, *letters, lower, target)
-    else:
-        from ..linalg import gpu
 
-        gpu.triangular(name, *letters, lower, target)
-    return b
-
-
-def syrk(c, a, alpha, beta):
-    """Lower triangle of C <- αAA' + βC for FP64 or FP32 views of one type.
-
-    Parameters
-    ----------
-    c : (n, n) view
-    a : (n, k) view
-    alpha, beta : float
-
-    Returns
-    -------
-    c
-    """
-    if not c.size:
+    def syrk(self, c, a, alpha=1.0, beta=1.0):
+        """Lower triangle of C <- αAA' + βC."""
+        if c.size:
+            uplo, target = ("L", c) if by_columns(c) else ("U", c.T)
+            trans, left = operand(a)
+            self._rank_k(uplo, trans, target, left, alpha, beta)
         return c
-    uplo, target = ("L", c) if by_columns(c) else ("U", c.T)
-    trans, a = ("N", a) if by_columns(a) else ("T", a.T)
-    if isinstance(c, np.ndarray):
-        blas.rank_k(uplo, trans, target, a, alpha, beta)
-    else:
-        from ..linalg import gpu
 
-        gpu.rank_k(uplo, trans, target, a, alpha, beta)
-    return c
-
-
-def potrf(a, info=None):
-    """Overwrite the lower triangle of a view with its Cholesky factor; return LAPACK's info.
-
-    Parameters
-    ----------
-    a : (n, n) view
-    info : array, optional
-        On a GPU, where the info word is left instead; see `views_gpu.factor`.
-    """
-    uplo, target = ("L", a) if by_columns(a) else ("U", a.T)
-    if isinstance(a, np.ndarray):
-        return blas.factor(uplo, target)
-    from ..linalg import gpu
-
-    return gpu.factor(uplo, target, info)
+    def potrf(self, a, info=None):
+        """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+        uplo, target = ("L", a) if by_columns(a) else ("U", a.T)
+        return self._factor(uplo, target, info)

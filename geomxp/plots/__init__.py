@@ -1,8 +1,8 @@
-"""Pictures of observations and fits. Each function draws on given axes, or makes a figure.
+"""Plots of observations and fits. Each function draws on given axes, or makes a figure.
 
-A figure made here belongs to no window and no backend; matplotlib's global state is never
-touched. `ax.figure` shows it in a notebook, `ax.figure.savefig(path)` writes it. All pictures can
-be read by the colour-blind; maps have their true shape.
+Figures made here have no window and leave matplotlib's global state unchanged. `ax.figure` shows a
+figure in a notebook, `ax.figure.savefig(path)` writes it. Colours suit colour-blind readers, and
+maps have their true shape.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ __all__ = [
 
 
 def overview(fit: Fit) -> Figure:
-    """Draw four pictures of a fit: values, kriging mean, semivariogram, a profile.
+    """Draw four plots of a fit: values, kriging mean, semivariogram and a profile.
 
-    The residuals stand in where there can be no map of predictions, or no profile.
+    A map of residuals replaces a map of predictions or a profile that cannot be drawn.
 
     Parameters
     ----------

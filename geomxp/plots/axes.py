@@ -1,4 +1,4 @@
-"""What all pictures share: figures without a window, colours, labels with units, plain numbers."""
+"""Parts that all plots share: figures, colours, labels with units, ticks, legends and bands."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from ..data.observations import Observations
 
 VALUES, ERRORS, RESIDUALS = "viridis", "cividis", "PuOr"
-"""Colour maps that the colour-blind can read; that of residuals is white at 0."""
+"""Colour maps for colour-blind readers; that of residuals is white at 0."""
 
 BLUE, VERMILION, ORANGE, SKY = "#0072B2", "#D55E00", "#E69F00", "#56B4E9"
-"""Of Okabe and Ito's palette, which the colour-blind tell apart."""
+"""Colours of Okabe and Ito's palette, for colour-blind readers."""
 
 LONGEST_NAME = 40
+"""Longest name of a column in a label; longer ones are cut."""
 
 
 def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
-    """Return an empty figure, in inches, that no window and no global state knows."""
+    """Return an empty figure of a size in inches, without a window or global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    # what a notebook asks for, which knows no other figures than pyplot's
+    # notebooks show figures by this method; matplotlib defines it for pyplot's only
     figure._repr_png_ = partial(_png, figure)
     return figure
 
@@ -43,13 +44,7 @@ def _png(figure):
 
 
 def axes_of(ax, width=6.4, height=4.8):
-    """Return the axes given, or those of a new figure.
-
-    Raises
-    ------
-    InvalidInput
-        If what is given are no axes.
-    """
+    """Return the given axes, or those of a new figure; raise `InvalidInput` for anything else."""
     if ax is None:
         return new_figure(width, height).add_subplot()
     if not hasattr(ax, "add_artist"):
@@ -58,14 +53,14 @@ def axes_of(ax, width=6.4, height=4.8):
 
 
 def panels_of(ax, count, columns=None, width=4.2, height=3.5):
-    """Return the axes given, one for each of several pictures, or those of a new figure.
+    """Return the given axes, one for each of several plots, or those of a new figure.
 
     Parameters
     ----------
     ax : sequence of matplotlib.axes.Axes or None
     count : int
     columns : int, optional
-        Panels side by side; nearly as many as rows if not given.
+        Panels in a row; by default about as many as rows.
     width, height : float
         Of each panel of a new figure, in inches.
 
@@ -76,7 +71,7 @@ def panels_of(ax, count, columns=None, width=4.2, height=3.5):
     Raises
     ------
     InvalidInput
-        For another number of axes.
+        If `ax` does not hold `count` axes.
 
     Examples
     --------
@@ -98,11 +93,7 @@ def panels_of(ax, count, columns=None, width=4.2, height=3.5):
 
 
 def checked(name, value, *kinds):
-    """Return an argument that is of one of some classes.
-
-    Raises
-    ------
-    InvalidInput
+    """Return an argument; raise `InvalidInput` if it is not of one of the classes.
 
     Examples
     --------
@@ -119,7 +110,7 @@ def checked(name, value, *kinds):
 
 
 def plain(name: str) -> str:
-    r"""Return a column's name as text for a picture: one line, not too long, no formula.
+    r"""Return a column's name as text for a label: one line of limited length, without TeX.
 
     Examples
     --------
@@ -128,12 +119,12 @@ def plain(name: str) -> str:
     """
     text = " ".join(str(name).split())
     text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
-    # between two dollar signs matplotlib would read TeX
+    # matplotlib reads text between dollar signs as TeX
     return text.replace("$", r"\$")
 
 
 def unit_of(parameter: str, observations: Observations) -> str:
-    """Return the unit of a parameter of the model, in words; None for a pure number."""
+    """Return the unit of a parameter in words; None if it has none."""
     squared = f"squared units of {observations.value_name}"
     return {
         "variance": squared,
@@ -154,19 +145,19 @@ def parameter_label(name, observations):
 
 
 def colour_bar(ax, drawn, name, extend="neither"):
-    """Draw a colour bar beside a map, as high as the map whatever its shape is."""
+    """Draw a colour bar beside a map, as high as the map."""
     beside = ax.inset_axes((1.04, 0.0, 0.045, 1.0))
     ax.figure.colorbar(drawn, cax=beside, label=name, extend=extend)
 
 
 def logarithmic(axis, low, high):
-    """Make an axis logarithmic, with as many ticks as have room, in plain numbers.
+    """Make an axis logarithmic, with as many ticks as fit, in plain numbers.
 
     Parameters
     ----------
     axis : matplotlib.axis.Axis
     low, high : float
-        Between which the ticks are needed.
+        Ends of the data.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -182,13 +173,13 @@ def logarithmic(axis, low, high):
 
 
 def _digits(low, high, room, horizontal):
-    """Return the digits that ticks of a logarithmic axis begin with: as many as have room.
+    """Return the leading digits of ticks of a logarithmic axis: as many as fit.
 
     Parameters
     ----------
     low, high : float
     room : float
-        Characters (lines) from one to the other.
+        Characters (lines) between them.
     horizontal : bool
 
     Examples
@@ -221,7 +212,7 @@ def _short(x):
 
 
 def scale_of(ax):
-    """Return how much smaller than usual letters and dots have to be on axes, at most 1.
+    """Return the factor by which letters and dots shrink on small axes, at most 1.
 
     Examples
     --------
@@ -234,39 +225,45 @@ def scale_of(ax):
 
 
 def inches(ax):
-    """Return width and height of axes before their figure is laid out."""
+    """Return width and height of axes in inches, before the figure is laid out."""
     box, (width, height) = ax.get_position(original=True), ax.figure.get_size_inches()
     return box.width * width, box.height * height
 
 
 def characters(ax, width=None):
-    """Return how many digits have room along the horizontal axis, or a width in inches."""
+    """Return how many digits fit along the horizontal axis, or a width in inches."""
     return 72 * (width or inches(ax)[0]) / (0.6 * _points("xtick.labelsize") * scale_of(ax))
 
 
 def lines(ax):
-    """Return how many lines of numbers have room beside the vertical axis."""
+    """Return how many lines of numbers fit beside the vertical axis."""
     return 72 * inches(ax)[1] / (1.2 * _points("ytick.labelsize") * scale_of(ax))
 
 
 def _points(name):
-    """Return a size of matplotlib's settings in points."""
+    """Return a font size of matplotlib's settings in points."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
 
     return FontProperties(size=rcParams[name]).get_size_in_points()
 
 
-def finish(ax, *, frame=False):
-    """Leave out the frame's upper and right side; make letters as small as small axes need.
+def finish(ax, title=None, xlabel=None, ylabel=None, *, frame=False, **legend_options):
+    """Set title and labels, draw a legend, and fit letters to small axes; return the axes.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-        With all that belongs to it: title, labels, colour bar.
+    title, xlabel, ylabel : str, optional
     frame : bool
-        Whether to keep the whole frame, as of a map.
+        Keep the upper and right side of the frame, as of a map.
+    **legend_options :
+        As of `Axes.legend`; without any there is no legend.
     """
+    about = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
+    ax.set(**{name: text for name, text in about.items() if text is not None})
+    if legend_options:
+        legend(ax, **legend_options)
     if not frame:
         ax.spines[["top", "right"]].set_visible(False)
     scale = scale_of(ax)
@@ -276,11 +273,12 @@ def finish(ax, *, frame=False):
             for axis, name in ((one.xaxis, "xtick.labelsize"), (one.yaxis, "ytick.labelsize")):
                 axis.label.set_fontsize(_points("axes.labelsize") * scale)
                 axis.set_tick_params(labelsize=_points(name) * scale)
-    # beside axes a title has the room of the numbers
+    # a title may extend over the numbers at the left
     _break(ax.title, 1.15 * inches(ax)[0], ", ", ",\n")
     for one in (ax, *ax.child_axes):
         _break(one.xaxis.label, inches(ax)[0], " (", "\n(")
         _break(one.yaxis.label, inches(ax)[1], " (", "\n(")
+    return ax
 
 
 def legend(ax, *about, **options):
@@ -290,13 +288,28 @@ def legend(ax, *about, **options):
     return ax.legend(*about, fontsize=size, handlelength=1.6, **title, **options)
 
 
+def band(ax, x, low, high, words=None):
+    """Draw a band between two curves."""
+    ax.fill_between(x, low, high, color=SKY, alpha=0.3, linewidth=0, label=words)
+
+
+def zero_line(ax):
+    """Draw a thin horizontal line at 0."""
+    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+
+
+def estimate(ax, x, y, words, size=7):
+    """Draw a diamond that marks an estimate."""
+    ax.plot(x, y, "D", color=VERMILION, markersize=size, label=words)
+
+
 def _break(text, length, here, instead):
-    """Break words in two lines where they are longer than a length in inches."""
+    """Break a text into two lines if it is longer than a length in inches."""
     words = text.get_text()
     if 0.52 * text.get_fontsize() * len(words) > 72 * length:
         text.set_text(words.replace(here, instead, 1))
 
 
 def dots(n, ax):
-    """Return the area of a dot, in points squared, where n of them share axes evenly."""
+    """Return the area of a dot, in points squared, on axes with n dots."""
     return float(np.clip(24000.0 / n, 4.0, 36.0)) * scale_of(ax) ** 2

@@ -1,4 +1,4 @@
-"""Fits beside each other: at several precisions, and of several models."""
+"""Plots that compare fits, models and precisions, and the timeline of a run."""
 
 from __future__ import annotations
 
@@ -16,43 +16,34 @@ from ..estimation.result import z_value
 from ..linalg.formats import FORMATS
 from ..linalg.precision import PrecisionMap
 from ..runtime.trace import row_of
-from .axes import (
-    BLUE,
-    SKY,
-    VERMILION,
-    axes_of,
-    checked,
-    finish,
-    legend,
-    panels_of,
-    parameter_label,
-    plain,
-)
+from . import axes
+from .axes import BLUE, SKY, VERMILION, axes_of, checked, finish, plain
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Frame, Panels, Sequence
     from ..estimation.result import Fit
     from ..runtime.trace import Event
 
-CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
+CHOICES = ("family", "trend", "smoothness", "nugget", "anisotropic")
+"""Columns that tell models apart."""
 
 NAME_WIDTH = 28
-"""Characters of a line of a model's name."""
+"""Characters in a line of a model's name."""
 
 
 def influence_of_precision(
     fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
 ) -> AxesArray:
-    """Draw estimates at each accuracy ε of the tiles, with their intervals, beside those of FP64.
+    """Draw estimates and their intervals at each accuracy ε of the tiles, beside those of FP64.
 
-    The band is FP64's interval: an ε whose points stay near the middle of it costs nothing that the
-    data could tell.
+    The band is the interval of FP64. An ε whose points stay near its middle loses nothing that
+    matters statistically.
 
     Parameters
     ----------
     fits : pandas.DataFrame or sequence of Fit
-        What `geomxp.precision_influence` returned; or fits to the same data, one in FP64 and
-        others by `by_tile_norm`.
+        Result of `geomxp.precision_influence`; or fits to the same data, one in FP64 and the
+        others with `by_tile_norm`.
     level : float
         Of the intervals, θ̂ exp(±z s/θ̂) (of an angle θ̂ ± z s).
     ax : sequence of matplotlib.axes.Axes, optional
@@ -65,7 +56,7 @@ def influence_of_precision(
     Raises
     ------
     InvalidInput
-        If the frame is another one, or FP64 has no standard errors.
+        If the frame does not come from `precision_influence`, or FP64 has no standard errors.
     """
     z, frame = z_value(level), _influence_frame(fits)
     names = [name.removeprefix("estimate_") for name in frame if name.startswith("estimate_")]
@@ -73,15 +64,15 @@ def influence_of_precision(
     names = [name for name in names if exact[f"standard_error_{name}"] > 0]
     if not names:
         raise InvalidInput("the fit in FP64 has no standard errors to compare with.")
-    panels = panels_of(ax, len(names), width=4.4, height=3.2)
+    panels = axes.panels_of(ax, len(names), width=4.4, height=3.2)
     for one, name in zip(panels, names, strict=True):
         _estimates(one, frame, name, z)
         one.set_title(name.replace("_", " ").capitalize())
         about = SimpleNamespace(**frame.attrs)
-        # a frame that comes from a file has forgotten the units
+        # a frame that was read from a file has no units
         known = {"value_name", "unit"} <= set(frame.attrs)
-        one.set_ylabel(parameter_label(name, about) if known else "estimate")
-    legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
+        one.set_ylabel(axes.parameter_label(name, about) if known else "estimate")
+    axes.legend(panels[0], *_legend_of(level), loc="upper left", ncols=2)
     for one in panels:
         finish(one)
     return panels
@@ -124,13 +115,13 @@ def _estimates(ax, frame, name, z):
     known = np.isfinite(errors)
     ends = np.array([values - low, high - values])[:, known]
     ax.errorbar(at[known], values[known], ends, fmt="o", color="0.15", markersize=5, capsize=3)
-    # on a boundary, where there is no standard error
+    # estimates on a boundary have no standard error
     bare = ~known & np.isfinite(values)
     ax.plot(at[bare], values[bare], "o", color="0.15", markerfacecolor="white", markersize=5)
     for k in np.flatnonzero(~np.isfinite(values)):
         ax.text(at[k], 0.5, "no estimate", rotation=90, ha="center", va="center",
                 color=VERMILION, transform=ax.get_xaxis_transform())  # fmt: skip
-    # room for a legend
+    # space for a legend
     bottom, top = np.nanmin(np.append(low, values)), np.nanmax(np.append(high, values))
     ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
     ax.set_xticks(at, ["FP64" if word == "fp64" else word for word in frame["precision"]])
@@ -138,7 +129,7 @@ def _estimates(ax, frame, name, z):
 
 
 def _legend_of(level):
-    """Return handles and words."""
+    """Return handles and labels of the legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -148,16 +139,16 @@ def _legend_of(level):
 
 
 def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw the weights of compared models, exp(-Δ/2) as parts of the sum, the best on top.
+    """Draw the weights of compared models, exp(-Δ/2) over their sum, with the best on top.
 
-    By AIC they are Akaike's weights; by BIC near to posterior probabilities, where all models were
-    equally probable before.
+    With AIC they are Akaike weights; with BIC they approximate posterior probabilities for equal
+    prior probabilities.
 
     Parameters
     ----------
     comparison : ModelComparison
     most : int
-        Models to draw; what the others weigh together is said.
+        Number of models to draw; the label of the axis gives the total weight of the others.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -174,7 +165,7 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
     weights = frame["weight"].fillna(0.0)
     ax.barh(np.arange(len(frame)), weights, color=BLUE, alpha=0.75)
     for k, (weight, delta) in enumerate(zip(frame["weight"], frame["delta"], strict=True)):
-        # where there is no maximum there is no criterion
+        # a model without a maximum has no criterion
         words = f"Δ {delta:.1f}" if delta == delta else "no maximum"
         ax.text((weight if weight == weight else 0.0) + 0.01, k, words, va="center",
                 fontsize="small", color="0.15" if delta == delta else VERMILION)  # fmt: skip
@@ -184,17 +175,15 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
     words = f"weight by {name}"
     if len(rest):
         words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
-    ax.set(xlim=(0, min(1.15, 1.25 * weights.max())), xlabel=words)
-    ax.set_title(f"{len(comparison.candidates)} models, {comparison.n:,} places"
-                 + (" (REML)" if comparison.reml else ""))  # fmt: skip
-    finish(ax)
-    return ax
+    ax.set(xlim=(0, min(1.15, 1.25 * weights.max())))
+    title = f"{len(comparison.candidates)} models, {comparison.n:,} places"
+    return finish(ax, title + (" (REML)" if comparison.reml else ""), words)
 
 
 def _names(frame, count):
-    """Return what tells the first models apart, in several lines where one would be long."""
-    told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
-    words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
+    """Return names of the first models from the choices that differ, broken into short lines."""
+    told = [name for name in CHOICES if name in frame and frame[name].nunique() > 1] or ["trend"]
+    words = {"family": "{}", "trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
     names = []
     for _, row in frame[:count].iterrows():
         parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
@@ -204,28 +193,19 @@ def _names(frame, count):
     return names
 
 
-# Pictures of precision: which tile has which format, and what that does to the likelihood.
+# Formats of tiles, and their effect on the likelihood.
 
-
-COLOURS = {
-    "fp64": "#08306b",
-    "fp32": "#3f8fc5",
-    "tf32": "#7fbf7b",
-    "bf16": "#d9ef8b",
-    "fp16": "#fdb863",
-    "fp8": "#f7e3b5",
-}
 
 ACROSS = {
     "accuracy": "accuracy ε of the tile norms",
     "kl_target": "target of the divergence (nats)",
     "neighbours": "neighbours",
 }
-"""What divergences are drawn against, and its words."""
+"""Columns that divergences are drawn against, with their labels."""
 
 
 def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
-    """Draw the format of every tile of the lower triangle, as the papers do.
+    """Draw the format of every tile of the lower triangle.
 
     Parameters
     ----------
@@ -245,25 +225,25 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     picture = np.full((len(formats), len(formats)), np.nan)
     for i, row in enumerate(formats.rows):
         picture[i, : i + 1] = [names.index(form.name) for form in row]
-    colours = ListedColormap([COLOURS[name] for name in names])
+    colours = ListedColormap([FORMATS[name].color for name in names])
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
-    ax.set(xlabel="tile column", ylabel="tile row")
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
-    used = [Patch(color=COLOURS[name], label=f"{name.upper()}, {k}") for name, k in counts.items()]
-    legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
-    finish(ax)
-    return ax
+    used = [
+        Patch(color=FORMATS[name].color, label=f"{name.upper()}, {k}") for name, k in counts.items()
+    ]
+    axes.legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
+    return finish(ax, None, "tile column", "tile row")
 
 
 def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
-    """Draw both KL divergences against the accuracy, the target or the number of neighbours.
+    """Draw two KL divergences against the accuracy, the target or the number of neighbours.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        Rows of `geomxp compare`: kl, kl_log_determinant, and one of accuracy, kl_target and
-        neighbours.
+        Rows as `geomxp compare` writes them, with the columns kl, kl_log_determinant, and one of
+        accuracy, kl_target and neighbours.
     n : int
         Number of places.
     ax : matplotlib.axes.Axes, optional
@@ -275,7 +255,7 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidInput
-        If the frame is another one.
+        If the frame lacks one of these columns.
     """
     ax = axes_of(ax)
     columns = getattr(frame, "columns", ())
@@ -289,20 +269,19 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
     ax.plot(x, frame["kl"].abs(), "o-", color=BLUE, label="½(tr(Σₐ⁻¹Σ₀) − n + log|Σₐ|/|Σ₀|)")
     logarithms = "½|log|Σₐ| − log|Σ₀||"
     ax.plot(x, frame["kl_log_determinant"].abs(), "s--", color=VERMILION, label=logarithms)
-    ax.set(xscale="log", yscale="log", title=f"{n:,} places")
-    ax.set(xlabel=ACROSS[across], ylabel="divergence from FP64 (nats)")
+    ax.set(xscale="log", yscale="log")
+    exact = "FP64"
     if across == "neighbours":
         ax.set_xticks(x, [str(m) for m in x], minor=False)
         ax.set_xticks([], minor=True)
-        ax.set_ylabel("divergence from the exact model (nats)")
+        exact = "the exact model"
     else:
         ax.invert_xaxis()
-    legend(ax, frameon=False)
-    finish(ax)
-    return ax
+    labels = ACROSS[across], f"divergence from {exact} (nats)"
+    return finish(ax, f"{n:,} places", *labels, frameon=False)
 
 
-# Pictures of a run: what moved and what was computed, when.
+# Copies and kernels of a run over time.
 
 
 KERNELS = {
@@ -313,11 +292,11 @@ KERNELS = {
     "factor": "#a50f15",
     "write": "#bdbdbd",
 }
-"""Colours of all but copies in and out and updates, which have their formats'."""
+"""Colours of kinds of work; other kinds have the colours of their formats."""
 
 
 def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None) -> Axes:
-    """Draw the copies and kernels of one device against time, as paper 001's Figure 13.
+    """Draw the copies and kernels of one device against time.
 
     Parameters
     ----------
@@ -340,8 +319,9 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     everything = list(events)
     events = [event for event in everything if event.device == device]
     if not events:
-        known = ", ".join(map(str, sorted({event.device for event in everything}))) or "none"
-        raise InvalidInput(f"`events` hold none of device {device!r}; devices with any: {known}.")
+        known = ", ".join(map(str, sorted({event.device for event in everything})))
+        others = f"devices with events are {known}" if known else "it has no events at all"
+        raise InvalidInput(f"`events` has no event of device {device!r}; {others}.")
     rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
     used = {}
     for number, row in enumerate(rows):
@@ -351,15 +331,13 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
         used |= dict.fromkeys(labels)
         ax.broken_barh(spans, (number - 0.4, 0.8), facecolors=[_colour(word) for word in labels])
     ax.set_yticks(range(len(rows)), [row if "stream" in row else f"copies {row}" for row in rows])
-    ax.set_xlabel("seconds")
     ax.invert_yaxis()
     patches = [
-        Patch(color=_colour(word), label=word.upper() if word in COLOURS else word)
+        Patch(color=_colour(word), label=word.upper() if word in FORMATS else word)
         for word in sorted(used)
     ]
-    legend(ax, handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    finish(ax)
-    return ax
+    where = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    return finish(ax, None, "seconds", handles=patches, frameon=False, **where)
 
 
 def _label(event):
@@ -367,4 +345,4 @@ def _label(event):
 
 
 def _colour(label):
-    return KERNELS.get(label) or COLOURS[label]
+    return KERNELS.get(label) or FORMATS[label].color

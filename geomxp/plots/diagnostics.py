@@ -1,9 +1,9 @@
-"""Do predictions err as they say? Residuals, their quantiles and places, PIT, coverage.
+"""Diagnostic plots of a fit: prediction errors, semivariogram, and profiles of the likelihood.
 
-Bands are those of independent errors, each point by itself. What leave-one-out leaves to neighbours
-is correlated: for six models of 155 and 600 places the right bands were 0.6 times as wide in the
-middle of normal quantiles and as wide at their ends, 0.83 to 1.05 times as wide for PIT, and 1.0 to
-1.28 times as wide for coverage.
+Bands of prediction errors are pointwise and assume independent errors, while leave-one-out errors
+of neighbours are correlated. For six models of 155 and 600 locations the exact bands were 0.6 times
+as wide in the middle of normal quantiles and equal at their ends, 0.83 to 1.05 times as wide for
+PIT, and 1.0 to 1.28 times as wide for coverage.
 """
 
 from __future__ import annotations
@@ -25,43 +25,28 @@ from ..prediction.variogram import (
     trend_residuals,
     variogram_envelope,
 )
-from .axes import (
-    BLUE,
-    SKY,
-    VERMILION,
-    axes_of,
-    checked,
-    dots,
-    finish,
-    label,
-    legend,
-    logarithmic,
-    panels_of,
-    parameter_label,
-    plain,
-    scale_of,
-    unit_of,
-)
+from . import axes
+from .axes import BLUE, SKY, VERMILION, axes_of, checked, finish, label, panels_of, plain
 from .maps import signed_map, titled
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Panels, Sequence
 
 EXTREME = 4.0
-"""Standardised errors of this size and more have the last colour of a map."""
+"""Standardised errors beyond this have the last colour of a map."""
 
 
 def residuals(
     source: Fit | Validation, *, level: float = 0.95, ax: Panels | None = None
 ) -> AxesArray:
-    """Draw standardised errors three times: against the prediction, by quantiles, on a map.
+    """Draw standardised errors in three plots: against predictions, against quantiles, on a map.
 
     Parameters
     ----------
     source : Fit or Validation
-        Of a fit, its leave-one-out predictions.
+        For a fit, its leave-one-out predictions are computed.
     level : float
-        Of the lines and of the band.
+        Probability of the lines and of the band.
     ax : sequence of three matplotlib.axes.Axes, optional
 
     Returns
@@ -79,10 +64,9 @@ def residuals(
 def residuals_against_prediction(
     source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
 ) -> Axes:
-    """Draw standardised errors, (observed - predicted)/its standard deviation, against predictions.
+    """Draw standardised errors, (observed - predicted)/standard deviation, against predictions.
 
-    Without a pattern, and with a part `level` between the dashed lines, they are those of a good
-    model.
+    For a good model there is no pattern, and a share `level` lies between the dashed lines.
 
     Parameters
     ----------
@@ -96,28 +80,25 @@ def residuals_against_prediction(
     """
     half, ax, validation = z_value(level), axes_of(ax), _validation(source)
     z, name = validation.standardised_errors, plain(validation.observations.value_name)
-    ax.scatter(validation.mean, z, s=dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
-    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
+    axes.zero_line(ax)
     for end in (-half, half):
         words = f"±{half:.3g} ({100 * level:g} %)" if end > 0 else None
         ax.axhline(end, color="0.35", linestyle="--", linewidth=1, label=words)
-    # room for the legend above the dots
+    # space for the legend above the dots
     reach = 1.08 * max(float(np.abs(z).max()), half)
-    ax.set(ylim=(-reach, 1.25 * reach), title=f"Residuals, {_kind(validation)}")
-    ax.set_xlabel(f"prediction of {name}")
-    ax.set_ylabel("standardised error")
-    legend(ax, loc="upper right")
-    finish(ax)
-    return ax
+    ax.set(ylim=(-reach, 1.25 * reach))
+    labels = f"Residuals, {_kind(validation)}", f"prediction of {name}", "standardised error"
+    return finish(ax, *labels, loc="upper right")
 
 
 def normal_quantiles(
     source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None
 ) -> Axes:
-    """Draw the standardised errors against normal quantiles, with the band of independent ones.
+    """Draw standardised errors against normal quantiles, with a band for independent errors.
 
-    The i-th smallest of n uniform numbers has the Beta distribution of i and n + 1 - i; the band
-    holds each point by itself with probability `level`, so that some of many lie outside.
+    The i-th smallest of n uniform numbers is Beta(i, n + 1 - i) distributed. The band is pointwise
+    with probability `level`, so that some of many points lie outside.
 
     Parameters
     ----------
@@ -140,19 +121,15 @@ def normal_quantiles(
     ends = [
         ndtri(beta.ppf(share, rank, n + 1 - rank)) for share in (0.5 - level / 2, 0.5 + level / 2)
     ]
-    words = f"{100 * level:g} %, each point by itself"
-    ax.fill_between(expected, *ends, color=SKY, alpha=0.3, linewidth=0, label=words)
+    axes.band(ax, expected, *ends, _pointwise(level))
     ax.axline((0.0, 0.0), slope=1.0, color="0.35", linewidth=1)
-    ax.scatter(expected, z, s=dots(n, ax), color=BLUE, linewidths=0, zorder=3)
-    ax.set(xlabel="normal quantile", ylabel="standardised error")
-    ax.set_title(f"Normal quantiles, {_kind(validation)}")
-    legend(ax, loc="upper left")
-    finish(ax)
-    return ax
+    ax.scatter(expected, z, s=axes.dots(n, ax), color=BLUE, linewidths=0, zorder=3)
+    labels = f"Normal quantiles, {_kind(validation)}", "normal quantile", "standardised error"
+    return finish(ax, *labels, loc="upper left")
 
 
 def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = None) -> Axes:
-    """Draw the standardised errors at their places: neighbours alike are what a model missed.
+    """Draw standardised errors on a map, where clusters of one sign show what the model misses.
 
     Parameters
     ----------
@@ -164,9 +141,9 @@ def standardised_residuals_map(source: Fit | Validation, *, ax: Axes | None = No
     matplotlib.axes.Axes
     """
     ax, validation = axes_of(ax), _validation(source)
-    seen, z = validation.observations, validation.standardised_errors
-    signed_map(seen, z, "standardised error", most=EXTREME, ax=ax)
-    return titled(ax, seen, "Standardised errors")
+    observations, z = validation.observations, validation.standardised_errors
+    signed_map(observations, z, "standardised error", most=EXTREME, ax=ax)
+    return titled(ax, observations, "Standardised errors")
 
 
 def pit(
@@ -174,8 +151,8 @@ def pit(
 ) -> Axes:
     """Draw a histogram of the probability integral transforms Φ((observed - predicted)/sd).
 
-    Flat where predictions are honest; high at both ends where their variances are too small, in the
-    middle where they are too large. The band is binomial, for each bar by itself.
+    It is flat for calibrated predictions, high at both ends if their variances are too small, and
+    high in the middle if they are too large. The band is binomial, for each bar separately.
 
     Parameters
     ----------
@@ -203,17 +180,14 @@ def pit(
     ax.axhspan(low, high, color="0.3", alpha=0.2, linewidth=0, label=words, zorder=2)
     ax.axhline(n / bins, color="0.2", linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, 1.25 * max(counts.max(), high)))
-    ax.set(xlabel="probability integral transform", ylabel=f"observations, {n:,} in all")
-    ax.set_title(f"PIT, {_kind(validation)}")
-    legend(ax, loc="upper center")
-    finish(ax)
-    return ax
+    labels = "probability integral transform", f"observations, {n:,} in all"
+    return finish(ax, f"PIT, {_kind(validation)}", *labels, loc="upper center")
 
 
 def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None = None) -> Axes:
-    """Draw how many observations lie in their prediction intervals, against how many should.
+    """Draw the empirical coverage of prediction intervals against the nominal coverage.
 
-    Below the diagonal intervals are too short. The band is binomial, for each point by itself.
+    Below the diagonal intervals are too short. The band is binomial, for each point separately.
 
     Parameters
     ----------
@@ -237,24 +211,18 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
     inside = np.searchsorted(sizes, ndtri(0.5 + nominal / 2), side="right") / n
     fine = np.linspace(0.0, 1.0, 201)[1:-1]
     ends = [binom.ppf(share, n, fine) / n for share in (0.5 - level / 2, 0.5 + level / 2)]
-    words = f"{100 * level:g} %, each point by itself"
-    percent = 100 * fine
-    ax.fill_between(percent, *(100 * end for end in ends), color=SKY, alpha=0.3, label=words, lw=0)
+    axes.band(ax, 100 * fine, *(100 * end for end in ends), _pointwise(level))
     ax.plot((0, 100), (0, 100), color="0.35", linewidth=1)
     ax.plot(100 * nominal, 100 * inside, "o-", color=BLUE, markersize=4, linewidth=1.2)
     at = int(np.flatnonzero(nominal == 0.95)[0])
-    said = f"{100 * inside[at]:.1f} % of 95 %"
-    ax.plot(95, 100 * inside[at], "D", color=VERMILION, markersize=6, label=said)
+    axes.estimate(ax, 95, 100 * inside[at], f"{100 * inside[at]:.1f} % of 95 %", size=6)
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-    ax.set(xlabel=label("nominal coverage", "%"), ylabel=label("empirical coverage", "%"))
-    ax.set_title(f"Prediction intervals, {_kind(validation)}")
-    legend(ax, loc="lower right")
-    finish(ax)
-    return ax
+    labels = label("nominal coverage", "%"), label("empirical coverage", "%")
+    return finish(ax, f"Prediction intervals, {_kind(validation)}", *labels, loc="lower right")
 
 
 def _validation(source):
-    """Return the validation given, or that of a fit by leave-one-out."""
+    """Return a validation as it is; for a fit, that by leave-one-out."""
     checked("source", source, Fit, Validation)
     return leave_one_out(source) if isinstance(source, Fit) else source
 
@@ -263,7 +231,11 @@ def _kind(validation):
     return plain(validation.kind)
 
 
-# The semivariogram: residuals, the fitted model, and what chance makes of it.
+def _pointwise(level):
+    return f"{100 * level:g} %, each point by itself"
+
+
+# Semivariogram of residuals, with the fitted model and an envelope of simulations.
 
 
 def variogram(
@@ -275,25 +247,24 @@ def variogram(
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
-    """Draw the empirical semivariogram of the trend's residuals, and the fitted model's.
+    """Draw the empirical semivariogram of the trend's residuals, and that of the fitted model.
 
     γ(h) = τ² + σ²(1 - ρ(h)). The area of a point grows with its number of pairs. The model was
-    fitted by maximum likelihood to the values, not to the points. The band holds the points of
-    fields that are simulated at the estimate, with the trend estimated anew and the covariance
-    parameters held; each distance has its band for itself, so that one of fifteen points often
-    lies outside.
+    fitted by maximum likelihood to the values, not to the points. The band comes from fields
+    simulated at the estimate, with the trend estimated again and the covariance parameters held.
+    It is pointwise, so that one of fifteen points often lies outside.
 
     Parameters
     ----------
     fit : Fit
     bins : int
     envelope : int
-        How many fields to simulate for the band; 0 leaves it out.
+        Number of fields to simulate for the band; 0 for no band.
     level : float
         Of the band.
     ax : matplotlib.axes.Axes, optional
     seed : int
-        Of the simulated fields, and of the subsample that is taken of more than 2,000 places.
+        Seed of the simulated fields, and of the sample taken from more than 2,000 locations.
 
     Returns
     -------
@@ -302,53 +273,54 @@ def variogram(
     Raises
     ------
     InvalidInput
-        For too few bins or fields.
+        If there are too few bins or fields, or the model is not isotropic.
     """
-    seen, model = checked("fit", fit, Fit).observations, fit.model
+    observations, model = checked("fit", fit, Fit).observations, fit.model
     ax = axes_of(ax)
-    lags = lags_of(seen, model=model, bins=bins, seed=seed)
+    lags = lags_of(observations, model=model, bins=bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
-    n, pairs = len(seen), lags.pairs
+    n, pairs = len(observations), lags.pairs
     places = f"a random {PLACES:,} of {n:,} places" if n > PLACES else f"{n:,} places"
-    area = (10 + 70 * pairs / pairs.max()) * scale_of(ax) ** 2
+    area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
     ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
-    # finest where the curve bends most, close to 0
+    # finest near 0, where the curve bends most
     h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
     curve = semivariance(model, h)
-    ax.plot(h, curve, color=BLUE, linewidth=2, label="fitted Matérn model")
-    top, sill = max(gamma.max(), curve.max()), model.nugget + model.variance
+    ax.plot(h, curve, color=BLUE, linewidth=2, label=f"fitted {_family(model)} model")
+    top, sill = max(gamma.max(), curve.max()), model.nugget + model.largest_variance
     if sill <= 1.3 * top:
         ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label="variance + nugget")
         top = max(top, sill)
     if envelope:
         ends = variogram_envelope(fit, lags, draws=envelope, level=level, seed=seed)
         words = f"{100 * level:g} % of {envelope} simulations, at each distance"
-        ax.fill_between(distance, *ends, color=SKY, alpha=0.3, linewidth=0, label=words)
-        # a band may be several times higher than what it is there to judge
+        axes.band(ax, distance, *ends, words)
+        # a band may be several times higher than the points
         top = max(top, min(float(ends[1].max()), 2 * top))
-    ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top), title="Semivariogram")
+    ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top))
     along = "distance" if model.anisotropy is None else "distance along the longest range"
-    ax.set_xlabel(label(along, seen.unit))
-    ax.set_ylabel(label("semivariance", unit_of("variance", seen)))
-    legend(ax, loc="best")
-    finish(ax)
-    return ax
+    up = label("semivariance", axes.unit_of("variance", observations))
+    return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
-# What the likelihood says of the parameters: profiles of one, contours of two.
+def _family(model):
+    return "Matérn" if model.family == "matern" else model.family
+
+
+# Profiles of the likelihood in one parameter, and contours in two.
 
 
 HALF_QUANTILE = 1.92
 """Half the 0.95 quantile of chi-square with one degree of freedom."""
 
 LINEAR = ("anisotropy_angle", "nugget")
-"""Parameters whose contours may pass 0."""
+"""Parameters with linear axes, because they may be 0 or negative."""
 
 
 def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> Axes:
     """Draw the profile log-likelihood of an estimated parameter.
 
-    The dashed line lies 1.92 below the maximum: what is above it is a 95 % confidence interval.
+    The dashed line lies 1.92 below the maximum: values above it are a 95 % confidence interval.
 
     Parameters
     ----------
@@ -357,8 +329,8 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
         One of `fit.free`.
     ax : matplotlib.axes.Axes, optional
     points : int
-        Values at which the other parameters are estimated anew, with some 25 evaluations of the
-        likelihood each.
+        Number of values at which the other parameters are estimated again, with about 25
+        evaluations of the likelihood each.
 
     Returns
     -------
@@ -374,18 +346,16 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="maximum − 1.92 (95 %)")
     estimate = fit.model.parameters()[name]
     ax.axvline(estimate, color="0.7", linewidth=0.8, zorder=0)
-    ax.plot(estimate, top, "D", color=VERMILION, markersize=7, label=f"estimate, {estimate:.4g}")
-    # far below the level there is nothing to read
+    axes.estimate(ax, estimate, top, f"estimate, {estimate:.4g}")
+    # values far below the level do not matter
     bottom = min(max(float(heights.min()), top - 3 * HALF_QUANTILE), level)
     room = max(top, float(heights.max())) - bottom
-    ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room), title=f"Profile of the {words}")
+    ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
     if name != "anisotropy_angle":
-        logarithmic(ax.xaxis, values[0], values[-1])
-    ax.set_xlabel(parameter_label(name, fit.observations))
-    ax.set_ylabel("profile log-likelihood" + (" (REML)" if fit.reml else ""))
-    legend(ax)
-    finish(ax)
-    return ax
+        axes.logarithmic(ax.xaxis, values[0], values[-1])
+    along = axes.parameter_label(name, fit.observations)
+    up = "profile log-likelihood" + (" (REML)" if fit.reml else "")
+    return finish(ax, f"Profile of the {words}", along, up, loc="best")
 
 
 def profiles(fit: Fit, *, points: int = 9, ax: Panels | None = None) -> AxesArray:
@@ -395,7 +365,7 @@ def profiles(fit: Fit, *, points: int = 9, ax: Panels | None = None) -> AxesArra
     ----------
     fit : Fit
     points : int
-        Of each; see `profile`.
+        Points of each profile; see `profile`.
     ax : sequence of matplotlib.axes.Axes, optional
         One for each of `fit.free`.
 
@@ -426,13 +396,13 @@ def contours(
     rays: int = 24,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw where two parameters may be together: contours of their profile log-likelihood.
+    """Draw contours of the profile log-likelihood of two parameters: joint confidence regions.
 
-    A region of level q holds all pairs of values that a likelihood-ratio test of both at once, with
-    chi-square of two degrees of freedom, does not reject at 1 - q. The dashed ellipse is what the
-    standard errors alone say for the largest level: where it is far from the contour, they are not
-    to be believed. Of variance and range the dotted line is the ridge on which σ²a^(-2ν), which is
-    what data in a bounded region tell (Zhang 2004), is that of the estimate.
+    A region of level q holds all pairs of values that a likelihood-ratio test of both, with
+    chi-square of two degrees of freedom, does not reject at 1 - q. The dashed ellipse follows from
+    the standard errors for the largest level; if it is far from the contour, do not rely on them.
+    For variance and range the dotted line is the ridge of constant σ²/a^(2ν), which data in a
+    bounded region determine (Zhang 2004).
 
     Parameters
     ----------
@@ -441,7 +411,7 @@ def contours(
         Two of `fit.free`, for the horizontal and the vertical axis.
     levels : sequence of float
     rays : int
-        Directions in which contours are found; some eight gradients of the likelihood each.
+        Number of directions, with about eight gradients of the likelihood each.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -451,7 +421,7 @@ def contours(
     Raises
     ------
     InvalidInput
-        If the parameters are not two that were estimated.
+        If the parameters are not two different estimated ones.
     """
     checked("fit", fit, Fit)
     ax = axes_of(ax)
@@ -469,21 +439,18 @@ def contours(
         ax.plot(*ellipse.T, color="0.35", linestyle="--", linewidth=1.2, label=words)
         reach.append(ellipse)
     values = fit.model.parameters()
-    ax.plot(values[first], values[second], "D", color=VERMILION, markersize=7, label="estimate")
+    axes.estimate(ax, values[first], values[second], "estimate")
     _scale(ax, (first, second), np.concatenate(reach))
-    if {first, second} == {"variance", "range"}:
+    if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
-    ax.set_xlabel(parameter_label(first, fit.observations))
-    ax.set_ylabel(parameter_label(second, fit.observations))
+    labels = [axes.parameter_label(name, fit.observations) for name in (first, second)]
     both = f"{first} and {second}".replace("_", " ")
-    ax.set_title(f"Profile likelihood of {both}" + (" (REML)" if fit.reml else ""))
-    legend(ax)
-    finish(ax)
-    return ax
+    title = f"Profile likelihood of {both}" + (" (REML)" if fit.reml else "")
+    return finish(ax, title, *labels, loc="best")
 
 
 def _scale(ax, names, points):
-    """Give each axis its scale and its ends."""
+    """Set the scale and the ends of each axis."""
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
     for axis, name, a, b in zip((ax.xaxis, ax.yaxis), names, low, high, strict=True):
         if name in LINEAR:
@@ -492,23 +459,24 @@ def _scale(ax, names, points):
         else:
             factor = (b / a) ** 0.06
             ends = (a / factor, b * factor)
-            logarithmic(axis, a, b)
+            axes.logarithmic(axis, a, b)
         (ax.set_xlim if axis is ax.xaxis else ax.set_ylim)(*ends)
 
 
 def _ridge(ax, model, first):
-    """Draw σ² = κ a^(2ν) with κ of the estimate, from edge to edge."""
+    """Draw σ² = κ a^k with κ of the estimate; k is 2ν for a Matérn model."""
     ends = ax.get_xlim() if first == "range" else ax.get_ylim()
     a = np.geomspace(*ends, 101)
-    variance = model.variance * (a / model.range) ** (2 * model.smoothness)
+    variance = model.variance * (a / model.range) ** model.infill_exponent
     pair = (a, variance) if first == "range" else (variance, a)
     limits = ax.get_xlim(), ax.get_ylim()
-    ax.plot(*pair, color=VERMILION, linestyle=":", linewidth=1.5, label="ridge, σ²/a²ᵛ")
+    words = "ridge, σ²/a²ᵛ" if model.family == "matern" else "ridge"
+    ax.plot(*pair, color=VERMILION, linestyle=":", linewidth=1.5, label=words)
     ax.set(xlim=limits[0], ylim=limits[1])
 
 
 def _through(values, heights, name):
-    """Return points of a smooth curve through a profile, that of an angle in its own scale."""
+    """Return points of a smooth curve through a profile, logarithmic but for an angle."""
     from scipy.interpolate import Akima1DInterpolator
 
     angle = name == "anisotropy_angle"

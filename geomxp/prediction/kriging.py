@@ -15,13 +15,12 @@ from ..data import frames
 from ..data.observations import Observations, checked_places
 from ..data.places import spread
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.factorize import coincidence
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..runtime.dask import is_cluster
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks
 from .supports import Points, blocks_of
@@ -511,7 +510,7 @@ def predict(
     else:
         places, there = checked_targets(fit, places, covariates)
         targets = Points(places)
-    local = isinstance(fit.method, Vecchia) or neighbours is not None
+    local = fit.method.approximate or neighbours is not None
     if local_trend and not local:
         raise InvalidInput("`local_trend` needs `neighbours`.")
     with Line("predicting", shown=progress) as line:
@@ -566,11 +565,11 @@ def _krige(fit, targets, there, line):
         known = fit_trend(factor, seen.values, here)
         weights = factor.solve(known.residual)
         root = known.root
-        explained = _explained_by(factor, here)
+        explained = factor.explained_by(here)
         mean, variance = np.empty(len(targets)), targets.variances(model, seen.metric)
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
-        step = max(1, entries // len(seen) // getattr(factor, "vectors", 1))
+        step = max(1, entries // len(seen) // factor.vectors)
         line.expect(len(targets), "places")
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
@@ -593,27 +592,6 @@ def _product(k, weights):
 
     with k.device:
         return (k.T @ cupy.asarray(weights)).get()
-
-
-def _explained_by(factor, here):
-    """Return k -> the diagonal of k'Σ⁻¹k, and k'Σ⁻¹X."""
-    if hasattr(factor, "gram"):
-
-        def from_solutions(k):
-            w = factor.solve(k)
-            # k'Σ⁻¹k = 2k'w - w'Σw + O(δw²): what w still errs by counts twice
-            squares = np.einsum("ij,ij->j", 2 * k - factor.times(w), w)
-            return squares, w.T @ here
-
-        return from_solutions
-    # whitened once
-    white = factor.whiten(np.asfortranarray(here)) if here.shape[1] else here
-
-    def from_halves(k):
-        half = factor.whiten(k)
-        return np.einsum("ij,ij->j", half, half), half.T @ white
-
-    return from_halves
 
 
 def grid_over(observations, cells):

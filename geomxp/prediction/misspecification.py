@@ -16,10 +16,10 @@ from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_places
 from ..errors import InvalidInput, NotPositiveDefinite
+from ..likelihood.base import Locations
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.factorize import dense_factor
 from ..runtime.devices import Device, blas_threads
-from .simulate import _Places
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Of
@@ -171,7 +171,7 @@ def mloe_mmom(
 def _from_all(true, approximated, places, targets, metric, method):
     """Return E_t, E_a and E_ta - E_t, (k,) each, with all places."""
     n, k = len(places), len(targets)
-    evaluator = method.prepare(_Places(places, metric))
+    evaluator = method.prepare(Locations(places, metric))
     width = min(PANEL, k)
     # two factors, and the weights of a panel
     check_memory(n, 2 + 6 * width / n, evaluator.device)
@@ -191,7 +191,7 @@ def _from_nearest(true, approximated, places, targets, metric, neighbours):
     found, cpu = np.empty((3, len(targets))), Device("cpu")
     with blas_threads(neighbours):
         for i, rows in enumerate(near):
-            some = _Places(places[tree.order[rows]], metric)
+            some = Locations(places[tree.order[rows]], metric)
             try:
                 factors = [dense_factor(model, some, cpu) for model in (true, approximated)]
             except NotPositiveDefinite:
@@ -250,7 +250,7 @@ def _check_options(true, approximated, of, neighbours, method):
             raise InvalidInput(f"`{name}` must be a covariance model. Got {type(model).__name__}.")
     if of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
-    if method is not None and not isinstance(method, Exact):
+    if method is not None and method.approximate:
         raise InvalidInput(f"`method` must be Exact, or give `neighbours`. Got {method!r}.")
     whole = isinstance(neighbours, Integral) and not isinstance(neighbours, bool)
     if neighbours is not None and not (whole and neighbours >= 1):

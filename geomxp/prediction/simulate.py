@@ -13,13 +13,13 @@ from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Observations, checked_places
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import Fit
-from ..likelihood.base import fit_trend
+from ..likelihood.base import Locations
 from ..likelihood.exact import Exact, check_memory
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks
 from ..vecchia.factor import draw_onwards
 from .kriging import checked_targets, count_of, different, through_observations
@@ -176,7 +176,7 @@ def _simulate_freely(model, places, draws, seed, metric, method, of):
     if not len(places):
         raise InvalidInput("`places` must hold at least one place.")
     model = replace(model, nugget=0.0) if of == "field" else model
-    evaluator = (method or Exact()).prepare(_Places(places, metric))
+    evaluator = (method or Exact()).prepare(Locations(places, metric))
     with blas_threads(len(places)):
         factor = evaluator.factorize(model)
         white = np.random.default_rng(seed).standard_normal((draws, len(places)))
@@ -190,7 +190,7 @@ def _simulate_given(fit, places, draws, seed, method, covariates, of):
         raise InvalidInput("`places` must hold at least one place.")
     fit = fit if method is None else replace(fit, method=method)
     random = np.random.default_rng(seed)
-    if isinstance(fit.method, Vecchia):
+    if fit.method.approximate:
         found = draw(fit, places, there, random, draws)
     else:
         found = _draw_exactly(fit, places, there, random, draws)
@@ -218,7 +218,7 @@ def _draw_exactly(fit, places, design, random, draws):
             k = np.asfortranarray(model(seen.locations, new, seen.metric))
             solved = factor.solve(np.asfortranarray(np.column_stack((seen.values, here))))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
-            rest = model(new, new, seen.metric) - _explained(factor, k)
+            rest = model(new, new, seen.metric) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
     return through_observations(fit, (design @ betas + values[back]).T, design, here, betas.T, back)
@@ -234,15 +234,6 @@ def _check_memory(n, device):
         ) from None
 
 
-def _explained(factor, k):
-    """Return k'Σ⁻¹k, symmetric."""
-    if hasattr(factor, "gram"):
-        found = k.T @ factor.solve(k)
-        return (found + found.T) / 2
-    half = factor.whiten(k)
-    return half.T @ half
-
-
 def _root_times(covariance, white):
     """Return draws C w with CC' = covariance, by Cholesky; by eigenvalues where it has no factor.
 
@@ -255,22 +246,6 @@ def _root_times(covariance, white):
         values, vectors = np.linalg.eigh(covariance)
         return vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ white))
     return np.tril(lower) @ white
-
-
-class _Places:
-    """Places without values: as much of `Observations` as a factor needs."""
-
-    def __init__(self, locations, metric):
-        self.locations = locations
-        self.metric = metric
-        self.dimensions = locations.shape[1]
-
-    def __len__(self):
-        return len(self.locations)
-
-    def duplicate(self):
-        """As `Observations.duplicate`."""
-        return Observations.duplicate(self)
 
 
 def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:

@@ -15,13 +15,12 @@ import scipy
 from ..covariance.distance import EARTH_RADIUS
 from ..data.observations import Observations
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
-from ..estimation.monitor import Line
 from ..estimation.result import Fit, check_fit, z_value
-from ..likelihood.base import fit_trend
 from ..likelihood.exact import check_memory
-from ..likelihood.vecchia import Vecchia
+from ..likelihood.trend import fit_trend
 from ..prediction import scores
-from ..runtime.devices import blas_threads, resolve
+from ..runtime.devices import blas_threads
+from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.factor import VecchiaFactor
 
@@ -169,10 +168,6 @@ def _shared(cells, folds, side, random):
 # Geol. 15:687).
 
 
-CHUNK_ENTRIES = 1 << 22
-"""Entries of Σ^(-½) or Σ⁻¹ held at one time while the diagonal is summed."""
-
-
 class HeldOut:
     """Predictions of some observations from all others, out of one factor of Σ.
 
@@ -253,35 +248,14 @@ class HeldOut:
         return mean, np.einsum("ij,ij->j", inverse, inverse)
 
     def _block_of_inverse(self, rows):
-        """Return (Σ⁻¹)_FF = (L⁻¹E)'(L⁻¹E) with the columns E of the identity."""
-        columns = _columns_of_identity(len(self.values), rows)
-        if not hasattr(self.factor, "gram"):
-            half = self.factor.whiten(columns)
-            return half.T @ half
-        w = self.factor.solve(columns)
-        # E'Σ⁻¹E = E'w + w'E - w'Σw + O(δw²): what w still errs by counts twice
-        return w[rows] + w[rows].T - w.T @ self.factor.times(w)
+        """Return (Σ⁻¹)_FF = E'Σ⁻¹E with the columns E of the identity."""
+        return self.factor.inner(_columns_of_identity(len(self.values), rows))
 
     def _diagonal_of_inverse(self):
         """Return the diagonal of Σ⁻¹, (n,)."""
         if isinstance(self.factor, VecchiaFactor):
             return _diagonal_of_precision(self.factor)
-        n = len(self.values)
-        # in the factor's order, for there the whitened columns begin with zeros
-        order = getattr(self.factor, "order", None)
-        order = np.arange(n) if order is None else order
-        found = np.empty(n)
-        step = max(1, CHUNK_ENTRIES // n // getattr(self.factor, "vectors", 1))
-        for first in range(0, n, step):
-            rows = order[first : first + step]
-            columns = _columns_of_identity(n, rows)
-            if hasattr(self.factor, "gram"):
-                w = self.factor.solve(columns)
-                found[rows] = np.einsum("ij,ij->j", 2 * columns - self.factor.times(w), w)
-            else:
-                half = self.factor.whiten(columns)
-                found[rows] = np.einsum("ij,ij->j", half, half)
-        return found
+        return self.factor.inverse_diagonal(len(self.values))
 
 
 def _columns_of_identity(n, rows):
@@ -349,11 +323,7 @@ def _predict(fit, rows, seen):
 
 def _of_rows(method, rest):
     """Return the way to compute with the rest of the rows."""
-    if isinstance(method, Vecchia):
-        return method.of_rows(rest)
-    if method.tile is not None:
-        return replace(method, tile=min(method.tile, len(rest)))
-    return method
+    return method.of_rows(rest)
 
 
 def _held_without(fit, rest, design):
@@ -653,8 +623,8 @@ def cross_validate(
     check_fit(fit)
     seen = fit.observations
     labels, kind = folds_of(seen, folds, blocks, seed)
-    tasks, apart = Tasks(on, fit.method), bool(refit) or isinstance(fit.method, Vecchia)
-    if tasks.crew is not None and not apart:
+    tasks, apart = Tasks(on, fit.method), bool(refit) or fit.method.approximate
+    if not tasks.local and not apart:
         raise InvalidInput(
             "`on` shares out folds that are computed apart; with the parameters held, those of an "
             "exact fit come from one factorization: leave `on` out, or ask for refit=True."
@@ -678,7 +648,7 @@ def cross_validate(
 
 def _held_out(fit, design):
     evaluator = fit.method.prepare(fit.observations, design, fit.reml)
-    device = getattr(evaluator, "device", None) or resolve("cpu")
+    device = evaluator.device
     return HeldOut(evaluator.factorize(fit.model), fit.observations.values, design, device)
 
 

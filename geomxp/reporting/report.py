@@ -1,45 +1,60 @@
-"""A report of a fit: one HTML file that holds everything and asks the network for nothing."""
+"""Report of a fit: one HTML file that holds everything and loads nothing from the network.
+
+`findings` computes what the report shows; the wording is in the templates.
+"""
+
+from __future__ import annotations
 
 import base64
 import hashlib
 from importlib import resources
+from math import isfinite, sqrt
 from numbers import Real
-from os import PathLike
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .. import plots
-from ..data import tables
+from .._version import __version__
+from ..data import datasets, tables
 from ..errors import InvalidInput
-from ..estimation.result import Fit
-from ..likelihood.vecchia import Vecchia
-from .figures import picture
-from .maps import Maps, plain_name
-from .sections import BUDGET, findings_of
-from .text import (
-    ENDINGS,
-    cautions,
-    citations,
-    conventions,
-    date,
-    derived_rows,
-    divergence_rows,
-    estimates,
-    facts,
-    lead,
-    machine,
-    method,
-    provenance,
-    python_lines,
-    score_rows,
-    summary,
-    tiles,
-    title,
-    without_home,
+from ..estimation.diagnose import ridge
+from ..estimation.result import Fit, z_value
+from .charts import chart
+from .findings import BUDGET, findings_of
+from .maps import Maps, plain_name, shown
+from .sources import date, held, machine, python_lines, without_home
+
+if TYPE_CHECKING:
+    from .._typing import PathLikeText
+
+LEVEL = 0.95
+
+SYMBOLS = {"variance": "σ²", "range": "a", "smoothness": "ν", "nugget": "τ²"}
+FAMILY_SYMBOLS = {
+    "powered-exponential": {"power": "p"},
+    "cauchy": {"power": "α", "decay": "β"},
+    "rational-quadratic": {"shape": "κ"},
+    "wendland": {"smoothness": "κ", "shape": "μ"},
+}
+
+OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
+"""Packages in whose parameters the model is given."""
+
+NEUTRAL = (
+    *("All parameters were given", "one more Newton step", "every parameter was given"),
+    "in these formats",
 )
+"""Beginnings of messages that only say how a search ended."""
+
+WIDER = 1.28
+"""Largest factor by which the spread of a coverage exceeds that of independent errors."""
 
 
-def write_report(
+def report(
     fit: Fit,
-    path: str | PathLike,
+    path: PathLikeText,
     *,
     command: str | None = None,
     budget: float = BUDGET,
@@ -52,17 +67,30 @@ def write_report(
     fit : Fit
     path : path
     command : str, optional
-        The command line that made the fit.
+        Command line of the fit, which the report shows.
     budget : float
-        Seconds for what the report computes besides: validation, maps, profiles, contours, the
-        divergence of a mixed factor. What would take longer is left out, and the report says so.
+        Seconds for what the report computes beside the fit: validation, maps, profiles, contours
+        and the divergence of an approximation. Parts that would take longer are skipped, and the
+        report lists them.
     progress : bool
-        Show what is worked on where standard error is a terminal.
+        Show progress on standard error if it is a terminal.
 
     Raises
     ------
-    InvalidInput, GeomxpError
-        If the file cannot be written; nothing has been computed where that can be known before.
+    InvalidInput
+        If `fit` is not a Fit, if `budget` is not a number of at least 0, or if the file cannot be
+        written; this is checked before anything is computed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import geomxp as gx
+    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     gx.report(fit, Path(folder) / "meuse.html", budget=0.0)
+    ...     "Matérn model of log_zinc" in Path(folder, "meuse.html").read_text("utf-8")
+    True
     """
     _check(fit, budget)
     tables.check_writable(path)
@@ -73,36 +101,21 @@ def write_report(
 def report_html(
     fit: Fit, *, command: str | None = None, budget: float = BUDGET, progress: bool = False
 ) -> str:
-    """Return the report as text.
-
-    Parameters
-    ----------
-    fit : Fit
-    command : str, optional
-    budget, progress :
-        As of `write_report`.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InvalidInput
-        For what is no fit, or no time.
-    """
+    """Return the report as text; parameters as of `report`."""
     import jinja2
 
     _check(fit, budget)
-    # names of columns and files are strangers' words: they are escaped wherever they stand
+    # autoescape, because names of columns and files come from the user
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["tight"] = _tight
-    text = environment.from_string(_asset("report.html")).render(
-        _page(fit, command, budget, progress)
-    )
-    # a file's name may hold bytes that are no text
+    environment.filters |= FILTERS
+    text = environment.get_template("report.html").render(_page(fit, command, budget, progress))
+    # the name of a file may contain bytes that are not text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -112,188 +125,257 @@ def _check(fit, budget):
         raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {budget!r}.")
 
 
+def _asset(name):
+    """Return a file of the folder `templates`."""
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
 def _page(fit, command, budget, progress):
-    """Return what the template shows."""
-    found = findings_of(fit, budget, progress)
-    # the maps may add to what is said to be left out
-    pictures = _pictures(fit, found)
-    return _frame(fit) | pictures | _words(fit, found) | _sources(fit, found, command)
-
-
-def _frame(fit):
-    """Return what all reports have: style, script, and the script's name for the browser."""
+    """Return the variables of the template."""
     from markupsafe import Markup
 
-    from .._version import __version__
-
-    script = _asset("report.js")
+    found = findings_of(fit, budget, progress)
+    observations, model, script = fit.observations, fit.model, _asset("report.js")
+    source, validation = observations.source, found.validation
+    about = fit.method.describe(len(observations))
+    maps = None if observations.dimensions == 1 else Maps(fit, validation, found.raster)
+    if maps:
+        found.notes += filter(None, [maps.note()])
+    microergodic, error = found.derived.get("microergodic"), fit.standard_errors.get("variance")
     return {
         "version": __version__,
         "date": date(),
         "style": Markup(_asset("report.css")),
         "script": Markup(script),
         "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
-        "vecchia": isinstance(fit.method, Vecchia),
-        "anisotropic": fit.model.anisotropy is not None,
-    }
-
-
-def _words(fit, found):
-    """Return sentences and rows of numbers."""
-    return {
-        "title": title(fit),
-        "lead": lead(fit),
-        "good": fit.outcome.good,
-        "ending": ENDINGS[fit.outcome.ending],
-        "outcome": str(fit.outcome.ending),
-        "message": fit.outcome.message,
-        "summary": summary(fit, found),
-        "tiles": tiles(fit, found),
+        "fit": fit,
+        "model": model,
+        "observations": observations,
+        "found": found,
+        "about": about,
+        "vecchia": fit.method.approximate,
+        "n": len(observations),
+        "value_name": plain_name(observations.value_name),
+        "first_coordinate": plain_name(observations.location_names[0]),
+        "estimated": (*fit.free, *fit.boundary),
+        "held": held(fit),
+        "nugget_share": model.nugget / (model.nugget + model.largest_variance),
+        "anisotropic": "anisotropy_ratio" in model.parameters(),
+        # σ²/a²ᵛ is shown where it is known better than σ² alone
+        "microergodic_told": microergodic is not None
+        and (
+            error is None
+            or microergodic.standard_error / microergodic.value < error / model.variance
+        ),
+        "scores": validation.scores(LEVEL) if validation else {},
+        "deviation": float(np.std(validation.observed)) if validation else None,
         "cautions": cautions(fit, found),
-        "estimates": estimates(fit, found),
-        "profiled": bool(found.profile),
-        "derived": derived_rows(found, fit),
-        "facts": facts(fit),
-        "scores": score_rows(found.validation) if found.validation else [],
-        "divergences": divergence_rows(found),
-        "notes": found.notes,
-    }
-
-
-def _pictures(fit, found):
-    """Return maps and pictures."""
-    maps, numbers, flat = _maps(fit, found)
-    return {
-        "maps": maps,
-        "numbers": numbers,
-        "flat": flat,
-        "variogram": found.variogram,
-        "profiles": [*found.profiles, *filter(None, [found.contours])],
-        "residuals": _residuals(found.validation),
-        "precision": _precision(fit, found),
-        "neighbours": Maps(fit).neighbours(found.graph) if found.graph else None,
-    }
-
-
-def _sources(fit, found, command):
-    """Return where the numbers come from, and how to make them again."""
-    return {
-        "method": method(fit),
-        "conventions": conventions(fit.model),
-        "provenance": provenance(fit.observations),
+        "estimates": _estimates(fit, found),
+        "maps": maps.all() if maps else [],
+        "numbers": maps.numbers() if maps else None,
+        "neighbours": maps.neighbours(found.graph) if found.graph else None,
+        "line": None if maps else _line(fit, found.line),
+        "residuals": _residuals(validation) if validation else {},
+        "tile_formats": found.formats
+        and chart(lambda ax: plots.precision_map(found.formats, ax=ax), "formats"),
+        "divergence_chart": len(found.divergences) > 1 and _divergences(fit, found.divergences),
+        "conventions": _conventions(model),
+        "source": source,
+        "table_name": PurePath(source.get("path") or "").name,
+        "dataset": datasets.DATASETS.get(source.get("dataset")),
         "machine": machine(),
         "command": without_home(command) if command else None,
         "python": python_lines(fit),
-        "citations": citations(fit, found),
     }
 
 
-def _tight(text):
-    """Return text in which a line does not break before a sign of per cent."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+def cautions(fit, found):
+    """Return warnings about the estimates as sentences."""
+    result = []
+    if fit.outcome.good:
+        message = fit.outcome.message.partition("Rounding in these formats")[0].strip(". ")
+        # parts of messages in files of earlier versions are not sentences
+        parts = message.removeprefix("Warning: ").split("; " if message[:1].islower() else ". ")
+        result += [part for part in parts if part and not part.startswith(NEUTRAL)]
+        if fit.information is not None:
+            sentence = ridge(fit.model, fit.free, fit.information)
+            result += [sentence] if sentence and sentence not in fit.outcome.message else []
+    for name in map(spaced, fit.boundary):
+        if not any(name in sentence for sentence in result):
+            result.append(f"the {name} lies on a boundary")
+    result += found.warnings
+    if found.validation is not None:
+        covered, n = found.validation.scores(LEVEL)["coverage"], len(found.validation)
+        if abs(covered - LEVEL) > z_value(0.99) * WIDER * sqrt(LEVEL * (1 - LEVEL) / n):
+            result.append(
+                f"95 % prediction intervals cover {100 * covered:.1f} % of the observations left "
+                f"out: they are {'too narrow' if covered < LEVEL else 'too wide'}"
+            )
+    if found.divergences and found.divergences[0][1].kl > 0.1:
+        result.append(
+            "the approximation’s divergence from the exact likelihood is "
+            f"{number(found.divergences[0][1].kl, 3)} nats: compare the estimates with those of a "
+            "finer one"
+        )
+    return [said[0].upper() + said[1:].rstrip(".") + "." for said in result]
 
 
-def _asset(name):
-    """Return a file of the folder `templates`."""
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+def _estimates(fit, found):
+    """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
+    observations, rows = fit.observations, []
+    symbols = SYMBOLS | FAMILY_SYMBOLS.get(fit.model.family, {})
+    for name, value in fit.model.parameters().items():
+        error = fit.standard_errors.get(name)
+        missing = "not known" if name in fit.free else "held"
+        rows.append(
+            {
+                "name": spaced(name),
+                "symbol": symbols.get(name, ""),
+                "estimate": _six(value),
+                "error": f"{error:.4g}"
+                if error is not None
+                else ("on a boundary" if name in fit.boundary else missing),
+                "wald": interval(found.wald.get(name)),
+                "profile": interval(found.profile.get(name)),
+                "unit": plots.unit_of(name, observations) or "",
+            }
+        )
+    z, unit = z_value(LEVEL), f"units of {observations.value_name}"
+    coefficients = zip(fit.trend.names, fit.coefficients, fit.coefficient_errors, strict=True)
+    for name, value, error in coefficients:
+        rows.append(
+            {
+                "name": f"trend: {name}",
+                "symbol": "β",
+                "estimate": _six(value),
+                "error": f"{error:.4g}",
+                "wald": interval((value - z * error, value + z * error)),
+                "profile": "",
+                "unit": unit + ("" if name == "intercept" else f" per unit of {name}"),
+            }
+        )
+    return rows
 
 
-def _maps(fit, found):
-    """Return maps, the numbers that they show, and pictures where there can be no maps."""
-    seen = fit.observations
-    if seen.dimensions == 1:
-        return [], None, [_line(fit, found.line)]
-    drawn = Maps(fit, found.validation, found.raster)
-    found.notes += filter(None, [drawn.note()])
-    return drawn.all(), drawn.numbers(), []
-
-
-def _line(fit, there):
-    """Return a picture of observations along a line, and of their prediction."""
-    seen = fit.observations
+def _line(fit, prediction):
+    """Return the chart of observations along a line, and of their prediction."""
 
     def draw(ax):
-        plots.values_map(seen, ax=ax)
-        if there is not None:
-            x, (low, high) = there.places[:, 0], there.interval()
+        plots.values_map(fit.observations, ax=ax)
+        if prediction is not None:
+            x, (low, high) = prediction.places[:, 0], prediction.interval()
             ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
-            ax.plot(x, there.mean, color="#0072b2", linewidth=1.5)
+            ax.plot(x, prediction.mean, color="#0072b2", linewidth=1.5)
 
-    z, x = plain_name(seen.value_name), plain_name(seen.location_names[0])
-    if there is None:
-        return picture(draw, "Observations", f"{z} against {x}.", f"{z} against {x}.")
-    return picture(
-        draw,
-        "Observations and prediction",
-        f"{z} against {x}: the kriging mean of the field, without the nugget’s noise, and its 95 % "
-        "intervals.",
-        f"{len(seen):,} values of {z} against {x}, with the predicted field and a band.",
-    )
+    return chart(draw, "line")
 
 
 def _residuals(validation):
-    """Return pictures of what each observation is from its prediction by the others."""
-    if validation is None:
-        return []
-    n = len(validation)
-    return [
-        picture(
-            lambda ax: plots.residuals_against_prediction(validation, ax=ax),
-            "Errors against predictions",
-            "Standardised leave-one-out errors: without a pattern, and 95 % of them between the "
-            "dashed lines, where the model is right.",
-            f"Standardised errors of {n:,} predictions against the predictions.",
-        ),
-        picture(
-            lambda ax: plots.normal_quantiles(validation, ax=ax),
-            "Normal quantiles",
-            "The same errors in order. The band holds each point by itself, of independent errors.",
-            f"Normal quantile plot of {n:,} standardised errors.",
-        ),
-        picture(
-            lambda ax: plots.pit(validation, ax=ax),
-            "Probability integral transform",
-            "Flat where the predictions’ distributions are right; high at the ends where their "
-            "variances are too small, in the middle where they are too large.",
-            f"Histogram of the probability integral transforms of {n:,} observations.",
-        ),
-        picture(
-            lambda ax: plots.coverage(validation, ax=ax),
-            "Coverage of intervals",
-            "How many observations lie in their prediction intervals, against how many should: "
-            "below the line intervals are too narrow.",
-            "Empirical against nominal coverage of prediction intervals.",
-        ),
-    ]
+    """Return charts of the errors of leave-one-out predictions."""
+    functions = {
+        "errors": plots.residuals_against_prediction,
+        "quantiles": plots.normal_quantiles,
+        "pit": plots.pit,
+        "coverage": plots.coverage,
+    }
+    return {
+        name: chart(lambda ax, draw=draw: draw(validation, ax=ax), name)
+        for name, draw in functions.items()
+    }
 
 
-def _precision(fit, found):
-    """Return pictures of an approximation: formats of tiles, and its divergence."""
-    result = []
-    if found.formats is not None:
-        counts = ", ".join(f"{count} {name}" for name, count in found.formats.counts().items())
-        result.append(
-            picture(
-                lambda ax: plots.precision_map(found.formats, ax=ax),
-                "Formats of the tiles",
-                "The covariance matrix in tiles, near places near the diagonal: the weaker a "
-                "tile’s covariances, the coarser its format.",
-                f"Map of the formats of the tiles: {counts}.",
-            )
-        )
-    if len(found.divergences) > 1:
-        result.append(_divergences(fit, found))
-    return result
-
-
-def _divergences(fit, found):
+def _divergences(fit, divergences):
+    """Return the chart of the divergences of finer and coarser approximations."""
     import pandas as pd
 
-    rows = [known.to_dict() | asked for asked, known in found.divergences]
-    frame = pd.DataFrame(rows).sort_values(next(iter(found.divergences[0][0])), ascending=False)
-    return picture(
-        lambda ax: plots.divergences(frame, len(fit.observations), ax=ax),
-        "Divergence from the exact likelihood",
-        "Kullback–Leibler divergence at the estimate, for this fit and for finer and coarser ones.",
-        "Divergence from the exact model against what was asked for.",
-    )
+    rows = [known.to_dict() | label for label, known in divergences]
+    frame = pd.DataFrame(rows).sort_values(next(iter(divergences[0][0])), ascending=False)
+    return chart(lambda ax: plots.divergences(frame, len(fit.observations), ax=ax), "divergences")
+
+
+def _conventions(model):
+    """Return (package, parameters) of an isotropic model for other packages."""
+    rows = []
+    if not model.tabulated or model.anisotropy is not None:
+        return rows
+    for name in filter(model.conventions.get, OTHERS):
+        names, theirs = model.conventions[name].names, model.to_convention(name)
+        range_, nugget = names[1], names[-1]
+        rows.append((name, f"{range_} = {theirs[range_]:.6g}, {nugget} = {theirs[nugget]:.6g}"))
+    return rows
+
+
+# Filters of the template.
+
+
+def number(x, digits=4):
+    """Return a number for reading.
+
+    Examples
+    --------
+    >>> from math import inf
+    >>> number(10772.52), number(0.0885686), number(3.876e-7), number(inf), number(-0.0)
+    ('10,770', '0.08857', '3.876e-07', '∞', '0')
+    """
+    if not isfinite(x):
+        return ("∞" if x > 0 else "−∞") if x == x else "not a number"
+    if x == 0:
+        return "0"
+    size = abs(float(f"{x:.{digits}g}"))
+    if not 1e-4 <= size < 1e9:
+        text = f"{size:.{digits - 1}e}"
+    else:
+        text = f"{size:,.0f}" if size >= 10 ** (digits - 1) else f"{size:.{digits}g}"
+    return ("−" if x < 0 else "") + text
+
+
+def interval(pair, digits=4):
+    """Return an interval for reading.
+
+    Examples
+    --------
+    >>> from math import inf
+    >>> interval((0.5, 2.0)), interval((0.5, inf)), interval(None)
+    ('0.5 to 2', '0.5 to ∞', '')
+    """
+    return "" if pair is None else f"{number(pair[0], digits)} to {number(pair[1], digits)}"
+
+
+def listed(words):
+    """Join words as a sentence does.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def spaced(name):
+    """Return the name of a parameter in words."""
+    return name.replace("_", " ")
+
+
+def tally(counts, upper=True):
+    """Return numbers of tiles by format as text."""
+    return ", ".join(f"{k} {name.upper() if upper else name}" for name, k in counts.items())
+
+
+def _six(value):
+    return f"{value:.6g}".replace("-", "−")
+
+
+FILTERS = {
+    "number": number,
+    "interval": interval,
+    "listed": listed,
+    "spaced": spaced,
+    "tally": tally,
+    "plain_name": plain_name,
+    "decimals": shown,
+    "count": "{:,}".format,
+    # no line break before a per cent sign
+    "tight": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
+}

@@ -1,49 +1,50 @@
-"""Names from numba and llvmlite; importing this module without them raises `MissingPackage`.
+"""Where work can run and how much room there is: cores, memory, GPUs, and numba's compiler.
 
-Modules of compiled loops import these names from here. Such a module is imported only inside the
-functions that call its loops, so that a fit on a GPU works without numba.
+A container's limits count, not the numbers of the machine below it: CPU quota and memory limit of
+the control group.
 """
 
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from math import ceil
 from pathlib import Path
+from threading import Lock
 
 from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory
 
-try:
-    from llvmlite import binding, ir
-    from numba import njit, types
-    from numba.core import cgutils
-    from numba.extending import intrinsic, models, overload, register_model
-except ImportError as error:
-    raise MissingPackage(
-        f"this computation on the CPU needs numba, which cannot be imported ({error}): "
-        'pip install numba. Or compute on a GPU: gx.Exact(on="gpu") needs no numba.'
-    ) from error
-
-__all__ = [
-    "binding",
-    "cgutils",
-    "intrinsic",
-    "ir",
-    "models",
-    "njit",
-    "overload",
-    "register_model",
-    "types",
-]
+COMPILER = {
+    "njit": "numba",
+    "types": "numba",
+    "cgutils": "numba.core",
+    "binding": "llvmlite",
+    "ir": "llvmlite",
+} | dict.fromkeys(("intrinsic", "models", "overload", "register_model"), "numba.extending")
+"""Names of numba and llvmlite that modules of compiled loops import from here."""
 
 
-# Where work can be done, and how much room there is: cores, memory, GPUs.
-#
-# Containers are believed: a CPU quota or a memory limit of the control group counts, not the
-# machine's own numbers.
+def __getattr__(name):
+    """Import a name of `COMPILER`; raise `MissingPackage` where numba is not installed.
+
+    Modules of compiled loops are imported only inside the functions that call their loops, so that
+    a fit on a GPU works without numba.
+    """
+    if name not in COMPILER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        # llvmlite's modules are attributes of it once numba is imported
+        import_module("numba")
+        return getattr(import_module(COMPILER[name]), name)
+    except ImportError as error:
+        raise MissingPackage(
+            f"this computation on the CPU needs numba, which cannot be imported ({error}): "
+            'pip install numba. Or compute on a GPU: gx.Exact(on="gpu") needs no numba.'
+        ) from error
 
 
 _most = ContextVar("most", default=None)
@@ -51,7 +52,7 @@ _most = ContextVar("most", default=None)
 
 @contextmanager
 def at_most(cores):
-    """Let the calling thread use so many cores at most inside the block; see `usable_cores`."""
+    """Limit the cores that the calling thread uses inside the block; see `usable_cores`."""
     before = _most.set(cores)
     try:
         yield
@@ -60,9 +61,9 @@ def at_most(cores):
 
 
 def usable_cores():
-    """Return how many cores this process may use, at least 1.
+    """Return the number of cores that this process may use, at least 1.
 
-    The least of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
+    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(_cpu_quota() or cores)]
@@ -122,7 +123,7 @@ def _read(path):
 
 
 def in_threads(work, items, entries):
-    """Return [work(item) for item in items], by a thread a core where that is worth it.
+    """Return [work(item) for item in items], computed by one thread per core for large work.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def in_threads(work, items, entries):
         Should release the interpreter's lock.
     items : iterable
     entries : int
-        How many matrix entries all of them are: below some 100,000 one thread does it.
+        Matrix entries of all items together: one thread computes fewer than 100,000.
     """
     items = list(items)
     threads = min(len(items), 1 + entries // 100_000)
@@ -141,19 +142,19 @@ def in_threads(work, items, entries):
 
 
 SMALL = 600
-"""Orders of matrices that one BLAS thread handles best: more only wait for each other."""
+"""Below this order of a matrix one BLAS thread is fastest."""
 
 
 @contextmanager
 def blas_threads(order):
-    """Let BLAS use the usable cores inside the block, or one thread for a small matrix.
+    """Let BLAS use all usable cores inside the block, or one thread for small matrices.
 
-    Without threadpoolctl the number of BLAS's threads is not changed.
+    Without threadpoolctl the number of BLAS threads is not changed.
 
     Parameters
     ----------
     order : int
-        Of the matrices in the block.
+        Order of the matrices in the block.
     """
     pools = _threadpools()
     if pools is None:
@@ -161,6 +162,46 @@ def blas_threads(order):
         return
     with pools.limit(limits=1 if order < SMALL else usable_cores()):
         yield
+
+
+LIMITS_BY_THREAD = []
+"""Context managers of libraries whose thread count can be set for the calling thread alone.
+
+Each takes a number of cores. A module that loads such a library adds its own (MKL: `linalg.blas`).
+"""
+
+
+class _Pinned:
+    """Limit the cores that a task uses.
+
+    The thread count of SciPy's BLAS belongs to the process: the first task that begins sets it,
+    and the last one that ends restores it.
+    """
+
+    def __init__(self):
+        self._lock, self._count, self._limit = Lock(), 0, None
+
+    @contextmanager
+    def __call__(self, cores=1):
+        with at_most(cores), ExitStack() as limits:
+            with self._lock:
+                self._count += 1
+                if self._count == 1:
+                    self._limit = blas_threads(SMALL)
+                    self._limit.__enter__()
+            try:
+                for limit in LIMITS_BY_THREAD:
+                    limits.enter_context(limit(cores))
+                yield
+            finally:
+                with self._lock:
+                    self._count -= 1
+                    if not self._count:
+                        self._limit.__exit__(None, None, None)
+
+
+pinned = _Pinned()
+"""Encloses a task of a Dask worker, which has one thread for each core that it may use."""
 
 
 @cache
@@ -177,14 +218,14 @@ def _threadpools():
 
 @dataclass(frozen=True)
 class Device:
-    """A place where arrays live: the CPU, or one GPU.
+    """The CPU or one GPU.
 
     Parameters
     ----------
     name : str
         "cpu" or "gpu:N".
     index : int or None
-        The GPU's number.
+        Number of the GPU; None for the CPU.
     """
 
     name: str
@@ -201,23 +242,27 @@ class Device:
 
 
 STREAM_OF_ITS_OWN = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
-"""With this CuPy gives each thread a stream, and a tile could be read before it is written."""
+"""With this variable set CuPy gives each thread its own stream: tiles could be read too early."""
 
 
 def resolve(on):
-    """Return the device that the caller names.
+    """Return the device of a name.
 
     Parameters
     ----------
     on : str
         "cpu", "gpu" or "gpu:N".
 
+    Returns
+    -------
+    Device
+
     Raises
     ------
     MissingDevice
-        If there is no such GPU or no CuPy to reach it with.
+        If the GPU or CuPy is missing.
     InvalidInput
-        If it is none of these names, or CuPy was told to give each thread a stream of its own.
+        If the name is not one of these, or CuPy is configured to use one stream per thread.
     """
     if on == "cpu":
         return Device("cpu")
@@ -230,21 +275,21 @@ def resolve(on):
         raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
     if os.environ.get(STREAM_OF_ITS_OWN, "0") not in ("", "0"):
         raise InvalidInput(
-            f'on="{on}" lets threads share one stream, in whose order tiles are finished. '
+            f'on="{on}" needs one CUDA stream that all threads share. '
             f"Got {STREAM_OF_ITS_OWN}={os.environ[STREAM_OF_ITS_OWN]}: unset it."
         )
     return Device(f"gpu:{index}", index)
 
 
 def resolve_all(on):
-    """Return the devices that the caller names: one, or a list of them.
+    """Return the devices of a name or of a list of names.
 
-    A device may stand in a list more than once: it is then several logical ones, which share it.
+    A device named more than once acts as several devices that share its memory.
 
     Parameters
     ----------
     on : str or sequence of str
-        See `resolve`; a string may hold several names with commas between them.
+        See `resolve`; a string may hold several names separated by commas.
 
     Returns
     -------
@@ -260,12 +305,12 @@ def resolve_all(on):
 
 
 def gpu_count():
-    """Return the number of GPUs that CuPy sees.
+    """Return the number of GPUs that CuPy finds.
 
     Raises
     ------
     MissingDevice
-        If CuPy or the driver is missing, with what to install.
+        If CuPy or the driver is missing.
     """
     try:
         import cupy
@@ -281,17 +326,16 @@ def gpu_count():
 
 
 OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2}
-"""Status of an exhausted memory, by CuPy's class of the error."""
+"""Status code "out of memory" of each CuPy error class."""
 
 
 @contextmanager
 def gpu_memory():
-    """Raise `NotEnoughMemory` when a GPU's memory is exhausted; a context and a decorator.
+    """Turn CuPy's out-of-memory errors into `NotEnoughMemory`; a context manager and a decorator.
 
     Raises
     ------
     NotEnoughMemory
-        Instead of CuPy's own errors.
     """
     try:
         yield
@@ -308,7 +352,7 @@ def gpu_memory():
 
 
 def human_bytes(count):
-    """Return a number of bytes as people say it.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -327,13 +371,21 @@ UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
 
 
 def bytes_of(name, text):
-    """Return a number of bytes that people have written.
+    """Parse a size in bytes such as "4GB".
 
     Parameters
     ----------
     name : str
-        Of the argument, for the message.
+        Name of the argument, for the message.
     text : str or int
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InvalidInput
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What happened when: every copy and every kernel of a run, and how many bytes moved.
+"""Timeline of a run: every copy and every kernel, and the bytes that moved.
 
-Kernels are seen from the store: a step begins when what it reads is there, and ends when the next
-is asked for. "factor" is the factorization of a diagonal tile with its last update, or with its
-generation if it has none.
+Kernels are timed by the store: a step begins when its operands are loaded and ends when the next
+step is requested. "factor" includes the last update of a diagonal tile, or its generation if it has
+no updates.
 """
 
 import json
@@ -14,7 +14,7 @@ from .devices import human_bytes
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes and copies into the fast memories, and out of them.
+    """Bytes and copies into and out of the fast memories.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Traffic:
 
 
 class Meter:
-    """Counts copies, by several threads at one time.
+    """Thread-safe counter of copies.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Meter:
         self._lock, self._bytes, self._copies = Lock(), [0, 0], [0, 0]
 
     def copied(self, way, count):
-        """Count one copy, of a kind of `COPIES`."""
+        """Count one copy; `way` is one of `COPIES`."""
         which = 0 if way in ("in", "return") else 1
         with self._lock:
             self._bytes[which] += count
@@ -68,17 +68,16 @@ class Event:
     Parameters
     ----------
     kind : str
-        "in", "out"; "leave", "return" for an accumulator that goes out and comes back; "original",
-        "update", "solve", "factor" or "write".
+        A copy: "in", "out", or "leave" and "return" for an accumulator that is swapped out and
+        back. Or a kernel: "original", "update", "solve", "factor" or "write".
     tile : (int, int)
-        That moves, or is worked on.
     form : str
-        Its format.
+        Name of the tile's format.
     device, stream : int
     begin, end : float
-        Seconds since the trace began.
+        Seconds since the first event.
     bytes : int
-        That moved.
+        Bytes copied; 0 for a kernel.
     """
 
     kind: str
@@ -92,17 +91,17 @@ class Event:
 
 
 class Trace:
-    """Collects the events of one run; see `geomxp.plots.timeline` for the picture."""
+    """Events of one run; `geomxp.plots.timeline` draws them."""
 
     def __init__(self):
         self._raw = []
 
     def add(self, kind, tile, form, device, stream, begin, end, count=0):
-        """Note an event; moments are read when the run is over, so as not to wait for a GPU."""
+        """Add an event; its times are read after the run, because reading a GPU's would wait."""
         self._raw.append((kind, tile, form, device, stream, begin, end, count))
 
     def events(self):
-        """Return all events, by their begin, the first at 0.
+        """Return all events in order of their begin; the first begins at 0.
 
         Returns
         -------
@@ -121,7 +120,7 @@ class Trace:
 
 
 def from_zero(events):
-    """Return events by their begin, the first at 0."""
+    """Return events in order of their begin, shifted so that the first begins at 0."""
     first = min((event.begin for event in events), default=0.0)
     shifted = [
         Event(
@@ -137,12 +136,12 @@ COPIES = ("in", "out", "leave", "return")
 
 
 def row_of(event):
-    """Return the row of a timeline that an event belongs to; a stream waits for its own copies."""
+    """Return an event's row in a timeline: "in", "out" or its stream."""
     return event.kind if event.kind in ("in", "out") else f"stream {event.stream}"
 
 
 def write_chrome(path, events):
-    """Write events in Chrome's trace format: a process a device, a thread a stream."""
+    """Write events in Chrome's trace format: a process per device, a thread per stream."""
     rows = sorted({(event.device, row_of(event)) for event in events})
     number = {row: index for index, row in enumerate(rows)}
     document = [

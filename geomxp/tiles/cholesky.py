@@ -1,15 +1,15 @@
-"""The tile Cholesky factorization: what is done to one tile, and what is done when it fails.
+"""Left-looking tile Cholesky factorization: the operations on one tile, and promotions.
 
-The order of the work is `schedule`'s, the arithmetic `linalg.mixed`'s, and where a tile lives is
-the store's business.
+`schedule` has the order of the tiles, `linalg.mixed` the arithmetic on a tile, a store the place
+where tiles are kept. In core, out of core, on several GPUs and on a Dask cluster the tiles go
+through the same `update_tile` and `finish_tile`.
 """
 
 from itertools import groupby
 
 from ..errors import NotPositiveDefinite
-from ..linalg.formats import FP32
+from ..linalg.formats import FP32, FP64
 from ..linalg.mixed import arithmetic, gemm, potrf, trsm
-from .stores import solved_in
 
 
 def update_tile(tile, updates):
@@ -17,43 +17,44 @@ def update_tile(tile, updates):
 
     Parameters
     ----------
-    tile : array
-        A_ik, written over.
+    tile : (m, n) array
+        A_ik; overwritten.
     updates : iterable of (Tile, Tile)
-        (L_ij, L_kj); on a GPU perhaps with a factor, see `mixed.gemm`.
+        (L_ij, L_kj); on a GPU optionally with a factor, see `mixed.gemm`.
 
     Returns
     -------
-    array
+    (m, n) array
     """
     by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair[:2]))
     for form, pairs in by_format:
-        # A_ik <- A_ik - Σ_j L_ij L_kj', neighbours of one format in one accumulation
+        # A_ik <- A_ik - Σ_j L_ij L_kj', adjacent products of one format in one accumulation
         tile = gemm(tile, pairs, form)
     return tile
 
 
 def finish_tile(tile, updates, diagonal=None, form=FP32):
-    """Bring one tile of the factor to its final value; all that it reads is already final.
+    """Compute the final value of one tile of the factor from final tiles.
 
     Parameters
     ----------
-    tile : array
-        A_ik, written over.
+    tile : (m, n) array
+        A_ik; overwritten.
     updates : iterable of (Tile, Tile)
-        (L_ij, L_kj) for j < k; those that `update_tile` has not made yet.
+        (L_ij, L_kj) for j < k, without those that `update_tile` has subtracted.
     diagonal : callable, optional
-        Reads L_kk, once all updates are made; the tile itself is on the diagonal if not given.
+        Returns L_kk, called after all updates; not given for a diagonal tile.
     form : Format, optional
-        Of the tile; see `mixed.trsm`.
+        Format in which a GPU multiplies during the solve; see `mixed.trsm`.
 
     Returns
     -------
-    array
+    (m, n) array
 
     Raises
     ------
     NotPositiveDefinite
+        If a diagonal tile has no Cholesky factor.
     """
     tile = update_tile(tile, updates)
     if diagonal is None:
@@ -63,29 +64,45 @@ def finish_tile(tile, updates, diagonal=None, form=FP32):
     return trsm(tile, diagonal(), form)
 
 
+def solved_in(formats, layout, i, k):
+    """Return the format in which a GPU multiplies while it solves for tile (i, k).
+
+    FP32 where the formats promise an error so small that errors of coarse solves could exceed it:
+    these are 2^-39 in each entry of a matrix whose diagonal is near 1.
+    """
+    form, promised = formats[i, k], formats.error
+    exact = promised is not None and promised < 2.0**-36 * layout.n**0.5
+    return FP32 if exact and form is not FP64 else form
+
+
 def finish(store, i, k):
-    """Bring tile (i, k) of a store to its final value."""
-    updates = ((store.final(i, j), store.final(k, j)) for j in range(k))
+    """Compute the final value of tile (i, k) of a store."""
+
+    def pairs():
+        for j in range(k):
+            left = store.final(i, j)
+            # one and the same tile for a diagonal tile: its update is a syrk
+            yield left, left if i == k else store.final(k, j)
+
     diagonal = None if i == k else lambda: store.final(k, k)
     form = solved_in(store.formats, store.layout, i, k)
-    store.write(i, k, finish_tile(store.original(i, k), updates, diagonal, form))
+    store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form))
 
 
 def promote(store, k, run):
-    """Compute block row k anew, its tiles one level finer, from the tiles above it.
+    """Compute block row k again, one level finer, from the final tiles above it.
 
     Parameters
     ----------
-    store : store
+    store : Store
         With the columns before k final.
     k : int
-    run : callable
-        See `factorize`.
+    run : Runner
 
     Returns
     -------
     int
-        How many tiles are finer now.
+        Number of tiles that became finer.
     """
     changed = store.promote(k)
     for j in range(k):
@@ -95,26 +112,26 @@ def promote(store, k, run):
 
 
 def factorize(store, order, run):
-    """Factor the matrix of a store, with finer formats where a diagonal tile fails.
+    """Factor the matrix of a store, in finer formats where a diagonal tile fails.
 
     Parameters
     ----------
-    store : store
+    store : Store
     order : iterable of (int, int)
-        Of the tiles, each after those that it needs; see `schedule`.
-    run : callable
-        ``run(store, tiles)`` finishes these tiles, as `tiles.local.run` does.
+        Tiles, each after those that it needs; see `schedule.left_looking`.
+    run : Runner
+        ``run(store, tiles)`` finishes these tiles, as `schedule.run` does.
 
     Returns
     -------
     int
-        Number of tiles that were promoted.
+        Number of promoted tiles.
 
     Raises
     ------
     NotPositiveDefinite
-        If a diagonal tile fails once more after its block row was promoted, or has nothing left
-        to promote.
+        If a diagonal tile fails again after its block row was promoted, or no tile of the row can
+        be promoted.
     """
     order, promoted, tried = list(order), 0, set(store.promoted)
     while True:
@@ -123,8 +140,8 @@ def factorize(store, order, run):
             return promoted
         except NotPositiveDefinite as error:
             order_in_tile = error.order or 1
-        # outside `except`, in which the error's traceback keeps the memory of that run alive;
-        # a diagonal tile fails only when all before it are final
+        # outside `except`: there the error's traceback keeps the memory of the failed run alive;
+        # a diagonal tile fails only when all tiles before it are final
         k = next(k for k in range(len(store.formats)) if not store.has(k, k))
         changed = 0 if k in tried else promote(store, k, run)
         if not changed:

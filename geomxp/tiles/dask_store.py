@@ -1,41 +1,47 @@
-"""The tasks of a factorization on a cluster: which products of a tile are one task, in which order.
+"""Tiles on the workers of a Dask cluster: task schedule, store, runner and factor.
 
-One task a tile cannot begin before all that the tile reads is final, so that column after column
-waits for k products of L_k+1,k and k of the diagonal tile below it: no more than about T/4.5
-threads are of use. With depths d_1 > d_2 > … a tile has several tasks, its pieces, one upon the
-other: a piece makes the products with the columns up to k - d_1 as soon as these are final, while
-d_1 columns before k are at work, the next one those up to k - d_2, and the last one the rest and
-the solve or the factor. Each number sees the same operations in the same order.
-
-    columns    0 … k-d_1 | … k-d_2 | … k      of row i, and of row k; L_kk
-    tasks      piece 1   | piece 2 | last
+Block row i belongs to the worker of slot i mod p, which generates, finishes and keeps its tiles. A
+task computes a piece of a tile. The tiles of its own row are there already; those of block row k
+travel in their own formats when they are final, once to each worker that has a row below. They
+travel under names of their own, released with column k: of copies under one name Dask would keep
+any one, not the owner's. An unfinished tile is one array, which never travels.
 """
 
-from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import NotPositiveDefinite
-from ..linalg import blas
-from ..linalg.formats import FP64
-from ..runtime.dask import WorkerLost
-from ..runtime.devices import SMALL, at_most, blas_threads
+from ..errors import NotEnoughMemory, NotPositiveDefinite
+from ..linalg import recursive
+from ..linalg.backend import backend_of, device_of
+from ..linalg.formats import FP64, aligned
+from ..runtime.dask import WorkerLost, itself
+from ..runtime.devices import free_memory, human_bytes, pinned
 from ..runtime.progress import tell
 from .assemble import Originals
-from .cholesky import finish_tile, update_tile
-from .layout import left_looking
-from .out_of_core import readable
-from .stores import in_format, original, solved_in
+from .cholesky import finish_tile, solved_in, update_tile
+from .factor import TileFactor, on_host
+from .stores import Store, in_format, original, readable
+
+# Schedule: which products of a tile are one task, and in which order.
+#
+# With one task per tile, a task cannot begin before all its operands are final: column after column
+# waits for k products of L_k+1,k and k of the diagonal tile below it, and no more than about T/4.5
+# threads are busy. With depths d_1 > d_2 > … a tile has several tasks, its pieces, each continuing
+# the one before: a piece makes the products with the columns up to k - d_1 as soon as these are
+# final, the next one those up to k - d_2, and the last one the rest and the solve or the factor.
+# Each number sees the same operations in the same order.
+#
+#     columns    0 … k-d_1 | … k-d_2 | … k      of row i, and of row k; L_kk
+#     tasks      piece 1   | piece 2 | last
 
 LADDER = ((1.0, (16, 2)), (0.25, (3,)), (0.05, (1,)))
-"""(share, depths): what more threads than this share of the block rows need."""
+"""(share, depths): depths for more threads than this share of the number of block rows."""
 
 
 class Piece(NamedTuple):
-    """Some of the work on tile (i, k): products with the columns from begin to end.
+    """A task on tile (i, k): products with the columns from begin to end.
 
     Parameters
     ----------
@@ -43,7 +49,7 @@ class Piece(NamedTuple):
     begin, end : int
         L_ij and L_kj with begin <= j < end.
     last : bool
-        Whether the tile is final then.
+        Whether the tile is final afterwards.
     """
 
     i: int
@@ -54,14 +60,14 @@ class Piece(NamedTuple):
 
 
 def pieces(tiles, depths=()):
-    """Yield all pieces, each after those that it needs, what others wait for before the rest.
+    """Yield all pieces, each after those that it needs; pieces that others wait for come first.
 
     Parameters
     ----------
     tiles : int
         Tiles per dimension.
     depths : tuple of int
-        Falling, from 1 on; one task a tile if empty.
+        Decreasing, at least 1; if empty each tile is one task.
 
     Examples
     --------
@@ -73,12 +79,12 @@ def pieces(tiles, depths=()):
     yield Piece(0, 0, 0, 0, True)
     for k in range(tiles):
         if k + 1 < tiles:
-            # the next diagonal tile: all columns after it wait for it
+            # all later columns wait for the next diagonal tile
             yield _last(k + 1, k, depths)
             yield _last(k + 1, k + 1, depths)
         for i in range(k + 2, tiles):
             yield _last(i, k, depths)
-        # what can begin now that column k is final; what is needed first comes first
+        # pieces that can begin now that column k is final; the most urgent first
         for s in reversed(range(len(depths))):
             column = k + 1 + depths[s]
             begin = max(0, column - depths[s - 1]) if s else 0
@@ -91,15 +97,15 @@ def _last(i, k, depths):
 
 
 def depths_for(threads, tiles):
-    """Return the depths that keep so many threads at work, with no more tasks than that needs.
+    """Return the depths that keep a number of threads busy with the fewest tasks.
 
-    From simulations of 4 to 64 nodes (experiments/cluster): below a twentieth of T threads one task
-    a tile is as fast; two tasks serve as many threads as there are block rows, and three more.
+    From simulations of 4 to 64 nodes (experiments/cluster): up to T/20 threads one task per tile is
+    as fast; two tasks serve up to T threads, and three tasks more.
 
     Parameters
     ----------
     threads : int
-        Of all workers together.
+        Threads of all workers together.
     tiles : int
         Tiles per dimension.
 
@@ -116,18 +122,18 @@ def depths_for(threads, tiles):
 
 
 def columns_ahead(depths):
-    """Return of how many columns a block row has tiles at most that are begun and not final."""
+    """Return the largest number of begun and unfinished tiles of a block row."""
     return depths[0] + 1 if depths else 0
 
 
 def shallower(depths):
-    """Return the depths that need less memory, from the next to none at all."""
+    """Return the depths that need less memory, in decreasing order of memory."""
     known = [step for _, step in LADDER] + [()]
     return known[known.index(depths) + 1 :]
 
 
 def share(rows, slots, depths, block):
-    """Return what each slot holds at most: its rows, rows of others, and tiles that are begun.
+    """Return the bytes that each slot holds at most: its rows, other rows, unfinished tiles.
 
     Parameters
     ----------
@@ -136,61 +142,26 @@ def share(rows, slots, depths, block):
     slots : int
     depths : tuple of int
     block : int
-        Bytes of a tile that is worked on.
+        Bytes of an unfinished tile.
 
     Returns
     -------
     list of int
     """
-    # a piece of each of these columns may be at work, and each reads another row
+    # a piece of each of these columns may be running, and each reads another row
     ahead = columns_ahead(depths)
     foreign = sum(sorted(rows)[-(1 + ahead) :])
     begun = [ahead * block * len(rows[slot::slots]) for slot in range(slots)]
     return [sum(rows[slot::slots]) + foreign + begun[slot] for slot in range(slots)]
 
 
-# Tiles on the workers of a cluster: generated there, finished there, and kept there.
-#
-# Block row i belongs to the worker in slot i mod p. A task makes a piece of a tile
-# (`cluster_plan`); of what it reads, the row's own tiles are there already, and those of block
-# row k travel, in their own formats, when they are final: once to each worker that has a row
-# below. They travel under names of their own, given up with column k: of copies under one name
-# Dask would keep any, not the owner's. A tile that is begun is one array, which never travels.
-
+# Store and runner.
 
 AHEAD = 2000
-"""Tasks that the scheduler is given before they are done: it pays for each that it knows."""
+"""Unfinished tasks that the scheduler holds at most: each one costs it time."""
 
 BLOCKS = 4
-"""FP64 tiles that a task needs beside what it reads: the accumulator, and operands widened."""
-
-
-class _Pinned:
-    """Some cores for a task, one if not said: BLAS's limit is the process's, lifted by the last."""
-
-    def __init__(self):
-        self._lock, self._count, self._limit = Lock(), 0, None
-
-    @contextmanager
-    def __call__(self, cores=1):
-        with at_most(cores):
-            with self._lock:
-                self._count += 1
-                if self._count == 1:
-                    self._limit = blas_threads(SMALL)
-                    self._limit.__enter__()
-            try:
-                with blas.cores(cores):
-                    yield
-            finally:
-                with self._lock:
-                    self._count -= 1
-                    if not self._count:
-                        self._limit.__exit__(None, None, None)
-
-
-pinned = _Pinned()
-"""Encloses what a task computes: a worker has a thread for each core that it may use."""
+"""FP64 tiles that a task needs beside its operands: the accumulator and widened operands."""
 
 
 def _originals(*about):
@@ -204,7 +175,7 @@ def _row_squares(originals, i):
 
 
 def _work(originals, formats, piece, row, upper=None, begun=None):
-    """Return what a piece makes of a tile: `update_tile` or `finish_tile` on what a worker has.
+    """Run a piece: `update_tile` or `finish_tile` on a worker.
 
     Parameters
     ----------
@@ -216,13 +187,13 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
     upper : list of Tile, optional
         L_kj, below the diagonal; L_kk after them for the last piece.
     begun : array, optional
-        What the piece before has returned.
+        Result of the piece before.
 
     Returns
     -------
     array or Tile
-        L_ik if the piece is the last one; or the `NotPositiveDefinite` of a diagonal tile, for
-        all that depends on it.
+        L_ik if the piece is the last one. Where a diagonal tile has failed, its
+        `NotPositiveDefinite` for all tasks that depend on it.
     """
     for tile in (*row, *(upper or ()), begun):
         if isinstance(tile, NotPositiveDefinite):
@@ -233,9 +204,9 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
         rights, diagonal = lefts, None
         if i > k:
             rights = [readable(formats, k, j, tile) for j, tile in enumerate(upper, begin)]
-            diagonal = partial(_itself, rights.pop()) if last else None
+            diagonal = partial(itself, rights.pop()) if last else None
         pairs = zip(lefts, rights, strict=True)
-        # a copy: Dask may ask for what it has once more
+        # a copy: Dask may repeat this task with the same operand
         array = original(originals, formats, i, k) if begun is None else begun.copy(order="F")
         if not last:
             return update_tile(array, pairs)
@@ -243,13 +214,13 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
             form = solved_in(formats, originals.layout, i, k)
             array = finish_tile(array, pairs, diagonal, form)
         except NotPositiveDefinite as error:
-            # raised here it would stand in the worker's log, with a traceback
+            # if it were raised here, the worker would log it with a traceback
             return error.with_traceback(None)
         return in_format(formats, i, k, array)
 
 
 def _failures(diagonal):
-    """Return {k: NotPositiveDefinite} of those diagonal tiles that have no factor.
+    """Return {k: NotPositiveDefinite} of the diagonal tiles that have no factor.
 
     Parameters
     ----------
@@ -258,27 +229,23 @@ def _failures(diagonal):
     return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
 
 
-def _itself(value):
-    return value
-
-
 def _tell(total, done):
     tell(done, total, "tiles")
 
 
-class Spread:
-    """`geomxp.tiles.assemble.Originals` on every worker of a crew.
+class DaskOriginals:
+    """`geomxp.tiles.assemble.Originals` on every worker of a cluster.
 
     Parameters
     ----------
-    crew : Crew
+    backend : DaskBackend
     model, locations, metric, layout
         See `Originals`.
 
     Attributes
     ----------
     model, exponent, layout
-        As those of `Originals`.
+        See `Originals`.
 
     Raises
     ------
@@ -286,66 +253,72 @@ class Spread:
         If the tiles do not fit on the workers in any format.
     """
 
-    def __init__(self, crew, model, locations, metric, layout):
-        here = Originals(model, locations, metric, layout)
-        self.model, self.exponent, self.layout = here.model, here.exponent, layout
-        self.crew = crew
-        # of a worker's GPUs its first
-        self._about = model, locations, metric, layout, 0 if crew.gpu else None
-        self._there = {}
-        # no format has less than a byte
-        crew.check_memory([layout.n**2 // (2 * len(crew))] * len(crew))
+    def __init__(self, backend, model, locations, metric, layout):
+        local = Originals(model, locations, metric, layout)
+        self.model, self.exponent, self.layout = local.model, local.exponent, layout
+        self.backend = backend
+        # a worker uses the first of its GPUs
+        self._arguments = model, locations, metric, layout, 0 if backend.gpu else None
+        self._futures = {}
+        # an entry takes at least one byte
+        backend.check_memory([layout.n**2 // (2 * len(backend))] * len(backend))
 
     def on(self, slot):
-        """Return the future of what generates tiles on the worker in a slot."""
-        at = self.crew.slots[slot % len(self.crew)]
-        if at not in self._there or self._there[at].status in ("lost", "cancelled"):
-            self._there[at] = self.crew.submit(slot, _originals, *self._about)
-        return self._there[at]
+        """Return the future of the `Originals` on the worker of a slot."""
+        at = self.backend.slots[slot % len(self.backend)]
+        if at not in self._futures or self._futures[at].status in ("lost", "cancelled"):
+            self._futures[at] = self.backend.submit(slot, _originals, *self._arguments)
+        return self._futures[at]
 
     def norms(self):
         """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
         tiles = self.layout.tiles
 
         def submit():
-            return [self.crew.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
+            return [self.backend.submit(i, _row_squares, self.on(i), i) for i in range(tiles)]
 
         squares = np.zeros((tiles, tiles))
-        for i, row in enumerate(self.crew.collect(submit, things="rows of norms")):
+        for i, row in enumerate(self.backend.collect(submit, things="rows of norms")):
             squares[i, : i + 1] = row
         return np.sqrt(squares)
 
 
-class OnCluster:
-    """The store whose tiles are futures.
+def run(store, tiles):
+    """Finish tiles of a `DaskStore`: its runner; see `schedule.run`."""
+    store.finish(tiles)
+
+
+class DaskStore(Store):
+    """Tiles as futures on the workers; see `Store`. `original` and `write` run inside the tasks.
 
     Parameters
     ----------
-    originals : Spread
+    originals : DaskOriginals
     formats : PrecisionMap
 
     Raises
     ------
     NotEnoughMemory
-        If a worker has too little for its part.
+        If a worker's memory is too small for its part.
     """
 
+    runner = staticmethod(run)
+
     def __init__(self, originals, formats):
-        self.originals, self.formats, self.layout = originals, formats, originals.layout
-        self.crew = originals.crew
-        self.promoted = set()
+        super().__init__(originals, formats)
+        self.backend = originals.backend
         self._futures, self._maps = {}, {}
-        # tiles that are begun, and what travels of the rows above: until their readers are known
+        # unfinished tiles, and parts of rows that travel, until their readers are submitted
         self._begun, self._upper = {}, {}
         self.depths = self._affordable()
 
     def _affordable(self):
-        """Return the depths of the plan: those for this crew, or what its memory lets it have."""
-        rows, p, block = self._row_bytes(), len(self.crew), FP64.bytes * self.layout.tile**2
-        self.crew.check_memory(share(rows, p, (), block), BLOCKS * block)
-        wanted = depths_for(self.crew.threads, self.layout.tiles)
+        """Return the depths for these workers, or the largest that their memory allows."""
+        rows, p, block = self._row_bytes(), len(self.backend), FP64.bytes * self.layout.tile**2
+        self.backend.check_memory(share(rows, p, (), block), BLOCKS * block)
+        wanted = depths_for(self.backend.threads, self.layout.tiles)
         for depths in (wanted, *shallower(wanted)) if wanted else ():
-            if self.crew.has_room(share(rows, p, depths, block), BLOCKS * block):
+            if self.backend.has_room(share(rows, p, depths, block), BLOCKS * block):
                 return depths
         return ()
 
@@ -357,55 +330,51 @@ class OnCluster:
             for i, row in enumerate(self.formats.rows)
         ]
 
-    @property
-    def bytes(self):
-        """What the tiles hold in their formats."""
-        return self.formats.bytes(self.layout)
-
     def traffic(self):
-        """Return how many bytes travel in a factorization: each tile to those who read it.
+        """Return the bytes that travel in a factorization.
 
-        L_kj is read for the rows below k, by each worker that has one of them.
+        L_kj travels to each worker that has a row below k.
         """
-        p, tiles = len(self.crew), self.layout.tiles
+        p, tiles = len(self.backend), self.layout.tiles
         total = 0
         for k, held in enumerate(self._row_bytes()):
             readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
             total += held * len(readers)
         return total
 
-    def order(self):
-        """Return the tiles in the order in which they are finished."""
-        return left_looking(self.layout.tiles)
-
     def has(self, i, k):
-        """Return whether tile (i, k) is final, and still there."""
+        """Return whether tile (i, k) is final and not lost."""
         future = self._futures.get((i, k))
         return future is not None and future.status == "finished"
+
+    def final(self, i, k):
+        """Return L_ik, transferred to this process."""
+        return self.collect(lambda: [self.future(i, k)])[0]
 
     def future(self, i, k):
         """Return the future of L_ik."""
         return self._futures[i, k]
 
+    def factor(self, order, promotions):
+        """Return the factor of the complete store; see `Store`."""
+        return DaskFactor(self, order, promotions)
+
     def promote(self, k):
-        """Give block row k finer formats; return how many tiles that changes."""
-        self.formats, changed = self.formats.promote_row(k)
+        """Give block row k finer formats; return the number of tiles that changed."""
         self._maps.clear()
-        return changed
+        return super().promote(k)
 
     def forget(self, i, k):
-        """Give tile (i, k) up: it will be computed again."""
+        """Discard tile (i, k): it will be computed again."""
         del self._futures[i, k]
 
     def close(self):
-        """Give all tiles up."""
+        """Discard all tiles."""
         for futures in (self._futures, self._maps, self._begun, self._upper):
             futures.clear()
 
-    leave = close
-
     def finish(self, tiles):
-        """Finish some tiles, and those that are lost, until all are there.
+        """Finish some tiles, and compute lost ones again, until all are final.
 
         Parameters
         ----------
@@ -428,9 +397,9 @@ class OnCluster:
                     self._look_for_failures(unseen)
                     unseen.clear()
                 except WorkerLost:
-                    self.crew.replace()
+                    self.backend.replace()
         except BaseException:
-            # what waits for what will never be
+            # forget tasks whose operands will never be computed
             done = {tile: future for tile, future in self._futures.items() if self.has(*tile)}
             self._futures = done
             self._begun.clear()
@@ -453,43 +422,43 @@ class OnCluster:
             if last:
                 self._upper.clear()
             most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
-            self.crew.wait(final, most, self._held, partial(_tell, len(tiles)))
+            self.backend.wait(final, most, self._held, partial(_tell, len(tiles)))
 
     def _look_for_failures(self, columns):
-        """Raise the first failure of these diagonal tiles, without what depends on it."""
-        p, hands = len(self.crew), {}
+        """Raise the first failure of these diagonal tiles, and forget the tiles after it."""
+        p, hands = len(self.backend), {}
         for k in columns:
             hands.setdefault(k % p, {})[k] = self._futures[k, k]
-        tasks = [self.crew.submit(slot, _failures, hand) for slot, hand in hands.items()]
-        self.crew.wait(tasks, held=self._held)
-        failures = {k: e for found in self.crew.gather(tasks) for k, e in found.items()}
+        tasks = [self.backend.submit(slot, _failures, hand) for slot, hand in hands.items()]
+        self.backend.wait(tasks, held=self._held)
+        failures = {k: e for found in self.backend.gather(tasks) for k, e in found.items()}
         if failures:
             first = min(failures)
             self._futures = {tile: f for tile, f in self._futures.items() if tile[1] < first}
             raise failures[first]
 
     def _submit(self, piece, number):
-        """Return the future of a piece, the one of this number in the plan."""
+        """Return the future of a piece; `number` is its position in the schedule."""
         i, k, begin, end, last = piece
-        at, final = self.crew.slots[i % len(self.crew)], self._futures
+        at, final = self.backend.slots[i % len(self.backend)], self._futures
         if at not in self._maps or self._maps[at].status in ("lost", "cancelled"):
-            self._maps[at] = self.crew.submit(i, _itself, self.formats)
+            self._maps[at] = self.backend.submit(i, itself, self.formats)
         row = [final[i, j] for j in range(begin, end)]
         upper = self._row_above(piece, number) if i > k else None
-        about = self.originals.on(i), self._maps[at], piece, row, upper
+        operands = self.originals.on(i), self._maps[at], piece, row, upper
         begun = self._begun.pop((i, k), None)
-        future = self.crew.submit(i, _work, *about, begun, priority=-number)
+        future = self.backend.submit(i, _work, *operands, begun, priority=-number)
         (final if last else self._begun)[i, k] = future
         return future
 
     def _row_above(self, piece, number):
-        """Return the future of what a piece reads of row k, one for all rows below it."""
+        """Return the future of the tiles of row k that a piece reads, one for all rows below."""
         _, k, begin, end, last = piece
-        # those of one depth are submitted column after column
+        # pieces of one depth are submitted column by column
         column, future = self._upper.get(k - end, (None, None))
         if column != k:
             row = [self._futures[k, j] for j in range(begin, end + last)]
-            future = self.crew.submit(k, list, row, priority=-number)
+            future = self.backend.submit(k, list, row, priority=-number)
             self._upper[k - end] = k, future
         return future
 
@@ -497,10 +466,201 @@ class OnCluster:
         return list(self._futures.values())
 
     def collect(self, submit, things="block rows"):
-        """Return the results of tasks that read the tiles; see `Crew.collect`."""
-        return self.crew.collect(submit, lambda: self.finish(()), self._held, things)
+        """Return the results of tasks that read the tiles; see `DaskBackend.collect`."""
+        return self.backend.collect(submit, lambda: self.finish(()), self._held, things)
 
 
-def run(store, tiles):
-    """Finish the tiles of a store on a cluster; see `geomxp.tiles.local.run`."""
-    store.finish(tiles)
+# Factor: what statistics asks of L, computed on the workers.
+
+PANEL = 64
+"""Right-hand sides of one backward substitution, whose partial sums travel: a block per tile."""
+
+
+def _operand(matrix, y):
+    """Return a vector on the device of a matrix; vectors travel as NumPy arrays."""
+    return backend_of(matrix).put(aligned(y), matrix)
+
+
+def _solved(diagonal, y, **about):
+    """Return L_kk⁻¹y, or L_kk⁻'y."""
+    lower = diagonal.widen()
+    return on_host(recursive.trsm(lower, _operand(lower, y), **about))
+
+
+def _product(matrix, y):
+    with device_of(matrix):
+        return on_host(matrix @ _operand(matrix, y))
+
+
+def _log_diagonal(tile):
+    """Return Σ log L_ii of a diagonal tile."""
+    with pinned():
+        return float(np.log(on_host(tile.widen().diagonal())).sum())
+
+
+def _forward(diagonal, rest, j):
+    """Return y_j = L_jj⁻¹ (b_j - Σ_{k<j} L_jk y_k); rest[j] is the bracket."""
+    with pinned():
+        return _solved(diagonal, rest[j])
+
+
+def _subtract(rest, y, below):
+    """Return b_i - … - L_ij y_j for the rows of one worker.
+
+    Parameters
+    ----------
+    rest : dict of int to ndarray
+    y : ndarray
+    below : dict of int to Tile
+        L_ij for the rows i below j.
+    """
+    with pinned():
+        return {i: rest[i] - _product(tile.widen(), y) for i, tile in below.items()}
+
+
+def _backward(diagonal, y, unit, i, sums):
+    """Return x_i = L_ii⁻' (y_i - Σ_{k>i} L_ki' x_k); `sums` has the terms of the sum."""
+    with pinned():
+        y = y / unit
+        for terms in sums:
+            y = y - terms[i]
+        return _solved(diagonal, y, transposed=True)
+
+
+def _terms(x, row):
+    """Return {j: L_ij' x_i} for some tiles of block row i."""
+    with pinned():
+        return {j: _product(tile.widen().T, x) for j, tile in row.items()}
+
+
+def _times(row, x):
+    """Return Σ_j L_ij x_j."""
+    with pinned():
+        y = np.zeros((row[0].shape[0], x[0].shape[1]), order="F")
+        for j, tile in enumerate(row):
+            y += _product(tile.widen(), x[j])
+        return y
+
+
+class DaskFactor(TileFactor):
+    """Σ = 4^e L L' with the tiles of L on the workers of a cluster; see `TileFactor`.
+
+    Each number sees the operations of `TileFactor` in the same order.
+
+    Parameters
+    ----------
+    store : DaskStore
+        With all tiles final.
+    order : (n,) ndarray of int
+        Row r of L belongs to location order[r].
+    promotions : int
+    """
+
+    def log_determinant(self):
+        """Return log|Σ| = 2 Σ_i log L_ii."""
+        layout, submit = self.store.layout, self.store.backend.submit
+        blocks = range(layout.tiles)
+
+        def logs():
+            return [submit(i, _log_diagonal, self._tile(i, i)) for i in blocks]
+
+        total = sum(self.store.collect(logs))
+        return 2.0 * (total + layout.n * float(np.log(self._unit)))
+
+    def half_solve(self, b):
+        """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
+        blocks = self._blocks(self._sorted(b))
+        half = self.store.collect(lambda: self._half_solved(blocks))
+        return np.asfortranarray(np.vstack(half)).reshape(b.shape, order="A")
+
+    def solve(self, b):
+        """Return Σ⁻¹b for (n,) or (n, m)."""
+        y = self._sorted(b)
+        panels = []
+        for first in range(0, y.shape[1], PANEL):
+            blocks = self._blocks(y[:, first : first + PANEL])
+            panels.append(np.vstack(self.store.collect(lambda b=blocks: self._solved(b))))
+        x = np.hstack(panels) if panels else y
+        return self._unsorted(x).reshape(b.shape, order="A")
+
+    def multiply(self, x):
+        """Return L x for (n, m), rows in the order of the locations."""
+        backend, parts = self.store.backend, self._blocks(np.asfortranarray(x))
+        p = len(backend)
+
+        def products():
+            copies = [backend.submit(slot, itself, parts) for slot in range(p)]
+            return [
+                backend.submit(i, _times, [self._tile(i, j) for j in range(i + 1)], copies[i % p])
+                for i in range(len(parts))
+            ]
+
+        return self._unsorted(self._unit * np.vstack(self.store.collect(products)))
+
+    def dense(self):
+        """Return L as one array in this process; see `TileFactor.dense`.
+
+        Raises
+        ------
+        NotEnoughMemory
+            If the memory of this process is too small.
+        """
+        layout = self.store.layout
+        needed, free = 8 * layout.n**2, free_memory()
+        if needed > free:
+            raise NotEnoughMemory(
+                f"the factor of {layout.n:,} places as one array needs {human_bytes(needed)} of "
+                f"this process's memory, {human_bytes(free)} free: it stays on the cluster."
+            )
+        return super().dense()
+
+    def _row(self, i):
+        return self.store.collect(lambda: [self._tile(i, j) for j in range(i + 1)])
+
+    def _tile(self, i, k):
+        return self.store.future(i, k)
+
+    def _blocks(self, y):
+        layout = self.store.layout
+        return [np.asfortranarray(y[layout.rows(i)]) for i in range(layout.tiles)]
+
+    def _beside(self, b):
+        return b
+
+    def _half_solved(self, blocks):
+        """Return the futures of the blocks of y = L⁻¹b.
+
+        As soon as y_j is known, each worker subtracts L_ij y_j from all its rows below.
+        """
+        submit, tiles = self.store.backend.submit, len(blocks)
+        p = len(self.store.backend)
+        # leading zeros stay zeros
+        start = next((i for i in range(tiles) if blocks[i].any()), tiles)
+        y = [submit(i, itself, blocks[i]) for i in range(start)]
+        rest = [
+            submit(slot, itself, {i: blocks[i] for i in range(start, tiles) if i % p == slot})
+            for slot in range(p)
+        ]
+        for j in range(start, tiles):
+            y.append(submit(j, _forward, self._tile(j, j), rest[j % p], j))
+            # the owner of the next row first
+            for slot in range(j + 1, min(j + 1 + p, tiles)):
+                below = {i: self._tile(i, j) for i in range(slot, tiles, p)}
+                rest[slot % p] = submit(slot, _subtract, rest[slot % p], y[j], below)
+        return y
+
+    def _solved(self, blocks):
+        """Return the futures of the blocks of x = L⁻'L⁻¹b."""
+        submit, tiles = self.store.backend.submit, len(blocks)
+        p = len(self.store.backend)
+        y, x = self._half_solved(blocks), [None] * tiles
+        sums = [[] for _ in range(tiles)]
+        for i in reversed(range(tiles)):
+            x[i] = submit(i, _backward, self._tile(i, i), y[i], self._unit, i, sums[i])
+            # the owner of the next row first
+            for slot in range(i - 1, max(i - 1 - p, -1), -1):
+                mine = range(slot, -1, -p)
+                terms = submit(i, _terms, x[i], {j: self._tile(i, j) for j in mine})
+                for j in mine:
+                    sums[j].append(terms)
+        return x

@@ -1,30 +1,95 @@
-"""The Cholesky factor of a covariance matrix, and all that statistics asks of it."""
+"""Cholesky factor of a covariance matrix: solves, products and the log-determinant."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..linalg import recursive, views
-from ..linalg.device import device_of
+from ..linalg import recursive
+from ..linalg.backend import backend_of, device_of
 from ..linalg.formats import FP64
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
 
+CHUNK_ENTRIES = 1 << 22
+"""Entries of L⁻¹ that are held at a time while the diagonal of Σ⁻¹ is computed."""
+
+
+class Factor:
+    """What statistics asks of Σ = L L': the base of all factors. Returns NumPy arrays.
+
+    A factor also defines `log_determinant()`, `solve(b)` = Σ⁻¹b, `half_solve(b)` = L⁻¹b with rows
+    in the factor's order, `multiply(x)` = L x, `into_dense()` = L, and `into_inverse()`, the lower
+    triangle of Σ⁻¹. The last two end the factor.
+
+    Attributes
+    ----------
+    precision_map : PrecisionMap
+        Formats of the tiles.
+    promotions : int
+        Tiles that needed a finer format than the rule gave them.
+    nbytes : int
+    order : (n,) ndarray of int or None
+        Row r of L belongs to location order[r]; None if rows are in the order of the locations.
+    store : Store or None
+        The tiles.
+    refines : bool
+        Whether `solve` is refined to FP64's accuracy while L is not.
+    vectors : int
+        Blocks as large as a right-hand side that `solve` holds at a time.
+    last : Refinement or None
+        Report on the latest refined solution.
+    moved : Traffic or None
+        Bytes that the factorization moved between memories; None if there is only one.
+    events : tuple of Event
+        Copies and kernels of the factorization, if it was traced.
+    """
+
+    promotions, refines, vectors, events = 0, False, 1, ()
+    order = store = last = moved = None
+
+    def inner(self, a, b=None):
+        """Return a'Σ⁻¹b = (L⁻¹a)'(L⁻¹b) for (n, m) and (n, k); b is a if not given."""
+        half = self.half_solve(a)
+        return half.T @ (half if b is None else self.half_solve(b))
+
+    def explained_by(self, x):
+        """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
+        half_x = self.half_solve(np.asfortranarray(x)) if x.shape[1] else x
+
+        def explained(k):
+            half = self.half_solve(k)
+            return np.einsum("ij,ij->j", half, half), half.T @ half_x
+
+        return explained
+
+    def inverse_diagonal(self, n):
+        """Return the diagonal of Σ⁻¹, (n,)."""
+        # in the factor's order, because the half-solved columns then begin with zeros
+        order = np.arange(n) if self.order is None else self.order
+        diagonal, explained = np.empty(n), self.explained_by(np.zeros((n, 0)))
+        step = max(1, CHUNK_ENTRIES // n // self.vectors)
+        for first in range(0, n, step):
+            rows = order[first : first + step]
+            columns = np.zeros((n, len(rows)), order="F")
+            columns[rows, np.arange(len(rows))] = 1.0
+            diagonal[rows] = explained(columns)[0]
+        return diagonal
+
 
 @dataclass(frozen=True)
-class CholeskyFactor:
-    """Σ = L L'. Takes NumPy or CuPy arrays and returns NumPy arrays, wherever L lives.
+class CholeskyFactor(Factor):
+    """Σ = L L' with L as one array. Takes NumPy or CuPy arrays and returns NumPy arrays.
 
     Parameters
     ----------
     lower : (n, n) NumPy or CuPy array, Fortran order
-        L in the lower triangle; the rest is not looked at.
+        L in the lower triangle; the upper triangle is ignored.
 
     Examples
     --------
     >>> sigma = np.array([[4.0, 2.0], [2.0, 3.0]], order="F")
-    >>> factor = CholeskyFactor(kernels.potrf(sigma.copy(order="F")))
+    >>> factor = CholeskyFactor(recursive.potrf(sigma.copy(order="F")))
     >>> bool(np.allclose(sigma @ factor.solve(np.ones(2)), 1.0))
     True
     """
@@ -32,8 +97,6 @@ class CholeskyFactor:
     lower: Any
 
     precision_map = PrecisionMap(((FP64,),))
-    promotions = 0
-    order = None
 
     @property
     def nbytes(self):
@@ -47,8 +110,8 @@ class CholeskyFactor:
         return 2.0 * float(np.log(on_host(diagonal)).sum())
 
     @gpu_memory()
-    def whiten(self, b):
-        """Return L⁻¹b for (n,) or (n, m): independent and of variance 1 if b has covariance Σ."""
+    def half_solve(self, b):
+        """Return L⁻¹b for (n,) or (n, m): independent, of variance 1 if b has covariance Σ."""
         return on_host(recursive.trsm(self.lower, self._beside(b)))
 
     @gpu_memory()
@@ -72,43 +135,38 @@ class CholeskyFactor:
 
     @gpu_memory()
     def into_dense(self):
-        """Return L as one FP64 array, where it lives; ends this factor."""
+        """Return L as one FP64 array on its device; the factor cannot be used afterwards."""
         return self.lower
 
     @gpu_memory()
     def into_inverse(self):
-        """Return the lower triangle of Σ⁻¹, written over L where that can be; ends this factor."""
+        """Return the lower triangle of Σ⁻¹, where possible in L's memory; see `into_dense`."""
         return on_host(recursive.potri(self.lower))
 
     def _beside(self, b):
-        """Return b where L is."""
-        if isinstance(self.lower, np.ndarray):
-            return b
-        import cupy
-
-        with self.lower.device:
-            return cupy.asfortranarray(cupy.asarray(b))
+        """Return b on the device of L."""
+        return backend_of(self.lower).put(b, self.lower)
 
 
 def on_host(array):
-    """Return a NumPy array of the values of a NumPy or CuPy one, of its layout."""
-    return array if isinstance(array, np.ndarray) else array.get(order="A")
+    """Return a NumPy array with the values and the layout of a NumPy or CuPy array."""
+    return backend_of(array).get(array)
 
 
 @dataclass(frozen=True)
-class TileFactor:
-    """Σ = 4^e L L' with L in tiles, each in its own format; the interface of `CholeskyFactor`.
+class TileFactor(Factor):
+    """Σ = 4^e L L' with L in tiles, each in its own format; see `Factor`.
 
-    Products and solves are FP64: what a tile stores is what it stands for.
+    Products and solves are FP64, with the values that the tiles store.
 
     Parameters
     ----------
-    store : store
+    store : Store
         With all tiles final.
     order : (n,) ndarray of int
-        Row r of L belongs to place order[r].
+        Row r of L belongs to location order[r].
     promotions : int
-        How many tiles needed a finer format than the rule gave them.
+        Tiles that needed a finer format than the rule gave them.
     """
 
     store: Any
@@ -117,13 +175,23 @@ class TileFactor:
 
     @property
     def precision_map(self):
-        """The formats in the end."""
+        """The final formats."""
         return self.store.formats
 
     @property
     def nbytes(self):
         """Bytes of the tiles in their formats."""
         return self.store.bytes
+
+    @property
+    def moved(self):
+        """Bytes that the factorization moved between memories, as `Traffic` or None."""
+        return self.store.moved
+
+    @property
+    def events(self):
+        """Copies and kernels of the factorization, if it was traced."""
+        return () if self.store.trace is None else tuple(self.store.trace.events())
 
     @property
     def _unit(self):
@@ -138,12 +206,12 @@ class TileFactor:
         return 2.0 * (logs + layout.n * float(np.log(self._unit)))
 
     @gpu_memory()
-    def whiten(self, b):
-        """Return L⁻¹b, its rows in the factor's order, for (n,) or (n, m)."""
+    def half_solve(self, b):
+        """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
         columns = self._sorted(b)
         layout, final = self.store.layout, self.store.final
         blocks = range(layout.tiles)
-        # zeros at the top stay zeros
+        # leading zeros stay zeros
         start = next((i for i in blocks if columns[layout.rows(i)].any()), layout.tiles)
         y = self._beside(columns)
         with device_of(y):
@@ -157,11 +225,12 @@ class TileFactor:
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        x = self._transposed_solve(self._beside(self.whiten(b).reshape(len(b), -1) / self._unit))
+        half = self.half_solve(b).reshape(len(b), -1)
+        x = self._transposed_solve(self._beside(half / self._unit))
         return self._unsorted(x).reshape(b.shape, order="A")
 
     def _transposed_solve(self, y):
-        """Y <- L⁻'y."""
+        """Y <- L⁻'Y."""
         layout, final = self.store.layout, self.store.final
         with device_of(y):
             for i in reversed(range(layout.tiles)):
@@ -173,7 +242,7 @@ class TileFactor:
 
     @gpu_memory()
     def multiply(self, x):
-        """Return L x for (n, m), its rows in the order of the places."""
+        """Return L x for (n, m), rows in the order of the locations."""
         layout, final = self.store.layout, self.store.final
         x = self._beside(np.asfortranarray(x))
         with device_of(x):
@@ -196,10 +265,14 @@ class TileFactor:
         layout = self.store.layout
         lower = np.zeros((layout.n, layout.n), order="F")
         for i in range(layout.tiles):
-            for j in range(i + 1):
-                lower[layout.rows(i), layout.rows(j)] = on_host(self.store.final(i, j).widen())
+            for j, tile in enumerate(self._row(i)):
+                lower[layout.rows(i), layout.rows(j)] = on_host(tile.widen())
         lower *= self._unit
         return lower
+
+    def _row(self, i):
+        """Return the tiles of block row i."""
+        return (self.store.final(i, j) for j in range(i + 1))
 
     @gpu_memory()
     def into_dense(self):
@@ -208,7 +281,7 @@ class TileFactor:
 
     @gpu_memory()
     def into_inverse(self):
-        """Return the lower triangle of Σ⁻¹ in FP64, rows and columns in the order of the places."""
+        """Return the lower triangle of Σ⁻¹ in FP64, in the order of the locations."""
         inverse = recursive.potri(self.dense())
         back = np.argsort(self.order)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
@@ -226,16 +299,16 @@ class TileFactor:
         return result
 
     def _beside(self, b):
-        """Return b where L is."""
+        """Return b on the device of L."""
         first = self.store.final(0, 0).values
-        return b if isinstance(first, np.ndarray) else CholeskyFactor(first)._beside(b)
+        return backend_of(first).put(b, first)
 
 
 def _add_product(y, a, x, alpha):
     """Y <- Y + αAX, for α of 1 or -1."""
-    if not isinstance(y, np.ndarray):
-        # in one call; CuPy would make a copy of the product
-        views.gemm(y, a, x, alpha)
+    if backend_of(y).on_gpu:
+        # one call; CuPy's operators would allocate the product
+        backend_of(y).gemm(y, a, x, alpha)
     elif alpha > 0:
         y += a @ x
     else:
@@ -243,9 +316,9 @@ def _add_product(y, a, x, alpha):
 
 
 def _diagonals(layout, final):
-    """Yield the diagonals of the diagonal tiles as NumPy arrays; of a GPU's, in one transfer."""
+    """Yield the diagonals of the diagonal tiles as NumPy arrays; those of a GPU in one transfer."""
     parts = (final(i, i).widen().diagonal() for i in range(layout.tiles))
-    if isinstance(final(0, 0).values, np.ndarray):
+    if not backend_of(final(0, 0).values).on_gpu:
         yield from parts
         return
     import cupy

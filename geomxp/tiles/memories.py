@@ -1,7 +1,7 @@
-"""Tiles in a scratch file: positioned reads and writes, past the page cache where that is possible.
+"""Memories for tiles: a scratch file, host memory, and pairs of a fast and a slow memory.
 
-Each tile has a place of its own, as large as in FP64; what is not written takes no room in the
-file. With a name the file has a journal beside it, from which a killed run goes on.
+`Disk` and `Host` are slow memories with a place for each tile. `Ram` and `Gpu` are fast memories:
+one arena whose slots a plan assigns, with copies from and to a slow memory.
 """
 
 import errno
@@ -26,11 +26,11 @@ from ..runtime.devices import OUT_OF_MEMORY, human_bytes, in_threads
 
 PAGE = 4096
 SECONDS = 10.0
-"""Between two entries in the journal within one tile column."""
+"""Between two writes of the journal within one tile column."""
 
 MODE = os.O_RDWR | os.O_CREAT
 
-_here = set()
+_open = set()
 """Named files that this process has open."""
 
 
@@ -40,12 +40,16 @@ def pages(count):
 
 
 def aligned(count):
-    """Return that many bytes, in whole pages: a uint8 array that begins on a page."""
+    """Return a uint8 array of so many bytes in whole pages, aligned to a page."""
     return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE)), np.uint8)
 
 
 class Disk:
-    """A scratch file with a place for each tile.
+    """Slow memory on a disk: a scratch file with a place for each tile.
+
+    Reads and writes are positioned and bypass the page cache where the system allows it. A place is
+    as large as a tile in FP64; unwritten parts of the file take no room. A named file has a
+    journal, from which an interrupted run continues.
 
     Parameters
     ----------
@@ -55,15 +59,15 @@ class Disk:
     directory : path, optional
         The system's directory for temporary files if not given.
     problem : str, optional
-        What is computed: with it the file has a name, and a later run of the same problem goes on
-        from what a killed one left.
+        Identifies the computation. If given, the file has a name, and a later run of the same
+        problem continues from the tiles that an interrupted one has left.
 
     Raises
     ------
     InvalidInput
         If the directory cannot be used, or another process computes the same problem there.
     NotEnoughMemory
-        If the disk has no room for the tiles.
+        If the disk is too full for the tiles.
     """
 
     def __init__(self, layout, needed, directory=None, problem=None):
@@ -73,11 +77,11 @@ class Disk:
         if problem is not None:
             name = "geomxp-" + hashlib.sha256(problem.encode()).hexdigest()[:16]
             path = self.directory / f"{name}.tiles"
-            # a second factor of one problem in one process has nothing to go on from
-            self.path = None if path in _here else path
+            # a second factor of one problem in one process starts from nothing
+            self.path = None if path in _open else path
         self._descriptor = self._open()
         if self.path is not None:
-            _here.add(self.path)
+            _open.add(self.path)
             self._journal = Journal(self.path.with_suffix(".journal"), problem)
         self._finish = weakref.finalize(self, _remove, self._descriptor, self.path, self._journal)
         if self._journal is not None:
@@ -100,20 +104,20 @@ class Disk:
             )
 
     def close(self):
-        """Give the file up, and remove it."""
+        """Close and remove the file."""
         self._finish()
 
     def leave(self):
-        """Give the file up, and leave it for a later run."""
+        """Close the file, and keep it for a later run."""
         if self._journal is not None:
             self._journal.flush(self._descriptor)
             self._journal.close()
         if self._finish.detach():
             os.close(self._descriptor)
-            _here.discard(self.path)
+            _open.discard(self.path)
 
     def _open(self):
-        """Open the file for direct access, or through the page cache where that is refused."""
+        """Open the file for direct access, or through the page cache if that is not supported."""
         path = descriptor = None
         try:
             path = self.path
@@ -133,20 +137,22 @@ class Disk:
             return descriptor
         except BlockingIOError:
             os.close(descriptor)
-            raise InvalidInput(f"{path} is in use: another process computes the same.") from None
+            raise InvalidInput(
+                f"{path} is in use: another process computes this problem."
+            ) from None
         except OSError as error:
             raise InvalidInput(
                 f"the scratch directory {self.directory} cannot be used: "
-                f"{error.strerror or error}: name another."
+                f"{error.strerror or error}: name another directory."
             ) from None
         finally:
             if self.path is None and path is not None:
-                # nobody has to remove it, whatever happens to this process
+                # unlinked at once, so that nothing is left however the process ends
                 path.unlink(missing_ok=True)
 
     def _offset(self, key):
-        # an accumulator that is out has the key (number of block rows, stream); the first page is
-        # the journal's
+        # a swapped-out accumulator has the key (number of block rows, stream); the first page
+        # belongs to the journal
         i, k = key
         return PAGE + (i * (i + 1) // 2 + k) * self._place
 
@@ -157,7 +163,7 @@ class Disk:
         ----------
         key : (int, int)
         data : (b,) ndarray of uint8
-            On a page, in whole pages.
+            Whole pages, aligned to a page.
         """
         self.write_at(self._offset(key), data)
 
@@ -174,7 +180,7 @@ class Disk:
             os.posix_fadvise(self._descriptor, begin, data.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _full(self, error):
-        """Return what to raise for an error of writing."""
+        """Return the exception for an error of writing."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return error
         return NotEnoughMemory(
@@ -182,7 +188,7 @@ class Disk:
         )
 
     def read(self, key, data):
-        """Read a tile that was written, into an array such as `write` takes."""
+        """Read a tile into an array such as `write` takes."""
         self.read_at(self._offset(key), data)
 
     def read_at(self, offset, data):
@@ -195,18 +201,18 @@ class Disk:
             left, offset = left[done:], offset + done
 
     def holds(self, key, count):
-        """Return whether the file is long enough for a tile of so many bytes."""
+        """Return whether the file is long enough to contain a tile of so many bytes."""
         return self._offset(key) + count <= os.fstat(self._descriptor).st_size
 
     def note(self, entry, at_once=False):
-        """Write what is done to the journal, once the tiles themselves are on the disk.
+        """Write an entry to the journal, after the tiles themselves.
 
         Parameters
         ----------
         entry : list
-            Of what JSON knows.
+            JSON values.
         at_once : bool
-            Now, as at the end of a column; else with the next that is due.
+            Write now, as at the end of a column; otherwise with the next entry that is due.
         """
         if self._journal is None:
             return
@@ -217,7 +223,7 @@ class Disk:
 
 
 class Journal:
-    """What of a scratch file is final: a line of JSON for each event, behind what the file is.
+    """List of the final tiles of a scratch file: a header, then a line of JSON for each event.
 
     Parameters
     ----------
@@ -230,14 +236,14 @@ class Journal:
         self._file, self._pending, self._lock, self._synced = None, [], Lock(), monotonic()
 
     def open(self, disk):
-        """Return the events that a killed run has left, and go on writing."""
+        """Return the events of an interrupted run, and open the journal for writing."""
         stamp, found = aligned(PAGE), []
         try:
             disk.read_at(0, stamp)
             mark = bytes(stamp[:16]).hex()
             lines = self.path.read_bytes().split(b"\n")
             if lines[0].decode() == f"{mark} {self.problem}":
-                # what follows the last whole line is half a line
+                # an incomplete last line is ignored
                 found = list(_parsed(lines[1:-1]))
         except (OSError, UnicodeDecodeError):
             found = []
@@ -253,7 +259,7 @@ class Journal:
         return found
 
     def note(self, entry, at_once, descriptor):
-        """Keep an entry, and write all that are kept if it is time."""
+        """Add an entry, and write the pending ones if it is time."""
         with self._lock:
             self._pending.append(entry)
             if not at_once and monotonic() - self._synced < SECONDS:
@@ -261,7 +267,7 @@ class Journal:
         self.flush(descriptor)
 
     def flush(self, descriptor):
-        """Write what is kept, behind the tiles that it speaks of."""
+        """Write the pending entries, after the tiles that they name."""
         with self._lock:
             entries, self._pending = self._pending, []
             os.fdatasync(descriptor)
@@ -273,13 +279,13 @@ class Journal:
     def close(self):
         """Close the file."""
         if self._file is not None:
-            # on a full disk: what could not be written is not needed any more
+            # on a full disk: entries that could not be written are no longer needed
             with suppress(OSError):
                 self._file.close()
 
 
 def _parsed(lines):
-    """Yield the events of a journal, as far as they can be read."""
+    """Yield the readable events of a journal."""
     for line in lines:
         try:
             entry = json.loads(line)
@@ -297,42 +303,40 @@ def _remove(descriptor, path, journal):
     if path is not None:
         path.unlink(missing_ok=True)
         path.with_suffix(".journal").unlink(missing_ok=True)
-        _here.discard(path)
+        _open.discard(path)
     os.close(descriptor)
 
 
-# Pairs of memories: a small fast one, where tiles are worked on, over a large slow one.
+# Fast memories over slow ones: RAM over a disk, a GPU's memory over pinned host memory, and RAM
+# over RAM, with which everything can be tested anywhere.
 #
-# RAM over a disk, a GPU's memory over pinned host memory, and RAM over RAM, which is slow only by
-# name and lets everything be tested anywhere. On a CPU a copy is done when the call returns. On a
-# GPU it is only put on a stream. Calls return moments, seconds on a CPU and events on a GPU, and
-# take those that they must wait for.
+# On a CPU a copy is done when the call returns. On a GPU it is only put on a stream. Calls return
+# moments (seconds on a CPU, events on a GPU) and take the moments that they have to wait for.
 
 
 ALIGNMENT = 512
 """Alignment of tiles in host memory, in bytes."""
 
 GROWTH = 2**24
-"""Fewest bytes that are added when the tiles outgrow the reserved memory."""
+"""Smallest region that is added when tiles outgrow the reserved memory."""
 
 PART = 2**26
-"""Bytes that a thread touches at a time, so that the system provides their pages."""
+"""Bytes that a thread touches at a time to have the system allocate their pages."""
 
 PORTABLE = 1
 """cudaHostRegisterPortable: the memory is pinned for all GPUs."""
 
 
 class Host:
-    """The slow memory is RAM, pinned for a GPU.
+    """Slow memory in RAM, pinned for a GPU.
 
-    Tiles have slots in one region of memory, which is pinned once: CuPy's pool of pinned memory
-    would round each tile to a power of two. Promoted tiles get new slots, where necessary in
-    further regions.
+    Tiles have slots in one region, which is pinned once: CuPy's pool of pinned memory would round
+    each tile up to a power of two. Promoted tiles get new slots, if necessary in further regions.
 
     Parameters
     ----------
     needed : int
-        Bytes of all tiles in the formats that they begin with.
+        Bytes of all tiles in their initial formats.
     pinned : bool
     """
 
@@ -345,7 +349,7 @@ class Host:
         self.reserve(needed)
 
     def reserve(self, needed):
-        """Discard all tiles, and reuse the memory for tiles that need so many bytes."""
+        """Discard all tiles, and reuse the memory for tiles of so many bytes."""
         self._tiles.clear()
         self._needed, self._free = needed, list(self._regions)
 
@@ -355,7 +359,7 @@ class Host:
         return sum(len(region) for region in self._regions)
 
     def buffer(self, key, count):
-        """Return the slot of a tile: `count` bytes, made at the first call."""
+        """Return the slot of a tile: `count` bytes, allocated by the first call."""
         with self._lock:
             found = self._tiles.get(key)
             if found is None or len(found) < count:
@@ -376,7 +380,7 @@ class Host:
         if self._pinned:
             from cupy.cuda import runtime
 
-            # threads touch the pages first: the driver would do so one page at a time
+            # threads touch the pages first: the driver would touch them one by one
             parts = [region[k : k + PART] for k in range(0, len(region), PART)]
             in_threads(lambda part: part.fill(0), parts, len(region))
             try:
@@ -392,19 +396,19 @@ class Host:
         return region
 
     def write(self, key, data):
-        """Copy a tile here."""
+        """Copy a tile into its slot."""
         np.copyto(self.buffer(key, len(data)), data)
 
     def read(self, key, data):
-        """Copy a tile from here."""
+        """Copy a tile from its slot."""
         found = self._tiles[key][: len(data)]
         np.copyto(data[: len(found)], found)
 
     def note(self, entry, at_once=False):
-        """Nothing outlives the process."""
+        """Do nothing: these tiles do not outlive the process."""
 
     def close(self):
-        """Give the memory back."""
+        """Free the memory."""
         self.reserve(0)
         self._free.clear()
         _release(self._regions, self._pinned)
@@ -413,7 +417,7 @@ class Host:
 
 
 def _release(regions, pinned):
-    """Unpin regions of memory, and free them."""
+    """Unpin and free regions of memory."""
     if pinned and regions:
         from cupy.cuda import runtime
 
@@ -423,7 +427,7 @@ def _release(regions, pinned):
 
 
 class Ram:
-    """The fast memory is RAM.
+    """Fast memory in RAM.
 
     Parameters
     ----------
@@ -436,16 +440,16 @@ class Ram:
         self.slow, self._arena = slow, None
 
     def open(self, count):
-        """Reserve the arena."""
+        """Allocate the arena."""
         self._arena = aligned(count)
 
     def close(self):
-        """Give the arena back."""
+        """Free the arena."""
         self._arena = None
 
     @contextmanager
-    def lane(self):
-        """Enclose what one lane does."""
+    def active(self):
+        """Enclose the computations of one worker."""
         yield
 
     def array(self, slot, shape, dtype, order="F"):
@@ -454,7 +458,7 @@ class Ram:
         return self._arena[slot : slot + count].view(dtype).reshape(shape, order=order)
 
     def load(self, key, slot, count, waits=()):
-        """Copy a tile from the slow memory into a slot; return the moments of its begin and end."""
+        """Copy a tile from the slow memory into a slot; return the moments of begin and end."""
         begin = perf_counter()
         self.slow.read(key, self._arena[slot : slot + pages(count)])
         return begin, perf_counter()
@@ -466,11 +470,11 @@ class Ram:
         return begin, perf_counter()
 
     def mark(self):
-        """Return the moment at which this lane has done all so far."""
+        """Return the moment at which this worker's operations so far are done."""
         return perf_counter()
 
     def wait(self, moments):
-        """Let what this lane does next come after some moments: they are past."""
+        """Wait for some moments: on a CPU they are past."""
 
     def seconds(self, moment):
         """Return a moment in seconds."""
@@ -478,10 +482,10 @@ class Ram:
 
 
 class Gpu:
-    """The fast memory is a GPU's, the slow one pinned host memory.
+    """Fast memory of a GPU; the slow one is pinned host memory.
 
-    One stream for copies in and one for copies out are shared by all factorizations; each lane uses
-    a stream of its thread.
+    All factorizations share one stream for copies in and one for copies out; each worker computes
+    on the stream of its thread.
 
     Parameters
     ----------
@@ -501,19 +505,19 @@ class Gpu:
             self._start.record()
 
     def open(self, count):
-        """Reserve the arena."""
+        """Allocate the arena."""
         with self._device:
             self._arena = large_memory(count)
 
     def close(self):
-        """Give the arena back."""
+        """Free the arena."""
         with self._device:
             self._device.synchronize()
         self._arena = None
 
     @contextmanager
-    def lane(self):
-        """Enclose what one lane does, on its thread's stream."""
+    def active(self):
+        """Enclose the computations of one worker, on its thread's stream."""
         with self._device, streams(self.index, 1)[0] as stream:
             yield
             stream.synchronize()
@@ -525,14 +529,14 @@ class Gpu:
         return cupy.ndarray(shape, dtype, self._arena + slot, order=order)
 
     def load(self, key, slot, count, waits=()):
-        """Put a copy into a slot on its stream; return the events of its begin and end."""
+        """Issue a copy into a slot on its stream; return the events of begin and end."""
         with self._device:
             # inside `with`: pinning creates a CUDA context on the current device
             host = self.slow.buffer(key, count)
             return self._copy(self._in, waits, self._arena.ptr + slot, host.ctypes.data, count)
 
     def store(self, key, slot, count, waits=()):
-        """Put a copy from a slot into the slow memory on its stream; return as `load`."""
+        """Issue a copy from a slot into the slow memory on its stream; return as `load`."""
         with self._device:
             host = self.slow.buffer(key, count)
             return self._copy(self._out, waits, host.ctypes.data, self._arena.ptr + slot, count)
@@ -544,25 +548,25 @@ class Gpu:
         for event in waits:
             stream.wait_event(event)
         begin = stream.record()
-        # the direction is told from the addresses
+        # the addresses imply the direction
         runtime.memcpyAsync(to, source, count, runtime.memcpyDefault, stream.ptr)
         return begin, stream.record()
 
     def mark(self):
-        """Return the event of all that this lane has done so far."""
+        """Return the event after this worker's operations so far."""
         import cupy
 
         return cupy.cuda.get_current_stream().record()
 
     def wait(self, moments):
-        """Let what this lane does next come after some events."""
+        """Let this worker's next operations wait for some events."""
         import cupy
 
         for event in moments:
             cupy.cuda.get_current_stream().wait_event(event)
 
     def seconds(self, moment):
-        """Return an event in seconds, when it is past."""
+        """Wait for an event; return its time in seconds."""
         from cupy.cuda import get_elapsed_time
 
         moment.synchronize()

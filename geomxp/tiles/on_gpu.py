@@ -1,6 +1,7 @@
-"""A finished tile on a GPU: in its format, with the casts that its readers need.
+"""Tiles in the memory of one GPU: conversion of finished tiles, and the in-core store.
 
-What `stores.in_format` and `stores.casts_of` do on a CPU, with exponents that stay on the GPU.
+Conversion does what `stores.in_format` and `stores.casts_of` do on a CPU, with exponents that stay
+on the GPU.
 """
 
 from collections import deque
@@ -9,36 +10,35 @@ import numpy as np
 
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
-from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, check_largest
-from ..linalg.formats_gpu import Exponents, cast, factors, magnitude_of, round_into
-from ..linalg.mixed import arithmetic, potrf, solver, trsm
-from ..linalg.products_gpu import cast_formats, stands_by_rows
-from .cholesky import update_tile
-from .stores import InCore, original, solved_in
+from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
+from ..linalg.formats_gpu import Exponents, factors, magnitude_of, round_into
+from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
+from .cholesky import solved_in, update_tile
+from .stores import Casts, InCore, original
 
 
 def wanted_casts(formats, i, k):
-    """Return the formats in which tile (i, k) is read besides its own, as a set."""
+    """Return the set of formats, other than its own, in which tile (i, k) is read."""
     form, partners = formats[i, k], formats.partners(i, k)
     if i == k:
-        # the solves of the FP32 arrays in this column
+        # for the solves of FP32 arrays in this column
         return {FP32} if form is FP64 and partners - {FP64} else set()
     if form is FP8:
-        # widened to FP16 for each product: kept as FP16 too, it would take three times the memory
+        # widened to FP16 for each product: a cast would triple its memory
         return set()
-    return cast_formats(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
+    return casts_on_gpu(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
 
 
 def _meets_fp64_in_fp32(formats, i, k):
-    """Return whether an FP64 tile is multiplied with another one for an FP32 array."""
+    """Return whether an FP64 tile is multiplied with another FP64 tile for an FP32 array."""
     if formats[i, k] is not FP64:
         return False
     others = (j for j in range(k + 1, len(formats)) if formats[j, k] is FP64)
     return any(formats[max(i, j), min(i, j)] is not FP64 for j in others)
 
 
-def is_looked_at(formats, i, k):
-    """Return whether the largest magnitude of tile (i, k) is computed."""
+def needs_magnitude(formats, i, k):
+    """Return whether the largest magnitude of tile (i, k) is needed."""
     form = formats[i, k]
     if form in (FP64, FP32):
         return i > k and (form is FP32 or bool(wanted_casts(formats, i, k)))
@@ -57,20 +57,20 @@ def in_format(found, number, formats, i, k, array, room):
     Parameters
     ----------
     found : Exponents
-        Receives the tile's exponent, and that of its cast to FP16.
+        Receives the exponents of the tile and of its cast to FP16.
     number : int
-        The tile's number in `found`.
+        Position of the tile in `found`.
     formats : PrecisionMap
     i, k : int
     array : (m, n) FP64 or FP32 cupy.ndarray
-        It is the tile's own where the format is FP64 or FP32.
+        Kept as the tile's own array if its format is FP64 or FP32.
     room : callable
-        Returns an array of the tile's shape and format in a given order, "F" or "C".
+        room(order) allocates an array of the tile's shape and format, order "F" or "C".
 
     Returns
     -------
     Tile
-        With its exponent on the GPU if the format has exponents.
+        Its exponent stays on the GPU if the format has exponents.
     """
     form, exponent, values = formats[i, k], 0, array
     if form.top is not None:
@@ -79,19 +79,19 @@ def in_format(found, number, formats, i, k, array, room):
         values = room(order_of(formats, i, k, array.shape, array.device.id))
         round_into(values, array, form, exponent)
     tile = Tile(form, values, exponent)
-    if form.top is None and is_looked_at(formats, i, k):
+    if form.top is None and needs_magnitude(formats, i, k):
         as_fp16 = FP16 if FP16 in wanted_casts(formats, i, k) else None
         found.find(number, _wide(tile), as_fp16, own=False)
     return tile
 
 
 def cast_of(tile, form, as_fp16):
-    """Return a cast of a tile; `as_fp16` is the exponent of its numbers in FP16."""
+    """Return a cast of a tile; `as_fp16` is the exponent of its cast to FP16."""
     return cast(_wide(tile), form, as_fp16 if form is FP16 else 0)
 
 
 def check(largest, form):
-    """Raise `InvalidInput` if a tile of a format is not finite, as `Exponents.fetch` found it."""
+    """Raise `InvalidInput` if a tile is not finite; `largest` is from `Exponents.fetch`."""
     work = FP64 if form is FP64 else FP32
     check_largest(magnitude_of(largest, work.dtype), form)
 
@@ -100,9 +100,21 @@ def _wide(tile):
     return tile.values if tile.form is FP64 else tile.widen(np.float32)
 
 
-# All tiles in one GPU's memory, finished by one thread of the CPU that waits once, at the end.
+def readable(formats, i, k, tile, as_fp16):
+    """Return tile (i, k) with the casts that its readers need, each made on demand.
+
+    `as_fp16` is the exponent of the tile's cast to FP16.
+    """
+    wanted = wanted_casts(formats, i, k)
+    if not wanted:
+        return tile
+    casts = Casts(wanted, lambda form: cast_of(tile, form, as_fp16))
+    return Tile(tile.form, tile.values, tile.exponent, casts)
+
+
+# In-core store of one GPU. One thread of the CPU issues all operations and waits once, at the end.
 #
-# S streams compute the block rows, row i on stream i mod S; one more computes the diagonal tiles:
+# S streams compute the block rows, row i on stream i mod S; another one the diagonal tiles:
 #
 #     stream of row i    A_ik - Σ_j L_ij L_kj'    after (k, k-1)
 #                        L_ik <- A_ik L_kk⁻'      after (k, k)
@@ -119,11 +131,18 @@ def _wide(tile):
 
 
 STREAMS = 4
-"""Streams for the block rows; the diagonal tiles have another one."""
+"""Streams of the block rows, beside the stream of the diagonal tiles."""
 
 
-class OnGpu(InCore):
+def run(store, tiles):
+    """Finish tiles of a `GpuStore`: its runner; see `schedule.run`."""
+    store.run(tiles)
+
+
+class GpuStore(InCore):
     """All tiles in the memory of one GPU, each in its format; see `InCore`."""
+
+    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
@@ -140,9 +159,9 @@ class OnGpu(InCore):
         Raises
         ------
         NotPositiveDefinite
-            If a diagonal tile has no factor. The tiles before it are final, and no others.
+            If a diagonal tile has no factor. Only the tiles before it are then final.
         InvalidInput
-            If a tile holds a NaN or an infinity.
+            If a tile contains a NaN or an infinity.
         """
         import cupy
 
@@ -164,7 +183,7 @@ class OnGpu(InCore):
         self._settle(tiles, largest, exponents, infos)
 
     def words(self, tiles):
-        """Return `Exponents` of these tiles, with info words, and zeroed counts of missed pairs."""
+        """Return the `Exponents` of these tiles with info words, and zeroed missed-pair counts."""
         count = number(self.layout.tiles, 0)
         if self._exponents is None:
             # an info word for each diagonal tile, and the number of missed pairs
@@ -180,16 +199,8 @@ class OnGpu(InCore):
         self._tiles[i, k] = tile
         self._count(sum(part.nbytes for part in tile.casts.values()))
 
-    def drop_casts(self, i):
-        """Drop the casts of a block row."""
-        for k in range(i + 1):
-            if self.has(i, k):
-                casts = self.final(i, k).casts
-                self._count(-sum(part.nbytes for part in casts.values()))
-                casts.clear()
-
     def _settle(self, tiles, largest, exponents, infos):
-        """Take what the GPU has found, up to the first tile that has failed."""
+        """Read exponents and failures from the GPU's report, up to the first failed tile."""
         for position, (i, k) in enumerate(tiles):
             tile, place = self._tiles[i, k], number(i, k)
             try:
@@ -206,19 +217,19 @@ class OnGpu(InCore):
             self.drop_casts(i)
 
     def _give_up(self, tiles):
-        """Forget some tiles, which may not be there, and all casts."""
+        """Discard those of some tiles that exist, and all casts."""
         self._drop_all_casts()
         for tile in tiles:
             if tile in self._tiles:
                 self._count(-self._tiles.pop(tile).nbytes)
 
     def forget(self, i, k):
-        """Give tile (i, k) up: it will be computed again."""
+        """Discard tile (i, k): it will be computed again."""
         self._give_up([(i, k)])
 
 
 def number(i, k):
-    """Return the number of a tile in the lower triangle, by rows."""
+    """Return the position of a tile in the lower triangle, row by row."""
     return i * (i + 1) // 2 + k
 
 
@@ -228,7 +239,7 @@ def _check_info(order):
 
 
 class _Run:
-    """The operations that finish some tiles, put on streams."""
+    """The operations that finish some tiles, issued on streams."""
 
     def __init__(self, store, tiles):
         import cupy
@@ -244,7 +255,7 @@ class _Run:
         self.triangles = {}
 
     def issue(self):
-        """Put all that is to be done on the streams."""
+        """Issue all operations."""
         leaving, column = deque(), None
         for i, k in self.tiles:
             if k != column and column is not None:
@@ -259,7 +270,7 @@ class _Run:
         return self.diagonal if i == k else self.rows[i % len(self.rows)]
 
     def _begin_row(self, i):
-        """Make the casts of a block row whose tiles an earlier run has finished."""
+        """Make the casts of the tiles of a block row that an earlier run has finished."""
         if i in self.started:
             return
         self.started.add(i)
@@ -273,7 +284,7 @@ class _Run:
                 self.row_done[i] = stream.record()
 
     def _leave(self, leaving, k):
-        """Free what an earlier column has read, after its owners' streams wait for all readers."""
+        """Free the operands of an earlier column after all their readers."""
         leaving.append((k, [stream.record() for stream in (*self.rows, self.diagonal)]))
         if len(leaving) > 1:
             row, readers = leaving.popleft()
@@ -284,7 +295,7 @@ class _Run:
             self.triangles.pop(row, None)
 
     def _finish(self, i, k, stream):
-        """Bring tile (i, k) to its final value; see `cholesky.finish_tile`."""
+        """Compute the final value of tile (i, k); see `cholesky.finish_tile`."""
         store = self.store
         missed = self.missed[number(i, k)]
         tile = original(store.originals, self.formats, i, k, missed=missed)
@@ -311,17 +322,17 @@ class _Run:
         return solved_in(self.formats, self.store.layout, i, k)
 
     def _prepare(self, k):
-        """Make the casts and inverses that the solves of column k read, on any stream."""
+        """Make the casts and inverses that the solves of column k read on all streams."""
         below = {self._solved_in(i, j) for i, j in self.tiles if j == k < i} - {FP64}
         if below:
             self.triangles[k] = solver(self.store.final(k, k), below)
 
     def _updates(self, i, k, tile):
-        """Return the tiles that are multiplied, with the factors of their products."""
+        """Return the pairs of tiles to multiply, with the factors of their products."""
         final = self.store.final
         pairs = [(final(i, j), final(k, j)) for j in range(k)]
         if not any(arithmetic(tile, *pair) in (FP16, FP8) for pair in pairs):
-            # only these have exponents
+            # only FP16 and FP8 tiles have exponents
             return pairs
         exponents = self.words.on_gpu.reshape(-1)
         left, right = (exponents[2 * number(r, 0) :][: 2 * k] for r in (i, k))
@@ -347,7 +358,7 @@ class _Run:
             tile.casts[form] = cast_of(tile, form, as_fp16)
 
     def fetch(self):
-        """Return what the tiles have left; the CPU waits for all streams.
+        """Wait for all streams; return the report on the tiles.
 
         Returns
         -------
@@ -356,7 +367,7 @@ class _Run:
         infos : list of int
             For each diagonal tile, the order of the leading minor that is not positive, or 0.
         missed : int
-            Pairs that the table of correlations did not reach.
+            Pairs of locations closer than the correlation table reaches.
         """
         for stream in (*self.rows, self.diagonal):
             self.current.wait_event(stream.record())
@@ -366,6 +377,6 @@ class _Run:
         return largest, exponents, infos, missed
 
     def synchronize(self):
-        """Wait until all that was issued is done."""
+        """Wait until all issued operations are done."""
         for stream in (*self.rows, self.diagonal):
             stream.synchronize()

@@ -1,7 +1,8 @@
-"""What brings one tile after the other to its final value on a device: a store to `finish`.
+"""Out-of-core store: tiles live in a slow memory and are computed in the fast ones of devices.
 
-A lane takes the steps that its device's plan gives it, waits until what a step reads is there, and
-says when it has done with it.
+Each device carries out a plan that is fixed before the run (`plan`): a loader thread copies in the
+operands of the next steps, one worker per stream computes, and a writer thread copies finished
+tiles out. The bits of a tile do not depend on the timing.
 """
 
 from collections import deque
@@ -10,19 +11,22 @@ from threading import Condition, Thread
 
 import numpy as np
 
-from ..linalg.formats import FP32, FP64, Tile, named, quantize
+from ..linalg.formats import FP32, FP64, Tile, named
 from ..linalg.formats_gpu import Exponents
 from ..runtime.trace import Meter
-from ..tiles import on_gpu as stored_on_gpu
-from ..tiles import plan as budgets
-from .layout import deal, left_looking
+from . import on_gpu
+from . import plan as budgets
 from .memories import aligned
 from .plan import Plan, Sizes, policy_named
-from .stores import Stopped, casts_of, in_format, original
+from .schedule import Stopped, deal, left_looking
+from .stores import Store, in_format, original, readable
+
+QUEUED = 64
+"""Steps that wait in the queue of a worker at most."""
 
 
 class Absent:
-    """An array whose numbers are elsewhere."""
+    """Data type, shape and order of an array that is in the slow memory."""
 
     ndim = property(lambda self: len(self.shape))
 
@@ -31,17 +35,17 @@ class Absent:
         self.nbytes = int(np.prod(self.shape)) * self.dtype.itemsize
 
     def over(self, data):
-        """Return the array over these bytes."""
+        """Return these bytes as the array."""
         return data[: self.nbytes].view(self.dtype).reshape(self.shape, order=self.order)
 
 
-class Lane:
-    """What brings one tile after the other of a device to its final value: a store, as it sees it.
+class StreamWorker:
+    """Worker that executes one stream of a device's plan; presents the plan as a store.
 
     Parameters
     ----------
-    device : OutOfCore
-    store : Shared
+    device : OutOfCoreDevice
+    store : OutOfCoreStore
     stream : int
     """
 
@@ -55,7 +59,7 @@ class Lane:
 
     @property
     def on_gpu(self):
-        """Whether the lane works on a GPU, on a thread that is kept."""
+        """Whether the worker computes on a GPU, in a thread that is kept."""
         return self.memory.index is not None
 
     @property
@@ -70,24 +74,24 @@ class Lane:
 
     @property
     def error(self):
-        """What has failed, anywhere."""
+        """The first error of any thread, or None."""
         return self.store.error
 
     def fail(self, error):
-        """Stop all lanes."""
+        """Stop all workers."""
         self.store.fail(error)
 
     def tiles(self):
-        """Yield the tiles that the plan gives to this lane."""
+        """Yield the tiles that the plan assigns to this worker."""
         while (step := self._peek()) is not None:
             yield step.tile
 
     def inside(self):
-        """Enclose what this lane does."""
-        return self.memory.lane()
+        """Return the context of this worker's computations."""
+        return self.memory.active()
 
     def original(self, i, k):
-        """Return A_ik, generated where it will be worked on."""
+        """Return A_ik, generated in its slot of the fast memory."""
         step = self._take("original", (i, k))
         layout, form = self.store.layout, self.store.formats[i, k]
         shape = layout.height(i), layout.height(k)
@@ -97,7 +101,7 @@ class Lane:
         return original(self.device.originals, self.store.formats, i, k, out=out)
 
     def final(self, i, k):
-        """Return L_ik, when it is there."""
+        """Return L_ik once it is in the fast memory."""
         if not self._left:
             self._advance()
         self._left -= 1
@@ -106,7 +110,7 @@ class Lane:
     def write(self, i, k, array):
         """Keep L_ik in its format."""
         if i == k:
-            # seen from here the last update and the factorization are one
+            # in the trace the last update and the factorization are one event
             self._end("factor")
             self._take("factor", (i, k))
             self._end(None)
@@ -122,7 +126,7 @@ class Lane:
             self.store.wait_for(lambda: step.number in self.device.done)
 
     def _put(self, i, k, array, slot):
-        """Write a finished tile in its format into a slot; return what is known of it."""
+        """Write a finished tile in its format into a slot; return it without its values."""
         tile = in_format(self.store.formats, i, k, array)
         place = self.memory.array(slot, tile.values.shape, tile.values.dtype)
         if tile.form is not FP64:
@@ -130,20 +134,20 @@ class Lane:
         return Tile(tile.form, Absent(place.dtype, place.shape), tile.exponent)
 
     def _put_on_gpu(self, i, k, array, slot):
-        """As `_put`, on a GPU; the CPU waits at most once, for the exponents."""
+        """Do the same on a GPU; the CPU waits at most once, for the exponents."""
         formats = self.store.formats
         form, found = formats[i, k], Exponents(1)
 
         def room(order):
             return self.memory.array(slot, array.shape, form.dtype, order)
 
-        tile = stored_on_gpu.in_format(found, 0, formats, i, k, array, room)
+        tile = on_gpu.in_format(found, 0, formats, i, k, array, room)
         if form is FP32:
             room("F")[...] = array
         exponent = as_fp16 = 0
-        if stored_on_gpu.is_looked_at(formats, i, k):
+        if on_gpu.needs_magnitude(formats, i, k):
             (largest,), ((exponent, as_fp16),), _ = found.fetch()
-            stored_on_gpu.check(largest, form)
+            on_gpu.check(largest, form)
         self.store.exponents_as_fp16[i, k] = int(as_fp16)
         order = "F" if tile.values.flags.f_contiguous else "C"
         return Tile(form, Absent(form.dtype, array.shape, order), int(exponent))
@@ -157,7 +161,7 @@ class Lane:
         return self.steps[0]
 
     def _take(self, kind, tile):
-        """Go on to the next step, which must be this one, when all that it reads is there."""
+        """Begin the next step, which must be this one, once its operands are loaded."""
         self._end()
         step = self._peek()
         assert (step.kind, step.tile) == (kind, tile), f"{step} is not {kind} of {tile}"
@@ -175,7 +179,7 @@ class Lane:
         return step
 
     def _end(self, kind=""):
-        """Let others have what the step before has used; None as its kind leaves it untraced."""
+        """End the current step and release its slots; with None as its kind it is not traced."""
         step, self._step = self._step, None
         if step is None:
             return
@@ -188,23 +192,25 @@ class Lane:
             self.store.tell()
 
     def _advance(self):
-        """Go on to the step that reads next."""
+        """Begin the next step that reads tiles."""
         self._end()
         step = self._peek()
         self._take(step.kind, step.tile)
         self._tiles = {read.tile: self._tile(read) for read in step.reads}
-        self._left = 2 if step.kind == "update" else 1
+        self._left = len(step.reads)
 
     def _tile(self, read):
         about, _ = self.device.ready[read.tile]
         numbers = about.values
         values = self.memory.array(read.slot, numbers.shape, numbers.dtype, numbers.order)
         tile = Tile(about.form, values, about.exponent)
-        as_fp16 = self.store.exponents_as_fp16.get(read.tile) if self.on_gpu else None
-        return readable(self.store.formats, *read.tile, tile, as_fp16)
+        if not self.on_gpu:
+            return readable(self.store.formats, *read.tile, tile)
+        as_fp16 = self.store.exponents_as_fp16[read.tile]
+        return on_gpu.readable(self.store.formats, *read.tile, tile, as_fp16)
 
     def _travel(self, tile):
-        """Let the accumulator go out and come back, for policies that have no room for it."""
+        """Copy the accumulator out and back, for policies that do not keep it."""
         count = Sizes(self.store.layout, self.store.formats).accumulator(*tile)
         store, memory = self.store, self.memory
         for copy, kind in ((memory.store, "leave"), (memory.load, "return")):
@@ -214,69 +220,13 @@ class Lane:
             self.device.trace(store, kind, tile, self.stream, begin, end, count)
 
 
-def readable(formats, i, k, tile, as_fp16=None):
-    """Return tile (i, k) as it is read: with the casts that its readers need.
+class OutOfCoreStore(Store):
+    """Tiles of one matrix in a slow memory; device i mod p computes block row i.
 
     Parameters
     ----------
     formats : PrecisionMap
-    i, k : int
-    tile : Tile
-    as_fp16 : int, optional
-        On a GPU: the exponent of the tile's numbers in FP16.
-
-    Returns
-    -------
-    Tile
-        Of the same values.
-    """
-    if as_fp16 is not None:
-        wanted = stored_on_gpu.wanted_casts(formats, i, k)
-
-        def make(form):
-            return stored_on_gpu.cast_of(tile, form, as_fp16)
-    else:
-        wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
-
-        def make(form):
-            return quantize(tile.values, form, split=wanted[form])
-
-    if not wanted:
-        return tile
-    return Tile(tile.form, tile.values, tile.exponent, _OnDemand(wanted, make))
-
-
-class _OnDemand(dict):
-    """The casts of a tile, each made when it is read: the same bits as kept ones."""
-
-    def __init__(self, wanted, make):
-        super().__init__()
-        self._wanted, self._make = wanted, make
-
-    def get(self, form, default=None):
-        if form not in self and form in self._wanted:
-            self[form] = self._make(form)
-        return super().get(form, default)
-
-
-# Stores whose tiles live in a slow memory, and are worked on in the small fast ones of devices.
-#
-# Each device carries out a plan that is fixed before the run (`plan`): a loader thread copies in
-# what the next steps read, the lanes compute, a writer thread copies out what is final. What a
-# tile's value is depends on none of that.
-
-
-QUEUED = 64
-"""Steps that are handed to a lane before it has come to them."""
-
-
-class Shared:
-    """The tiles of one matrix in a slow memory, block row i being the work of device i mod p.
-
-    Parameters
-    ----------
-    formats : PrecisionMap
-    devices : sequence of OutOfCore
+    devices : sequence of OutOfCoreDevice
         With the same slow memory.
     policy : str
         See `geomxp.tiles.plan.POLICIES`.
@@ -286,26 +236,28 @@ class Shared:
 
     Attributes
     ----------
+    about : dict of (int, int) to Tile
+        The final tiles, without their values.
     meter : Meter
-        Counts bytes that go in and out.
+        Counts copies into and out of the fast memories.
     """
 
     def __init__(self, formats, devices, policy="v3", width=None, trace=None):
-        self.formats, self.devices, self.policy = formats, devices, policy_named(policy)
-        self.originals, self.slow = devices[0].originals, devices[0].memory.slow
-        self.layout = self.originals.layout
+        super().__init__(devices[0].originals, formats)
+        self.devices, self.policy = devices, policy_named(policy)
+        self.slow = devices[0].memory.slow
         self.width, self.trace, self.meter = width, trace, Meter()
         self.changed, self.error = Condition(), None
-        self.about, self.events, self.promoted = {}, {}, set()
-        # on GPUs: exponents of the tiles' numbers in FP16
+        self.about, self.events = {}, {}
+        # on GPUs: exponent of each tile's cast to FP16
         self.exponents_as_fp16 = {}
         self._recover()
 
     def _recover(self):
-        """Take over what a killed run of the same problem has left."""
+        """Continue from the tiles of an interrupted run of the same problem."""
         for what, *entry in self.slow.found:
             if what == "promote":
-                # the tiles of that row were about to be written anew
+                # the tiles of that row were to be computed again
                 self.formats = self.formats.promote_row(*entry)[0]
                 self.promoted.add(entry[0])
                 for j in range(entry[0]):
@@ -318,18 +270,13 @@ class Shared:
 
     @property
     def bytes(self):
-        """What the final tiles hold, in the slow memory."""
+        """Bytes of the final tiles in the slow memory."""
         return sum(tile.values.nbytes for tile in self.about.values())
 
     @property
     def moved(self):
-        """The `Traffic` so far: bytes that went in and out."""
+        """The `Traffic` so far."""
         return self.meter.read()
-
-    @property
-    def peak_bytes(self):
-        """The same; see `moved` for what went to and fro."""
-        return self.bytes
 
     def order(self):
         """Return the tiles in the order in which they are finished."""
@@ -337,7 +284,7 @@ class Shared:
         return left_looking(self.layout.tiles, self.panel_width(), streams)
 
     def panel_width(self):
-        """Return how many columns a panel has, for the rows that it reads again to stay."""
+        """Return the columns of a panel whose operands stay in the fast memory."""
         if self.width is not None:
             return self.width
         room = min(device.arena(self) for device in self.devices)
@@ -356,35 +303,35 @@ class Shared:
         return Tile(about.form, about.values.over(data), about.exponent)
 
     def forget(self, i, k):
-        """Give tile (i, k) up: it will be computed again."""
+        """Discard tile (i, k): it will be computed again."""
         self.about.pop((i, k), None)
 
     def close(self):
-        """Give all tiles up, and remove what holds them."""
+        """Discard all tiles and their slow memory."""
         self.slow.close()
 
     def leave(self):
-        """Give all tiles up, and leave what a later run can go on from."""
+        """Release the store, and keep on disk what a later run can continue from."""
         self.slow.leave()
 
     def promote(self, k):
-        """Give block row k finer formats; return how many tiles that changes."""
-        self.formats, changed = self.formats.promote_row(k)
+        """Give block row k finer formats; return the number of tiles that changed."""
+        changed = super().promote(k)
         self.slow.note(["promote", k], at_once=True)
         return changed
 
     @contextmanager
-    def lanes(self, tiles, threads=None):
-        """Open lanes over tiles that are not final yet; see `tiles.local.run`."""
+    def workers(self, tiles, threads=None):
+        """Yield pairs (worker, tiles), one for each stream of each device; see `Store.workers`."""
         self.error = None
         hands = deal(tiles, len(self.devices))
         with ExitStack() as stack:
-            lanes = []
+            workers = []
             for number, (device, mine) in enumerate(zip(self.devices, hands, strict=True)):
                 if mine:
-                    lanes += stack.enter_context(device.working(self, number, tiles, mine))
+                    workers += stack.enter_context(device.working(self, number, tiles, mine))
             try:
-                yield lanes
+                yield workers
             except Stopped:
                 pass
             except BaseException as error:
@@ -394,25 +341,25 @@ class Shared:
             raise self.error
 
     def wait_for(self, condition):
-        """Wait until a condition holds, or something has failed."""
+        """Wait until a condition holds; raise `Stopped` if a thread has failed."""
         with self.changed:
             self.changed.wait_for(lambda: condition() or self.error)
             if self.error:
                 raise Stopped
 
     def tell(self):
-        """Let all who wait look again."""
+        """Wake all waiting threads."""
         with self.changed:
             self.changed.notify_all()
 
     def fail(self, error):
-        """Stop all lanes, loaders and writers."""
+        """Stop all workers, loaders and writers."""
         with self.changed:
             self.error = self.error or error
             self.changed.notify_all()
 
     def written(self, key, tile, event):
-        """Take note of a tile that is in the slow memory."""
+        """Record a tile that is in the slow memory."""
         with self.changed:
             self.events[key] = event
             self.about[key] = tile
@@ -423,82 +370,82 @@ class Shared:
         self.slow.note(entry, at_once=column)
 
 
-class OutOfCore:
-    """One device: a fast memory with a budget, and the threads that keep it supplied.
+class OutOfCoreDevice:
+    """A device with a bounded fast memory, its workers, and its loader and writer threads.
 
     Parameters
     ----------
     originals : Originals
-        Generates tiles where this device works.
+        Generates tiles on this device.
     memory : Ram or Gpu
-        Of `geomxp.tiles.memories`.
+        See `geomxp.tiles.memories`.
     budget : int
-        Bytes of the fast memory: for tiles, and for what the computations need beside them.
+        Bytes of the fast memory, for tiles and for temporary arrays.
     streams : int
-        Tiles in work at one time: a core each on a CPU.
+        Tiles computed at the same time: one per core of a CPU.
     """
 
     def __init__(self, originals, memory, budget, streams):
         self.originals, self.memory, self.budget, self.streams = originals, memory, budget, streams
 
     def arena(self, store):
-        """Return the bytes for tiles."""
+        """Return the bytes available for tiles."""
         return self.budget - budgets.beside(store.layout, store.formats, self.streams)
 
     def least(self, store):
-        """Return the smallest budget with which this device can work."""
+        """Return the smallest sufficient budget."""
         return budgets.least(store.layout, store.formats, self.streams)
 
     def check(self, store):
-        """Raise `NotEnoughMemory` if the budget is below the least."""
+        """Raise `NotEnoughMemory` if the budget is too small."""
         budgets.check(self.budget, store.layout, store.formats, self.streams)
 
     @contextmanager
     def working(self, store, number, order, mine):
-        """Open this device's lanes for its tiles."""
+        """Yield this device's workers with their tiles."""
         self.check(store)
         arena, self.number = self.arena(store), number
         plan = Plan(*(order, mine, store.layout, store.formats, arena, store.policy, self.streams))
         self.memory.open(arena)
         self.done, self.ready, self.out = {}, {}, deque()
-        lanes = [Lane(self, store, stream) for stream in range(self.streams)]
-        workers = [
+        workers = [StreamWorker(self, store, stream) for stream in range(self.streams)]
+        threads = [
             Thread(target=_guarded, args=(store, work), name=f"{name}-{number}")
             for name, work in (
-                ("loader", lambda: self._load(store, plan, lanes)),
+                ("loader", lambda: self._load(store, plan, workers)),
                 ("writer", lambda: self._write(store)),
             )
         ]
-        for worker in workers:
-            worker.start()
+        for thread in threads:
+            thread.start()
         try:
-            yield [(lane, lane.tiles()) for lane in lanes]
+            yield [(worker, worker.tiles()) for worker in workers]
         except BaseException as error:
             store.fail(error)
             raise
         finally:
             self.out.append(None)
             store.tell()
-            for worker in workers:
-                worker.join()
+            for thread in threads:
+                thread.join()
             self.memory.close()
 
-    def _load(self, store, plan, lanes):
-        """Copy in what each step reads, as far ahead as the slots allow."""
+    def _load(self, store, plan, workers):
+        """Copy in the operands of each step, as far ahead as the slots allow."""
         for step in plan:
-            lane = lanes[step.stream]
+            worker = workers[step.stream]
             if store.policy.overlapped:
-                store.wait_for(lambda lane=lane: len(lane.steps) < QUEUED)
+                store.wait_for(lambda worker=worker: len(worker.steps) < QUEUED)
             else:
-                store.wait_for(lambda lane=lane: lane.hungry)
+                store.wait_for(lambda worker=worker: worker.hungry)
             self._wait_for(store, step.after)
             for read in step.reads:
                 if read.load:
                     self._load_tile(store, step, read)
-            lane.steps.append(step)
+            worker.steps.append(step)
             store.tell()
-        for lane in lanes:
-            lane.steps.append(None)
+        for worker in workers:
+            worker.steps.append(None)
         store.tell()
 
     def _load_tile(self, store, step, read):
@@ -512,15 +459,15 @@ class OutOfCore:
         self.trace(store, "in", read.tile, step.stream, begin, end, about.values.nbytes)
 
     def _wait_for(self, store, steps):
-        """Wait until some steps are done; return the moments at which they are."""
+        """Wait until some steps are issued; return the moments of their end."""
         if steps:
             store.wait_for(lambda: all(step in self.done for step in steps))
         return [self.done[step] for step in steps]
 
     def _write(self, store):
-        """Copy out what is final."""
+        """Copy finished tiles out."""
         while True:
-            # also when something has failed: what is final is kept
+            # also after a failure: finished tiles are kept
             with store.changed:
                 store.changed.wait_for(lambda: self.out)
             entry = self.out.popleft()
@@ -536,7 +483,7 @@ class OutOfCore:
             store.tell()
 
     def trace(self, store, kind, tile, stream, begin, end, count=0):
-        """Note an event, where somebody watches."""
+        """Record an event if the run is traced."""
         if store.trace is not None:
             form = store.formats[tile].name
             store.trace.add(kind, tile, form, self, stream, begin, end, count)

@@ -1,11 +1,11 @@
-"""What moves when: the fixed order of the work, turned into copies before anything runs.
+"""Plan of a device: the fixed order of the work, turned into copies and slots before the run.
 
-A device holds tiles in the slots of one arena. A plan walks through the device's work step by
-step and says for each: which tiles it reads and in which slots, whether they must be copied there
-from the slow memory, and which earlier step must be done before a slot is written over. A store
-carries the plan out (`tiles.out_of_core`), a simulator plays it (`benchmarks`): both move
-the same bytes. The policies are those of Ren et al., "Accelerating mixed-precision out-of-core
-Cholesky factorization with static task scheduling" (2024), section IV.
+A device keeps tiles in the slots of one arena. The plan goes through its work step by step. For
+each step it says which tiles the step reads and from which slots, whether they must be copied in
+first, and which earlier steps must be done before a slot is overwritten. `out_of_core` carries the
+plan out and `simulate` simulates it: both move the same bytes. The policies are those of Ren et
+al., "Accelerating mixed-precision out-of-core Cholesky factorization with static task scheduling"
+(2024), section IV.
 """
 
 from collections import deque
@@ -21,18 +21,18 @@ from .memories import pages
 
 @dataclass(frozen=True)
 class Policy:
-    """How a device's memory is used.
+    """Caching policy of a device's memory.
 
     Parameters
     ----------
     name : str
     overlapped : bool
-        Copies run ahead of the computations.
+        Whether copies run ahead of the computations.
     accumulator_stays : bool
-        A tile stays through all its updates; else it goes out and comes back for each.
+        Whether a tile stays through all its updates; otherwise it is copied out and back for each.
     reuse : {None, "oldest", "farthest"}
-        What was read is kept for later, and gives way when it is the tile whose last use is the
-        oldest, or whose next use is the farthest, which the fixed order tells.
+        Whether operands are cached. The tile evicted first is the one whose last use is the oldest,
+        or the one whose next use is the latest, which the fixed order tells.
     """
 
     name: str
@@ -48,7 +48,7 @@ POLICIES = {
         Policy("async", accumulator_stays=False),
         Policy("v1"),
         Policy("v2", reuse="oldest"),
-        # the diagonal tile stays while its column's solves go on: its next use is always near
+        # keeps a diagonal tile during the solves of its column: its next use is always near
         Policy("v3", reuse="farthest"),
     )
 }
@@ -71,9 +71,9 @@ class Read:
     slot : int
         Its first byte in the arena.
     load : bool
-        Whether it is copied there for this step.
+        Whether this step copies it in.
     after : tuple of int
-        The steps that must be done before its slot is written over.
+        Steps that must be done before its slot is overwritten.
     """
 
     tile: tuple
@@ -89,16 +89,16 @@ class Step:
     Parameters
     ----------
     number : int
-        Among all steps of the device.
+        Position among all steps of the device.
     stream : int
     tile : (int, int)
-        The tile that is being brought to its final value.
+        The tile whose final value is being computed.
     kind : str
     reads : tuple of Read
     slot, after : int, tuple of int
-        Where the original or the final tile goes, and the steps to wait for; see `Read`.
+        Slot of the original or the final tile, and the steps to wait for; see `Read`.
     travels : bool
-        Whether the accumulator went out after the step before and comes back for this one.
+        Whether the accumulator is copied out and back before this step.
     """
 
     number: int
@@ -134,11 +134,11 @@ class Sizes:
         return self.formats[i, k].bytes * self._entries(i, k)
 
     def accumulator(self, i, k):
-        """Return the bytes of tile (i, k) while it is worked on: FP64, or FP32."""
+        """Return the bytes of the accumulator of tile (i, k), in FP64 or FP32."""
         return (8 if self.formats[i, k] is FP64 else 4) * self._entries(i, k)
 
     def units(self, form_bytes):
-        """Return how many units of the arena a tile of so many bytes an entry takes: 2^m."""
+        """Return the units of the arena, 2^m, of a tile with so many bytes per entry."""
         return self._units(form_bytes * self.layout.tile**2)
 
     def _units(self, count):
@@ -149,26 +149,26 @@ class Sizes:
 
 
 class Plan:
-    """The steps of one device, in an order in which they can always be done.
+    """The steps of one device, in an order that cannot deadlock.
 
     Parameters
     ----------
     order : sequence of (int, int)
-        All tiles that are not final yet, each after those that it needs.
+        All unfinished tiles, each after those that it needs.
     mine : sequence of (int, int)
-        Those of this device, in the same order.
+        The tiles of this device, in the same order.
     layout : Layout
     formats : PrecisionMap
     arena : int
         Bytes for tiles.
     policy : Policy
     streams : int
-        Tiles in work at one time.
+        Tiles computed at the same time.
 
     Raises
     ------
     NotEnoughMemory
-        If the arena has no room for one step of each stream.
+        If the arena is too small for one step of each stream.
     """
 
     def __init__(self, order, mine, layout, formats, arena, policy, streams):
@@ -180,7 +180,7 @@ class Plan:
                 f"{streams} tiles of {layout.tile} rows in work at one time need "
                 f"{human_bytes(least * self.sizes.block)}. Got {human_bytes(arena)}."
             )
-        # steps whose tiles stay, so that copies for later ones need not wait for them
+        # steps whose tiles stay cached, so that copies for later steps need not wait for them
         self.ahead = min(4 * streams, max(1, (blocks - streams - 1) // (8 if policy.reuse else 2)))
         self._arena = _Arena(blocks * self.sizes.block // self.sizes.unit, streams)
         self._where = np.full((layout.tiles, layout.tiles), -1, dtype=np.int64)
@@ -207,23 +207,23 @@ class Plan:
                 if not self.policy.reuse:
                     for read in reads:
                         self._arena.free(*self._resident.pop(read.tile))
-                # the first to use the accumulator finds it where it was generated
+                # the first step finds the accumulator where it was generated
                 first = tiles[0][1] == 0 if kind == "update" else tile[1] == 0
                 travels = not (self.policy.accumulator_stays or first)
             place = slot * self.sizes.unit
             yield Step(number, stream, tile, kind, reads, place, after, travels)
 
     def _sequence(self):
-        """Yield (stream, tile, kind, tiles read): the streams in turn, as if all steps were equal.
+        """Yield (stream, tile, kind, tiles read), the streams in turn.
 
-        A tile is read only after all own tiles that come before it in the order are written: then
-        nothing that this device waits for can wait for what this device does later.
+        A tile is read only after all earlier tiles of this device are written. Then nothing that
+        this device waits for can wait for a later step of this device.
         """
         waiting = iter(self.mine)
         work = [self._task(next(waiting, None)) for _ in range(self.streams)]
         heads = [next(task, None) for task in work]
         while any(head is not None for head in heads):
-            # the place in the order of the earliest tile in work
+            # position in the order of the earliest unfinished tile
             least = min(self._where[head[0]] for head in heads if head is not None)
             for stream, head in enumerate(heads):
                 if head is None or any(self._where[other] >= least for other in head[2]):
@@ -257,7 +257,7 @@ class Plan:
         return Read(tile, self._resident[tile][0] * self.sizes.unit, load, after)
 
     def _write(self, number, stream, tile, slot, units):
-        """Let the final tile take the accumulator's place, or one of its own."""
+        """Return the slot of the final tile: the accumulator's, or its own."""
         after = ()
         if self.formats[tile] is not FP64:
             accumulator = slot, units
@@ -267,14 +267,14 @@ class Plan:
             self._arena.free(*accumulator)
         self._resident[tile] = slot, units
         self._use(number, stream, tile, tile)
-        # the copy out goes on beside the stream's next steps
+        # the copy out overlaps with the stream's next steps
         self._arena.hold(slot, units, tile, number, self.streams)
         if not self.policy.reuse:
             self._arena.free(*self._resident.pop(tile))
         return slot, after
 
     def _claim(self, units, number, stream):
-        """Return room for a tile, and the steps that used it."""
+        """Return a slot for a tile, and the steps that used it."""
         slot, after, gone = self._arena.choose(units)
         for tile in gone:
             self._arena.free(*self._resident.pop(tile))
@@ -286,14 +286,14 @@ class Plan:
         self._recent.append((number, task, tile))
 
     def _let_go(self, number):
-        """Let the tiles of a step give way to others from now on, each in its turn."""
+        """Allow the tiles of a step to be evicted from now on, by their priorities."""
         while self._recent and self._recent[0][0] <= number:
             used, task, tile = self._recent.popleft()
             if tile in self._resident and self._arena.last_use(self._resident[tile][0]) == used:
                 self._arena.rank(*self._resident[tile], self._rank(used, task, tile))
 
     def _rank(self, used, task, tile):
-        """Return how gladly a tile is given up."""
+        """Return the eviction priority of a cached tile."""
         if self.policy.reuse == "oldest":
             return _Arena.KEPT - used
         if tile not in self._uses:
@@ -305,7 +305,7 @@ class Plan:
         return float(later[place]) + tile[1] / len(self._where)
 
     def _positions(self, i, j):
-        """Return where in the order this device reads tile (i, j), ascending."""
+        """Return the positions in the order at which this device reads tile (i, j), ascending."""
         if i == j:
             found = self._own[i + 1 :, i]
         else:
@@ -314,14 +314,14 @@ class Plan:
 
 
 def least_blocks(streams):
-    """Return how many of the largest tiles a device must hold: one step for each stream."""
+    """Return the number of largest tiles that a device must hold: one step for each stream."""
     return streams + 3
 
 
 class _Arena:
-    """Slots of 2^m units, and who has them: the most gladly given up is taken first.
+    """Slots of 2^m units and their owners; the slot of highest eviction priority is taken first.
 
-    Of each unit it is known which step of each stream, and of the writer, used it last.
+    Each unit records the last step of each stream, and of the writer, that used it.
     """
 
     FREE, KEPT, BUSY = 1e18, 1e15, -1.0
@@ -332,7 +332,7 @@ class _Arena:
         self._owner = [None] * units
 
     def choose(self, units):
-        """Return the slot to take, the steps that used it last, and the tiles that are in it."""
+        """Return the next slot, the steps that used it last, and the tiles in it."""
         slot = int(self._rank.reshape(-1, units).min(axis=1).argmax()) * units
         part = slice(slot, slot + units)
         assert self._rank[part].min() > self.BUSY, "the plan's arena has no room for one step"
@@ -340,19 +340,19 @@ class _Arena:
         return slot, after, {tile for tile in self._owner[part] if tile is not None}
 
     def hold(self, slot, units, tile, number, stream):
-        """Let a step of a stream use a slot, and a tile own it."""
+        """Record that a step of a stream uses a slot, and that a tile owns it."""
         part = slice(slot, slot + units)
         self._owner[part] = [tile] * units
         self._rank[part], self._used[stream, part] = self.BUSY, number
 
     def free(self, slot, units):
-        """Give a slot up."""
+        """Free a slot."""
         part = slice(slot, slot + units)
         self._owner[part] = [None] * units
         self._rank[part] = self.FREE - self._used[:, part].max()
 
     def rank(self, slot, units, value):
-        """Say how gladly a slot is given up."""
+        """Set the eviction priority of a slot."""
         self._rank[slot : slot + units] = value
 
     def last_use(self, slot):
@@ -360,31 +360,31 @@ class _Arena:
         return self._used[:, slot].max()
 
 
-# How much of a device's fast memory a factorization takes, and what it can do with it.
+# Budgets: how much fast memory a factorization needs and can use.
 
 
 def beside(layout, formats, streams):
-    """Return the bytes that streams need beside their tiles: operands in other formats.
+    """Return the bytes that streams need beside their tiles, for operands in other formats.
 
     Parameters
     ----------
     layout : Layout
     formats : PrecisionMap
     streams : int
-        Tiles in work at one time.
+        Tiles computed at the same time.
     """
     largest = 8 * layout.tile**2
     return streams * (largest if formats.all_fp64 else 4 * largest)
 
 
 def least(layout, formats, streams):
-    """Return the smallest budget with which a device can work; parameters as of `beside`."""
+    """Return the smallest sufficient budget of a device; parameters are those of `beside`."""
     sizes = Sizes(layout, formats)
     return least_blocks(streams) * sizes.block + beside(layout, formats, streams)
 
 
 def check(budget, layout, formats, streams):
-    """Raise `NotEnoughMemory` if a budget is below the least."""
+    """Raise `NotEnoughMemory` if a budget is too small."""
     needed = least(layout, formats, streams)
     if budget < needed:
         raise NotEnoughMemory(
@@ -394,34 +394,34 @@ def check(budget, layout, formats, streams):
 
 
 def useful(needed):
-    """Return how much fast memory can be of use at most for tiles of so many bytes."""
+    """Return the largest useful fast memory for tiles of so many bytes."""
     return 2 * needed + 2**28
 
 
-def bounded(asked, layout, formats, streams):
-    """Return how many of the bytes asked for a device takes; more would only be looked after.
+def bounded(budget, layout, formats, streams):
+    """Return a budget, reduced to what is useful: more would only cost management.
 
     Raises
     ------
     NotEnoughMemory
-        If they are below the least.
+        If the budget is too small.
     """
-    check(asked, layout, formats, streams)
+    check(budget, layout, formats, streams)
     most = max(useful(formats.bytes(layout)), least(layout, formats, streams))
-    return min(asked, most)
+    return min(budget, most)
 
 
 def panel_width(layout, formats, streams, room):
-    """Return how many columns a panel has, for the rows that it reads again to stay.
+    """Return the number of columns of a panel whose operands stay in the fast memory.
 
     Parameters
     ----------
     layout : Layout
     formats : PrecisionMap
     streams : int
-        Of all devices.
+        Streams of all devices together.
     room : int
-        Bytes for tiles, of the device with the least.
+        Bytes for tiles of the device with the fewest.
     """
     row = 2 * formats.bytes(layout) / layout.tiles
     rows = int(0.9 * room / max(1, row)) - streams

@@ -1,7 +1,12 @@
-"""Iterations that bring an approximate solution of Ax = b to full accuracy: IR, CG and GMRES.
+"""FP64 solutions from low-precision factors: iterative refinement, CG and GMRES.
 
-All columns of b go side by side, so that one product with A serves them all; each has its own
-scalars. A column that is good is not touched again.
+Abdelfattah, Tomov & Dongarra (2020): scale A to a unit diagonal, H = D⁻¹AD⁻¹; shift it if
+necessary, G = H + c·u·I; factor G mostly in FP16; use the factor as the preconditioner of an
+iteration on A itself with FP64 residuals. This refines solutions, and with them quadratic forms and
+kriging weights. It does not refine the log-determinant, which remains that of the factor.
+
+All columns of b are iterated together, so that one product with A serves them all; each has its own
+scalars. A column that has converged is not changed again.
 """
 
 from __future__ import annotations
@@ -15,10 +20,12 @@ import numpy as np
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined, Outcome
 from ..linalg import blas
 from ..linalg.formats import FP64
-from ..linalg.precision import Uniform, uniform
+from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
+from .factor import Factor
 from .layout import Layout
+from .schedule import run
 from .stores import InCore
 
 if TYPE_CHECKING:
@@ -26,26 +33,25 @@ if TYPE_CHECKING:
     from ..linalg.precision import Rule
 
 BASIS = 60
-"""Vectors that GMRES keeps before it starts anew."""
+"""Vectors that GMRES keeps before it restarts."""
 
 PATIENCE = {"ir": 6, "cg": 60, "gmres": 2 * BASIS}
-"""Iterations that do not halve the residual, after which a method is given up."""
+"""Iterations without halving of the residual after which a method stops."""
 
 
 class Progress:
-    """Residuals of all columns, and what they say.
+    """Residual history of an iteration, and its stopping rule.
 
     Parameters
     ----------
     measure : callable
-        ``measure(r)`` returns each column's residual in the sense of the tolerance.
+        ``measure(r)`` returns the residual of each column in the units of the tolerance.
     enough : callable
-        ``enough(x)`` returns which measure is good: the tolerance, or what cannot be told from
-        rounding.
+        ``enough(x)`` returns the sufficient residual: the tolerance, or the size of rounding.
     accept : callable
-        ``accept(r, x)`` returns which columns are good.
+        ``accept(r, x)`` returns which columns have converged.
     limit : int
-        Of iterations.
+        Largest number of iterations.
     patience : int
         See `PATIENCE`.
     """
@@ -56,7 +62,7 @@ class Progress:
         self.history, self.iterations, self.ending = [], 0, None
 
     def good(self, residual, x):
-        """Take note of the true residuals; return which columns are good."""
+        """Record the true residuals; return which columns have converged."""
         values = self.measure(residual)
         self.history.append((self.iterations, float(np.max(values, initial=0.0))))
         good = self.accept(residual, x)
@@ -64,7 +70,7 @@ class Progress:
         return good
 
     def go_on(self):
-        """Return whether to go on; say why not in `ending`."""
+        """Return whether to continue; otherwise `ending` has the reason."""
         values = [value for _, value in self.history]
         if self._all:
             self.ending = "converged"
@@ -118,7 +124,7 @@ def conjugate_gradients(multiply, precondition, b, progress):
         residual = residual - alpha * q
         progress.iterations += 1
         if progress.accept(residual, x).all() or not progress.iterations % 20:
-            # what was updated is not what is true
+            # the updated residual drifts from the true one
             residual = b - multiply(x)
         good = progress.good(residual, x)
         z = precondition(residual)
@@ -131,8 +137,8 @@ def conjugate_gradients(multiply, precondition, b, progress):
 def gmres(multiply, precondition, b, progress):
     """Solve by flexible GMRES with M on the right; see `classic`. Saad (1993), algorithm 2.2.
 
-    M⁻¹ is applied in FP32, so that it is not quite the same map each time: the flexible form keeps
-    what it gave. The true residual is looked at when the estimate says that it is good.
+    M⁻¹ is applied in FP32 and is therefore not exactly linear: the flexible form keeps each M⁻¹v.
+    The true residual is computed when the estimate has converged.
     """
     x, residual = np.zeros_like(b), b
     good = progress.good(residual, x)
@@ -146,18 +152,18 @@ def gmres(multiply, precondition, b, progress):
 
 
 def _cycle(multiply, precondition, x, residual, good, progress):
-    """Return δx after one cycle of Arnoldi's process, and the estimated residuals on the way."""
+    """Return δx after one cycle of Arnoldi's process, and the estimated residuals."""
     norms = np.linalg.norm(residual, axis=0)
     safe = np.where(norms > 0, norms, 1.0)
     basis, given = [residual / safe], []
     h = np.zeros((BASIS + 1, BASIS, residual.shape[1]))
-    # how the measure of a residual hangs on its Euclidean norm, as far as one can tell here
+    # estimate of measure / Euclidean norm, from the residual at the start of the cycle
     ratio = progress.measure(residual) / safe
     estimates = []
     for k in range(min(BASIS, max(1, progress.limit - progress.iterations))):
         given.append(precondition(basis[k]))
         w = multiply(given[k])
-        # twice, for orthogonality to the last digit
+        # twice, for orthogonality to machine precision
         for _ in range(2):
             for j, v in enumerate(basis):
                 part = np.sum(v * w, axis=0)
@@ -176,7 +182,7 @@ def _cycle(multiply, precondition, x, residual, good, progress):
 
 
 def _least_squares(h, norms):
-    """Return the columns of y that make ‖norm e₁ - H y‖ least, and what is left of them."""
+    """Return the columns y that minimize ‖norm e₁ - H y‖, and these minima."""
     rows, columns, m = h.shape
     y, left = np.zeros((columns, m)), np.zeros(m)
     for j in range(m):
@@ -190,19 +196,19 @@ def _least_squares(h, norms):
 METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
 
 
-# What an iteration needs of a matrix and of its factor: products, and an approximate inverse.
+# Operators: products with the matrix, and with an approximate inverse.
 
 
 class Dense:
-    """H = D⁻¹AD⁻¹ of a matrix that is there; a source of the tiles of μ(H + shift·I).
+    """H = D⁻¹AD⁻¹ of a dense matrix A; generates the tiles of μ(H + shift·I).
 
     Parameters
     ----------
     a : (n, n) ndarray of FP64, Fortran order
-        Its lower triangle is looked at.
+        Only the lower triangle is read.
     layout : Layout
     scaling : bool
-        Whether D is √diag(A); else it is a number, a power of two near √‖A‖₂.
+        Whether D is √diag(A); otherwise a scalar, a power of two near √‖A‖₂.
 
     Raises
     ------
@@ -226,7 +232,7 @@ class Dense:
         self._norms = None
 
     def _largest_eigenvalue(self, steps=5):
-        """Estimate ‖A‖₂ by the power method, over the square of a number near its scale."""
+        """Estimate ‖A‖₂ by the power method, in units of the square of `_middle`."""
         self._middle = 2.0 ** np.round(np.log2(self.scale.max()))
         x = np.random.default_rng(0).standard_normal((len(self.a), 1))
         for _ in range(steps):
@@ -236,12 +242,12 @@ class Dense:
 
     def tile(self, i, k, form=FP64, careful=False, out=None):
         """Return a tile; see `assemble.Originals.tile`."""
-        from ..linalg import blas
+        from ..linalg import loops
 
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         if out is None:
             out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
-        blas.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
+        loops.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
                 self.multiple * self.shift
@@ -260,8 +266,8 @@ class Dense:
         return norms
 
     def infinity_norms(self):
-        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ as far as the power method knows it."""
-        from ..linalg import blas
+        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
+        from ..linalg import loops
 
         if self._norms is None:
             n, step = len(self.a), 256
@@ -270,7 +276,7 @@ class Dense:
 
             def work(core):
                 for j in starts[core :: len(parts)]:
-                    blas.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+                    loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
 
             in_threads(work, range(len(parts)), n * n // 2)
             scaled, plain = sum(parts).max(axis=1)
@@ -281,19 +287,23 @@ class Dense:
         with blas_threads(len(self.a)), blas.cores(usable_cores()):
             return blas.symm(self.a, np.asfortranarray(x))
 
+    def norm(self):
+        """Return ‖H‖∞."""
+        return self.infinity_norms()[0]
+
     def multiply(self, x):
-        """Return Hx in FP64; with None ‖H‖∞."""
-        if x is None:
-            return self.infinity_norms()[0]
+        """Return Hx in FP64."""
         return self._times(x / self.scale[:, None]) / self.scale[:, None]
 
     def original(self, b):
-        """Return how residuals and solutions of H look in A, with A over ‖A‖₂ and max|b| = 1.
+        """Return norms of residuals and solutions of H in the units of A.
+
+        A is scaled to ‖A‖₂ = 1 and b to max|b| = 1.
 
         Parameters
         ----------
         b : (n, m) ndarray
-            In the units of A.
+            Right-hand sides of A.
 
         Returns
         -------
@@ -312,7 +322,7 @@ class Dense:
 
 
 class Regenerated:
-    """Products with Σ, whose tiles are generated, used twice and dropped.
+    """Products with Σ, whose tiles are generated, used twice and discarded.
 
     Parameters
     ----------
@@ -323,38 +333,45 @@ class Regenerated:
         self.originals, self.layout = originals, originals.layout
         self._pairs = [(i, k) for i in range(self.layout.tiles) for k in range(i + 1)]
 
-    def multiply(self, x):
-        """Return Ax in FP64; with None the largest sum of absolute values in a row."""
-        layout = self.layout
-        parts = [np.zeros(layout.n if x is None else x.shape, order="F") for _ in self._hands()]
+    def norm(self):
+        """Return ‖A‖∞."""
 
-        def work(part, pairs):
+        def add(part, i, k, tile):
+            tile = np.abs(tile)
+            part[self.layout.rows(i)] += tile.sum(axis=1)
+            if i > k:
+                part[self.layout.rows(k)] += tile.sum(axis=0)
+
+        return float(self._sum(add, self.layout.n).max())
+
+    def multiply(self, x):
+        """Return Ax in FP64."""
+
+        def add(part, i, k, tile):
+            rows, columns = self.layout.rows(i), self.layout.rows(k)
+            part[rows] += tile @ x[columns]
+            if i > k:
+                part[columns] += tile.T @ x[rows]
+
+        return self._sum(add, x.shape)
+
+    def _sum(self, add, shape):
+        """Return the sum of the parts to which threads add(part, i, k, tile) all tiles."""
+        hands = self._hands()
+
+        def work(pairs):
+            part = np.zeros(shape, order="F")
             with blas.one_core():
                 for i, k in pairs:
-                    self._add(part, i, k, x)
+                    add(part, i, k, self.originals.tile(i, k))
+            return part
 
-        work_items = list(zip(parts, self._hands(), strict=True))
         with blas_threads(0):
-            in_threads(lambda item: work(*item), work_items, layout.n**2 // 2)
-        total = sum(parts)
-        return float(total.max()) if x is None else total
+            return sum(in_threads(work, hands, self.layout.n**2 // 2))
 
     def _hands(self):
         cores = usable_cores()
         return [self._pairs[core::cores] for core in range(cores)]
-
-    def _add(self, part, i, k, x):
-        tile = self.originals.tile(i, k)
-        rows, columns = self.layout.rows(i), self.layout.rows(k)
-        if x is None:
-            tile = np.abs(tile)
-            part[rows] += tile.sum(axis=1)
-            if i > k:
-                part[columns] += tile.sum(axis=0)
-            return
-        part[rows] += tile @ x[columns]
-        if i > k:
-            part[columns] += tile.T @ x[rows]
 
 
 class Preconditioner:
@@ -374,7 +391,7 @@ class Preconditioner:
 
     def __call__(self, b):
         """Return the product with the inverse, (n, m) in FP64."""
-        # powers of two: no digit changes, and FP32's range is not left
+        # powers of two: exact, and within FP32's range
         largest = np.abs(b).max(axis=0)
         unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
         y = np.asfortranarray(b / unit, dtype=self.dtype)
@@ -384,7 +401,7 @@ class Preconditioner:
         return y.astype(np.float64) * (unit * self.multiple)
 
     def _forward(self, y):
-        """Y <- L⁻¹Y, each block as soon as it is known used in all below."""
+        """Y <- L⁻¹Y, each block subtracted from all blocks below as soon as it is known."""
         layout = self.layout
         for j in range(layout.tiles):
             here = layout.rows(j)
@@ -417,17 +434,12 @@ class Preconditioner:
         return self.store.final(i, k).widen(self.dtype)
 
 
-# FP64 answers from low-precision factors (paper 002).
-#
-# Abdelfattah, Tomov & Dongarra (2020): scale A to a unit diagonal, H = D⁻¹AD⁻¹; shift it if it
-# must be, G = H + c·u·I; factor G mostly in FP16; and let the factor precondition an iteration on
-# A itself, whose residuals are FP64. What that repairs is the solution, and so quadratic forms
-# and kriging weights. It does not repair the log-determinant, which is the factor's.
+# Solvers.
 
 
 TOLERANCE = 1e-14
 ROUNDING = 1e-18
-"""A tolerance that only FP64's own rounding meets: for what a likelihood is made of."""
+"""A tolerance at the level of FP64's rounding, for quadratic forms of a likelihood."""
 
 ITERATIONS = 200
 
@@ -435,28 +447,28 @@ SENTENCES = {
     "converged": (Ending.CONVERGED, ""),
     "stalled": (
         Ending.STALLED,
-        "the iteration no longer comes nearer: use a finer factor, a shift, or gmres",
+        "the residual no longer decreases: use a finer factor, a shift, or gmres",
     ),
-    "diverged": (Ending.STALLED, "the iteration goes away: use a finer factor, or gmres"),
+    "diverged": (Ending.STALLED, "the iteration diverges: use a finer factor, or gmres"),
     "limit": (Ending.EVALUATION_LIMIT, "allow more iterations, or use a finer factor"),
 }
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """A refined solution, and how it came about.
+    """A refined solution, with the report of its iteration.
 
     Parameters
     ----------
     solution : (n,) or (n, m) ndarray
     iterations : int
-        Products with the factor's inverse.
+        Applications of the preconditioner.
     residual : float
-        ‖b - Ax‖∞ / (n ‖A‖∞), the largest of all columns, with b scaled to max|b| = 1 and A to
-        ‖A‖₂ near 1; or that of the scaled system that is iterated on, if it is larger.
+        The largest ‖b - Ax‖∞ / (n ‖A‖∞) of all columns, with b scaled to max|b| = 1 and A to ‖A‖₂
+        near 1; or that of the scaled system of the iteration, if it is larger.
     outcome : Outcome
     history : tuple of (int, float)
-        Iterations, and the residual then; between GMRES's true ones its estimates.
+        Number of iterations, and the residual then (for GMRES partly estimates).
     method : str
     formats : dict of str to int
         Tiles of the factor in each format.
@@ -490,6 +502,7 @@ class Refinement:
 
 def refined(
     multiply: Callable[..., Any],
+    norm: float,
     precondition: Callable[..., Any],
     b: Floats,
     *,
@@ -503,18 +516,21 @@ def refined(
     Parameters
     ----------
     multiply : callable
-        x to Ax in FP64, and None to ‖A‖∞.
+        multiply(x) returns Ax in FP64.
+    norm : float
+        ‖A‖∞.
     precondition : callable
+        precondition(r) returns M⁻¹r.
     b : (n,) or (n, m) ndarray
     method : {"ir", "cg", "gmres"}
     tolerance : float
-        On ‖b - Ax‖∞ / (n ‖A‖∞) of b scaled to max|b| = 1. What cannot be told from FP64's
-        rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is good as well.
+        Bound of ‖b - Ax‖∞ / (n ‖A‖∞), with b scaled to max|b| = 1. A residual at the level of
+        rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well.
     limit : int
-        Of iterations.
+        Largest number of iterations.
     also : (callable, callable), optional
-        Residuals and solutions of these columns as another system sees them, which shall meet the
-        tolerance too: see `operators.Dense.original`.
+        Norms of residuals and solutions in another system, which must meet the tolerance too: see
+        `Dense.original`.
 
     Returns
     -------
@@ -526,15 +542,15 @@ def refined(
     columns = b.reshape(len(b), -1)
     largest = np.abs(columns).max(axis=0)
     unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
-    norm = len(b) * multiply(None)
+    norm = len(b) * norm
 
-    def ours(r, x):
+    def scaled(r, x):
         return np.abs(r).max(axis=0) / norm, 2.0**-53 * np.abs(x).max(axis=0) / len(b)
 
-    def theirs(r, x):
+    def original(r, x):
         return also[0](r * unit), 2.0**-53 * also[1](x * unit) / len(b)
 
-    views = (ours,) if also is None else (ours, theirs)
+    views = (scaled,) if also is None else (scaled, original)
 
     def accept(r, x):
         return np.all([value <= np.maximum(tolerance, floor) for value, floor in (
@@ -569,30 +585,32 @@ def solve(
     Parameters
     ----------
     a : (n, n) array_like
-        The lower triangle is looked at.
+        Only the lower triangle is read.
     b : (n,) or (n, m) array_like
     precision : callable, optional
-        A rule of `geomxp.linalg.precision`; FP16 if not given.
+        A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given.
     method : {"ir", "cg", "gmres"}
     scaling : bool
-        Work on D⁻¹AD⁻¹ with a unit diagonal; else on A / ‖A‖₂, up to a power of two.
+        Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.
     shift : float
-        c ≥ 0: add c·u to the diagonal before it is factored, u the roundoff of the factor's
+        c ≥ 0: add c·u to the diagonal before the factorization, u the unit roundoff of the
         coarsest format.
     range_scaling : float, optional
-        θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max FP16's largest number.
-        Tiles are scaled one by one, so that only rules with ``scale=False`` need it.
+        θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max the largest FP16 number.
+        Only rules with ``scale=False`` need it: the others scale each tile.
     tolerance : float
-        On `Refinement.residual`; see `refined`.
+        Bound of `Refinement.residual`; see `refined`.
     iterations : int
+        Largest number of iterations.
     tile : int, optional
+        Rows of a tile; chosen by n if not given.
     fallback : bool
-        Factor in finer formats, and in FP64 at last, where the iteration fails.
+        If the iteration fails, factor again in finer formats and finally in FP64.
 
     Returns
     -------
     Refinement
-        Its outcome says whether the tolerance is met.
+        Its outcome tells whether the tolerance is met.
 
     Raises
     ------
@@ -621,7 +639,7 @@ def solve(
             continue
         d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
         x, progress = refined(
-            *(source.multiply, Preconditioner(store, source.multiple), b / d),
+            *(source.multiply, source.norm(), Preconditioner(store, source.multiple), b / d),
             **{"method": method, "tolerance": tolerance, "limit": iterations},
             also=source.original(b.reshape(len(b), -1)),
         )
@@ -646,11 +664,11 @@ def _checked(a, b):
     if b.ndim not in (1, 2) or len(b) != len(a):
         raise InvalidInput(f"`b` must have {len(a)} rows. Got shape {b.shape}.")
     if not np.isfinite(b).all():
-        raise InvalidInput("`b` holds a NaN or an infinity.")
+        raise InvalidInput("`b` contains a NaN or an infinity.")
     for j in range(len(a)):
         if not np.isfinite(a[j:, j].sum()) and not np.isfinite(a[j:, j]).all():
             if a[j, j] == a[j, j] and np.isfinite(a[j, j]):
-                raise InvalidInput(f"`a` holds a NaN or an infinity in column {j + 1}.")
+                raise InvalidInput(f"`a` contains a NaN or an infinity in column {j + 1}.")
             break
     return a, b
 
@@ -659,7 +677,7 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
     if method not in METHODS:
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
     if not isinstance(iterations, Integral) or iterations < 1:
-        raise InvalidInput(f"`iterations` must be a whole number, 1 or more. Got {iterations!r}.")
+        raise InvalidInput(f"`iterations` must be an integer of at least 1. Got {iterations!r}.")
     for name, value, least in (("shift", shift, 0.0), ("tolerance", tolerance, 0.0)):
         if not isinstance(value, Real) or not value >= least:
             raise InvalidInput(f"`{name}` must be at least 0. Got {value!r}.")
@@ -670,17 +688,14 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
 def _attempts(rule, fallback):
     yield rule
     if fallback:
-        if hasattr(rule, "finer"):
-            yield rule.finer()
+        yield as_rule(rule).finer()
         yield Uniform(FP64)
 
 
 def _factor(source, rule, shift, range_scaling):
     """Factor μ(D⁻¹AD⁻¹ + c·u·I) as a rule says."""
-    from .local import run
-
     tiles = source.layout.tiles
-    # what gives all tiles one format does not look at them
+    # a uniform rule does not need the norms
     plain = isinstance(rule, Uniform)
     formats = rule(np.ones((tiles, tiles)) if plain else source.norms())
     unit = max(form.unit_roundoff for row in formats.rows for form in row)
@@ -702,10 +717,11 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
-class RefinedFactor:
+class RefinedFactor(Factor):
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
-    Its log-determinant, and what it multiplies or whitens, are the mixed factor's.
+    Its log-determinant, products with L and half-solves are those of the mixed factor. See
+    `geomxp.tiles.factor.Factor`; a refined factor also has `times` and `gram`.
 
     Parameters
     ----------
@@ -713,15 +729,17 @@ class RefinedFactor:
     method : {"ir", "cg", "gmres"}
     tolerance : float
     limit : int
-        Of iterations.
+        Largest number of iterations.
     finer : iterable of callable
-        Each returns a finer factor, which takes the place of one whose iteration fails.
+        Each returns a finer factor, which replaces one whose iteration fails.
 
     Attributes
     ----------
     last : Refinement or None
-        Of the latest solution.
+        Report on the latest solution.
     """
+
+    refines = True
 
     def __init__(
         self,
@@ -733,7 +751,7 @@ class RefinedFactor:
     ) -> None:
         self.method, self.tolerance, self.limit = method, tolerance, limit
         self._finer, self.last = iter(finer), None
-        # so many blocks as large as the right-hand side an iteration may hold
+        # blocks as large as the right-hand side that an iteration holds
         self.vectors = 2 * BASIS if method == "gmres" else 4
         self._adopt(factor)
 
@@ -743,9 +761,9 @@ class RefinedFactor:
         self.nbytes, self.store = factor.nbytes, factor.store
         self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
         self.into_inverse, self.order = factor.into_inverse, factor.order
-        self.into_dense = factor.into_dense
-        # of the mixed factor too: L⁻¹ alone cannot be refined
-        self.whiten = factor.whiten
+        self.into_dense, self.moved, self.events = factor.into_dense, factor.moved, factor.events
+        # L⁻¹ alone cannot be refined
+        self.half_solve = factor.half_solve
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
         self._norm = None
@@ -756,7 +774,7 @@ class RefinedFactor:
         Raises
         ------
         NotRefined
-            If the iteration does not come to the tolerance, with no finer factor either.
+            If the iteration does not reach the tolerance, with any of the finer factors either.
         """
         while True:
             found = self._refined(b)
@@ -770,13 +788,10 @@ class RefinedFactor:
     def _refined(self, b):
         order, unit = self.factor.order, 4.0**self.store.originals.exponent
         if self._norm is None:
-            self._norm = self._product.multiply(None)
-
-        def multiply(x):
-            return self._norm if x is None else self._product.multiply(x)
-
+            self._norm = self._product.norm()
         x, progress = refined(
-            *(multiply, self._precondition, np.asfortranarray(b)[order]),
+            *(self._product.multiply, self._norm, self._precondition),
+            np.asfortranarray(b)[order],
             **{"method": self.method, "tolerance": self.tolerance, "limit": self.limit},
         )
         found = np.empty_like(x)
@@ -785,7 +800,7 @@ class RefinedFactor:
         return found
 
     def times(self, x: Floats) -> Floats:
-        """Return Σx for (n, m), Σ generated in FP64."""
+        """Return Σx for (n, m), with Σ generated in FP64."""
         order, unit = self.factor.order, 4.0**self.store.originals.exponent
         found = np.empty_like(x)
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
@@ -796,3 +811,25 @@ class RefinedFactor:
         solution = self.solve(a)
         product = a.T @ solution
         return (product + product.T) / 2, solution
+
+    def inner(self, a: Floats, b: Floats | None = None) -> Floats:
+        """Return a'Σ⁻¹b for (n, m) and (n, k); b is a if not given.
+
+        With w ≈ Σ⁻¹a and v ≈ Σ⁻¹b it is a'v + w'b - w'Σv: errors of w and v enter as their product.
+        """
+        w = self.solve(a)
+        if b is not None:
+            v = self.solve(b)
+            return a.T @ v + w.T @ b - w.T @ self.times(v)
+        product = a.T @ w
+        return product + product.T - w.T @ self.times(w)
+
+    def explained_by(self, x: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
+        """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
+
+        def explained(k):
+            w = self.solve(k)
+            # k'Σ⁻¹k = 2k'w - w'Σw + O(δw²): the error of w enters squared
+            return np.einsum("ij,ij->j", 2 * k - self.times(w), w), w.T @ x
+
+        return explained

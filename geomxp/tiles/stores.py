@@ -1,41 +1,36 @@
-"""Where the tiles live. A store hands out originals and final tiles, and takes what is final.
+"""Stores: where the tiles of a factorization are kept.
 
-For a run it opens lanes: the same interface, one for each tile that is in work at one time, whose
-reads wait until the tile is final. Here all tiles are in one memory; `out_of_core` has the others.
+A `Store` returns original and final tiles and takes finished ones. A `Runner` finishes tiles of a
+store. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core` and `dask_store` have the
+other stores.
 """
 
 from contextlib import contextmanager, nullcontext
 from threading import Condition, Lock
+from typing import Protocol
 
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.products import cast_formats, splits
-from .layout import left_looking
+from ..linalg.mixed import cast_formats, splits
+from .factor import TileFactor
+from .schedule import Stopped, left_looking, run
 
 
-class Stopped(Exception):
-    """Another lane has failed."""
+class Runner(Protocol):
+    """A function that finishes tiles of a store."""
+
+    def __call__(self, store, tiles):
+        """Finish these tiles, each listed after all the tiles that it needs."""
 
 
 def original(originals, formats, i, k, **place):
-    """Return A_ik, to be written over: FP64 for an FP64 tile, FP32 for all others.
+    """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32.
 
-    Other arguments are those of `Originals.tile`.
+    Further arguments are those of `Originals.tile`.
     """
     form = formats[i, k]
-    # FP32's own generation errs by more than FP32 rounds, which coarser formats do not see
+    # the error of generation in FP32 exceeds the rounding of FP32, but not that of coarser formats
     work = FP64 if form is FP64 else FP32
     return originals.tile(i, k, work, careful=form is FP32, **place)
-
-
-def solved_in(formats, layout, i, k):
-    """Return the format in which a GPU multiplies while it solves for tile (i, k).
-
-    FP32 where the formats promise so small an error that those of coarse solves could exceed it:
-    these are 2^-39 for each entry, of a matrix whose diagonal is near 1.
-    """
-    form, promised = formats[i, k], formats.error
-    exact = promised is not None and promised < 2.0**-36 * layout.n**0.5
-    return FP32 if exact and form is not FP64 else form
 
 
 def in_format(formats, i, k, array):
@@ -47,44 +42,171 @@ def in_format(formats, i, k, array):
 
 
 def casts_of(formats, i, k, values):
-    """Return in which formats an FP64 tile is read as well, and which stand as two planes."""
+    """Return the casts that the readers of an FP64 tile need.
+
+    Returns
+    -------
+    dict of Format to bool
+        Whether the cast is kept as two FP16 planes.
+    """
     partners = formats.partners(i, k)
     if i > k:
         return cast_formats(values, partners)
-    # the solves of the FP32 arrays in this column
+    # for the solves of FP32 arrays in this column
     return {FP32: False} if partners - {FP64} else {}
 
 
-class InCore:
-    """All tiles in one memory, each in its format.
+class Casts(dict):
+    """The casts of a tile, each made when it is first read: the same bits as stored ones."""
+
+    def __init__(self, wanted, make):
+        super().__init__()
+        self._wanted, self._make = wanted, make
+
+    def get(self, form, default=None):
+        """Return a cast, or the default if it is not one of the wanted ones."""
+        if form not in self and form in self._wanted:
+            self[form] = self._make(form)
+        return super().get(form, default)
+
+
+def readable(formats, i, k, tile):
+    """Return tile (i, k) with the casts that its readers need, each made on demand."""
+    wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
+    if not wanted:
+        return tile
+    casts = Casts(wanted, lambda form: quantize(tile.values, form, split=wanted[form]))
+    return Tile(tile.form, tile.values, tile.exponent, casts)
+
+
+class Store:
+    """The place where the tiles of a factorization are kept: the base of all stores.
+
+    A subclass defines `save(i, k, tile)`, `load(i, k)`, `has(i, k)` (whether the tile is final)
+    and `forget(i, k)` (to compute it again). Threads call `load` and `has` at the same time as
+    `save`, for different tiles. The factorization itself calls `original`, `final`, `write`, `has`
+    and `forget`.
 
     Parameters
     ----------
     originals : geomxp.tiles.assemble.Originals
-        Generates the tiles of Σ where they will live.
-    formats : PrecisionMap
+        Generates the tiles of Σ.
+    formats : geomxp.linalg.precision.PrecisionMap
+        Format of each tile.
 
     Attributes
     ----------
-    bytes, peak_bytes : int
-        What the final tiles and their casts hold now, and at most held.
+    layout : Layout
+    promoted : set of int
+        Block rows that were promoted in an earlier run of the same problem.
+    moved : Traffic or None
+        Bytes copied between memories so far; None if there is only one.
+    trace : Trace or None
+        Events of the run, if it is traced.
+    runner : Runner
+        The runner for this kind of store.
+
+    Examples
+    --------
+    A store that keeps tiles in a dict:
+
+    >>> class Tiles(Store):
+    ...     def __init__(self, originals, formats):
+    ...         super().__init__(originals, formats)
+    ...         self.tiles = {}
+    ...
+    ...     def save(self, i, k, tile):
+    ...         self.tiles[i, k] = tile
+    ...
+    ...     def load(self, i, k):
+    ...         return self.tiles[i, k]
+    ...
+    ...     def has(self, i, k):
+    ...         return (i, k) in self.tiles
+    ...
+    ...     def forget(self, i, k):
+    ...         del self.tiles[i, k]
+    >>> import geomxp as gx
+    >>> from geomxp import testing
+    >>> seen, model = testing.observations(50), gx.Matern(1.0, 0.1, 0.5)
+    >>> method = gx.Exact(gx.by_tile_norm(1e-4), tile=16)
+    >>> own = gx.Exact(gx.by_tile_norm(1e-4), tile=16, store=Tiles)
+    >>> one, other = (gx.log_likelihood(seen, model, m).log_likelihood for m in (method, own))
+    >>> one == other
+    True
     """
+
+    moved = trace = None
+    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
-        self.bytes = self.peak_bytes = 0
         self.promoted = set()
-        self._tiles = {}
-        self._left = [self.layout.tiles - k for k in range(self.layout.tiles)]
-        self._lock = Lock()
+
+    @property
+    def bytes(self):
+        """Bytes of the tiles in their formats."""
+        return self.formats.bytes(self.layout)
 
     def order(self):
         """Return the tiles in the order in which they are finished."""
         return left_looking(self.layout.tiles)
 
     def original(self, i, k):
-        """Return A_ik, to be written over; see `original`."""
+        """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32."""
         return original(self.originals, self.formats, i, k)
+
+    def write(self, i, k, array):
+        """Keep L_ik in its format."""
+        self.save(i, k, in_format(self.formats, i, k, array))
+
+    def final(self, i, k):
+        """Return L_ik with the casts that its readers need."""
+        return readable(self.formats, i, k, self.load(i, k))
+
+    def promote(self, k):
+        """Give block row k finer formats; return the number of tiles that changed."""
+        self.formats, changed = self.formats.promote_row(k)
+        return changed
+
+    @contextmanager
+    def workers(self, tiles, threads):
+        """Yield pairs (worker, tiles), one for each thread of `schedule.run`.
+
+        A worker is the store as a thread sees it: its reads wait until the tile is final.
+        """
+        worker, queue = _Worker(self), _Queue(tiles)
+        yield [(worker, queue)] * min(threads, max(1, len(tiles)))
+
+    def factor(self, order, promotions):
+        """Return the factor once all tiles are final; row r of L belongs to location order[r]."""
+        return TileFactor(self, order, promotions)
+
+    def close(self):
+        """Discard all tiles."""
+
+    def leave(self):
+        """Release the store, and keep on disk what a later run can continue from: nothing here."""
+        self.close()
+
+
+class InCore(Store):
+    """All tiles in one memory, each in its format; see `Store`.
+
+    Attributes
+    ----------
+    bytes, peak_bytes : int
+        Bytes of the final tiles and their casts, now and at most so far.
+    """
+
+    bytes = 0
+
+    def __init__(self, originals, formats):
+        super().__init__(originals, formats)
+        self.bytes = self.peak_bytes = 0
+        self._tiles = {}
+        self._left = [self.layout.tiles - k for k in range(self.layout.tiles)]
+        self._lock = Lock()
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
@@ -105,45 +227,33 @@ class InCore:
             self._count(tile.nbytes)
             self._left[k] -= 1
             if not self._left[k]:
-                self._release(k)
+                self.drop_casts(k)
 
-    def _release(self, k):
-        """Drop the casts of block row k, which nobody reads when column k is final."""
-        for j in range(k + 1):
-            tile = self._tiles[k, j]
-            self._count(-sum(cast.nbytes for cast in tile.casts.values()))
-            tile.casts.clear()
-
-    def promote(self, k):
-        """Give block row k finer formats; return how many tiles that changes."""
-        self.formats, changed = self.formats.promote_row(k)
-        return changed
+    def drop_casts(self, i):
+        """Drop the casts of block row i, which have no readers once column i is final."""
+        for k in range(i + 1):
+            tile = self._tiles.get((i, k))
+            if tile is not None:
+                self._count(-sum(cast.nbytes for cast in tile.casts.values()))
+                tile.casts.clear()
 
     def forget(self, i, k):
-        """Give tile (i, k) up: it will be computed again."""
+        """Discard tile (i, k): it will be computed again."""
         with self._lock:
             self._count(-self._tiles.pop((i, k)).nbytes)
             self._left[k] += 1
 
     def close(self):
-        """Give all tiles up."""
+        """Discard all tiles."""
         self._tiles.clear()
-
-    leave = close
 
     def _count(self, change):
         self.bytes += change
         self.peak_bytes = max(self.peak_bytes, self.bytes)
 
-    @contextmanager
-    def lanes(self, tiles, threads):
-        """Open lanes over tiles that are not final yet; see `tiles.local.run`."""
-        waiting, queue = _Waiting(self), _Queue(tiles)
-        yield [(waiting, queue)] * min(threads, max(1, len(tiles)))
 
-
-class _Waiting:
-    """An in-core store whose reads wait until the tile is final."""
+class _Worker:
+    """A store in RAM as threads see it: reads wait until the tile is final."""
 
     on_gpu = False
     formats = property(lambda self: self.store.formats)
@@ -173,7 +283,7 @@ class _Waiting:
 
 
 class _Queue:
-    """Tiles from which each lane takes the next."""
+    """Tiles of which each thread takes the next."""
 
     def __init__(self, tiles):
         self._tiles, self._lock = iter(tiles), Lock()

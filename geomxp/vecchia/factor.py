@@ -27,8 +27,8 @@ class VecchiaFactor:
         If a conditional variance is not positive; `order` is then the place's number in the tree.
     """
 
-    precision_map = None
-    promotions = 0
+    precision_map = order = last = moved = None
+    promotions, refines, vectors, events = 0, False, 1, ()
 
     def __init__(self, graph, weights, variances):
         bad = ~(variances > 0)
@@ -49,7 +49,7 @@ class VecchiaFactor:
         """Return log|Σ| = Σ log d_i."""
         return float(np.log(self.variances).sum())
 
-    def whiten(self, columns):
+    def half_solve(self, columns):
         """Return B y for vectors (n,) or (n, c), in the order of the tree."""
         from . import kernel
 
@@ -58,11 +58,16 @@ class VecchiaFactor:
         kernel.whiten(*self._rows, y, out)
         return out.reshape(np.shape(columns))
 
+    def inner(self, a, b=None):
+        """Return a'Σ⁻¹b = (Ba)'(Bb) for (n, m) and (n, k); b is a if not given."""
+        half = self.half_solve(a)
+        return half.T @ (half if b is None else self.half_solve(b))
+
     def solve(self, columns):
         """Return Σ⁻¹y = B'By for vectors (n,) or (n, c)."""
         from . import kernel
 
-        white = self.whiten(columns).reshape(len(self.variances), -1)
+        white = self.half_solve(columns).reshape(len(self.variances), -1)
         out = np.empty_like(white)
         kernel.transposed(*self._rows, white, out)
         return self._restored(out, np.shape(columns))

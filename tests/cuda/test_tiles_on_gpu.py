@@ -16,18 +16,18 @@ from geomxp.linalg.device import copy_on_gpu
 from geomxp.prediction import kriging
 from geomxp.runtime import devices
 from geomxp.runtime.devices import Device
-from geomxp.tiles.placement import Placement
+from geomxp.tiles.placement import InMemory, OutOfCore
 from geomxp.tiles.plan import POLICIES
 
 
 def test_a_gpus_tiles_are_larger_than_a_cpus_in_one_memory_too():
-    there, here = Placement((Device("gpu:0", 0),)), Placement()
+    there, here = InMemory((Device("gpu:0", 0),)), InMemory()
     for n, tile in ((60_000, 2048), (16_000, 2048), (4_000, 1024)):
         assert there.in_core
         assert there.layout(n).tile == tile > here.layout(n).tile
     assert there.layout(300).tile == here.layout(300).tile
     assert there.layout(60_000, 512).tile == 512
-    bounded = Placement((Device("gpu:0", 0),), device_memory=2**30)
+    bounded = OutOfCore((Device("gpu:0", 0),), device_memory=2**30)
     assert [bounded.layout(n).tile for n in (60_000, 16_000, 4_000)] == [4096, 2048, 1024]
 
 
@@ -111,7 +111,7 @@ def orders(emulated):
     ids=["fp64", "all formats"],
 )
 def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, runs, policy):
-    seen, placement = testing.observations(98), Placement((Device("gpu:0", 0),))
+    seen, placement = testing.observations(98), InMemory((Device("gpu:0", 0),))
     known = tile_factor(testing.MODEL, seen, rule, 16, placement).dense()
     # eight or nine slots, which are soon reused
     placement = replace(placement, device_memory=room, policy=policy)

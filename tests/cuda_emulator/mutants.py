@@ -22,21 +22,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cuda_emulator.planted import ROOT, Fault, plant
 
 MODULES = {
-    "linalg/gpu.py": "tests/cuda/test_views_gpu.py",
-    "linalg/products_gpu.py": "tests/cuda/test_quantize.py tests/cuda/test_views_gpu.py",
+    "linalg/gpu.py": "tests/linalg/test_gpu.py",
+    "linalg/products_gpu.py": "tests/linalg/test_quantize_on_gpu.py tests/linalg/test_gpu.py",
     "linalg/batched_gpu.py": "tests/cuda/test_batched.py",
-    "linalg/formats_gpu.py": "tests/cuda/test_quantize.py",
+    "linalg/formats_gpu.py": "tests/linalg/test_quantize_on_gpu.py",
     "tiles/memories.py": "tests/tiles/test_memories.py tests/tiles/test_out_of_core.py",
     "vecchia/gpu.py": "tests/cuda/test_vecchia.py",
     "cuda/matern.cu": "tests/cuda/test_matern_cuda.py",
-    "cuda/quantize.cu": "tests/cuda/test_quantize.py",
-    "cuda/quantize.cuh": "tests/cuda/test_quantize.py",
+    "cuda/quantize.cu": "tests/linalg/test_quantize_on_gpu.py",
+    "cuda/quantize.cuh": "tests/linalg/test_quantize_on_gpu.py",
     "cuda/vecchia.cuh": "tests/cuda/test_vecchia.py",
     "cuda/vecchia.cu": "tests/cuda/test_vecchia.py",
     "cuda/batched.cuh": "tests/cuda/test_batched.py",
     "cuda/batched.cu": "tests/cuda/test_batched.py",
-    "cuda/combine.cu": "tests/cuda/test_combine.py tests/cuda/test_views_gpu.py",
-    "linalg/recursive.py": "tests/cuda/test_views_gpu.py",
+    "cuda/combine.cu": "tests/linalg/test_combine.py tests/linalg/test_gpu.py",
+    "linalg/recursive.py": "tests/linalg/test_gpu.py",
     "tiles/on_gpu.py": "tests/tiles/test_on_gpu.py",
 }
 """The files that are changed, and the tests that run against their mutants."""

@@ -42,7 +42,7 @@ _emulated = {}
 CACHES = {
     "geomxp.cuda": ("module",),
     "geomxp.linalg.batched_gpu": ("_module",),
-    "geomxp.linalg.products_gpu": ("_plan", "_cublaslt", "_has_units_for_fp8"),
+    "geomxp.linalg.products_gpu": ("plan", "_cublaslt", "has_units"),
     "geomxp.linalg.formats_gpu": ("_most_blocks",),
     "geomxp.tiles.memories": ("_copy_streams",),
 }

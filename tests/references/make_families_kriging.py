@@ -208,7 +208,7 @@ def straight(data, metric):
 
 def with_scipy(family, data, metric, model):
     """FP64 formulas of our own."""
-    a, _ = straight(data, metric)
+    a, b = straight(data, metric)
     h, g = scipy.spatial.distance.cdist(a, a), scipy.spatial.distance.cdist(a, b)
     if metric == "great-circle":
         h, g = (2 * RADIUS * np.arcsin(x / (2 * RADIUS)) for x in (h, g))

@@ -35,7 +35,8 @@ WALLS = {
 
 CASES = [
     # family, truth, parameters held. With both shapes and the nugget free, no seed from 1 to 26
-    # gave the generalized Cauchy family an interior maximum: the nugget is held there
+    # passed for the generalized Cauchy family (the nugget runs to 0, the power to 2 or the decay
+    # to infinity), so that the nugget is held there
     ("matern", {"range": 0.12, "smoothness": 0.8}, ("smoothness",)),
     ("matern", {"range": 0.12, "smoothness": 0.8}, ()),
     ("gaussian", {"range": 0.2}, ()),

@@ -9,7 +9,8 @@ from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.assemble import Originals
 from geomxp.tiles.cholesky import factorize, finish, finish_tile
 from geomxp.tiles.factor import TileFactor
-from geomxp.tiles.layout import Layout, left_looking
+from geomxp.tiles.layout import Layout
+from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}

@@ -15,11 +15,12 @@ from opened import open_files
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP64
-from geomxp.tiles import assemble, local, memories
+from geomxp.tiles import assemble, memories, schedule
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.layout import Layout, left_looking
+from geomxp.tiles.layout import Layout
 from geomxp.tiles.memories import PAGE, Disk, Ram, aligned, pages
-from geomxp.tiles.out_of_core import OutOfCore, Shared
+from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
+from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 LAYOUT = Layout(257, 32)
@@ -259,7 +260,7 @@ def test_a_disk_of_a_megabyte_fills_up_and_is_empty_again(tmp_path):
 CLAIM = """
 import sys
 from geomxp import InvalidInput
-from geomxp.tiles.disk import Disk
+from geomxp.tiles.memories import Disk
 from geomxp.tiles.layout import Layout
 try:
     Disk(Layout(64, 16), 0, sys.argv[1], "a problem")
@@ -273,7 +274,7 @@ def test_another_process_with_the_same_problem_is_refused_and_the_first_goes_on(
     run = subprocess.run(
         [sys.executable, "-c", CLAIM, tmp_path], capture_output=True, text=True, check=True
     )
-    assert run.stdout.endswith("in use: another process computes the same.\n")
+    assert run.stdout.endswith("computes this problem. Name another scratch directory.\n")
     assert first.path.exists()
     data, found = random_bytes(4096, 6), aligned(4096)
     first.write((0, 0), data)
@@ -314,8 +315,8 @@ def store_of(case, directory):
     if directory is None:
         return InCore(matrix, formats)
     slow = Disk(matrix.layout, 0, directory, f"problem {case}")
-    part = OutOfCore(matrix, Ram(slow), 0, 2)
-    store = Shared(formats, [part])
+    part = OutOfCoreDevice(matrix, Ram(slow), 0, 2)
+    store = OutOfCoreStore(formats, [part])
     part.budget = part.least(store) + 10**5
     return store
 
@@ -331,7 +332,7 @@ def counted(store):
 
     def run(store, tiles):
         count[0] += len(tiles)
-        local.run(store, tiles)
+        schedule.run(store, tiles)
 
     factorize(store, store.order(), run)
     return count[0]
@@ -341,7 +342,7 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
 import test_disk as t
-from geomxp.tiles import disk
+from geomxp.tiles import memories as disk
 
 disk.SECONDS = {seconds}
 store = t.store_of({case!r}, {directory!r})
@@ -392,7 +393,7 @@ def whole():
     found = {}
     for case in MODELS:
         store = store_of(case, None)
-        factorize(store, store.order(), local.run)
+        factorize(store, store.order(), schedule.run)
         found[case] = store.formats.rows, bits(store)
     return found
 

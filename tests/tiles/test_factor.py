@@ -55,7 +55,7 @@ def test_fp64_tiles_answer_as_the_dense_factor_does(n, tile, unit):
     b = np.asfortranarray(random((n, 4)))
     for got, wanted in (
         (tiles.solve(b), dense.solve(b)),
-        (np.linalg.norm(tiles.whiten(b), axis=0), np.linalg.norm(dense.whiten(b), axis=0)),
+        (np.linalg.norm(tiles.half_solve(b), axis=0), np.linalg.norm(dense.half_solve(b), axis=0)),
     ):
         assert np.linalg.norm(got - wanted) <= tolerance * np.linalg.norm(wanted)
     eye = np.eye(n, order="F")
@@ -83,7 +83,7 @@ def test_what_a_tile_stores_is_what_it_stands_for(rule, n, tile):
     )
     x = factor.solve(b)
     assert np.linalg.norm(stands_for @ x - b) <= tolerance * np.linalg.norm(b)
-    white = factor.whiten(b)
+    white = factor.half_solve(b)
     assert np.linalg.norm(lower @ white - b[factor.order]) <= tolerance * np.linalg.norm(b)
     back = factor.multiply(white)
     assert np.linalg.norm(back - b) <= tolerance * np.linalg.norm(b)
@@ -102,7 +102,7 @@ def test_places_in_another_order_give_the_same_bits(rule):
     assert one.log_determinant() == other.log_determinant()
     b = random(130)
     np.testing.assert_array_equal(one.solve(b)[shuffle], other.solve(b[shuffle]))
-    np.testing.assert_array_equal(one.whiten(b), other.whiten(b[shuffle]))
+    np.testing.assert_array_equal(one.half_solve(b), other.half_solve(b[shuffle]))
     inverse = one.into_inverse()
     np.testing.assert_array_equal(inverse[np.ix_(shuffle, shuffle)], other.into_inverse())
 
@@ -111,7 +111,7 @@ def test_places_in_another_order_give_the_same_bits(rule):
 def test_one_column_many_columns_and_a_vector_are_the_same(tile):
     factor = factor_of(places_of(101), gx.by_tile_norm(1e-6), tile)
     many = np.asfortranarray(random((101, 3)))
-    for answer in (factor.solve, factor.whiten):
+    for answer in (factor.solve, factor.half_solve):
         together = answer(many)
         assert together.shape == many.shape
         # BLAS may sum one column in another order than three
@@ -135,15 +135,15 @@ def test_zeros_at_the_top_of_a_column_change_nothing():
     b = np.empty_like(sparse)
     b[factor.order] = sparse
     tolerance = 10 * 101 * U * np.linalg.cond(lower) ** 2 * np.linalg.norm(b)
-    assert np.linalg.norm(lower @ factor.whiten(b) - sparse) <= tolerance
-    np.testing.assert_array_equal(factor.whiten(0 * b), 0 * b)
+    assert np.linalg.norm(lower @ factor.half_solve(b) - sparse) <= tolerance
+    np.testing.assert_array_equal(factor.half_solve(0 * b), 0 * b)
 
 
 def test_answers_leave_the_question_as_it_was():
     factor = factor_of(places_of(60), gx.by_tile_norm(1e-6), 16)
     b = np.asfortranarray(random((60, 2)))
     before = b.copy()
-    for answer in (factor.solve, factor.whiten, factor.multiply):
+    for answer in (factor.solve, factor.half_solve, factor.multiply):
         first = answer(b)
         np.testing.assert_array_equal(b, before)
         np.testing.assert_array_equal(answer(b), first)

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.factorize import tile_factor
 from geomxp.linalg.formats import FP64
 from geomxp.runtime.devices import gpu_count
-from geomxp.tiles import assemble, local, placement
+from geomxp.tiles import assemble, schedule
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.factor import TileFactor
-from geomxp.tiles.layout import left_looking
-from geomxp.tiles.on_gpu import OnGpu
-from geomxp.tiles.placement import Placement
+from geomxp.tiles.on_gpu import GpuStore
+from geomxp.tiles.placement import InMemory, Placement
+from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 pytestmark = pytest.mark.gpu
@@ -60,7 +61,7 @@ def orders(emulated):
         yield number
 
 
-class AtOnce(OnGpu):
+class AtOnce(GpuStore):
     """A store that waits after each tile, and so sees failures where they happen."""
 
     def run(self, tiles):
@@ -98,7 +99,7 @@ def assert_same_tiles(found, expected):
 def test_the_bits_are_those_of_a_wait_after_each_tile(rule, tile):
     expected, _ = factored(AtOnce, ROUGH, RULES[rule], tile=tile)
     for _ in orders(3):
-        found, promoted = factored(OnGpu, ROUGH, RULES[rule], tile=tile)
+        found, promoted = factored(GpuStore, ROUGH, RULES[rule], tile=tile)
         assert promoted == 0
         assert_same_tiles(found, expected)
 
@@ -108,7 +109,7 @@ def test_a_run_begins_after_what_was_put_on_the_gpu_before():
     found = []
     for _ in orders(24):
         formats = formats or RULES["fp8 beside all"](originals.norms())
-        store = OnGpu(originals, formats)
+        store = GpuStore(originals, formats)
         factorize(store, store.order(), lambda store, tiles: store.run(tiles))
         found.append([store.final(i, k).widen().get() for i in range(4) for k in range(i + 1)])
     for other in found[1:]:
@@ -121,7 +122,7 @@ def test_a_failure_that_is_seen_at_the_end_gives_the_same_promotions_and_bits(ca
     expected, promoted = factored(AtOnce, *PROMOTED[case])
     assert promoted > 0
     for _ in orders(3):
-        found, again = factored(OnGpu, *PROMOTED[case])
+        found, again = factored(GpuStore, *PROMOTED[case])
         assert again == promoted
         assert_same_tiles(found, expected)
 
@@ -139,11 +140,11 @@ HARD = {
 
 
 @pytest.mark.parametrize("case", HARD)
-def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case, monkeypatch):
+def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case):
     seen, (model, rule) = testing.observations(257), HARD[case]
     found = tile_factor(model, seen, rule, 32, Placement.of("gpu"))
-    monkeypatch.setattr(placement, "_in_core", AtOnce)
-    expected = tile_factor(model, seen, rule, 32, Placement.of("gpu"))
+    at_once = replace(Placement.of("gpu"), own=AtOnce)
+    expected = tile_factor(model, seen, rule, 32, at_once)
     assert found.promotions == expected.promotions > 0
     assert_same_tiles(found.store, expected.store)
     if "FP64" in case:
@@ -153,7 +154,7 @@ def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case, monkeyp
 @pytest.mark.parametrize("rule", ["fp64", "by norm", "fp8", "fp8 beside all"])
 def test_a_matrix_without_a_factor_is_the_same_error(rule):
     model, errors = gx.Matern(1.0, 50.0, 2.5), []
-    for kind in (AtOnce, OnGpu):
+    for kind in (AtOnce, GpuStore):
         with pytest.raises(gx.NotPositiveDefinite) as caught:
             factored(kind, model, RULES[rule])
         errors.append((str(caught.value), caught.value.order))
@@ -172,7 +173,7 @@ def test_a_tile_that_is_not_finite_is_an_error(where, monkeypatch):
         return array
 
     monkeypatch.setattr(assemble.Originals, "tile", spoiled)
-    for kind in (AtOnce, OnGpu):
+    for kind in (AtOnce, GpuStore):
         with pytest.raises((gx.InvalidInput, gx.NotPositiveDefinite)) as caught:
             factored(kind, ROUGH, gx.by_band(("fp64", 1), "fp16"))
         errors.append((type(caught.value), str(caught.value)))
@@ -191,7 +192,7 @@ def test_after_an_error_nothing_is_left_and_the_rest_can_be_done(monkeypatch):
 
     monkeypatch.setattr(assemble.Originals, "tile", failing)
     originals, rule = originals_of(ROUGH), gx.by_tile_norm(1e-4)
-    store = OnGpu(originals, rule(originals.norms()))
+    store = GpuStore(originals, rule(originals.norms()))
     for number in orders(6):
         broken[:] = [(8 - number, 2)]
         with pytest.raises(OSError, match="not there"):
@@ -213,7 +214,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
     model = gx.Matern(1.0, 0.1, 0.31 + by_norms / 100, 0.1)
     there, here = (assemble.originals(model, places, "euclidean", 32, index) for index in (0, None))
     before = there.pairs.octaves
-    store = OnGpu(there, gx.uniform("fp64")(np.ones((4, 4))))
+    store = GpuStore(there, gx.uniform("fp64")(np.ones((4, 4))))
     if by_norms:
         norms = there.norms()
     store.run(store.order())
@@ -221,7 +222,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
     if by_norms:
         np.testing.assert_allclose(norms, here.norms(), rtol=1e-6)
     known = InCore(here, store.formats)
-    local.run(known, known.order(), threads=1)
+    schedule.run(known, known.order(), threads=1)
     for pair in store.order():
         one, two = store.final(*pair).values.get(), known.final(*pair).values
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
@@ -230,9 +231,9 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
 @pytest.mark.parametrize("rule", RULES)
 def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(rule):
     """FP8 is stored by columns there, and products as FP16 may be summed in another order."""
-    found, _ = factored(OnGpu, ROUGH, RULES[rule])
+    found, _ = factored(GpuStore, ROUGH, RULES[rule])
     known = InCore(found.originals, found.formats)
-    local.run(known, known.order(), threads=3)
+    schedule.run(known, known.order(), threads=3)
     for pair in found.order():
         one, two = found.final(*pair), known.final(*pair)
         assert (one.form, one.exponent) == (two.form, two.exponent)
@@ -242,7 +243,7 @@ def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(
 
 @pytest.mark.parametrize("tile", [32, 48])
 def test_fp8_stands_by_rows_where_units_multiply_it_and_once_only(tile):
-    store, _ = factored(OnGpu, ROUGH, gx.by_band(("fp16", 1), "fp8"), n=240, tile=tile)
+    store, _ = factored(GpuStore, ROUGH, gx.by_band(("fp16", 1), "fp8"), n=240, tile=tile)
     last = store.layout.tiles - 1
     for i, k in left_looking(store.layout.tiles):
         values = store.final(i, k).values
@@ -257,14 +258,14 @@ def test_two_devices_have_the_same_bits():
     import cupy
 
     rule, model = RULES["fp8 beside all"], ROUGH
-    expected, _ = factored(OnGpu, model, rule)
+    expected, _ = factored(GpuStore, model, rule)
     expected = {pair: expected.final(*pair).widen().get() for pair in expected.order()}
     pool = cupy.get_default_memory_pool()
     gc.collect()
     pool.free_all_blocks()
     before = pool.total_bytes()
     for _ in orders(3):
-        found, _ = factored(OnGpu, model, rule, index=1)
+        found, _ = factored(GpuStore, model, rule, index=1)
         assert cupy.cuda.Device().id == 0
         for pair, values in expected.items():
             assert found.final(*pair).values.device.id == 1
@@ -296,7 +297,7 @@ def test_the_cpu_waits_once_for_the_norms_and_once_for_the_factor(correlation, a
     originals, rule = originals_of(model, n=480, tile=32), gx.by_tile_norm(accuracy)
 
     def work():
-        store = OnGpu(originals, rule(originals.norms()))
+        store = GpuStore(originals, rule(originals.norms()))
         assert factorize(store, store.order(), lambda store, tiles: store.run(tiles)) == 0
 
     assert counted(work)["synchronizations"] == 2
@@ -313,7 +314,7 @@ def test_each_run_after_a_failure_is_one_more_wait(case):
         store.run(tiles)
 
     def work():
-        store = OnGpu(originals, formats)
+        store = GpuStore(originals, formats)
         runs.clear()
         factorize(store, store.order(), run)
 
@@ -361,7 +362,7 @@ def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correla
 def test_a_factor_by_norms_is_as_near_on_a_gpu_as_on_the_cpu(correlation, accuracy):
     seen, model = testing.observations(400), gx.Matern(1.0, RANGES[correlation], 0.5, nugget=0.01)
     errors = []
-    for there in (Placement(), Placement.of("gpu")):
+    for there in (InMemory(), Placement.of("gpu")):
         factor = tile_factor(model, seen, gx.by_tile_norm(accuracy), 50, there)
         lower, places = factor.dense(), seen.locations[factor.order]
         sigma = model(places, places) + 0.01 * np.eye(400)
@@ -379,7 +380,7 @@ def test_far_tiles_are_as_near_as_the_rule_promises(accuracy):
     model = gx.Matern(1.0, 0.1, 0.5, 1e-4)
     sigma = model(places, places) + 1e-4 * np.eye(300)
     originals = assemble.originals(model, places, "euclidean", 100, 0)
-    store = OnGpu(originals, gx.by_tile_norm(accuracy)(originals.norms()))
+    store = GpuStore(originals, gx.by_tile_norm(accuracy)(originals.norms()))
     factorize(store, store.order(), lambda store, tiles: store.run(tiles))
     lower = TileFactor(store, np.arange(300)).dense()
     error = (lower @ lower.T - sigma)[100:, :100]
@@ -392,7 +393,7 @@ def test_another_thread_may_replace_the_table_that_is_read(monkeypatch):
 
     def factor_of(places, tile):
         originals = assemble.originals(model, places, "euclidean", tile, 0)
-        store = OnGpu(originals, rule(originals.norms()))
+        store = GpuStore(originals, rule(originals.norms()))
         factorize(store, store.order(), lambda store, tiles: store.run(tiles))
         return TileFactor(store, np.arange(200)).dense()
 
@@ -419,14 +420,14 @@ def test_streams_and_handles_are_created_once():
         pytest.skip("the emulator counts them")
     from cuda_emulator import machine
 
-    factored(OnGpu, ROUGH, RULES["by norm"])
+    factored(GpuStore, ROUGH, RULES["by norm"])
     with machine.counting() as counts:
-        factored(OnGpu, ROUGH, RULES["by norm"])
+        factored(GpuStore, ROUGH, RULES["by norm"])
     assert counts["streams created"] == counts["handles created"] == 0
 
 
 def test_the_memory_at_the_end_is_that_of_the_tiles():
-    store, _ = factored(OnGpu, ROUGH, RULES["fp8 beside all"])
+    store, _ = factored(GpuStore, ROUGH, RULES["fp8 beside all"])
     held = sum(store.final(*pair).nbytes for pair in store.order())
     assert store.bytes == held == store.formats.bytes(store.layout)
     assert store.peak_bytes >= store.bytes

@@ -11,14 +11,15 @@ from opened import open_files
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.precision import count_finer
+from geomxp.runtime.devices import human_bytes
 from geomxp.runtime.trace import Trace
-from geomxp.tiles import assemble, local
+from geomxp.tiles import assemble, schedule
 from geomxp.tiles import plan as budgets
 from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.layout import deal, left_looking
 from geomxp.tiles.memories import Disk, Host, Ram
-from geomxp.tiles.out_of_core import OutOfCore, Shared
+from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.plan import POLICIES, Plan, Sizes
+from geomxp.tiles.schedule import deal, left_looking
 from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-2)
@@ -47,8 +48,8 @@ def originals_of(model=MODEL, n=257, tile=32):
 def store_of(matrix, formats, policy="v3", *, extra=0, devices=1, streams=2, slow=None, trace=None):
     """A store with `extra` bytes above the least budget."""
     slow = slow or Host()
-    parts = [OutOfCore(matrix, Ram(slow), 0, streams) for _ in range(devices)]
-    store = Shared(formats, parts, policy, trace=trace)
+    parts = [OutOfCoreDevice(matrix, Ram(slow), 0, streams) for _ in range(devices)]
+    store = OutOfCoreStore(formats, parts, policy, trace=trace)
     for part in parts:
         part.budget = part.least(store) + extra
     return store
@@ -62,7 +63,7 @@ def bits(store):
 
 def in_core(matrix, rule):
     store = InCore(matrix, rule(matrix.norms()))
-    factorize(store, store.order(), local.run)
+    factorize(store, store.order(), schedule.run)
     return store
 
 
@@ -85,7 +86,7 @@ def in_time(work, seconds=300):
 
 def factored(store):
     """Factor with a watchdog; return how many were promoted."""
-    result = in_time(lambda: factorize(store, store.order(), local.run))
+    result = in_time(lambda: factorize(store, store.order(), schedule.run))
     if isinstance(result, BaseException):
         raise result
     return result
@@ -222,11 +223,11 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
     matrix, formats, expected = known[RULES[2]]
     slow = Host()
     store = store_of(matrix, formats, slow=slow)
-    local.run(store, list(store.order())[:20])
+    schedule.run(store, list(store.order())[:20])
     other = store_of(matrix, formats, "v1", devices=3, slow=slow)
     other.about.update(store.about)
     other.devices[0].originals = matrix
-    factorize(other, other.order(), local.run)
+    factorize(other, other.order(), schedule.run)
     assert bits(other) == expected
 
 
@@ -238,7 +239,7 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
 def test_one_byte_below_the_least_is_too_little(known, rule, streams):
     matrix, formats, _ = known[rule]
     store = store_of(matrix, formats, extra=-1, streams=streams)
-    least = gx.execution.devices.human_bytes(store.devices[0].least(store))
+    least = human_bytes(store.devices[0].least(store))
     message = f"tiles of 32 rows, {streams} in work at one time, need at least {least}. Got .*: all"
     with pytest.raises(gx.NotEnoughMemory, match=message):
         factored(store)
@@ -267,8 +268,8 @@ class Measured(Ram):
 def test_the_arena_and_what_stands_beside_it_are_the_budget(known, policy):
     matrix, formats, _ = known[RULES[2]]
     slow = Host()
-    part = OutOfCore(matrix, Measured(slow), 10**6, 2)
-    store = Shared(formats, [part], policy)
+    part = OutOfCoreDevice(matrix, Measured(slow), 10**6, 2)
+    store = OutOfCoreStore(formats, [part], policy)
     factored(store)
     assert part.memory.opened + budgets.beside(matrix.layout, formats, 2) <= 10**6
 
@@ -289,8 +290,8 @@ class Watched(Ram):
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_run_that_failed_leaves_no_arena_behind(streams):
     matrix = originals_of(SMOOTH)
-    part = OutOfCore(matrix, Watched(Host()), 10**6, streams)
-    store = Shared(gx.by_tile_norm(1e-3)(matrix.norms()), [part])
+    part = OutOfCoreDevice(matrix, Watched(Host()), 10**6, streams)
+    store = OutOfCoreStore(gx.by_tile_norm(1e-3)(matrix.norms()), [part])
     # promoted tiles are computed while the failure is handled: two arenas may be too much
     gc.collect()
     gc.disable()
@@ -456,7 +457,7 @@ def test_after_an_error_the_rest_can_still_be_done(monkeypatch, known):
 def test_nothing_to_do_is_done(known):
     matrix, formats, _ = known[RULES[0]]
     store = store_of(matrix, formats)
-    assert in_time(lambda: local.run(store, [])) is None
+    assert in_time(lambda: schedule.run(store, [])) is None
     assert not workers()
 
 

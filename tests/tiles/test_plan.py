@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.linalg.formats import FORMATS, FP64
 from geomxp.linalg.precision import PrecisionMap
-from geomxp.tiles.layout import Layout, deal, left_looking
+from geomxp.tiles.layout import Layout
 from geomxp.tiles.plan import POLICIES, Plan, Sizes, least_blocks, policy_named
+from geomxp.tiles.schedule import deal, left_looking
 
 TILE = 64  # of one page in FP8, of eight in FP64
 

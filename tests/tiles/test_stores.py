@@ -3,12 +3,12 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.linalg import products
+from geomxp.linalg import blas, mixed
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64
 from geomxp.linalg.precision import PrecisionMap
 from geomxp.tiles import assemble
 from geomxp.tiles.cholesky import factorize, finish
-from geomxp.tiles.layout import left_looking
+from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.7, 0.08, 0.5, 0.1)
@@ -73,14 +73,14 @@ def test_in_the_end_a_store_holds_the_bytes_of_its_map_and_nothing_more(rule, n)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_every_tile_lives_in_the_format_of_the_map(monkeypatch, way, rule):
     if way == "widening":
-        monkeypatch.setattr(products, "has_unit", lambda form: False)
+        monkeypatch.setattr(blas, "has_unit", lambda form: False)
     store = store_of(rule)
     factorize(store, left_looking(store.layout.tiles), one_by_one)
     for i, k in left_looking(store.layout.tiles):
         tile, form = store.final(i, k), store.formats[i, k]
         assert tile.form is form
         assert tile.values.nbytes == form.bytes * store.layout.height(i) * store.layout.height(k)
-        assert tile.split == (form is FP32 and i > k and products.splits())
+        assert tile.split == (form is FP32 and i > k and mixed.splits())
 
 
 def test_without_a_scale_no_tile_has_an_exponent():

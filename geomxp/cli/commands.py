@@ -1,0 +1,708 @@
+"""The commands. Each is registered with its options, and prints its result on `given.screen`."""
+
+import os
+import warnings
+from dataclasses import replace
+from math import isfinite
+
+from ..errors import GeomxpError, GeomxpWarning, InvalidInput
+from . import display, interruption
+from . import options as opt
+from .options import command
+
+ESTIMATE, PREDICT = "Estimate and validate", "Predict"
+STUDY, MACHINE = "Study a method", "Inspect the machine"
+"""Groups of commands in the help."""
+
+FEW = 3
+"""Columns of a table of locations that a terminal shows beside the predictions."""
+
+COST_FORMATS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
+"""Formats of numbers in the table of `compare` on a terminal."""
+
+
+@command(
+    ESTIMATE,
+    *opt.TABLE,
+    *opt.TREND,
+    *opt.SEARCH_OPTIONS,
+    *opt.METHOD_OPTIONS,
+    *("intervals", "level", "output", "report"),
+    output={"about": "JSON file to write the fit to."},
+)
+def fit(given):
+    r"""Estimate variance, range, smoothness and nugget by maximum likelihood.
+
+    Fit a data set, save the fit for predictions, and write a report:
+      geomxp fit meuse --output meuse.json --report meuse.html
+
+    Fit another column with the smoothness of the exponential model, with intervals:
+      geomxp fit jura --value Ni --fix smoothness=0.5 --intervals profile
+
+    Use a formula for the trend, and a search without derivatives:
+      geomxp fit meuse --formula "sqrt_dist + elev" --fix smoothness=0.5 \
+        --search bobyqa
+
+    Fit 1,720 stations with Vecchia's approximation:
+      geomxp fit rainfall --method vecchia --fix smoothness=0.5
+    """
+    from ..data import tables
+    from ..estimation.fit import fit as run
+    from ..estimation.monitor import Interrupted
+    from ..estimation.result import z_value
+    from ..runtime.progress import Line
+
+    screen, output = given.screen, given.output
+    tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
+    about = opt.search_settings(given) | {
+        "method": opt.method_of(given),
+        "reml": given.reml,
+        "trend": opt.trend_of(given, opt.usual_trend(given.table)),
+        "progress": screen.progress,
+    }
+    z_value(given.level)
+    if given.intervals is not None:
+        opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
+    try:
+        fitted = run(opt.observations(given, given.formula), **about)
+    except Interrupted as stopped:
+        raise interruption.of_fit(stopped, given.table, output, given.words) from None
+    with Line("intervals", shown=screen.progress and given.intervals == "profile"):
+        intervals = intervals_of(fitted, given.intervals, given.level)
+    # printed before files are written, so that a full disk does not lose the estimates
+    screen.result(
+        lambda: fitted.to_dict() | ({"intervals": intervals} if given.intervals else {}),
+        lambda: str(fitted) + (display.interval_lines(intervals) if intervals else ""),
+        lambda: display.fit(fitted, intervals),
+    )
+    if output:
+        fitted.save(output)
+        screen.note(f"  fit written to {output}")
+    if given.report:
+        from ..reporting.report import report
+
+        line = interruption.command_line(given.words)
+        report(fitted, given.report, command=line, progress=screen.progress)
+        screen.note(f"  report written to {given.report}")
+    if not fitted.outcome.good:
+        warnings.warn(str(fitted.outcome), GeomxpWarning, stacklevel=1)
+
+
+def intervals_of(fitted, method, level):
+    """Return the confidence intervals of a fit for JSON; None, with a warning, if it has none.
+
+    An infinite end is None.
+    """
+    if method is None:
+        return None
+    try:
+        intervals = fitted.confidence_intervals(level, method)
+    except GeomxpError as error:
+        warnings.warn(f"no intervals: {error}", GeomxpWarning, stacklevel=2)
+        return None
+    if not intervals:
+        warnings.warn("no intervals: no parameter was estimated.", GeomxpWarning, stacklevel=2)
+        return None
+    ends = {
+        name: [float(end) if isfinite(end) else None for end in pair]
+        for name, pair in intervals.items()
+    }
+    return {"method": method, "level": level, "parameters": ends}
+
+
+@command(ESTIMATE, *opt.TABLE, *opt.GIVEN_MODEL, *opt.TREND, *opt.METHOD_OPTIONS)
+def log_likelihood(given):
+    r"""Evaluate the log-likelihood of a given model.
+
+    In FP64, with a constant mean:
+      geomxp log-likelihood meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --trend constant
+
+    In tiles of mixed formats, with solutions refined to FP64's accuracy:
+      geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
+        --accuracy 1e-6 --refine cg
+    """
+    from ..likelihood.evaluate import log_likelihood as run
+    from ..runtime.progress import Line
+
+    model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
+    observations = opt.observations(given, given.formula)
+    with Line("evaluating", shown=given.screen.progress):
+        evaluation = run(observations, model, method, trend=trend, reml=given.reml)
+    given.screen.result(evaluation.to_dict, lambda: str(evaluation))
+
+
+@command(
+    ESTIMATE,
+    *("fit_file", "folds", "leave_one_out", "blocks", "refit", "seed", "on", "level", "output"),
+    seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
+    on={
+        "value": "PLACE",
+        "about": "cpu is this process; tcp://host:8786 is a Dask cluster, with --refit or for "
+        "Vecchia's approximation. As the fit if not given.",
+        "default": None,
+        "known": ("cpu",),
+    },
+)
+def validate(given):
+    """Predict each observation from others, and score the predictions.
+
+    Fit, then predict each observation from all others:
+      geomxp fit meuse --fix smoothness=0.5 --output meuse.json
+      geomxp validate meuse.json --leave-one-out --output errors.csv
+
+    Use blocks of 500 m, for predictions far from the data:
+      geomxp validate meuse.json --folds 5 --blocks 500
+
+    Estimate the parameters again without each fold:
+      geomxp validate meuse.json --folds 4 --refit
+    """
+    from ..data import tables
+    from ..estimation.result import Fit, z_value
+    from ..prediction.validation import cross_validate, leave_one_out
+    from ..runtime.dask import is_cluster
+
+    screen, on, level = given.screen, given.on, given.level
+    excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}
+    excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
+    if given.leave_one_out and excluded:
+        raise InvalidInput(f"--leave-one-out: not with {' and '.join(excluded)}.")
+    tables.check_writable(given.output, inputs=(given.fit_file,))
+    z_value(level)
+    fitted = Fit.load(given.fit_file)
+    if on is not None and is_cluster(fitted.method.on):
+        # the cluster of the fit may be gone, and a cluster works better on folds than on tiles
+        fitted = replace(fitted, method=replace(fitted.method, on="cpu"))
+    if given.leave_one_out:
+        validation = leave_one_out(fitted, progress=screen.progress)
+    else:
+        about = {
+            "blocks": given.blocks,
+            "refit": given.refit,
+            "seed": given.seed,
+            "on": on or "cpu",
+        }
+        folds = 10 if given.folds is None else given.folds
+        validation = cross_validate(fitted, folds, **about, progress=screen.progress)
+    # printed before files are written, so that a full disk does not lose the scores
+    screen.result(lambda: validation.to_dict(level), lambda: validation.describe(level))
+    if given.output:
+        tables.write_frame(validation.to_frame(level), given.output)
+        screen.note(f"  predictions written to {given.output}")
+
+
+@command(
+    ESTIMATE,
+    *opt.TABLE,
+    *("family", "smoothness", "nugget", "anisotropy"),
+    *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
+    family={
+        "value": "A,B,…",
+        "about": "Covariance families: matern,spherical.",
+    },
+    smoothness={
+        "value": "A,B,…",
+        "about": "Values to hold it at in Matérn models, and free: 0.5,1.5,free.",
+        "default": "0.5,1.5,free",
+    },
+    nugget={
+        "value": "A,B,…",
+        "about": "Values to hold it at, and free: 0,free.",
+        "default": "free",
+    },
+    anisotropy={
+        "value": "NO,YES",
+        "about": "no, yes or no,yes.",
+        "default": "no",
+        "known": ("no", "yes", "no,yes"),
+    },
+)
+def compare_models(given):
+    r"""Fit every combination of some choices, and rank them by an information criterion.
+
+    How smooth is the field, and is there a nugget?
+      geomxp compare-models meuse --smoothness 0.5,1.5,free --nugget 0,free
+
+    Which covariates explain the values?
+      geomxp compare-models meuse --smoothness 0.5 \
+        --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
+    """
+    from ..covariance.families import FAMILIES
+    from ..data import tables
+    from ..estimation.compare import compare_models as run
+
+    screen = given.screen
+    tables.check_writable(given.output, inputs=(given.table,))
+    method = opt.method_of(given)
+    formulas = tuple(part.strip() for part in (given.formulas or "").split(";") if part.strip())
+    kinds = opt.words(given.trends or "")
+    for kind in kinds:
+        opt.check_choice("--trends", kind, opt.TRENDS, ' Write formulas as --formulas "A; B".')
+    families = opt.words(given.family)
+    for family in families:
+        opt.check_choice("--family", family, tuple(FAMILIES))
+    observations = opt.observations(given, formulas or None)
+    if not (kinds or formulas):
+        kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
+    comparison = run(
+        observations,
+        method,
+        families=families,
+        smoothness=opt.held_or_free("--smoothness", given.smoothness),
+        nuggets=opt.held_or_free("--nugget", given.nugget),
+        anisotropy=opt.yes_or_no("--anisotropy", given.anisotropy),
+        # a column may have the name of a kind of trend
+        trends=(*kinds, *(f"~ {formula}" for formula in formulas)),
+        reml=given.reml,
+        criterion=given.criterion,
+        progress=screen.progress,
+    )
+    # printed before files are written, so that a full disk does not lose the ranking
+    screen.result(comparison.to_dict, lambda: str(comparison), lambda: display.ranking(comparison))
+    if given.output:
+        tables.write_frame(comparison.to_frame(), given.output)
+        screen.note(f"table written to {given.output}")
+
+
+@command(
+    PREDICT,
+    *("fit_file", "places", "grid", "resolution", "bounds", "like", "mask"),
+    *("block", "discretisation", "neighbours", "local_trend", "on", "level", "of", "output"),
+    bounds={
+        "panel": opt.GRID,
+        "value": "L,B,R,T",
+        "about": "left,bottom,right,top; those of the observations if not given.",
+        "known": None,
+    },
+    neighbours={
+        "panel": opt.KRIGING,
+        "about": "Predict each location from its nearest observations, this many.",
+    },
+    on={
+        "panel": opt.KRIGING,
+        "about": "cpu, gpu or gpu:N; as the fit if not given.",
+        "default": None,
+        "known": None,
+    },
+    output={"about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write."},
+)
+def predict(given):
+    """Predict the field at new locations by kriging.
+
+    Fit, then predict at the locations of a table:
+      geomxp fit jura --output jura.json
+      geomxp predict jura.json jura_validation --output predictions.csv
+
+    Draw a map of averages over cells of 100 m (coordinates are in km):
+      geomxp predict jura.json --resolution 0.1 --block cell --output map.tif
+
+    Give intervals for new observations, each predicted from its 30 nearest:
+      geomxp predict jura.json jura_validation --of observation --neighbours 30
+    """
+    from ..data import tables
+    from ..estimation.result import Fit, z_value
+
+    places = given.places
+    tables.check_writable(given.output, inputs=(given.fit_file, places, given.like, given.mask))
+    z_value(given.level)
+    opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
+    grid = (given.grid, given.resolution, given.like)
+    wanted = any(value is not None for value in grid)
+    if (places is None) != wanted or (places and any((*grid, given.bounds, given.mask))):
+        raise InvalidInput("give either a table of PLACES, or --grid, --resolution or --like.")
+    if given.discretisation is not None and given.block is None:
+        raise InvalidInput("--discretisation is for blocks: give --block.")
+    fitted = Fit.load(given.fit_file)
+    if given.on is not None:
+        fitted = replace(fitted, method=replace(fitted.method, on=given.on))
+    names = ("discretisation", "neighbours", "local_trend")
+    about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
+    if places is None and fitted.observations.dimensions == 2:
+        _predict_map(fitted, given, about)
+    else:
+        _predict_at(fitted, given, about)
+
+
+def _predict_at(fitted, given, about):
+    """Predict at the rows of a table, or on a grid of one or three dimensions."""
+    import pandas as pd
+
+    from ..data import files, frames, rasters, tables, written
+    from ..prediction.kriging import grid_over
+
+    output, observations = given.output, fitted.observations
+    if given.places is not None:
+        data = tables.read_data(opt.file_of(given.places))
+    elif any((given.resolution, given.bounds, given.like, given.mask)):
+        raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
+    else:
+        names = list(observations.location_names)
+        data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
+    if output and output.lower().endswith(rasters.GEOTIFF):
+        raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
+    written.check_output(data, output)
+    polygons = given.block == "polygons"
+    try:
+        prediction = _kriging(fitted, data, given.block, about)
+        frame = prediction.to_frame(given.level, given.of)
+    except InvalidInput as error:
+        raise InvalidInput(f"{given.places or 'grid'}: {error}") from None
+    plain = pd.DataFrame(frame.drop(columns=frame.active_geometry_name)) if polygons else frame
+    if output and polygons:
+        vector = output.lower().endswith(files.VECTORS)
+        tables.write_frame(frame if vector else plain, output)
+    elif output:
+        result = written.for_file(prediction, output, observations, given.level, given.of)
+        tables.write_frame(result, output)
+    records = lambda: written.records(prediction, fitted, given.level, given.of)  # noqa: E731
+    _show(frames.tabulate(plain).columns, records, given)
+
+
+def _kriging(fitted, data, block, about):
+    """Return predictions at locations, over rectangles around them, or over polygons."""
+    from ..data import frames, written
+    from ..prediction.kriging import predict as run
+
+    if block != "polygons":
+        written.check_columns(data)
+        sides = None if block is None else opt.numbers("--block", block)
+        return run(fitted, data, block=sides, **about)
+    if not frames.is_geographic_frame(data):
+        raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
+    return run(fitted, block=data, **about)
+
+
+def _predict_map(fitted, given, about):
+    """Predict on a regular grid of the plane."""
+    from ..data import rasters
+    from ..prediction.raster import predict_raster
+
+    if given.output:
+        rasters.check_libraries(given.output)
+    if given.block not in (None, "cell"):
+        raise InvalidInput(f"--block of a grid must be cell. Got {given.block!r}.")
+    bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)
+    grid = {"cells": given.grid, "resolution": given.resolution, "bounds": bounds}
+    grid |= {"like": given.like, "mask": given.mask, "block": given.block is not None}
+    raster = predict_raster(fitted, **grid, **about)
+    # warnings of the frame come before the file is written
+    frame = raster.to_frame(given.level, given.of)
+    if given.output:
+        raster.save(given.output, given.level, given.of)
+    _show(frame, lambda: frame.to_dict("records"), given)
+
+
+def _show(frame, records, given):
+    """Print predictions, or the name of their file."""
+    from ..data.tables import typed
+
+    if given.output and not given.screen.as_json:
+        given.screen.note(f"{len(frame)} predictions written to {given.output}")
+        return
+
+    def picture():
+        first = list(frame.columns).index("mean")
+        if first <= FEW:
+            return display.frame(typed(frame))
+        shown = frame.iloc[:, [*range(FEW), *range(first, frame.shape[1])]]
+        return display.frame(
+            typed(shown), f"{first - FEW} more columns of the table are written with --output"
+        )
+
+    given.screen.result(
+        lambda: {"n": len(frame), "level": given.level, "of": given.of, "rows": records()},
+        lambda: frame.to_string(index=False, max_rows=display.MOST),
+        picture,
+    )
+
+
+@command(
+    PREDICT,
+    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "metric"),
+    *("draws", "seed", "output"),
+    of={
+        "panel": opt.MODEL,
+        "about": "field or observation; observations of a model, the field of a fit.",
+        "default": None,
+    },
+    locations={"panel": opt.PLACES, "about": "Columns of the coordinates."},
+    metric={"panel": opt.PLACES},
+    seed={"panel": opt.OUTPUT},
+)
+def simulate(given):
+    r"""Draw Gaussian fields with the nugget as noise, or the field of a fit given its data.
+
+    Draw a field in the unit square:
+      geomxp simulate --n 1600 --variance 1 --range 0.1 --smoothness 0.5 \
+        --output field.csv
+
+    Draw twice from a model at the locations of a data set:
+      geomxp simulate --at meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --draws 2
+
+    Draw the field of a fit, given its observations:
+      geomxp fit jura --output jura.json
+      geomxp simulate --fit jura.json --at jura_validation --draws 100 \
+        --output draws.csv
+    """
+    import pandas as pd
+
+    from ..data import tables
+
+    screen, draws, output = given.screen, given.draws, given.output
+    tables.check_writable(output, inputs=(given.fit, given.at))
+    if given.of is not None:
+        opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
+    about = {"draws": draws, "seed": given.seed, "of": given.of, "progress": screen.progress}
+    draw = _draws_of_model if given.fit is None else _draws_of_fit
+    locations, names, fields = draw(given, about)
+    columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
+    taken = [name for name in columns if name in names]
+    if taken:
+        raise InvalidInput(
+            f"column {taken[0]!r} of the locations is the name of a field: rename it."
+        )
+    parts = pd.DataFrame(locations, columns=list(names)), pd.DataFrame(fields.T, columns=columns)
+    frame = pd.concat(parts, axis=1)
+    if output:
+        tables.write_frame(frame, output)
+    if output and not given.as_json:
+        screen.note(f"{draws} field(s) at {len(frame)} places written to {output}")
+        return
+    screen.result(
+        lambda: {"n": len(frame), "draws": draws, "rows": frame.to_dict("records")},
+        lambda: frame.to_string(index=False, max_rows=display.MOST),
+        lambda: display.frame(frame),
+    )
+
+
+def _draws_of_model(given, about):
+    """Return locations, the names of their coordinates, and fields of a model there."""
+    from ..data import datasets, tables
+    from ..data.places import names_say_degrees
+    from ..prediction.simulate import lay_out, simulate
+
+    model = opt.model_of(given, ", or --fit")
+    if (given.count is None) == (given.at is None):
+        raise InvalidInput("give either --n or --at.")
+    known = datasets.DATASETS.get(given.at)
+    names = opt.words(given.locations or "") or (known.locations if known else ("x", "y"))
+    if len(set(names)) != len(names) or (given.at is None and len(names) != 2):
+        count = "two different names" if given.at is None else "different names"
+        raise InvalidInput(f"--locations needs {count}. Got {given.locations!r}.")
+    if given.at is None:
+        locations = lay_out(given.count, given.layout, about["seed"])
+    else:
+        frame = tables.read_frame(opt.file_of(given.at))
+        try:
+            locations = tables.number_columns(frame, names)
+        except InvalidInput as error:
+            raise InvalidInput(f"{given.at}: {error}") from None
+    metric = given.metric or ("chordal" if names_say_degrees(names) else "euclidean")
+    return locations, names, simulate(model, locations, metric=metric, **about)
+
+
+def _draws_of_fit(given, about):
+    """Return locations, the names of their coordinates, and fields of a fit there."""
+    from ..data import frames, tables
+    from ..estimation.result import Fit
+    from ..prediction.simulate import simulate
+
+    excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
+    excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
+    excluded = [name for name, value in excluded.items() if value is not None]
+    if excluded:
+        raise InvalidInput(f"--fit gives the model and its coordinates: leave out {excluded[0]}.")
+    if given.at is None:
+        raise InvalidInput("--fit needs locations: give --at.")
+    fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
+    try:
+        locations, covariates, _ = frames.targets(fitted, data)
+        fields = simulate(fitted, locations, covariates=covariates, **about)
+    except InvalidInput as error:
+        raise InvalidInput(f"{given.at}: {error}") from None
+    return locations, fitted.observations.location_names, fields
+
+
+@command(
+    STUDY,
+    *(*opt.GIVEN_MODEL, "table", "trend", "n", "seed"),
+    *("locations", "value", "covariates", "metric", "drop_missing"),
+    *("accuracies", "kls", "layers", "tile", "neighbours", "on", "output", "figure"),
+    table={"about": "Table of locations, or a data set's name.", "default": None},
+    seed={"panel": opt.DATA, "about": "Seed of random locations."},
+    neighbours={"value": "N,N,…", "about": "Neighbours of Vecchia's approximation: 10,30,60."},
+)
+def compare(given):
+    r"""Measure approximations of a model: KL divergence from FP64, bytes and seconds.
+
+    Tiles of mixed formats at two accuracies, for random locations:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --accuracies 1e-5,1e-7
+
+    A model of a data set, with a figure:
+      geomxp compare meuse --variance 0.6 --range 220 --smoothness 0.5 \
+        --nugget 0.06 --tile 32 --figure divergences.png
+
+    Numbers of neighbours of Vecchia's approximation:
+      geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
+        --neighbours 10,30,60
+    """
+    from ..data import tables
+    from ..likelihood.divergence import compare as run
+    from ..prediction.simulate import lay_out
+
+    screen, output, figure, table = given.screen, given.output, given.figure, given.table
+    tables.check_writable(output, figure, inputs=(table,))
+    model, approximations = opt.model_of(given), opt.approximations(given)
+    if (given.n is None) == (table is None):
+        raise InvalidInput("give either a TABLE or --n.")
+    of_table = (given.locations, given.value, given.covariates, given.trend, given.drop_missing)
+    if table is None and any(of_table):
+        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+    if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
+        raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
+    kinds = {frozenset(label) for label, _ in approximations}
+    if figure and len(kinds) + bool(given.layers or given.neighbours) > 1:
+        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
+    if table is None:
+        locations = lay_out(given.n, "uniform", given.seed)
+        about = {"metric": given.metric or "euclidean"}
+    else:
+        locations, about = opt.observations(given), {"trend": opt.trend_of(given, "zero")}
+    methods = [method for _, method in approximations]
+    result = run(model, locations, methods, **about, progress=screen.progress)
+    rows = [label | row.to_dict() for (label, _), row in zip(approximations, result, strict=True)]
+    reference = result[0].reference | {"seconds": result[0].reference_seconds}
+    frame = _flat(rows)
+    if output:
+        tables.write_frame(frame, output)
+    if figure:
+        from ..plots import comparisons
+
+        comparisons.divergences(frame, len(locations)).figure.savefig(figure, dpi=150)
+    head = (
+        f"{len(locations):,} places, FP64: log-determinant "
+        f"{reference['log_determinant']:.10g}, {reference['seconds']:.2f} s"
+    )
+    screen.result(
+        lambda: {"n": len(locations), "reference": reference, "rows": rows},
+        lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
+        lambda: display.frame(_costs(rows), head, formats=COST_FORMATS),
+    )
+    for what, path in (("table", output), ("figure", figure)):
+        if path:
+            screen.note(f"{what} written to {path}")
+
+
+def _flat(rows):
+    """Return rows of approximations as a frame with one column for each format."""
+    import pandas as pd
+
+    flat = [
+        {k: v for k, v in row.items() if k != "formats"}
+        | {f"tiles_{name}": count for name, count in row["formats"].items()}
+        for row in rows
+    ]
+    frame = pd.DataFrame(flat).dropna(axis=1, how="all")
+    tiles = [name for name in frame.columns if name.startswith("tiles_")]
+    return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in tiles})
+
+
+def _costs(rows):
+    """Return the columns of approximations that fit on a terminal."""
+    import pandas as pd
+
+    from ..runtime.devices import human_bytes
+
+    kinds = {"accuracy": "ε {:g}", "kl_target": "KL target {:g}", "layers": "{}"}
+    kinds["neighbours"] = "neighbours {:g}"
+    result = []
+    for row in rows:
+        kind = next((name for name in kinds if row.get(name) is not None), "accuracy")
+        result.append(
+            {
+                "approximation": kinds[kind].format(row.get(kind)),
+                "tiles": " ".join(f"{count} {name}" for name, count in row["formats"].items()),
+                "memory": human_bytes(row["bytes"]),
+                "KL": row["kl"],
+                "promoted": row["promotions"],
+                "seconds": row["seconds"],
+                "× FP64": row["speedup"],
+            }
+        )
+    return pd.DataFrame(result)
+
+
+@command(
+    MACHINE,
+    *("what", "n", "smoothness", "tune", "on"),
+    n={"panel": opt.MODEL, "about": "Number of locations, or order of small matrices."},
+    smoothness={"default": 0.8},
+    on={"about": "cpu, or gpu or gpu:N; matern: cpu only."},
+)
+def bench(given):
+    """Time geomxp beside named baselines in the same run, on one thread or one GPU.
+
+    A log-likelihood beside LAPACK's factorization of the same matrix:
+      geomxp bench likelihood --n 1000
+
+    Mixed formats beside FP64:
+      geomxp bench cholesky --n 1000
+
+    Small matrices in batches; --tune searches for the fastest variants:
+      geomxp bench batched --n 8
+    """
+    from ..benchmarks.bench import as_text
+    from ..runtime.progress import Line
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    what, on = given.what, given.on
+    opt.check_choice("WHAT", what, opt.BENCHMARKS)
+    if given.tune and what != "batched":
+        raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
+    if on != "cpu" and what == "matern":
+        raise InvalidInput(f"`bench matern` runs on the CPU: leave out --on. Got --on {on}.")
+    with Line("timing", shown=given.screen.progress) as line:
+        document = _times(what, given.n, given.smoothness, given.tune, {"on": on, "line": line})
+    given.screen.result(
+        lambda: document,
+        lambda: "\n\n".join(as_text(rows) for rows in document.values()),
+        lambda: display.tables(document.values()),
+    )
+
+
+def _times(what, n, smoothness, tune, about):
+    """Return the rows of a benchmark's tables by name."""
+    from ..benchmarks import batched
+    from ..benchmarks import bench as benchmarks
+
+    if what == "matern":
+        return {
+            "rates": benchmarks.matern_rates(n or 2048, smoothness, line=about["line"]),
+            "table": benchmarks.table_times(smoothness),
+            "errors": benchmarks.matern_errors(line=about["line"]),
+        }
+    if what == "batched":
+        return {what: batched.batched_rates(n, tune, **about)}
+    if what == "nested":
+        return {what: benchmarks.nested_rates(n or 4096, **about)}
+    if what == "likelihood":
+        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, **about)}
+    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, **about)}
+
+
+@command(MACHINE)
+def info(given):
+    """List the devices, libraries and data sets that can be used here, and what is missing.
+
+    As a table:
+      geomxp info
+
+    As JSON, for scripts:
+      geomxp info --json
+    """
+    from ..benchmarks.inventory import as_text, inventory
+
+    document = inventory()
+    given.screen.result(lambda: document, lambda: as_text(document))

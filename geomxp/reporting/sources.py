@@ -1,0 +1,172 @@
+"""Python code that repeats a fit, and the software and machine of a report."""
+
+import os
+import platform
+import time
+from importlib import metadata
+from pathlib import Path, PurePath
+
+from ..covariance.families import FAMILIES
+from ..data import datasets
+from ..likelihood.exact import Exact
+from ..linalg.precision import describe, uniform
+from ..runtime.devices import usable_cores
+
+LIBRARIES = ("numpy", "scipy", "nlopt", "numba")
+
+
+def machine():
+    """Return the software and the machine in words, without names of people or hosts."""
+    from threadpoolctl import threadpool_info
+
+    versions = [f"Python {platform.python_version()}"]
+    for name in LIBRARIES:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    blas = {
+        f"{lib['internal_api']} {lib.get('version') or ''}".strip()
+        + (f" ({lib['architecture']})" if lib.get("architecture") else "")
+        for lib in threadpool_info()
+        if lib["user_api"] == "blas"
+    }
+    return {
+        "software": ", ".join([*versions, *sorted(blas)]),
+        "system": f"{platform.system()} on {platform.machine()}",
+        "cores": usable_cores(),
+    }
+
+
+def date():
+    """Return the date in UTC, or that of SOURCE_DATE_EPOCH if it is set.
+
+    https://reproducible-builds.org/specs/source-date-epoch/
+    """
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = time.gmtime(int(given) if given.isdecimal() else None)
+    return time.strftime("%Y-%m-%d", moment)
+
+
+def without_home(command):
+    """Return a command line with $HOME in place of the user's home directory.
+
+    Examples
+    --------
+    >>> home = str(Path.home())
+    >>> without_home(f"geomxp fit {home}/wells.csv --output '{home}/my fit.json'")
+    "geomxp fit $HOME/wells.csv --output $HOME'/my fit.json'"
+    """
+    home = str(Path.home()).rstrip("/")
+    if not home:
+        return command
+    return command.replace(f"'{home}/", "$HOME'/").replace(f"{home}/", "$HOME/")
+
+
+def held(fit):
+    """Return the parameters that were held at given values, by name."""
+    values = fit.model.parameters()
+    return {name: v for name, v in values.items() if name not in (*fit.free, *fit.boundary)}
+
+
+def python_lines(fit):
+    """Return Python code that repeats the fit.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    str
+    """
+    about = {
+        "method": _method(fit.method),
+        "fixed": held(fit) or None,
+        "bounds": fit.bounds or None,
+    }
+    about["trend"] = None if fit.trend.text == "constant" else fit.trend.text
+    about["family"] = None if fit.model.family == "matern" else _family(fit.model)
+    about |= {"reml": fit.reml or None}
+    about |= {"anisotropy": "anisotropy_ratio" in fit.model.parameters() or None}
+    about = {name: value for name, value in about.items() if value is not None}
+    lines = ["import geomxp as gx", "", *_reading(fit.observations)]
+    lines += [_call("fit = gx.fit(observations", about), "print(fit)"]
+    return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
+
+
+def _reading(observations):
+    """Return the lines that read the observations."""
+    source = observations.source
+    if source.get("digest") != observations.digest():
+        covariates = "" if observations.covariates is None else ", covariates"
+        metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
+        return [
+            "# locations, values and covariates are arrays of yours; SHA-256 of their numbers:",
+            f"# {observations.digest()}",
+            f"observations = gx.Observations(locations, values{covariates}{metric})",
+        ]
+    entry = datasets.DATASETS.get(source.get("dataset"))
+    usual = {"locations": (), "values": None, "covariates": (), "metric": None}
+    start = f"observations = gx.read_table({PurePath(source.get('path') or '').name!r}"
+    if entry:
+        usual = {"locations": entry.locations, "values": entry.value}
+        usual |= {"covariates": entry.covariates, "metric": entry.metric}
+        start = f"observations = gx.datasets.load({source['dataset']!r}"
+    usual |= {"formula": None, "drop_missing": False, "crs": None}
+    about = {
+        "locations": tuple(source["locations"]),
+        "values": source["value"],
+        "covariates": tuple(source["covariates"]),
+        "formula": source.get("formula"),
+        "metric": source["metric"],
+        "drop_missing": source["drop_missing"],
+        "crs": source.get("crs"),
+    }
+    return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]
+
+
+class _Code(str):
+    """Text of an expression, whose repr has no quotation marks."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return str(self)
+
+
+def _family(model):
+    """Return the expression of a covariance family."""
+    known = FAMILIES.get(model.family) is type(model)
+    return model.family if known else _Code(type(model).__name__)
+
+
+def _method(method):
+    """Return the expression of a method; None for the default."""
+    usual, about = Exact(), method.describe(0)
+    if about["name"] == "vecchia":
+        order = method.ordering if isinstance(method.ordering, str) else _Code("ordering")
+        more = "" if order == "maximin" else f", {order!r}"
+        return _Code(f"gx.Vecchia({method.neighbours}{more})")
+    if method == usual:
+        return None
+    arguments, rule = [], describe(method.precision)
+    if rule is None:
+        arguments.append("precision")
+    elif method.precision != uniform("fp64"):
+        given = [tuple(a) if isinstance(a, list) else a for a in rule["arguments"]]
+        arguments.append(f"gx.{rule['rule']}({', '.join(map(repr, given))})")
+    for name in ("tile", "on", "memory", "device_memory", "refine", "fallback"):
+        if getattr(method, name) != getattr(usual, name):
+            arguments.append(f"{name}={getattr(method, name)!r}")
+    return _Code(f"gx.Exact({', '.join(arguments)})")
+
+
+def _call(start, about):
+    """Return a call with keyword arguments, over several lines if it is long."""
+    arguments = [f"{name}={value!r}" for name, value in about.items()]
+    line = ", ".join([start, *arguments]) + ")"
+    if len(line) <= 80:
+        return line
+    head, first = start.split("(", 1)
+    return f"{head}(\n    " + ",\n    ".join([first, *arguments]) + ",\n)"

@@ -1,0 +1,160 @@
+"""The commands `predict` and `simulate` beyond what test_cli.py and test_rasters.py ask of them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+from geomxp.cli.main import main
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        status = main(list(map(str, arguments)))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fit():
+    seen, model = gx.datasets.load("meuse"), gx.Matern(0.6, 220.0, 0.5, 0.06)
+    return gx.fit(seen, model, fixed=tuple(model.parameters()))
+
+
+@pytest.fixture(scope="module")
+def saved(fit, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fit") / "fit.json"
+    fit.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    path = tmp_path_factory.mktemp("places") / "places.csv"
+    path.write_text("name,x,y\na,181072,333611\nb,180000,332000\n")
+    return path
+
+
+THERE = [[181072, 333611], [180000, 332000]]
+
+
+def test_blocks_and_neighbours_are_those_of_python(run, saved, fit, places, tmp_path):
+    status, _, _ = run("predict", saved, places, "--block", "40,20", "--output", tmp_path / "b.csv")
+    assert status == 0
+    found, there = pd.read_csv(tmp_path / "b.csv"), gx.predict(fit, THERE, block=(40, 20))
+    assert list(found.columns) == ["name", "x", "y", "mean", "variance", "lower", "upper"]
+    np.testing.assert_allclose(found["variance"], there.variance, rtol=1e-14)
+    status, out, _ = run("predict", saved, places, "--neighbours", 12, "--local-trend", "--json")
+    assert status == 0
+    there = gx.predict(fit, THERE, neighbours=12, local_trend=True)
+    rows = json.loads(out)["rows"]
+    assert [row["mean"] for row in rows] == there.mean.tolist()
+
+
+def test_blocks_may_be_points_as_in_python(run, saved, fit, places):
+    sides = ("--block", "400,200", "--discretisation", "2", "--json")
+    status, out, _ = run("predict", saved, places, *sides)
+    there = gx.predict(fit, THERE, block=(400, 200), discretisation=2)
+    assert status == 0
+    assert [row["mean"] for row in json.loads(out)["rows"]] == there.mean.tolist()
+    assert (there.mean != gx.predict(fit, THERE, block=(400, 200)).mean).all()
+    cells = ("--grid", "4", "--block", "cell", "--discretisation", "2", "--json")
+    status, out, _ = run("predict", saved, *cells)
+    raster = gx.predict_raster(fit, cells=4, block=True, discretisation=2)
+    assert status == 0
+    assert [row["mean"] for row in json.loads(out)["rows"]] == raster.mean.ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--discretisation", "4"], "--discretisation is for blocks: give --block"),
+        (["--block", "40,20", "--discretisation", "0"], "Invalid value for '--discretisation'"),
+        (["--block", "40,20,10"], "`block` must be 2 side(s)"),
+        (["--block", "polygons"], "--block polygons needs a file of polygons"),
+        (["--grid", "5"], "give either a table of PLACES, or --grid, --resolution or --like"),
+        (["--bounds", "0,0,1,1"], "give either a table of PLACES"),
+    ],
+)
+def test_wrong_predictions_are_one_line_and_status_2(run, saved, places, options, words):
+    status, out, err = run("predict", saved, places, *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
+def test_intervals_of_observations_have_their_own_columns(run, saved, fit, places):
+    status, out, _ = run("predict", saved, places, "--of", "observation", "--json")
+    document = json.loads(out)
+    assert (status, document["of"]) == (0, "observation")
+    lower, upper = gx.predict(fit, THERE).interval(of="observation")
+    row = document["rows"][1]
+    assert (row["lower_of_observation"], row["upper_of_observation"]) == (lower[1], upper[1])
+    assert not {"lower", "upper"} & set(row)
+
+
+def test_polygons_of_a_file_are_blocks(run, saved, fit, tmp_path):
+    geopandas = pytest.importorskip("geopandas")
+    shapely = pytest.importorskip("shapely")
+    shapes = [
+        shapely.box(180_000, 332_000, 180_300, 332_200),
+        shapely.box(179_000, 330_000, 179_100, 330_400),
+    ]
+    path, output = tmp_path / "districts.geojson", tmp_path / "out.csv"
+    frame = geopandas.GeoDataFrame({"district": ["a", "b"]}, geometry=shapes, crs="EPSG:28992")
+    frame.to_file(path)
+    status, _, err = run("predict", saved, path, "--block", "polygons", "--output", output)
+    # the data set meuse does not say in which system it is
+    assert status == 2
+    assert "have no coordinate reference system" in err
+    seen = gx.Observations(fit.observations.locations, fit.observations.values, crs="EPSG:28992")
+    known = tmp_path / "known.json"
+    gx.fit(seen, fit.model, fixed=tuple(fit.model.parameters())).save(known)
+    status, out, _ = run("predict", known, path, "--block", "polygons")
+    assert status == 0
+    assert "district" in out
+    status, _, _ = run("predict", known, path, "--block", "polygons", "--output", output)
+    assert status == 0
+    np.testing.assert_allclose(
+        pd.read_csv(output)["mean"], gx.predict(fit, block=shapes).mean, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("of", [None, "field", "observation"])
+def test_fields_given_a_fits_observations_are_those_of_python(run, saved, fit, places, of):
+    more = [] if of is None else ["--of", of]
+    arguments = ["--fit", saved, "--at", places, "--draws", 3, "--seed", 4, *more]
+    status, out, _ = run("simulate", *arguments, "--json")
+    assert status == 0
+    rows = pd.DataFrame(json.loads(out)["rows"])
+    assert list(rows.columns) == ["x", "y", "z1", "z2", "z3"]
+    expected = gx.simulate(fit, THERE, 3, seed=4, of=of)
+    np.testing.assert_array_equal(rows[["z1", "z2", "z3"]].to_numpy().T, expected)
+
+
+def test_a_models_field_is_drawn_without_noise_if_asked(run):
+    model = ["--variance", 1, "--range", 0.1, "--smoothness", 0.5]
+    plain = run("simulate", "--n", 9, *model, "--nugget", 0.5, "--of", "field", "--json")
+    assert plain == run("simulate", "--n", 9, *model, "--json")
+    assert plain != run("simulate", "--n", 9, *model, "--nugget", 0.5, "--json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--range", "3", "--n", "5"], "--variance and --smoothness must be given, or --fit"),
+        (["--fit", "fit.json"], "--fit needs locations: give --at"),
+        (["--fit", "fit.json", "--range", "3"], "leave out --range"),
+        (["--fit", "fit.json", "--at", "meuse", "--n", "5"], "leave out --n"),
+        (["--fit", "fit.json", "--at", "meuse", "--of", "trend"], "--of must be field or"),
+        (["--fit", "fit.json", "--at", "weak.csv"], "weak.csv: no such file"),
+    ],
+)
+def test_wrong_simulations_are_one_line_and_status_2(run, saved, arguments, message):
+    status, out, err = run("simulate", *(saved if a == "fit.json" else a for a in arguments))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err

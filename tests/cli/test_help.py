@@ -1,0 +1,166 @@
+"""Help that teaches: every example in it runs; and what a shell completes."""
+
+import inspect
+import shlex
+from pathlib import Path
+
+import pytest
+from terminals import Run
+
+import geomxp as gx
+from geomxp.cli import options
+from geomxp.cli.main import main
+
+COMMANDS = {
+    (command.__name__).replace("_", "-"): command
+    for commands in options.COMMANDS.values()
+    for command in commands
+}
+
+
+def examples(command):
+    """Lines of a command's help that begin with geomxp, as a shell would take them."""
+    text = inspect.getdoc(command).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("geomxp ")]
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        status = main(list(map(str, arguments)))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_the_help_runs(run, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # the benchmark sets it for its process
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    lines = examples(COMMANDS[name])
+    assert len(lines) >= 2
+    for line in lines:
+        status, out, err = run(*line)
+        assert (status, err) == (0, ""), line
+        assert out
+        outputs = {"--output", "--report", "--figure"}
+        written = [line[k + 1] for k, word in enumerate(line) if word in outputs]
+        assert all((tmp_path / file).stat().st_size for file in written)
+    shown = run(name, "--help")[1]
+    for line in lines:
+        # as it is to be typed: not broken by the width of a terminal
+        assert f"geomxp {shlex.join(line[:3])}"[:60] in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_stand_in_panels_and_say_what_they_do(run, name):
+    status, out, _ = run(name, "-h")
+    assert status == 0
+    # all but --help belong somewhere
+    default = out.partition("─ Options ─")[2].partition("╰")[0]
+    assert [word for word in default.split() if word.startswith("--")] == ["--help"]
+    assert "--json" in out
+    assert "--quiet" in out
+    for word in ("<str>", "<float>", "list["):
+        assert word not in out.partition("─ Options ─")[2]
+
+
+def test_commands_that_compute_alike_have_the_same_options():
+    shared = (options.TABLE, options.TREND, options.GIVEN_MODEL, options.METHOD_OPTIONS)
+    for name, groups in {
+        "fit": (options.TABLE, options.TREND, options.SEARCH_OPTIONS, options.METHOD_OPTIONS),
+        "log-likelihood": shared,
+        "compare-models": (options.TABLE,),
+        "compare": (options.GIVEN_MODEL,),
+        "simulate": (options.GIVEN_MODEL,),
+    }.items():
+        has = inspect.signature(COMMANDS[name]).parameters
+        reference = {
+            **inspect.signature(COMMANDS["fit"]).parameters,
+            **inspect.signature(COMMANDS["log-likelihood"]).parameters,
+        }
+        for option in (option for group in groups for option in group):
+            if option != "table":
+                ours, theirs = (side[option].annotation for side in (has, reference))
+                assert ours.__metadata__[0].param_decls == theirs.__metadata__[0].param_decls
+                assert ours.__metadata__[0].help == theirs.__metadata__[0].help
+
+
+def test_every_option_belongs_to_a_command():
+    used = {name for command in COMMANDS.values() for name in inspect.signature(command).parameters}
+    assert set(options.OPTIONS) == used - {"ctx"}
+
+
+def test_commands_stand_in_groups_of_what_one_wants(run):
+    status, out, _ = run("--help")
+    assert status == 0
+    rows = out.splitlines()
+    titles = [
+        next(k for k, row in enumerate(rows) if f"─ {group} ─" in row) for group in options.COMMANDS
+    ]
+    assert titles == sorted(titles)
+    for title, commands in zip(titles, options.COMMANDS.values(), strict=True):
+        for command in commands:
+            name = command.__name__.replace("_", "-")
+            row = next(k for k, row in enumerate(rows) if row.startswith(f"│ {name} "))
+            assert max(t for t in titles if t < row) == title
+
+
+def complete(*words, folder, shell="bash"):
+    """Return what a shell would propose for the last of some words."""
+    line = shlex.join(["geomxp", *words[:-1]]) + " " + words[-1]
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    code = "import sys; from geomxp.cli.main import main; sys.exit(main([]))"
+    run = Run(["-c", code], folder, _GEOMXP_COMPLETE=f"complete_{shell}", **variables)
+    status, errors = run.finish()
+    assert (status, errors) == (0, "")
+    return run.output.decode().split()
+
+
+def test_a_shell_can_be_taught(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        run = Run(
+            ["--show-completion", shell], tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+        )
+        status, errors = run.finish()
+        assert (status, errors) == (0, "")
+        assert b"_GEOMXP_COMPLETE=complete_" + shell.encode() in run.output
+
+
+def test_a_shell_completes_commands_data_sets_columns_and_files(tmp_path):
+    (tmp_path / "wells.csv").write_text("east,north,depth\n1,2,3\n")
+    (tmp_path / "wells.doc").write_text("")
+    (tmp_path / "fit.json").write_text("{}")
+    assert complete("compa", folder=tmp_path) == ["compare-models", "compare"]
+    assert complete("fit", "me", folder=tmp_path) == ["meuse", "medium"]
+    assert complete("fit", "we", folder=tmp_path) == ["weak", "wells.csv"]
+    assert complete("predict", "", folder=tmp_path) == ["fit.json"]
+    assert complete("fit", "wells.csv", "--value", "d", folder=tmp_path) == ["depth"]
+    (tmp_path / "brunnen.csv").write_text("Ost; Tiefe\n1,5;2,5\n")
+    assert complete("fit", "brunnen.csv", "--value", "T", folder=tmp_path) == ["Tiefe"]
+    columns = complete("fit", "meuse", "--locations", "x,", folder=tmp_path)
+    assert set(columns) == {f"x,{name}" for name in header() if name != "x"}
+
+
+def header():
+    return gx.datasets.path("meuse").read_text().partition("\n")[0].split(",")
+
+
+def test_words_and_columns_are_proposed_in_the_process_too(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    monkeypatch.chdir(tmp_path)
+    at = lambda table: SimpleNamespace(params={"table": table}, args=[])  # noqa: E731
+    assert options.among(("exact", "vecchia"))("v") == ["vecchia"]
+    assert options.columns(at("meuse"), "log") == ["log_zinc"]
+    assert options.columns(at(None), "x") == options.columns(at("no.csv"), "x") == []
+    Path("folder").mkdir()
+    Path("folder", "some.parquet").touch()
+    assert options.tables("fol") == ["folder/"]
+    assert options.tables("folder/") == ["folder/some.parquet"]
+    # no Parquet file: nowhere to say so
+    assert options.columns(at("folder/some.parquet"), "x") == []
+    assert options.tables("nowhere/") == []

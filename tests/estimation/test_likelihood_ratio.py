@@ -1,0 +1,171 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import geomxp as gx
+from geomxp.prediction.simulate import lay_out
+
+TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
+HALF = {"smoothness": 0.5}
+
+
+@pytest.fixture(scope="module")
+def field():
+    places = lay_out(144, "jittered", 3)
+    values = gx.simulate(TRUTH, places, seed=4)[0]
+    return gx.Observations(places, values, covariates=np.sin(9 * places[:, :1]))
+
+
+@pytest.fixture(scope="module")
+def plain(field):
+    return gx.fit(field, fixed=HALF)
+
+
+@pytest.fixture(scope="module")
+def bare(field):
+    return gx.fit(field, fixed=HALF | {"nugget": 0.0})
+
+
+def test_a_fit_against_itself_has_nothing_to_test(plain):
+    test = gx.likelihood_ratio_test(plain, plain)
+    assert (test.statistic, test.degrees_of_freedom, test.p_value) == (0.0, 0, 1.0)
+    assert "same parameters" in str(test)
+
+
+def test_statistic_is_twice_the_difference_and_interior_parameters_have_chi_square(field, plain):
+    held = gx.fit(field, fixed=HALF | {"range": 0.3})
+    test = gx.likelihood_ratio_test(held, plain)
+    statistic = 2 * (plain.log_likelihood - held.log_likelihood)
+    assert test.statistic == pytest.approx(statistic, rel=1e-12)
+    assert test.degrees_of_freedom == 1
+    assert test.p_value == pytest.approx(chi2.sf(statistic, 1), rel=1e-12)
+    assert "tested: range; compared with chi-square" in test.message
+
+
+def test_the_end_of_a_profile_interval_is_where_the_test_begins_to_refuse(field, plain):
+    ends = plain.confidence_intervals(0.9, "profile", ["range"])["range"]
+    for end in ends:
+        held = gx.fit(field, fixed=HALF | {"range": end})
+        # an end is met to 1e-4 in ℓ
+        assert gx.likelihood_ratio_test(held, plain).p_value == pytest.approx(0.1, abs=1e-4)
+
+
+def test_a_nugget_of_zero_is_at_the_end_of_what_it_can_be(plain, bare):
+    test = gx.likelihood_ratio_test(bare, plain)
+    assert test.statistic > 0
+    assert test.p_value == pytest.approx(0.5 * chi2.sf(test.statistic, 1), rel=1e-12)
+    assert "nugget held at its limit: compared with ½χ²(0) + ½χ²(1)" in test.message
+
+
+def test_a_nugget_held_above_zero_is_inside(field, plain):
+    test = gx.likelihood_ratio_test(gx.fit(field, fixed=HALF | {"nugget": 0.1}), plain)
+    assert test.p_value == pytest.approx(chi2.sf(test.statistic, 1), rel=1e-12)
+
+
+def test_an_estimate_of_zero_says_nothing_against_zero():
+    places = lay_out(144, "jittered", 3)
+    seen = gx.Observations(places, gx.simulate(gx.Matern(2.0, 0.1, 0.5), places, seed=8)[0])
+    full, bare = gx.fit(seen), gx.fit(seen, fixed={"nugget": 0.0})
+    assert full.boundary == ("nugget",)
+    test = gx.likelihood_ratio_test(bare, full)
+    assert test.degrees_of_freedom == 1
+    # two searches of one maximum
+    assert test.statistic < 1e-5
+    assert test.p_value > 0.49
+
+
+def test_trends_are_tested_by_their_columns(field, plain):
+    linear = gx.fit(field, fixed=HALF, trend="linear")
+    test = gx.likelihood_ratio_test(plain, linear)
+    assert test.degrees_of_freedom == 2
+    assert test.p_value == pytest.approx(chi2.sf(test.statistic, 2), rel=1e-12)
+    assert "2 coefficients of the trend" in test.message
+    none = gx.fit(field, fixed=HALF, trend="zero")
+    assert gx.likelihood_ratio_test(none, linear).degrees_of_freedom == 3
+    covariates = gx.fit(field, fixed=HALF, trend="covariates")
+    with pytest.raises(gx.InvalidInput, match=r"not nested.*\(covariates\).*\(linear\)"):
+        gx.likelihood_ratio_test(covariates, linear)
+
+
+def test_several_parameters_mix_chi_squares_of_neighbouring_degrees(field, bare):
+    full = gx.fit(field, fixed=HALF, trend="linear")
+    test = gx.likelihood_ratio_test(bare, full)
+    assert test.degrees_of_freedom == 3
+    expected = 0.5 * (chi2.sf(test.statistic, 2) + chi2.sf(test.statistic, 3))
+    assert test.p_value == pytest.approx(expected, rel=1e-12)
+
+
+def test_isotropy_is_a_point_inside_and_a_ratio_alone_ends_at_one(field, plain):
+    free = gx.fit(field, fixed=HALF, anisotropy=True)
+    test = gx.likelihood_ratio_test(plain, free)
+    assert test.degrees_of_freedom == 2
+    assert test.p_value == pytest.approx(chi2.sf(test.statistic, 2), rel=1e-12)
+    angle = free.model.anisotropy.angle
+    one = gx.fit(field, fixed=HALF | {"anisotropy_angle": angle}, anisotropy=True)
+    test = gx.likelihood_ratio_test(plain, one)
+    assert test.degrees_of_freedom == 1
+    assert test.p_value == pytest.approx(0.5 * chi2.sf(test.statistic, 1), rel=1e-12)
+    with pytest.raises(gx.InvalidInput, match="not nested: `restricted` estimates anisotropy"):
+        gx.likelihood_ratio_test(free, plain)
+
+
+def test_the_p_value_is_uniform_where_the_smaller_model_is_true():
+    places, p_values = lay_out(100, "jittered", 3), []
+    for values in gx.simulate(gx.Matern(1.0, 0.15, 0.5), places, draws=80, seed=31):
+        seen = gx.Observations(places, values)
+        held = {"smoothness": 0.5, "nugget": 0.0}
+        full = gx.fit(seen, fixed=held, trend="zero")
+        restricted = gx.fit(seen, fixed=held | {"range": 0.15}, trend="zero")
+        p_values.append(gx.likelihood_ratio_test(restricted, full).p_value)
+    # three standard deviations of a mean of uniform numbers, and of a share below 0.2
+    assert abs(np.mean(p_values) - 0.5) < 3 * np.sqrt(1 / 12 / 80)
+    assert abs(np.mean(np.array(p_values) < 0.2) - 0.2) < 3 * np.sqrt(0.16 / 80)
+
+
+def test_fits_that_are_not_nested_are_refused_with_what_differs(field, plain, bare):
+    with pytest.raises(gx.InvalidInput, match="not nested: `restricted` estimates nugget"):
+        gx.likelihood_ratio_test(plain, bare)
+    other = gx.fit(field, fixed={"smoothness": 1.5, "nugget": 0.0})
+    with pytest.raises(gx.InvalidInput, match=r"smoothness is held at 1.5 in .* at 0.5 in `full`"):
+        gx.likelihood_ratio_test(other, plain)
+
+
+def test_fits_of_different_likelihoods_are_refused(field, plain):
+    moved = gx.Observations(field.locations, field.values + 1.0, field.covariates)
+    reml = gx.fit(field, fixed=HALF, reml=True)
+    cases = {
+        "different observations": gx.fit(moved, fixed=HALF),
+        "one fit is by REML and the other by ML": reml,
+        "approximate the likelihood in different ways": gx.fit(
+            field, method=gx.Vecchia(10), fixed=HALF
+        ),
+    }
+    for words, other in cases.items():
+        with pytest.raises(gx.InvalidInput, match=words):
+            gx.likelihood_ratio_test(other, plain)
+    linear = gx.fit(field, fixed=HALF, trend="linear", reml=True)
+    with pytest.raises(gx.InvalidInput, match="compare trends by ML"):
+        gx.likelihood_ratio_test(reml, linear)
+    with pytest.raises(gx.InvalidInput, match=r"must be a Fit, as gx.fit returns it. Got Matern"):
+        gx.likelihood_ratio_test(plain.model, plain)
+
+
+def test_another_place_to_compute_is_no_other_likelihood(field, plain):
+    tiled = gx.fit(field, method=gx.Exact(tile=48), fixed=HALF)
+    test = gx.likelihood_ratio_test(tiled, plain)
+    assert test.degrees_of_freedom == 0
+    assert test.statistic < 1e-5
+
+
+def test_a_full_fit_below_the_restricted_one_is_no_maximum(field, plain, bare):
+    low = replace(plain, log_likelihood=bare.log_likelihood - 1.0)
+    with pytest.raises(gx.InvalidInput, match=r"is 1 below that of the restricted fit.*fit again"):
+        gx.likelihood_ratio_test(bare, low)
+
+
+def test_searches_that_were_stopped_are_not_compared(field, plain):
+    stopped = gx.fit(field, fixed=HALF, evaluations=2)
+    with pytest.raises(gx.InvalidInput, match="no estimate"):
+        gx.likelihood_ratio_test(stopped, plain)

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.estimation import search as scoring
+from geomxp.estimation.parameters import Coordinates
+from geomxp.estimation.search import SEARCHES, maximize
+
+
+@pytest.fixture(scope="module")
+def seen():
+    places = np.random.default_rng(4).random((250, 2))
+    return gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), places, seed=3)[0])
+
+
+OPTIONS = {
+    "all free": {},
+    "bounded nugget": {"bounds": {"nugget": (0.01, 1.0)}},
+    "bounded range": {"bounds": {"range": (0.01, 0.5)}},
+    "fixed smoothness": {"fixed": {"smoothness": 0.5}},
+    "reml": {"reml": True, "trend": "linear"},
+    "anisotropic": {"anisotropy": True, "fixed": {"smoothness": 0.5}},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_every_search_comes_to_the_same_maximum(seen, options):
+    found = {name: gx.fit(seen, search=name, progress=False, **options) for name in SEARCHES}
+    best = max(fit.log_likelihood for fit in found.values())
+    for name, fit in found.items():
+        assert fit.log_likelihood >= best - 1e-8, name
+        # far steeper than an error that changes ℓ by so little
+        for parameter, value in fit.model.parameters().items():
+            expected = found["scoring"].model.parameters()[parameter]
+            assert value == pytest.approx(expected, rel=1e-3), (name, parameter)
+
+
+def test_scoring_needs_few_factorizations(seen):
+    assert gx.fit(seen, progress=False).evaluations <= 15
+    assert gx.fit(seen, progress=False, fixed={"smoothness": 0.5}).evaluations <= 15
+
+
+def test_an_unknown_search_is_named(seen):
+    with pytest.raises(gx.InvalidInput, match=r"`search` must be one of: scoring, .*Got 'newton'"):
+        gx.fit(seen, search="newton")
+
+
+def test_vecchia_brings_an_exact_search_near_its_maximum():
+    places = np.random.default_rng(5).random((1200, 2))
+    values = gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), places, seed=5)[0]
+    fit = gx.fit(gx.Observations(places, values), progress=False)
+    first = fit.history[0]
+    # each estimate starts within half a standard error, and four steps are enough
+    assert fit.log_likelihood - first["log_likelihood"] < 4 * 0.5 * 0.5**2
+    assert fit.evaluations <= 8
+
+
+@pytest.mark.parametrize("search", ["bobyqa", "lbfgs", "slsqp"])
+def test_a_box_holds_the_search(search):
+    def function(x):
+        return -np.sum((x - [2.0, -1.0]) ** 2)
+
+    end = maximize(
+        function,
+        np.zeros(2),
+        np.array([-1.0, -0.5]),
+        np.array([1.0, 3.0]),
+        slope=lambda x: -2 * (x - [2.0, -1.0]),
+        search=search,
+        tolerance=1e-12,
+    )
+    np.testing.assert_allclose(end.point, [1.0, -0.5], atol=1e-5)
+
+
+def quadratic(information, wrong):
+    """ℓ = -½(x - c)'I(x - c) in logarithms, with another information than its own."""
+    centre = np.log([2.0, 0.3])
+    natural = Coordinates(("variance", "range"), gx.Matern(1.0, 1.0, 0.5))
+
+    def evaluate(model, close):
+        x = natural.point(model) - centre
+        return scoring.Point(model, -0.5 * x @ information @ x, -information @ x, wrong)
+
+    return natural, evaluate
+
+
+def test_secants_mend_an_information_that_is_not_the_hessian():
+    information = np.array([[30.0, -12.0], [-12.0, 9.0]])
+    natural, evaluate = quadratic(information, 1.6 * np.diag(np.diag(information)))
+    count = []
+
+    def counted(model, close):
+        count.append(model)
+        return evaluate(model, close)
+
+    best, converged = scoring.ascend(
+        *(counted, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        tolerance=1e-10,
+        evaluations=100,
+    )
+    assert converged
+    assert best.model.variance == pytest.approx(2.0, rel=1e-4)
+    assert best.model.range == pytest.approx(0.3, rel=1e-4)
+    # without secants the error shrinks by 0.8 a step: some fifty of them
+    assert len(count) < 12
+
+
+def test_the_limit_on_evaluations_ends_scoring():
+    information = np.array([[30.0, -12.0], [-12.0, 9.0]])
+    natural, evaluate = quadratic(information, 5 * information)
+    _, converged = scoring.ascend(
+        *(evaluate, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        tolerance=1e-10,
+        evaluations=2,
+    )
+    assert not converged
+
+
+def test_a_search_that_nlopt_gives_up_ends_at_the_best_point_seen():
+    start = np.zeros(2)
+    # uphill is the other way: no step along the gradient gains anything
+    end = maximize(
+        *(lambda x: -float(np.sum((x - 0.3) ** 2)), start, start - 1.0, start + 1.0),
+        slope=lambda x: 2 * (x - 0.3),
+        search="lbfgs",
+    )
+    assert end.value == -2 * 0.3**2
+    assert not end.limited
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, gx.MissingDevice, gx.InvalidInput])
+@pytest.mark.parametrize("search", ["bobyqa", "lbfgs"])
+def test_an_error_of_the_likelihood_ends_a_search(seen, search, error, monkeypatch):
+    from geomxp.likelihood.exact import ExactEvaluator
+
+    whole, calls = ExactEvaluator.factorize, []
+
+    def factorize(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == 9:
+            raise error("a device broke")
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(ExactEvaluator, "factorize", factorize)
+    with pytest.raises(error, match="a device broke"):
+        gx.fit(seen, gx.Matern(1.0, 0.2, 0.5, 0.1), search=search, progress=False)
+
+
+def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
+    places = np.random.default_rng(0).random((60, 2))
+    values = 1e4 + gx.simulate(gx.Matern(1.0, 0.05, 0.5), places)[0]
+    seen = gx.Observations(places, values)
+    fit = gx.fit(seen, trend="zero", raise_on_failure=False, progress=False)
+    # a constant is a field of infinite range
+    assert fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
+
+
+@pytest.mark.parametrize("search", ["scoring", "bobyqa"])
+def test_newtons_steps_stay_where_a_model_is_a_covariance(search):
+    random = np.random.default_rng(52)
+    places = np.column_stack((random.uniform(0, 20, 30), random.uniform(40, 60, 30)))
+    truth = gx.Matern(1.0, 60.0, 0.4)
+    values = gx.simulate(truth, places, seed=52, metric="great-circle")[0]
+    seen = gx.Observations(places, values, metric="great-circle")
+    options = {"fixed": {"nugget": 0.0}, "raise_on_failure": False, "progress": False}
+    fit = gx.fit(seen, search=search, **options)
+    # beyond ½ there is no model on arcs, and a step that tried one raised
+    assert fit.model.smoothness <= 0.5

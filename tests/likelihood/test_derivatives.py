@@ -1,0 +1,219 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.covariance import sums
+from geomxp.likelihood import derivatives
+from geomxp.linalg import recursive
+
+MODELS = {
+    "plane": (gx.Matern(1.7, 0.2, 0.8, 0.1), "euclidean"),
+    "without nugget": (gx.Matern(1.7, 0.2, 0.8), "euclidean"),
+    "anisotropic": (gx.Matern(1.7, 0.2, 0.8, 0.1, gx.Anisotropy(30.0, 0.6)), "euclidean"),
+    "smoother than any table": (gx.Matern(1.7, 0.01, 60.0, 0.1), "euclidean"),
+    "arcs": (gx.Matern(1.7, 900.0, 0.4, 0.1), "great-circle"),
+}
+
+
+def evaluator_of(kind, reml, method=None, n=60):
+    model, metric = MODELS[kind]
+    plain = testing.observations(n)
+    extent = 1.0 if metric == "euclidean" else 30.0
+    seen = gx.Observations(extent * plain.locations, plain.values, metric=metric)
+    design = np.column_stack((np.ones(n), seen.locations[:, 0]))
+    return model, (method or gx.Exact()).prepare(seen, design, reml)
+
+
+def definitions(model, evaluator):
+    """P or Σ⁻¹, P, α and the derivatives of Σ, dense."""
+    seen, x = evaluator.observations, evaluator.design
+    whole, names = slice(0, len(seen)), tuple(model.parameters())
+    generator = model.pairs(gx.Inputs(seen.locations, seen.metric))
+    smooth = [name for name in names if name != "nugget"]
+    changes = generator.derivatives(whole, whole, smooth) | {"nugget": np.eye(len(seen))}
+    sigma = model(seen.locations, seen.locations, seen.metric) + model.nugget * np.eye(len(seen))
+    inverse = np.linalg.inv(sigma)
+    p = inverse - inverse @ x @ np.linalg.solve(x.T @ inverse @ x, x.T @ inverse)
+    changes = [changes[name] for name in names]
+    return (p if evaluator.reml else inverse), p, p @ seen.values, changes
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_score_and_information_are_their_definitions(kind, reml):
+    model, evaluator = evaluator_of(kind, reml)
+    q, p, alpha, changes = definitions(model, evaluator)
+    names = tuple(model.parameters())
+    found = evaluator.derivatives(model, names, curvature=True)
+    score = [0.5 * (alpha @ d @ alpha - np.trace(q @ d)) for d in changes]
+    average = [[0.5 * alpha @ d @ p @ e @ alpha for e in changes] for d in changes]
+    expected = [[0.5 * np.sum((q @ d) * (q @ e).T) for e in changes] for d in changes]
+    # inverse, products and sums of 60 places, and the condition number below 1e5
+    scale = np.sqrt(np.diag(expected))
+    sizes = np.outer(scale, scale)
+    np.testing.assert_allclose(list(found.gradient().values()) / scale, score / scale, atol=1e-8)
+    np.testing.assert_allclose(found.information / sizes, average / sizes, atol=1e-8)
+    np.testing.assert_allclose(found.expected / sizes, expected / sizes, atol=1e-8)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_observed_information_is_minus_the_slope_of_the_score(kind, reml):
+    model, evaluator = evaluator_of(kind, reml)
+    names, values = tuple(model.parameters()), model.parameters()
+    found = evaluator.observed_information(model)
+    rows = []
+    for name in names:
+        if values[name] == 0:
+            rows.append(np.full(len(names), np.nan))
+            continue
+        step = 1e-4 * values[name]
+        moved = [
+            gx.Matern.from_parameters(values | {name: values[name] + k * step})
+            for k in (1, -1, 2, -2)
+        ]
+        up, down, above, below = (
+            np.array(list(evaluator.gradient(m, names).values())) for m in moved
+        )
+        rows.append(-(8 * (up - down) - (above - below)) / (12 * step))
+    scale = np.sqrt(np.abs(np.diag(evaluator.expected_information(model))))
+    ours, theirs = found / np.outer(scale, scale), np.array(rows) / np.outer(scale, scale)
+    known = np.isfinite(theirs)
+    # second derivatives of Σ are by differences too: their step squared
+    np.testing.assert_allclose(ours[known], theirs[known], atol=3e-6)
+    np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+def test_tiles_give_the_derivatives_of_the_whole(reml):
+    names = tuple(MODELS["plane"][0].parameters())
+    model, whole = evaluator_of("plane", reml)
+    _, tiled = evaluator_of("plane", reml, gx.Exact(tile=16))
+    ours = tiled.derivatives(model, names, curvature=True)
+    theirs = whole.derivatives(model, names, curvature=True)
+    scale = np.sqrt(np.diag(theirs.expected))
+    sizes = np.outer(scale, scale)
+    for field, size in {
+        **{"quadratic": scale, "trace": scale},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
+    }.items():
+        # in units of the information: what is left of large terms may be small
+        ours_, theirs_ = getattr(ours, field) / size, getattr(theirs, field) / size
+        np.testing.assert_allclose(ours_, theirs_, rtol=1e-9, atol=1e-8)
+
+
+def test_derivatives_and_evaluation_of_the_last_model_are_kept():
+    model, evaluator = evaluator_of("plane", False)
+    direct = evaluator(model)
+    assert not evaluator.keeps(model)
+    found = evaluator.derivatives(model, ("range", "nugget"))
+    assert evaluator.keeps(model)
+    assert evaluator.derivatives(model, ("nugget",)) is found
+    assert evaluator(model).log_likelihood == direct.log_likelihood
+    other = gx.Matern(1.7, 0.21, 0.8, 0.1)
+    assert evaluator(other).log_likelihood != direct.log_likelihood
+
+
+def test_information_in_one_parameter_is_a_part_of_the_whole():
+    model, evaluator = evaluator_of("plane", False)
+    whole = evaluator.expected_information(model)
+    lone = evaluator_of("plane", False)[1].expected_information(model, ("range",))
+    assert lone[0, 0] == pytest.approx(whole[1, 1], rel=1e-12)
+
+
+def test_the_observed_information_of_isotropy_is_the_limit_of_anisotropy():
+    _, evaluator = evaluator_of("plane", False)
+    near, there = (
+        evaluator.observed_information(gx.Matern(1.7, 0.2, 0.8, 0.1, (30.0, ratio)))
+        for ratio in (1 - 2e-4, 1.0)
+    )
+    # extrapolated from two ratios on this side of 1: their distance squared
+    far = evaluator.observed_information(gx.Matern(1.7, 0.2, 0.8, 0.1, (30.0, 1 - 4e-4)))
+    scale = np.sqrt(np.abs(np.diag(near)))
+    scale[4] = scale[5] / 100  # the angle means nothing at 1, where its information is 0
+    sizes = np.outer(scale, scale)
+    np.testing.assert_allclose(there / sizes, (2 * near - far) / sizes, atol=1e-5)
+
+
+def assert_same_derivatives(ours, theirs, condition, n):
+    """Up to c·n·u·κ, in units of the expected information."""
+    scale = np.sqrt(np.diag(theirs.expected))
+    sizes = np.outer(scale, scale)
+    for field, size in {
+        **{"quadratic": scale, "trace": scale},
+        **{"information": sizes, "expected": sizes, "observed": sizes},
+    }.items():
+        a, b = getattr(ours, field) / size, getattr(theirs, field) / size
+        # second derivatives of Σ are differences, which divide rounding by their step
+        unit = 2.0**-53 / (derivatives.STEP if field == "observed" else 1.0)
+        np.testing.assert_allclose(a, b, rtol=0, atol=20 * n * unit * condition * abs(b).max())
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch, kind, reml):
+    model, evaluator = evaluator_of(kind, reml, n=100)
+    names = tuple(model.parameters())
+    theirs = evaluator.derivatives(model, names, curvature=True)
+    monkeypatch.setattr(sums, "BLOCK", 32)
+    monkeypatch.setattr(derivatives, "_in_ram", derivatives._in_place)
+    ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
+    assert (ours.trace != theirs.trace).any()  # another order of summation
+    assert_same_derivatives(
+        ours, theirs, testing.condition_number(model, evaluator.observations), 100
+    )
+
+
+def test_score_and_average_information_need_no_second_matrix(monkeypatch):
+    n = 1000
+    model, evaluator = evaluator_of("anisotropic", True, n=n)
+    monkeypatch.setattr(sums, "BLOCK", 64)
+    names = tuple(model.parameters())
+    lower = evaluator.factorize(model).lower
+    about = (evaluator.observations.locations, "euclidean", names)
+    alpha, beside = np.ones(n), np.ones((n, 2))
+    tracemalloc.start()
+    q, _, weigh = derivatives._in_place(lower, model, about, alpha, beside)
+    weigh(model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # L has 8 MB; the table of the correlation less than one
+    assert q.shape == (n, len(names))
+    assert peak < lower.nbytes / 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if "any table" not in kind])
+def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
+    model, evaluator = evaluator_of(kind, reml, n=300)
+    names = tuple(model.parameters())
+    theirs = evaluator.derivatives(model, names, curvature=True)
+    # by halves, and by blocks
+    monkeypatch.setattr(recursive, "GPU_LEAF", 64)
+    monkeypatch.setattr(sums, "BLOCK", 128)
+    on_gpu = evaluator_of(kind, reml, gx.Exact(on="gpu"), n=300)[1]
+    ours = on_gpu.derivatives(model, names, curvature=True)
+    assert_same_derivatives(
+        ours, theirs, testing.condition_number(model, evaluator.observations), 300
+    )
+
+
+@pytest.mark.gpu
+def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
+    import cupy
+
+    n, pool = 3000, cupy.get_default_memory_pool()
+    monkeypatch.setattr(sums, "BLOCK", 256)
+    model, evaluator = evaluator_of("plane", False, gx.Exact(on="gpu"), n=n)
+    pool.free_all_blocks()
+    # beside L, which is not in the pool: cuSOLVER's workspace and the blocks, not a second matrix
+    pool.set_limit(size=pool.total_bytes() + int(0.9 * 8 * n * n))
+    try:
+        found = evaluator.derivatives(model, tuple(model.parameters()))
+    finally:
+        pool.set_limit(size=0)
+    assert np.isfinite(found.information).all()

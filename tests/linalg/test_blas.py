@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import scipy.linalg
+
+from geomxp.linalg import blas
+
+UNIT = {np.float64: 2.0**-53, np.float32: 2.0**-24}
+SHAPES = [(1, 1, 1), (1, 7, 3), (7, 1, 3), (5, 6, 1), (33, 17, 64), (64, 64, 64), (5, 4, 0)]
+
+
+@pytest.fixture(params=["mkl", "scipy"], autouse=True)
+def library(request, monkeypatch):
+    """Every law holds with MKL's routines and with those that SciPy brings."""
+    if request.param == "mkl" and blas.mkl() is None:
+        pytest.skip('MKL is not installed: pip install "geomxp[mkl]"')
+    if request.param == "scipy":
+        monkeypatch.setattr(blas, "mkl", lambda: None)
+    caches = (blas.routine, blas.has_unit)
+    for cached in caches:
+        cached.cache_clear()
+    yield request.param
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.fixture(params=[np.float64, np.float32], ids=["fp64", "fp32"])
+def dtype(request):
+    return request.param
+
+
+def random(shape, dtype, seed=0):
+    numbers = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    return np.asfortranarray(numbers)
+
+
+def lower_triangle(n, dtype, seed=0):
+    """A well conditioned factor; what stands above its diagonal is not to be read."""
+    lower = np.tril(random((n, n), dtype, seed), -1) / dtype(n) + np.eye(n, dtype=dtype)
+    lower[np.triu_indices(n, 1)] = np.nan
+    return np.asfortranarray(lower)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_gemm_adds_the_product(m, n, k, dtype):
+    a, b, c = random((m, k), dtype, 1), random((n, k), dtype, 2), random((m, n), dtype, 3)
+    expected = 0.5 * c.astype(float) - 2.0 * a.astype(float) @ b.astype(float).T
+    size = abs(c) + 2 * abs(a) @ abs(b).T
+    assert blas.gemm(c, a, b, alpha=-2.0, beta=0.5) is c
+    assert (abs(c - expected) <= 2 * (k + 3) * UNIT[dtype] * size).all()
+
+
+@pytest.mark.parametrize("trans_a", ["N", "T"])
+@pytest.mark.parametrize("trans_b", ["N", "T"])
+def test_gemm_transposes_what_it_is_told_to(trans_a, trans_b, dtype):
+    m, n, k = 5, 4, 3
+    a = random((m, k) if trans_a == "N" else (k, m), dtype, 1)
+    b = random((k, n) if trans_b == "N" else (n, k), dtype, 2)
+    c = np.zeros((m, n), dtype, order="F")
+    blas.gemm(c, a, b, trans_a=trans_a, trans_b=trans_b)
+    left, right = (a if trans_a == "N" else a.T), (b if trans_b == "N" else b.T)
+    assert (abs(c - left @ right) <= 2 * k * UNIT[dtype] * (abs(left) @ abs(right))).all()
+
+
+def test_parts_of_larger_arrays_are_written_in_place_and_nothing_beside_them(dtype):
+    whole = random((20, 15), dtype, 1)
+    before = whole.copy()
+    rows, columns = slice(3, 9), slice(10, 14)
+    a, b = whole[12:18, 2:5], random((10, 5), dtype, 2)[4:8, 1:4]
+    expected = before[rows, columns] + a @ b.T
+    blas.gemm(whole[rows, columns], a, b)
+    tolerance = 8 * UNIT[dtype] * (abs(before).max() + (abs(a) @ abs(b).T).max())
+    assert abs(whole[rows, columns] - expected).max() <= tolerance
+    whole[rows, columns] = before[rows, columns]
+    np.testing.assert_array_equal(whole, before)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (33, 17), (17, 33), (64, 64)])
+@pytest.mark.parametrize("side", ["R", "L"])
+@pytest.mark.parametrize("trans", ["N", "T"])
+def test_trsm_is_undone_by_the_product_and_is_scipys(shape, side, trans, dtype):
+    b = random(shape, dtype, 4)
+    n = shape[1] if side == "R" else shape[0]
+    lower = lower_triangle(n, dtype)
+    x = b.copy(order="F")
+    assert blas.trsm(lower, x, side=side, trans=trans) is x
+    factor = np.tril(lower)
+    factor = factor.T if trans == "T" else factor
+    left, right = (x, factor) if side == "R" else (factor, x)
+    allowed = 2 * (n + 1) * UNIT[dtype] * (abs(left) @ abs(right))
+    assert (abs(left @ right - b) <= allowed).all()
+    solved = scipy.linalg.solve_triangular(
+        np.tril(lower), b if side == "L" else b.T, lower=True, trans=(trans == "T") ^ (side == "R")
+    )
+    condition = np.linalg.cond(np.tril(lower).astype(float))
+    difference = x - (solved if side == "L" else solved.T)
+    allowed = 4 * (n + 1) * UNIT[dtype] * condition * np.linalg.norm(solved)
+    assert np.linalg.norm(difference) <= allowed
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 100])
+def test_potrf_gives_the_factor_that_is_known_in_closed_form(n, dtype):
+    apart = np.subtract.outer(np.arange(n), np.arange(n))
+    factor = np.tril(2.0 ** -apart.clip(0))
+    a = np.asfortranarray((factor @ factor.T).astype(dtype))
+    scipys = scipy.linalg.cholesky(a, lower=True)
+    a[np.triu_indices(n, 1)] = np.nan
+    assert blas.potrf(a) == 0
+    assert abs(np.tril(a) - factor).max() <= 2 * (n + 1) * UNIT[dtype]
+    assert abs(np.tril(a) - scipys).max() <= 4 * (n + 1) * UNIT[dtype]
+    assert np.isnan(a[np.triu_indices(n, 1)]).all()
+
+
+@pytest.mark.parametrize("order", [1, 2, 30, 64])
+def test_potrf_says_which_minor_is_not_positive(order, dtype):
+    a = np.asfortranarray(np.eye(64, dtype=dtype))
+    a[order - 1, order - 1] = -1.0
+    assert blas.potrf(a) == order
+
+
+def test_the_calling_thread_keeps_to_one_core_inside_and_is_as_before_after(library):
+    if library == "scipy":
+        with blas.one_core():
+            return
+    count = blas.mkl().MKL_Get_Max_Threads
+    before = count()
+    with blas.one_core():
+        assert count() == 1
+        with blas.one_core():
+            assert count() == 1
+        assert count() == 1
+    assert count() == before
+
+
+def test_no_library_has_a_routine_of_no_name():
+    with pytest.raises((KeyError, AttributeError)):
+        blas.routine("dnothing")
