@@ -17,8 +17,18 @@ SLICE = 1024
 """Places whose blocks one thread reduces at a time: their sums are added in one fixed order."""
 
 
+def check_tabulated(model):
+    """Raise `InvalidInput` if the model has no table of polynomials."""
+    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
+
+
 def basis_of(model):
     """Return the number of the basis that belongs to each parameter, besides S.
+
+    Raises
+    ------
+    InvalidInput
+        If the model has no table of polynomials.
 
     Examples
     --------
@@ -26,6 +36,7 @@ def basis_of(model):
     >>> basis_of(Matern(1.0, 0.1, 0.5))["range"]
     3
     """
+    check_tabulated(model)
     distance = 2 + len(model.shapes)
     return {
         "variance": 1,
@@ -118,11 +129,6 @@ class Sums:
             # ∂C/∂a = -(σ²/a) r ρ'(r)
             row[self._basis[name]] = -1.0 / model.range
         return row
-
-
-def check_tabulated(model):
-    """Raise `InvalidInput` if the model has no table of polynomials."""
-    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
 
 
 def with_table(model, pairs, names, work):
