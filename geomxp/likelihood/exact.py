@@ -104,7 +104,7 @@ class ExactEvaluator(Evaluator):
         try:
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
-                least_squares = fit_trend(factor, self.observations.values, self.design)
+                least_squares = fit_trend(factor, self.values, self.design)
                 return self._evaluation(factor, least_squares, start)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
@@ -131,6 +131,7 @@ class ExactEvaluator(Evaluator):
         """Return the evaluation of a model whose Σ has been factored."""
         n, log_determinant = len(self.observations), factor.log_determinant()
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
+        value += self.log_jacobian
         if not np.isfinite(value):
             message = "the log-likelihood is no FP64 number: rescale the values and the variance."
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
@@ -218,7 +219,7 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
-            least_squares = fit_trend(factor, self.observations.values, self.design)
+            least_squares = fit_trend(factor, self.values, self.design)
             evaluation = self._evaluation(factor, least_squares, start)
             found = differentiate(
                 *(factor, least_squares, model, self.observations, self.design, self.reml, names),

@@ -319,7 +319,7 @@ class VecchiaEvaluator(Evaluator):
         q, r = np.linalg.qr(design / units)
         self._triangle = r * units / np.sqrt(n)
         q = q * np.sqrt(n)
-        z = self.observations.values
+        z = self.values
         unit = max(float(np.abs(z).max()), 1e-300)
         start = q.T @ (z / unit) / n
         # twice, for what rounding leaves
@@ -345,6 +345,7 @@ class VecchiaEvaluator(Evaluator):
             return self._failed(str(error), start)
         n = len(self.observations)
         value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
+        value += self.log_jacobian
         if not np.isfinite(value):
             return self._failed(
                 "the log-likelihood is no FP64 number: rescale the values and the variance.", start

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 from math import isfinite, sqrt
 from numbers import Real
@@ -187,10 +188,8 @@ def cautions(fit, found):
     """Return warnings about the estimates as sentences."""
     result = []
     if fit.outcome.good:
-        # parts of the message that only say how the search ended are left out
-        ends = ("one more Newton step", "every parameter was given", "in these formats")
-        parts = fit.outcome.message.split("; ")
-        result += [part for part in parts if part and not part.startswith(ends)]
+        message = fit.outcome.message.removeprefix("Warning: ")
+        result += [part for part in re.split(r"(?<=\.) (?=[A-Z])", message) if part]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
