@@ -75,7 +75,8 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     if vague:
         verb = "is" if len(vague) == 1 else "are"
         notes.append(
-            f"{words(vague)} {verb} poorly determined (standard error exceeds the estimate)."
+            f"{words(vague).capitalize()} {verb} poorly determined (standard error exceeds the "
+            "estimate)."
         )
     ours = problem.monitor.rescale(model, 0.0)[0]
     told = ridge(ours, coordinates.names, summit.information)
@@ -367,7 +368,7 @@ def ridge(model, names, information, level=0.95):
     correlation = covariance[i, j] / (errors[i] * errors[j])
     if not abs(correlation) > RIDGE:
         return None
-    said = f"variance and range are not separately identifiable (log-correlation {correlation:.3f})"
+    said = f"Variance and range are not separately identifiable (log-correlation {correlation:.3f})"
     known = derived_logarithms(model).get("microergodic")
     if known is None:
         return f"{said}."

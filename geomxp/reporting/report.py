@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 from math import isfinite, sqrt
 from numbers import Real
@@ -193,9 +194,11 @@ def cautions(fit, found):
     """Return warnings about the estimates as sentences."""
     result = []
     if fit.outcome.good:
-        message = fit.outcome.message.partition("Rounding in these formats")[0].strip(". ")
+        message = fit.outcome.message.partition("Rounding in these formats")[0].strip()
+        message = message.removeprefix("Warning: ")
         # parts of messages in files of earlier versions are not sentences
-        parts = message.removeprefix("Warning: ").split("; " if message[:1].islower() else ". ")
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", message)
+        parts = message.split("; ") if message[:1].islower() else sentences
         result += [part for part in parts if part and not part.startswith(NEUTRAL)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)

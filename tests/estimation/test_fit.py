@@ -102,7 +102,7 @@ def test_parameters_that_the_data_hardly_know_are_named():
     fit = gx.fit(gx.datasets.load("coalash"))
     assert fit.outcome.ending == "CONVERGED"
     assert fit.standard_errors["smoothness"] > fit.model.smoothness
-    assert "range and smoothness are poorly determined" in fit.outcome.message
+    assert "Range and smoothness are poorly determined" in fit.outcome.message
 
 
 def test_noise_without_correlation_is_called_unidentified():
