@@ -1,4 +1,4 @@
-"""Pages of reference: one for each noun and verb of the package, one for each command."""
+"""Pages of the reference: one per public class, function and command."""
 
 import inspect
 import re
@@ -8,6 +8,14 @@ import geomxp
 NOUNS = {
     "Observations": (),
     "Matern": ("Anisotropy",),
+    "Gaussian": (),
+    "PoweredExponential": (),
+    "Cauchy": (),
+    "RationalQuadratic": (),
+    "Spherical": (),
+    "Wendland": (),
+    "Covariance": ("Isotropic", "Parameter", "Inputs"),
+    "Metric": (),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
     "Fit": ("Estimate",),
@@ -54,7 +62,7 @@ MODULES = {
     "linalg": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
     "linalg.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
-    "execution.simulate": ("geomxp.tiles.simulate", ()),
+    "tiles.simulate": ("geomxp.tiles.simulate", ()),
     "errors": ("geomxp.errors", ()),
 }
 """Pages of modules: where they are, and which of their names; all public ones if none is given."""

@@ -1,4 +1,4 @@
-"""The pages run as they stand, say what happens, and make a site without a warning."""
+"""The pages run as printed, with the output printed there, and build a site without a warning."""
 
 import doctest
 import html
@@ -25,7 +25,7 @@ def module(name):
         return importlib.import_module(name)
 
 
-blocks, formulas = module("blocks"), module("formulas")
+architecture, blocks, formulas = module("architecture"), module("blocks"), module("formulas")
 reference, results = module("reference"), module("results")
 PAGES = blocks.pages()
 
@@ -62,6 +62,20 @@ def test_every_block_of_a_page_runs_or_says_why_not(path):
     )
     for block in found:
         assert block.runs or blocks.UNTESTED.search(block.about), f"{path.name}:{block.line}"
+
+
+def test_the_diagram_of_the_layers_has_every_room_once():
+    rooms = set(architecture.modules()) - set(architecture.FACADE)
+    drawn = re.findall(r"<text[^>]*>(\w+)</text>", architecture.diagram())
+    assert sorted(drawn) == sorted(rooms)
+    listed = re.findall(r"^\| `(\w+)`", architecture.table(), re.MULTILINE)
+    assert sorted(listed) == sorted(rooms)
+
+
+def test_the_table_of_the_layers_has_the_imports_of_the_sources():
+    assert "linalg" in architecture.imports("covariance")
+    assert "covariance" not in architecture.imports("linalg")
+    assert architecture.imports("_typing") == set()
 
 
 def page_of(tmp_path, text):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from ..data.covariates import check_codes, decode, encode
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite
+from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite
 
 TRENDS = ("zero", "constant", "linear", "covariates")

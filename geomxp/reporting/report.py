@@ -263,7 +263,7 @@ def _line(fit, prediction):
     def draw(ax):
         plots.values_map(fit.observations, ax=ax)
         if prediction is not None:
-            x, (low, high) = prediction.places[:, 0], prediction.interval()
+            x, (low, high) = prediction.locations[:, 0], prediction.interval()
             ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
             ax.plot(x, prediction.mean, color="#0072b2", linewidth=1.5)
 

@@ -88,6 +88,17 @@ class VecchiaFactor:
         kernel.unwhiten_transposed(self.graph.sequence, *self._rows, y)
         return y.reshape(np.shape(columns))
 
+    def inverse_diagonal(self, n):
+        """Return the diagonal of Σ⁻¹ = B'B, (n,).
+
+        Row i of B has 1/√d_i at i and -λ_i/√d_i at its neighbours.
+        """
+        near, d = self.graph.neighbours, self.variances
+        present = near >= 0
+        shares = (self.weights[present] ** 2) / np.broadcast_to(d[:, None], near.shape)[present]
+        sums = 1.0 / d + np.bincount(near[present], shares, minlength=n)
+        return self._restored(sums, (n,))
+
     def _columns(self, columns):
         """Return a copy of columns in the order of the tree, (n, c), C order."""
         y = np.asarray(columns, dtype=np.float64)
