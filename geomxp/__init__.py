@@ -14,8 +14,7 @@ from .covariance.families import (
     Wendland,
 )
 from .data import datasets
-from .data.observations import Observations
-from .data.tables import read_table
+from .data.observations import Observations, read_table
 from .errors import (
     Ending,
     FitFailed,

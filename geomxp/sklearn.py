@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from .data.observations import LEAST_PLACES, Observations
-from .data.places import names_say_degrees
+from .data.observations import LEAST_LOCATIONS, Observations
+from .data.spatial import names_say_degrees
 from .errors import InvalidInput
 from .estimation.fit import fit as fit_model
 from .prediction.kriging import predict as predict_at
@@ -141,7 +141,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             does not accept.
         """
         X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=LEAST_PLACES
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=LEAST_LOCATIONS
         )
         observations = self._observations(X, np.asarray(y, dtype=np.float64))
         trend = self.trend

@@ -327,7 +327,8 @@ def _predict_at(fitted, given, about):
     """Predict at the rows of a table, or on a grid of one or three dimensions."""
     import pandas as pd
 
-    from ..data import files, frames, rasters, tables, written
+    from ..data import files, spatial, tables
+    from ..prediction import targets
     from ..prediction.kriging import grid_over
 
     output, observations = given.output, fitted.observations
@@ -338,9 +339,9 @@ def _predict_at(fitted, given, about):
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    if output and output.lower().endswith(rasters.GEOTIFF):
+    if output and output.lower().endswith(files.GEOTIFF):
         raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
-    written.check_output(data, output)
+    targets.check_output(data, output)
     polygons = given.block == "polygons"
     try:
         prediction = _kriging(fitted, data, given.block, about)
@@ -352,33 +353,34 @@ def _predict_at(fitted, given, about):
         vector = output.lower().endswith(files.VECTORS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
-        result = written.for_file(prediction, output, observations, given.level, given.of)
+        result = targets.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
-    records = lambda: written.records(prediction, fitted, given.level, given.of)  # noqa: E731
-    _show(frames.tabulate(plain).columns, records, given)
+    records = lambda: targets.records(prediction, fitted, given.level, given.of)  # noqa: E731
+    _show(spatial.tabulate(plain).columns, records, given)
 
 
 def _kriging(fitted, data, block, about):
     """Return predictions at locations, over rectangles around them, or over polygons."""
-    from ..data import frames, written
+    from ..data import spatial
+    from ..prediction import targets
     from ..prediction.kriging import predict as run
 
     if block != "polygons":
-        written.check_columns(data)
+        targets.check_columns(data)
         sides = None if block is None else opt.numbers("--block", block)
         return run(fitted, data, block=sides, **about)
-    if not frames.is_geographic_frame(data):
+    if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
     return run(fitted, block=data, **about)
 
 
 def _predict_map(fitted, given, about):
     """Predict on a regular grid of the plane."""
-    from ..data import rasters
+    from ..data import files
     from ..prediction.raster import predict_raster
 
     if given.output:
-        rasters.check_libraries(given.output)
+        files.check_libraries(given.output)
     if given.block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {given.block!r}.")
     bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)
@@ -479,7 +481,7 @@ def simulate(given):
 def _draws_of_model(given, about):
     """Return locations, the names of their coordinates, and fields of a model there."""
     from ..data import datasets, tables
-    from ..data.places import names_say_degrees
+    from ..data.spatial import names_say_degrees
     from ..prediction.simulate import lay_out, simulate
 
     model = opt.model_of(given, ", or --fit")
@@ -504,9 +506,10 @@ def _draws_of_model(given, about):
 
 def _draws_of_fit(given, about):
     """Return locations, the names of their coordinates, and fields of a fit there."""
-    from ..data import frames, tables
+    from ..data import tables
     from ..estimation.result import Fit
     from ..prediction.simulate import simulate
+    from ..prediction.targets import targets_of
 
     excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
@@ -517,7 +520,7 @@ def _draws_of_fit(given, about):
         raise InvalidInput("--fit needs locations: give --at.")
     fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
     try:
-        locations, covariates, _ = frames.targets(fitted, data)
+        locations, covariates, _ = targets_of(fitted, data)
         fields = simulate(fitted, locations, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None

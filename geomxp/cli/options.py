@@ -106,7 +106,7 @@ def _files(incomplete, endings):
 def _columns_of(table):
     """Return the columns of a data set or a file; empty where reading them would take long."""
     from ..data.datasets import DATASETS, path
-    from ..data.delimited import separator_of
+    from ..data.tables import separator_of
 
     if table is None:
         return []
@@ -493,7 +493,8 @@ def observations(given, formula=None):
     formula : str or sequence of str, optional
         Formulas of trends, whose columns are read too.
     """
-    from ..data import datasets, tables
+    from ..data import datasets
+    from ..data.observations import read_table
 
     covariates = None if given.covariates is None else words(given.covariates)
     about = {
@@ -509,7 +510,7 @@ def observations(given, formula=None):
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()
-    return tables.read_table(given.table, **about, crs=vars(given).get("crs"))
+    return read_table(given.table, **about, crs=vars(given).get("crs"))
 
 
 def _check_there(table):
@@ -525,7 +526,7 @@ def _check_there(table):
 def _check_named(given):
     """Raise `InvalidInput` if the columns of a file are needed and not named."""
     from ..data import files, tables
-    from ..data.places import few
+    from ..data.observations import few
 
     ending = Path(given.table).suffix.lower()
     needed = ""

@@ -1,17 +1,13 @@
-"""Named data sets that come with geomxp: where they are from, and the model they are used with."""
+"""Data sets that come with geomxp: their source, licence, columns and usual trend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
-from ..data import tables
 from ..errors import GeomxpError, InvalidInput
-
-if TYPE_CHECKING:
-    from .._typing import Sequence
-    from .observations import Observations
+from .observations import Observations, TableColumns, read_table
 
 
 @dataclass(frozen=True)
@@ -24,14 +20,14 @@ class Dataset:
     sha256 : str
         Of the file.
     locations, value, covariates :
-        Columns used unless others are named.
+        Default columns.
     metric, trend : str
-        Used unless others are named.
+        Default metric and trend.
     about : str
-        What was measured, in which units.
+        The variable, its unit and the locations.
     source, licence : str
     length_unit : str
-        Of the locations in a plane; "" where they have none.
+        Unit of the locations in a plane; "" if they have none.
     """
 
     file: str
@@ -160,12 +156,14 @@ DATASETS = {
 
 
 def folder() -> Path:
-    """Return the folder of the data sets: in the installed package, or beside it in a checkout."""
+    """Return the folder of the data sets, in the installed package or in a checkout."""
     package = Path(__file__).resolve().parent
     for candidate in (package / "files", package.parent.parent / "data"):
         if (candidate / "meuse.csv").is_file():
             return candidate
-    raise GeomxpError("the data sets are not installed: no folder `data` in or beside the package.")
+    raise GeomxpError(
+        "the data sets are not installed: the package has no folder `data/files`. Reinstall geomxp."
+    )
 
 
 def find(name: str) -> Dataset:
@@ -187,49 +185,43 @@ def path(name: str) -> Path:
     return folder() / find(name).file
 
 
-def load(
-    name: str,
-    *,
-    locations: Sequence[str] | None = None,
-    values: str | None = None,
-    covariates: Sequence[str] | None = None,
-    formula: str | Sequence[str] | None = None,
-    metric: str | None = None,
-    drop_missing: bool = False,
-) -> Observations:
+def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     """Read a data set that comes with geomxp.
 
     Parameters
     ----------
     name : str
         One of `DATASETS`.
-    locations, values, covariates, formula, metric : optional
-        Columns and metric other than the data set's own; see `geomxp.read_table`.
-    drop_missing : bool
+    **columns
+        locations, values, covariates, formula, metric, drop_missing: as of
+        `geomxp.Observations.from_frame`; the data set's own columns and metric if not given.
 
     Returns
     -------
     Observations
 
+    Raises
+    ------
+    InvalidInput
+        If there is no such data set or column.
+
     Examples
     --------
-    >>> seen = load("meuse")
-    >>> len(seen), seen.value_name, seen.covariate_names, seen.unit
-    (155, 'log_zinc', ('sqrt_dist',), 'm')
+    >>> observations = load("meuse")
+    >>> len(observations), observations.value_name, observations.covariate_names
+    (155, 'log_zinc', ('sqrt_dist',))
     """
     entry = find(name)
-    chosen = tuple(locations or entry.locations)
-    seen = tables.read_table(
-        path(name),
-        locations=chosen,
-        values=values or entry.value,
-        covariates=entry.covariates if covariates is None else covariates,
-        formula=formula,
-        metric=metric or entry.metric,
-        drop_missing=drop_missing,
-    )
-    seen.source["dataset"] = name
-    if entry.length_unit and chosen == entry.locations:
-        # other columns have units of their own
-        return replace(seen, length_unit=entry.length_unit)
-    return seen
+    own = {
+        "locations": entry.locations,
+        "values": entry.value,
+        "covariates": entry.covariates,
+        "metric": entry.metric,
+    }
+    columns = own | {key: value for key, value in columns.items() if value is not None}
+    observations = read_table(path(name), **columns)
+    observations.source["dataset"] = name
+    if entry.length_unit and observations.location_names == entry.locations:
+        # other columns may have other units
+        return replace(observations, length_unit=entry.length_unit)
+    return observations

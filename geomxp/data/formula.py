@@ -1,7 +1,7 @@
-"""Formulas of a trend, such as "elevation + poly(x, 2)": what may stand in one, and its columns.
+"""Trend formulas, such as "elevation + poly(x, 2)": their validation and their columns.
 
-formulaic computes the columns by running the text as Python. A formula may come from a stranger's
-file, so nothing of it is run before every name, operator and constant has been found harmless.
+formulaic computes the columns by executing parts of the text as Python. A formula may come from an
+untrusted file, so every name, operator and constant is checked against a list before execution.
 """
 
 import ast
@@ -14,10 +14,10 @@ import numpy as np
 from ..errors import InvalidInput
 
 LONGEST = 1000
-"""Characters of a formula."""
+"""Most characters of a formula."""
 
 MOST = 50
-"""Largest degree, df and power: beyond it columns are rounding errors, or too many to hold."""
+"""Largest degree, df and power: columns beyond it are rounding errors, or exceed the memory."""
 
 NUMPY = (
     *("abs", "arctan2", "cbrt", "ceil", "cos", "exp", "expm1", "floor", "hypot", "log", "log10"),
@@ -42,22 +42,22 @@ ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that may be run.
+    """A validated formula.
 
     Parameters
     ----------
     text : str
-        As it was written.
+        The formula as given.
     plain : str
-        With a plain name in place of each that stood in backticks.
+        The formula with a plain name in place of each name in backticks.
     quoted : tuple of (str, str)
-        The plain names, and what they stand for.
+        The plain names, and the names in backticks.
     variables : tuple of str
-        The columns that it uses, in the order in which they are met.
+        Columns of the formula, in the order of their first use.
     categories : frozenset of str
-        Those that stand in C(…) only.
+        Columns that are used in C(…) only.
     computed : frozenset of str
-        Those that numbers are computed from.
+        Columns that are used in computations.
     """
 
     text: str
@@ -69,17 +69,18 @@ class Formula:
 
     @classmethod
     def parse(cls, text):
-        """Read a formula, and refuse what may not stand in one.
+        """Parse and validate a formula.
 
         Parameters
         ----------
         text : str
-            One side: "x", or "~ x". Names with other signs than letters, digits and _ stand in
-            backticks.
+            One side: "x", or "~ x". Names with characters other than letters, digits and _ must
+            be in backticks.
 
         Raises
         ------
         InvalidInput
+            For a name, operator or constant that is not allowed.
 
         Examples
         --------
@@ -108,12 +109,12 @@ class Formula:
         )
 
     def check_columns(self, known, texts=()):
-        """Raise `InvalidInput` for a column that is not known, or text that is computed with.
+        """Raise `InvalidInput` for an unknown column, or text in a computation.
 
         Parameters
         ----------
         known, texts : sequence of str
-            All columns, and those of them that hold text.
+            All columns, and the columns of text.
         """
         for name in self.variables:
             if name not in known:
@@ -124,24 +125,24 @@ class Formula:
                 )
             if name in texts and name in self.computed:
                 raise InvalidInput(
-                    f"formula {self.text!r}: {name!r} is text, and nothing can be computed from "
-                    f"it: write {name} or C({name})."
+                    f"formula {self.text!r}: {name!r} is text and cannot be used in a "
+                    f"computation: write {name} or C({name})."
                 )
 
     def learn(self, frame):
-        """Compute the columns at the observations.
+        """Compute the names of the columns, and the state of the transforms.
 
         Parameters
         ----------
         frame : pandas.DataFrame
-            The variables: numbers, or text.
+            The variables at the observations: numbers, or text.
 
         Returns
         -------
         names : tuple of str
-            Of the columns.
+            Names of the columns.
         memory : formulaic.ModelSpec
-            What the transforms keep of these data: means, knots, levels.
+            State of the transforms at the observations: means, knots, levels.
         """
         parsed = _parsed(self.text, self.plain)
         _, memory = self._run(parsed.get_model_matrix, frame, na_action="ignore")
@@ -151,11 +152,11 @@ class Formula:
         return names, memory
 
     def columns(self, frame, memory):
-        """Compute the columns at places, with what the transforms remember; (n, p)."""
+        """Compute the columns at locations with the stored state of the transforms, (n, p)."""
         return self._run(memory.get_model_matrix, frame)[0]
 
     def _run(self, compute, frame, **options):
-        """Return formulaic's columns and memory; its complaints become one line."""
+        """Return formulaic's columns and state; its errors become one line."""
         from formulaic.errors import DataMismatchWarning
 
         plain = {name: short for short, name in self.quoted}
@@ -175,17 +176,17 @@ class Formula:
         return numbers.reshape(len(frame), len(matrix.model_spec.column_names)), matrix.model_spec
 
     def _named(self, complaint):
-        """Return one line about this formula, with the names as they were written."""
+        """Return a message about this formula, with the names as they were given."""
         for short, name in self.quoted:
             complaint = complaint.replace(short, name)
         return f"formula {self.text!r}: {complaint}."
 
 
 def _stranger(frame, memory):
-    """Say which value of a frame is none of the levels that C(…) knows."""
+    """Return a message that names the value of a frame with an unknown level."""
     for term, (_, state) in getattr(memory, "encoder_state", {}).items():
-        found = re.fullmatch(r"(?:C\()?(\w+)(?:, .*)?\)?", term)
-        column, levels = found and found[1], state.get("categories", ())
+        match = re.fullmatch(r"(?:C\()?(\w+)(?:, .*)?\)?", term)
+        column, levels = match and match[1], state.get("categories", ())
         if column in frame.columns and len(levels):
             strange = np.flatnonzero(~frame[column].isin(levels).to_numpy())
             if len(strange):
@@ -194,25 +195,27 @@ def _stranger(frame, memory):
                 )
                 value = frame[column].iloc[strange[0]]
                 return (
-                    f"{term}: {value} in row {strange[0] + 1} is none of the levels that the "
-                    f"observations have ({len(strange)} such rows): {known}"
+                    f"{term}: {value} in row {strange[0] + 1} is not one of the levels of the "
+                    f"observations ({len(strange)} such rows): {known}"
                 )
-    return "C(…) met a value that is none of its levels"
+    return "a value in C(…) is not one of the levels of the observations"
 
 
 def _without_backticks(text):
-    """Return the text with plain names for those in backticks, and [(plain name, name)]."""
+    """Return the text with plain names in place of those in backticks, and their pairs."""
     quoted = {}
 
-    def plain(found):
-        return quoted.setdefault(found[1], f"quoted_{len(quoted) + 1}_")
+    def plain(match):
+        return quoted.setdefault(match[1], f"quoted_{len(quoted) + 1}_")
 
     result = re.sub(r"`([^`]+)`", plain, text)
     if "`" in result:
         raise InvalidInput(f"formula {text!r}: a backtick is not closed.")
     for short in quoted.values():
         if short in text:
-            raise InvalidInput(f"formula {text!r}: a name like {short!r} is taken; rename it.")
+            raise InvalidInput(
+                f"formula {text!r}: the name {short!r} is reserved: rename the column."
+            )
     return result, tuple((short, name) for name, short in quoted.items())
 
 
@@ -224,19 +227,19 @@ def _tokens(text, plain):
 
 
 def _parsed(text, plain):
-    """Return formulaic's formula, of tokens that have been checked."""
+    """Return formulaic's formula of validated tokens."""
     from formulaic import Formula as Parsed
 
     return _read(text, lambda: Parsed(plain))
 
 
 def _read(text, read):
-    """Call what reads a formula, the Python in it too, and runs nothing."""
+    """Call a parser, which executes nothing; its errors become `InvalidInput`."""
     from formulaic.errors import FormulaParsingError
 
     try:
         with warnings.catch_warnings():
-            # of invalid escapes and the like, which are refused
+            # invalid escapes and the like are refused later
             warnings.simplefilter("ignore")
             return read()
     except (FormulaParsingError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -244,7 +247,7 @@ def _read(text, read):
 
 
 def _said(error):
-    """Return the first sentence of an error of formulaic or of Python."""
+    """Return the first line of an error of formulaic or Python."""
     text = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error))
     inner = re.search(r"\[\w+: (.*)\]", text, re.DOTALL)
     line = (inner[1] if inner else text).strip().split("\n")[0]
@@ -252,7 +255,7 @@ def _said(error):
 
 
 class _Reader(ast.NodeVisitor):
-    """Walks a formula's tokens, and the Python in them, by a list of what is allowed."""
+    """Validates a formula's tokens, and the Python in them, against the lists of allowed names."""
 
     def __init__(self, text, quoted):
         self.text = text
@@ -286,9 +289,7 @@ class _Reader(ast.NodeVisitor):
     def _operator(self, word, last):
         power = word in POWERS
         if not (power or word == "in" or set(word) <= set("+-*:/")) or word.count("*") > 1 + power:
-            self.refuse(
-                f"{word!r} may not stand in a trend: it has one side, and its terms written out"
-            )
+            self.refuse(f"{word!r} is not allowed in a trend: write one side, with all terms")
         if power and last is not None and last.kind.value in ("name", "python"):
             self.refuse(
                 f"{word} would cross {last.token} with itself, which changes nothing: "
@@ -296,7 +297,7 @@ class _Reader(ast.NodeVisitor):
             )
 
     def finish(self):
-        """Check what only the whole formula tells."""
+        """Check the whole formula."""
         for name in self.called & set(self.variables):
             self.refuse(f"{name!r} is a column and a function: rename the column")
 
@@ -316,7 +317,7 @@ class _Reader(ast.NodeVisitor):
         vars(self).update(before)
 
     def generic_visit(self, node):
-        self.refuse(f"{ast.unparse(node)!r} may not stand in a formula")
+        self.refuse(f"{ast.unparse(node)!r} is not allowed in a formula")
 
     def visit_Name(self, node):
         if node.id in CONTRASTS and self.in_category:
@@ -327,11 +328,11 @@ class _Reader(ast.NodeVisitor):
     def visit_Constant(self, node):
         value = node.value
         if isinstance(value, str):
-            # formulaic writes such text into the code that it runs
+            # formulaic inserts text constants into the code that it executes
             if not value.isprintable() or set(value) & set("'\"\\{}"):
                 self.refuse(f"the text {value!r} must not have quotes, backslashes or braces")
         elif not isinstance(value, (bool, int, float, type(None))):
-            self.refuse(f"{ast.unparse(node)!r} is no number")
+            self.refuse(f"{ast.unparse(node)!r} is not a number")
 
     def visit_List(self, node):
         if not all(isinstance(item, (ast.Constant, ast.UnaryOp)) for item in node.elts):
@@ -357,7 +358,7 @@ class _Reader(ast.NodeVisitor):
         for part in parts:
             text = isinstance(part, ast.Constant) and not isinstance(part.value, (int, float))
             if text or isinstance(part, (ast.List, ast.Tuple)):
-                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(part)!r} is no number")
+                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(part)!r} is not a number")
         self._within(parts, in_arithmetic=True)
 
     def visit_Compare(self, node):
@@ -384,7 +385,7 @@ class _Reader(ast.NodeVisitor):
         self._within((*node.args, *options), **state)
 
     def _check_sizes(self, name, node):
-        """Refuse degrees and degrees of freedom that no data bear."""
+        """Refuse degrees and degrees of freedom above `MOST`."""
         sizes = [keyword.value for keyword in node.keywords if keyword.arg in ("degree", "df")]
         if name in ("poly", "bs", "cr", "cc"):
             sizes += node.args[1:2]

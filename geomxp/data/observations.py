@@ -1,51 +1,98 @@
-"""What we saw: locations, values, covariates, and the metric between places."""
+"""Observations: locations, values and covariates, with the metric between locations."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from ..covariance.distance import check_metric
+from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput
-from .places import (
-    as_numbers,
-    check_finite,
-    checked_places,
-    default_names,
-    few,
-    looks_like_degrees,
-    spread,
-)
+from . import spatial, tables
 
 if TYPE_CHECKING:
     import geopandas
     import pandas
     import xarray
 
-    from .._typing import ArrayLike, DataArray, Document, Floats, Frame, Grid, Mapping, Sequence
+    from .._typing import (
+        ArrayLike,
+        DataArray,
+        Document,
+        Floats,
+        Frame,
+        Grid,
+        Mapping,
+        PathLikeText,
+        Sequence,
+    )
 
-Places: TypeAlias = (
+NewLocations: TypeAlias = (
     "ArrayLike | Observations | pandas.DataFrame | geopandas.GeoDataFrame"
     " | geopandas.GeoSeries | xarray.DataArray | xarray.Dataset"
 )
 """New locations: coordinates, or an object that holds them."""
 
-LEAST_PLACES = 3
+LEAST_LOCATIONS = 3
+"""Fewest locations of observations."""
+
+
+class TableColumns(TypedDict, total=False):
+    """Columns of a table or grid, as of `Observations.from_frame`."""
+
+    values: str | None
+    locations: Sequence[str] | None
+    covariates: Sequence[str]
+    formula: str | Sequence[str] | None
+    metric: str | None
+    drop_missing: bool
+    crs: str | None
+
 
 ADVICE = "drop them (--drop-missing)"
-"""What to do with rows that have missing numbers."""
+"""Remedy for rows with missing numbers."""
 
 SYMBOLS = {"metre": "m", "kilometre": "km"}
-"""Units of length that are known by their symbols."""
+"""Symbols of units of length."""
+
+
+@dataclass(frozen=True)
+class Locations:
+    """Locations without values, for computations that need no data.
+
+    Parameters
+    ----------
+    locations : (n, d) ndarray
+    metric : str or Metric
+    """
+
+    locations: Floats
+    metric: str | Metric
+
+    values = None
+    covariates = None
+
+    def __len__(self) -> int:
+        return len(self.locations)
+
+    @property
+    def dimensions(self) -> int:
+        """Number of coordinates, d."""
+        return self.locations.shape[1]
+
+    def duplicate(self) -> tuple[int, int] | None:
+        """Return the first pair of rows at the same location; see `Observations.duplicate`."""
+        return _duplicate(self.locations, self.metric)
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Values at places.
+    """Values at locations.
 
     Parameters
     ----------
@@ -54,32 +101,38 @@ class Observations:
         the two spherical metrics, whose unit of length is the km.
     values : (n,) array_like
     covariates : (n, p) array_like or frame, optional
-        Numbers; a pandas frame may have columns of text, which are kept as codes.
-    metric : {"euclidean", "chordal", "great-circle"}
-        "chordal" is the straight line through the Earth and the right choice for longitude and
-        latitude: every Matérn model is a covariance for it.
+        Numbers; columns of text in a pandas frame are stored as codes of their levels.
+    metric : {"euclidean", "chordal", "great-circle"} or Metric
+        "chordal" is the straight-line distance through the Earth. Use it for longitude and
+        latitude: every Matérn model is a valid covariance for it.
     location_names, value_name, covariate_names : optional
-        Names for tables and pictures.
+        Names for tables and figures.
     levels : dict of str to tuple of str, optional
-        What the codes 0, 1, … of covariates of text stand for.
+        Levels of the covariates of text, in the order of their codes 0, 1, …
     source : dict, optional
-        Where the table came from, as `geomxp.data.tables.read_table` records it.
+        Origin of the table, as `geomxp.read_table` records it.
     crs : str, optional
         Coordinate reference system of the locations: "EPSG:28992", or WKT.
     length_unit : str, optional
-        Unit of the locations, for tables and pictures; "metre", say.
+        Unit of the locations, such as "metre", for tables and figures.
 
     Raises
     ------
     InvalidInput
-        For fewer than 3 places, shapes that do not match, NaN or infinite numbers (their count and
-        the first row are named), latitudes outside ±90.
+        For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
+        and the first row are given), or latitudes outside ±90.
+
+    Examples
+    --------
+    >>> observations = Observations([[0, 0], [1, 0], [0, 2]], [1.0, 2.0, 3.0])
+    >>> len(observations), observations.dimensions, observations.location_names
+    (3, 2, ('x', 'y'))
     """
 
     locations: Floats
     values: Floats
     covariates: Floats | None = None
-    metric: str = "euclidean"
+    metric: str | Metric = "euclidean"
     location_names: tuple[str, ...] = ()
     value_name: str = "value"
     covariate_names: tuple[str, ...] = ()
@@ -89,13 +142,13 @@ class Observations:
     length_unit: str = field(default="", compare=False)
 
     if TYPE_CHECKING:
-        # what may be given; the fields say what is kept
+        # the fields hold the validated arguments
         def __init__(
             self,
             locations: ArrayLike,
             values: ArrayLike,
             covariates: ArrayLike | Frame | None = None,
-            metric: str = "euclidean",
+            metric: str | Metric = "euclidean",
             location_names: Sequence[str] = (),
             value_name: str = "value",
             covariate_names: Sequence[str] = (),
@@ -106,9 +159,9 @@ class Observations:
         ) -> None: ...
 
     def __post_init__(self):
-        check_metric(self.metric)
-        locations = checked_places(self.locations, self.metric, self.location_names, ADVICE)
-        values = as_numbers(self.values, "values")
+        metric = metric_of(self.metric)
+        locations = checked_locations(self.locations, self.metric, self.location_names, ADVICE)
+        values = _as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.shape != (len(locations),):
@@ -116,79 +169,60 @@ class Observations:
                 f"`values` must hold one number for each of the {len(locations)} locations. "
                 f"Got shape {values.shape}."
             )
-        if len(locations) < LEAST_PLACES:
+        if len(locations) < LEAST_LOCATIONS:
             raise InvalidInput(
-                f"at least {LEAST_PLACES} locations are needed. Got {len(locations)}."
+                f"at least {LEAST_LOCATIONS} locations are needed. Got {len(locations)}."
             )
         check_finite(values[:, None], (self.value_name,), "values", ADVICE)
         put = object.__setattr__
-        put(self, "locations", _frozen(locations))
-        put(self, "values", _frozen(values))
+        put(self, "locations", _read_only(locations))
+        put(self, "values", _read_only(values))
         if self.covariates is not None:
-            put(self, "covariates", _frozen(self._checked_covariates(len(locations))))
-        names = self.location_names or default_names(self.metric, locations.shape[1])
+            put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
+        names = self.location_names or _default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
         if len(set(names)) < len(names):
             raise InvalidInput(f"coordinates must be different columns. Got {', '.join(names)}.")
-        self._check_words()
-        self._warn_about_degrees()
-
-    def _check_words(self):
         for name, kinds in (("crs", (str, type(None))), ("length_unit", str)):
             if not isinstance(getattr(self, name), kinds):
                 raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
+        if metric.embedding is None and _looks_like_degrees(self.locations, names):
+            warnings.warn(
+                f"the coordinates {', '.join(names)} look like longitude and latitude in degrees, "
+                'but metric="euclidean" gives a degree the same length everywhere: use '
+                'metric="chordal", which measures km.',
+                GeomxpWarning,
+                stacklevel=4,
+            )
 
     def _checked_covariates(self, n):
-        if hasattr(self.covariates, "columns"):
-            self._encode_frame()
-        covariates = as_numbers(self.covariates, "covariates")
+        put, given = object.__setattr__, self.covariates
+        if spatial.is_kind(given, "pandas", "DataFrame"):
+            names = tuple(map(str, given.columns))
+            given, levels = tables.encode(given.set_axis(names, axis=1), names)
+            put(self, "covariate_names", names)
+            put(self, "levels", levels)
+        covariates = _as_numbers(given, "covariates")
         covariates = covariates[:, None] if covariates.ndim == 1 else covariates
         if covariates.ndim != 2 or len(covariates) != n:
             raise InvalidInput(
                 f"`covariates` must have one row for each of the {n} locations. "
                 f"Got shape {covariates.shape}."
             )
-        names = self.covariate_names or tuple(
-            f"covariate{j + 1}" for j in range(covariates.shape[1])
-        )
-        if len(names) != covariates.shape[1]:
-            raise InvalidInput(
-                f"`covariate_names` must hold {covariates.shape[1]} names. Got {len(names)}."
-            )
+        p = covariates.shape[1]
+        names = tuple(self.covariate_names) or tuple(f"covariate{j + 1}" for j in range(p))
+        if len(names) != p:
+            raise InvalidInput(f"`covariate_names` must hold {p} names. Got {len(names)}.")
         check_finite(covariates, names, "covariates", ADVICE)
-        object.__setattr__(self, "covariate_names", tuple(names))
-        self._check_levels(covariates)
-        return covariates
-
-    def _encode_frame(self):
-        """Replace a frame of covariates by its numbers, names and levels."""
-        from .covariates import encode
-
-        names = tuple(map(str, self.covariates.columns))
-        codes, levels = encode(self.covariates.set_axis(names, axis=1), names)
-        object.__setattr__(self, "covariates", codes)
-        object.__setattr__(self, "covariate_names", names)
-        object.__setattr__(self, "levels", levels)
-
-    def _check_levels(self, covariates):
-        from .covariates import check_codes
-
-        strange = set(self.levels) - set(self.covariate_names)
-        if strange:
-            raise InvalidInput(f"`levels` names {sorted(strange)[0]!r}, which is no covariate.")
-        levels = {name: tuple(map(str, words)) for name, words in self.levels.items()}
-        object.__setattr__(self, "levels", levels)
-        check_codes(covariates, self.covariate_names, levels)
-
-    def _warn_about_degrees(self):
-        if self.metric == "euclidean" and looks_like_degrees(self.locations, self.location_names):
-            warnings.warn(
-                f"the coordinates {', '.join(self.location_names)} look like longitude and "
-                'latitude in degrees: with metric="euclidean" a degree counts the same everywhere '
-                'and in both directions; metric="chordal" measures km.',
-                GeomxpWarning,
-                stacklevel=4,
+        unknown = sorted(set(self.levels) - set(names))
+        if unknown:
+            raise InvalidInput(
+                f"`levels` must name covariates. Got {unknown[0]!r}, which is not a covariate."
             )
+        put(self, "covariate_names", names)
+        put(self, "levels", {name: tuple(map(str, words)) for name, words in self.levels.items()})
+        tables.check_codes(covariates, names, self.levels)
+        return covariates
 
     def __len__(self) -> int:
         return len(self.values)
@@ -202,13 +236,18 @@ class Observations:
         )
 
     def __str__(self) -> str:
+        return summary(*self._summary())
+
+    def _repr_html_(self) -> str:
+        return summary_html(*self._summary())
+
+    def _summary(self):
         columns = dict(zip(self.location_names, self.locations.T, strict=True))
         columns[self.value_name] = self.values
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
-        head = f"{len(self):,} observations, {self.metric} distances in {self.unit}"
-        return f"{head}\n\n{spread(columns)}"
+        return f"{len(self):,} observations, {self.metric} distances in {self.unit}", columns
 
     @property
     def dimensions(self) -> int:
@@ -216,79 +255,25 @@ class Observations:
         return self.locations.shape[1]
 
     @property
+    def geographic(self) -> bool:
+        """Whether the locations are longitude and latitude."""
+        return metric_of(self.metric).geographic
+
+    @property
     def unit(self) -> str:
-        """Unit of length in which ranges are given, as text: "m"."""
-        if self.metric != "euclidean":
-            return "km"
-        return SYMBOLS.get(self.length_unit, self.length_unit) or "units of the locations"
+        """Unit of length of ranges, as text: "m"."""
+        unit = metric_of(self.metric).unit or self.length_unit
+        return SYMBOLS.get(unit, unit) or "units of the locations"
+
+    @property
+    def system(self) -> str | None:
+        """Coordinate reference system, EPSG:4326 for the spherical metrics; None if unknown."""
+        return self.crs or (spatial.LONGITUDE_LATITUDE if self.geographic else None)
 
     @classmethod
     def from_frame(
         cls,
-        frame: Frame | Grid,
-        *,
-        values: str,
-        locations: Sequence[str] | None = None,
-        covariates: Sequence[str] = (),
-        formula: str | Sequence[str] | None = None,
-        metric: str | None = None,
-        drop_missing: bool = False,
-        crs: str | None = None,
-    ) -> Observations:
-        """Make observations from a pandas or geopandas frame.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame or geopandas.GeoDataFrame
-            A geometry must hold points. Its coordinate reference system says what they are:
-            projected ones lie in a plane, in its unit; longitude and latitude are taken to
-            EPSG:4326, and the metric is then "chordal".
-        values : str
-            Column.
-        locations : sequence of str, optional
-            Columns; for a geopandas frame its points, called x, y or lon, lat (and z: their third
-            coordinate counts only where it is named).
-        covariates : sequence of str
-            Columns.
-        formula : str, optional
-            A trend, whose columns are covariates too.
-        metric : str, optional
-            If not given "chordal" where a reference system or the names of the columns say
-            longitude and latitude, else "euclidean".
-        drop_missing : bool
-            Leave out rows with a missing number in a used column, or without a geometry.
-        crs : str, optional
-            Coordinate reference system of the columns `locations`: "EPSG:28992".
-
-        Returns
-        -------
-        Observations
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> table = pd.DataFrame({"lon": [5, 6, 7], "lat": [50, 52, 51], "z": [1.0, 2.0, 3.0]})
-        >>> seen = Observations.from_frame(table, locations=("lon", "lat"), values="z")
-        >>> seen.metric, seen.unit
-        ('chordal', 'km')
-        """
-        from .observed import observations
-
-        return observations(
-            frame,
-            locations=locations,
-            values=values,
-            covariates=covariates,
-            formula=formula,
-            metric=metric,
-            drop_missing=drop_missing,
-            crs=crs,
-        )
-
-    @classmethod
-    def from_xarray(
-        cls,
-        grid: DataArray | Grid,
+        frame: Frame | DataArray | Grid,
         *,
         values: str | None = None,
         locations: Sequence[str] | None = None,
@@ -298,21 +283,107 @@ class Observations:
         drop_missing: bool = False,
         crs: str | None = None,
     ) -> Observations:
+        """Make observations from a pandas or geopandas frame, or an xarray grid.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame, geopandas.GeoDataFrame, xarray.DataArray or Dataset
+            Geometries must be points. Points in a projected coordinate reference system keep
+            their coordinates and unit; longitude and latitude are transformed to EPSG:4326, and
+            the metric is then "chordal". For grids see `from_xarray`.
+        values : str, optional
+            Column of the values; may be omitted for a grid of one variable.
+        locations : sequence of str, optional
+            Columns of the coordinates, longitude first. If not given, the points of a geopandas
+            frame, called x, y or lon, lat (their third coordinate z is used only if it is named
+            here), or the coordinates of a grid.
+        covariates : sequence of str
+            Columns of the covariates: numbers, or text.
+        formula : str or sequence of str, optional
+            Trends; their columns become covariates too.
+        metric : str, optional
+            If not given, "chordal" if the coordinate reference system or the names of the columns
+            say longitude and latitude, else "euclidean".
+        drop_missing : bool
+            Drop rows with a missing number in a used column, or without a geometry.
+        crs : str, optional
+            Coordinate reference system of the columns `locations`: "EPSG:28992".
+
+        Returns
+        -------
+        Observations
+
+        Raises
+        ------
+        InvalidInput
+            For a missing column, a cell that is not a number (row, column and value are given),
+            or a metric that does not suit the coordinates.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"lon": [5, 6, 7], "lat": [50, 52, 51], "z": [1.0, 2.0, 3.0]})
+        >>> observations = Observations.from_frame(table, locations=("lon", "lat"), values="z")
+        >>> observations.metric, observations.unit
+        ('chordal', 'km')
+        """
+        for what, columns in (("locations", locations), ("covariates", covariates)):
+            if isinstance(columns, str):
+                raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
+        values = _only_variable(frame) if values is None else values
+        needed = tables.covariates_of((), covariates, formula)[0]
+        table = spatial.tabulate(frame, (values, *needed), locations or ())
+        table = _with_system(table, tuple(locations or ()), crs)
+        if values in table.locations:
+            raise InvalidInput(
+                f"`values` must be a column other than the coordinates. Got {values!r}."
+            )
+        system = None if table.crs is None else spatial.describe(table.crs)
+        needs_degrees = metric is not None and metric_of(metric).geographic
+        if needs_degrees and system is not None and not system.geographic:
+            raise InvalidInput(
+                f'metric="{metric}" needs longitude and latitude. Got coordinates in '
+                f"{spatial.title(table.crs)} ({system.unit}): leave the metric out, or reproject."
+            )
+        if not drop_missing:
+            table.check_geometry(": drop them (--drop-missing)")
+        if table.dims is not None:
+            table = _observed_cells(table, values)
+        if system is not None and system.geographic:
+            table = _in_degrees(table)
+        names, texts = tables.covariates_of(table.locations, covariates, formula)
+        codes, levels = tables.encode(table.columns, names, texts=texts)
+        numbers = tables.number_columns(table.columns, (*table.locations, values))
+        if drop_missing:
+            known = np.isfinite(numbers).all(axis=1) & np.isfinite(codes).all(axis=1)
+            numbers, codes = numbers[known], codes[known]
+        degrees = spatial.names_say_degrees(table.locations)
+        return cls(
+            numbers[:, :-1],
+            numbers[:, -1],
+            codes if names else None,
+            metric or table.metric or ("chordal" if degrees else "euclidean"),
+            table.locations,
+            values,
+            names,
+            levels=levels,
+            crs=table.crs,
+            length_unit=table.unit,
+        )
+
+    @classmethod
+    def from_xarray(cls, grid: DataArray | Grid, **columns: Unpack[TableColumns]) -> Observations:
         """Make observations from the cells of an xarray grid.
 
-        Cells whose value is NaN are not observed: they are left out, and a warning counts them.
+        Cells whose value is NaN are not observed: they are dropped, and a warning counts them.
 
         Parameters
         ----------
         grid : xarray.DataArray or Dataset
-            With coordinates x and y, or longitude and latitude, by their names or by the CF
-            conventions' attributes `standard_name` and `units`.
-        values : str, optional
-            Variable; needed for a Dataset of several.
-        locations : sequence of str, optional
-            Coordinates, where they are called otherwise, or are one or three.
-        covariates, formula, metric, drop_missing, crs : optional
-            As `from_frame` takes them.
+            With coordinates x and y, or longitude and latitude, identified by their names or by
+            the attributes `standard_name` and `units` of the CF conventions.
+        **columns
+            values, locations, covariates, formula, metric, drop_missing, crs: as of `from_frame`.
 
         Returns
         -------
@@ -325,79 +396,330 @@ class Observations:
         >>> Observations.from_xarray(grid).locations.tolist()
         [[5.0, 1.0], [6.0, 1.0], [5.0, 0.0], [6.0, 0.0]]
         """
-        return cls.from_frame(
-            grid,
-            locations=locations,
-            values=values,
-            covariates=covariates,
-            formula=formula,
-            metric=metric,
-            drop_missing=drop_missing,
-            crs=crs,
-        )
+        return cls.from_frame(grid, **columns)
 
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
-        found = hashlib.sha256(self.metric.encode())
+        sha = hashlib.sha256(str(self.metric).encode())
         for array in (self.locations, self.values, self.covariates):
             if array is not None:
-                found.update(np.ascontiguousarray(array).tobytes())
+                sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
-            found.update(repr(sorted(self.levels.items())).encode())
-        return found.hexdigest()
+            sha.update(repr(sorted(self.levels.items())).encode())
+        return sha.hexdigest()
 
     def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows (i, j), i < j, at the same place, or None.
+        """Return the first pair of rows (i, j), i < j, at the same location, or None.
 
         Examples
         --------
         >>> Observations([[0, 0], [1, 0], [0, 0]], [1.0, 2.0, 3.0]).duplicate()
         (0, 2)
         """
-        places = self.locations + 0.0
-        if self.metric != "euclidean":
-            pole = np.abs(places[:, 1]) == 90
-            places[:, 0] = np.where(pole, 0.0, places[:, 0] % 360.0)
-        order = np.lexsort(places.T[::-1])
-        same = (places[order[1:]] == places[order[:-1]]).all(axis=1)
-        if not same.any():
-            return None
-        # lexsort is stable: neighbours of one place stand in the order of their rows
-        first = np.flatnonzero(same)
-        pairs = np.column_stack((order[first], order[first + 1]))
-        i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
-        return int(i), int(j)
+        return _duplicate(self.locations, self.metric)
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
-        return Observations(
-            self.locations[rows],
-            self.values[rows],
-            None if self.covariates is None else self.covariates[rows],
-            self.metric,
-            self.location_names,
-            self.value_name,
-            self.covariate_names,
-            levels=self.levels,
-            crs=self.crs,
-            length_unit=self.length_unit,
-        )
+        with warnings.catch_warnings():
+            # all coordinates have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            return replace(
+                self,
+                locations=self.locations[rows],
+                values=self.values[rows],
+                covariates=None if self.covariates is None else self.covariates[rows],
+                source={},
+            )
 
     def covariate_frame(self) -> Frame:
         """Return the covariates as a pandas frame, text as text."""
         import pandas as pd
 
-        from .covariates import decode
-
         columns = np.empty((len(self), 0)) if self.covariates is None else self.covariates
         frame = pd.DataFrame(columns, columns=list(self.covariate_names))
         return frame.assign(
-            **{name: decode(frame[name], words) for name, words in self.levels.items()}
+            **{name: tables.decode(frame[name], words) for name, words in self.levels.items()}
         )
 
 
-def _frozen(array):
-    """Return a copy that cannot be written to: observations do not change behind a fit."""
+def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observations:
+    """Read observations from a file.
+
+    Parameters
+    ----------
+    path : path
+        CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
+    **columns
+        values, locations, covariates, formula, metric, drop_missing, crs: as of
+        `Observations.from_frame`. `values` is the name of a column, `locations` and `covariates`
+        are sequences of names.
+
+    Returns
+    -------
+    Observations
+
+    Raises
+    ------
+    InvalidInput
+        The message is one line with the file, row, column and value. Rows count from 1 below the
+        header.
+
+    Examples
+    --------
+    >>> from geomxp import datasets
+    >>> observations = read_table(datasets.path("meuse"), locations=("x", "y"), values="log_zinc")
+    >>> observations.values.shape
+    (155,)
+    """
+    data = tables.read_data(path)
+    try:
+        observations = Observations.from_frame(data, **columns)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    observations.source.update(
+        path=str(Path(path).resolve()),
+        sha256=tables.sha256(path),
+        digest=observations.digest(),
+        locations=list(observations.location_names),
+        value=observations.value_name,
+        covariates=list(observations.covariate_names),
+        metric=str(observations.metric),
+        drop_missing=bool(columns.get("drop_missing", False)),
+    )
+    if columns.get("formula") is not None:
+        observations.source["formula"] = columns["formula"]
+    if columns.get("crs") is not None:
+        observations.source["crs"] = observations.crs
+    return observations
+
+
+# Columns of a table
+
+
+def _only_variable(data):
+    """Return the name of a grid's variable if there is only one."""
+    if not spatial.is_grid(data):
+        raise InvalidInput("`values` must name the column of the values.")
+    names = spatial.variable_names(data)
+    if len(names) != 1:
+        raise InvalidInput(f"`values` must name one of the variables: {', '.join(names)}.")
+    return names[0]
+
+
+def _with_system(table, locations, crs):
+    """Return the table with the coordinates that the user named, and their system."""
+    chosen = locations or table.locations
+    if not chosen:
+        have = ", ".join(map(str, table.columns.columns[:12]))
+        raise InvalidInput(
+            f"`locations` must name the columns of the coordinates. The columns are: {have}."
+        )
+    table = table.with_locations(chosen)
+    if crs is None:
+        return table
+    system = spatial.describe(crs)
+    if table.crs is not None and not spatial.same(table.crs, crs):
+        raise InvalidInput(
+            f"`crs` must be left out where the coordinates have one. Got {system.name} for "
+            f"coordinates in {spatial.title(table.crs)}."
+        )
+    metric = "chordal" if system.geographic else "euclidean"
+    unit = "" if system.geographic else system.unit
+    return replace(table, crs=system.name, unit=unit, metric=metric)
+
+
+def _observed_cells(table, values):
+    """Return the rows of a grid that have a value; warn about those without."""
+    missing = np.isnan(tables.number_columns(table.columns, (values,))[:, 0])
+    if missing.any():
+        warnings.warn(
+            f"{int(missing.sum()):,} of {len(missing):,} cells have no {values}: they are not "
+            "observed.",
+            GeomxpWarning,
+            stacklevel=4,
+        )
+        table = replace(table, columns=table.columns[~missing])
+    return table
+
+
+def _in_degrees(table):
+    """Return the table with longitude and latitude in EPSG:4326."""
+    target = spatial.LONGITUDE_LATITUDE
+    if spatial.same(table.crs, target):
+        return replace(table, crs=target)
+    names = list(table.locations[:2])
+    columns = table.columns.copy()
+    columns[names] = spatial.reproject(tables.number_columns(columns, names), table.crs, target)
+    return replace(table, columns=columns, crs=target)
+
+
+# Validation of arrays
+
+
+def checked_locations(locations, metric, names=(), advice="take these rows out"):
+    """Return locations as a contiguous (n, d) array of finite numbers that suit the metric."""
+    locations = _as_numbers(locations, "locations")
+    if locations.ndim == 1:
+        locations = locations[:, None]
+    if locations.ndim != 2 or not 1 <= locations.shape[1] <= 3:
+        raise InvalidInput(
+            f"`locations` must have 1, 2 or 3 columns of coordinates. Got shape {locations.shape}."
+        )
+    d = locations.shape[1]
+    if names and len(names) != d:
+        raise InvalidInput(f"`location_names` must hold {d} names. Got {len(names)}.")
+    check_finite(locations, names or _default_names(metric, d), "locations", advice)
+    if metric_of(metric).geographic:
+        if d != 2:
+            raise InvalidInput(
+                f'metric="{metric}" needs two columns, longitude and latitude. Got {d}.'
+            )
+        for column, (name, least, most, hint) in enumerate(DEGREES):
+            outside = np.flatnonzero(np.abs(locations[:, column]) > most)
+            if len(outside):
+                raise InvalidInput(
+                    f"{name} must lie between {least} and {most} degrees. Got "
+                    f"{locations[outside[0], column]:g} in row {outside[0] + 1} "
+                    f"({len(outside)} such rows){hint}."
+                )
+    return np.ascontiguousarray(locations)
+
+
+DEGREES = (
+    ("longitudes", -360, 360, ""),
+    ("latitudes", -90, 90, ": longitude must be the first column"),
+)
+
+
+def _default_names(metric, dimensions):
+    """Return names for coordinates without names."""
+    return ("lon", "lat") if metric_of(metric).geographic else ("x", "y", "z")[:dimensions]
+
+
+def check_finite(columns, names, what, advice="take these rows out"):
+    """Raise `InvalidInput` if an (n, p) array has a NaN or an infinite number."""
+    bad = ~np.isfinite(columns)
+    if bad.any():
+        rows = bad.any(axis=1)
+        row = int(np.argmax(rows))
+        column = int(np.argmax(bad[row]))
+        raise InvalidInput(
+            f"{what} must be finite numbers. Got {columns[row, column]} in row {row + 1}, column "
+            f"{names[column]!r} ({int(rows.sum())} such rows): {advice}."
+        )
+
+
+def _as_numbers(values, what):
+    """Return an array of FP64 with NaN for masked cells, or raise `InvalidInput`."""
+    if np.ma.isMaskedArray(values):
+        values = values.astype(np.float64).filled(np.nan)
+    if np.iscomplexobj(values) or getattr(getattr(values, "dtype", None), "kind", "f") in "Mm":
+        raise InvalidInput(f"`{what}` must be real numbers. Got {np.asarray(values).dtype}.")
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"`{what}` must be an array of numbers: {error}.") from None
+
+
+def _read_only(array):
+    """Return a read-only copy, so that observations do not change after a fit."""
     copy = np.array(array)
     copy.setflags(write=False)
     return copy
+
+
+def _duplicate(locations, metric):
+    """Return the first pair of rows (i, j), i < j, at the same location, or None."""
+    locations = locations + 0.0
+    if metric_of(metric).geographic:
+        pole = np.abs(locations[:, 1]) == 90
+        locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
+    order = np.lexsort(locations.T[::-1])
+    same = (locations[order[1:]] == locations[order[:-1]]).all(axis=1)
+    if not same.any():
+        return None
+    # lexsort is stable: rows at one location stay in their order
+    first = np.flatnonzero(same)
+    pairs = np.column_stack((order[first], order[first + 1]))
+    i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
+    return int(i), int(j)
+
+
+def _looks_like_degrees(locations, names=()):
+    """Whether coordinates are probably longitude and latitude.
+
+    By their names; or because they lie within ±180 × ±90, exceed 10, and are further from the
+    origin than they spread, as a region on the Earth and unlike a local grid.
+    """
+    if locations.shape[1] != 2:
+        return False
+    if spatial.names_say_degrees(names):
+        return True
+    x, y = locations.T
+    if np.abs(x).max() > 180 or np.abs(y).max() > 90 or np.abs(locations).max() < 10:
+        return False
+    centre = np.abs(locations.mean(axis=0))
+    return bool((centre > np.ptp(locations, axis=0)).any())
+
+
+# Summaries as text and HTML
+
+
+def few(names, most=6):
+    """Return names as one line: the first ones, and their number if some are left out.
+
+    Examples
+    --------
+    >>> few("abc"), few("abcdefgh")
+    ('a, b, c', 'a, b, c, d, e, f, … (8)')
+    """
+    shown = ", ".join(str(name) for name in names[:most])
+    return f"{shown}, … ({len(names)})" if len(names) > most else shown
+
+
+def _rows(columns):
+    """Return (name, cells) of each column: minimum, median and maximum, or one text."""
+    for name, column in columns.items():
+        if isinstance(column, tuple):
+            yield name, (f"levels: {few(column)}",)
+            continue
+        known = column[np.isfinite(column)]
+        numbers = (known.min(), np.median(known), known.max()) if len(known) else ()
+        yield name, tuple(f"{number:.6g}" for number in numbers) or ("no numbers",)
+
+
+def summary(title, columns):
+    """Return the minimum, median and maximum of columns as a table of text.
+
+    Parameters
+    ----------
+    title : str
+    columns : dict of str to (n,) ndarray or tuple of str
+        NaN are left out; a tuple holds the levels of a column of text.
+
+    Examples
+    --------
+    >>> print(summary("Soil", {"x": np.array([1.0, 5.0, 2.0]), "rock": ("clay", "sand")}))
+    Soil
+    <BLANKLINE>
+             minimum      median     maximum
+    x              1           2           5
+    rock    levels: clay, sand
+    """
+    width = max(map(len, columns))
+    lines = [title, "", f"{'':<{width}}{'minimum':>12}{'median':>12}{'maximum':>12}"]
+    for name, cells in _rows(columns):
+        form = "{:>12}" if len(cells) == 3 else "    {}"
+        lines.append(f"{name:<{width}}{''.join(map(form.format, cells))}")
+    return "\n".join(lines)
+
+
+def summary_html(title, columns):
+    """Return `summary` as HTML, for notebooks."""
+    heads = "".join(f"<th>{name}</th>" for name in ("", "minimum", "median", "maximum"))
+    lines = []
+    for name, cells in _rows(columns):
+        span = "" if len(cells) == 3 else ' colspan="3"'
+        row = "".join(f"<td{span}>{escape(cell)}</td>" for cell in cells)
+        lines.append(f"<tr><th>{escape(str(name))}</th>{row}</tr>")
+    return f"<p>{escape(title)}</p><table><tr>{heads}</tr>{''.join(lines)}</table>"

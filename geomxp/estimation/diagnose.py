@@ -145,7 +145,8 @@ def _shape_grows(problem, table, model, pinned, value):
             continue
         return (
             f"The log-likelihood has no finite maximum: it increases as the {words([name])} goes "
-            f"to infinity, and is flat there. Profile at given {words([name])}: "
+            "to infinity, and is flat there (the Gaussian limit of a Matérn or rational-quadratic "
+            f'model is family="gaussian"). Profile at given {words([name])}: '
             f"{_profile_in_words(problem, model, profile, values)}. Fix the {words([name])}."
         )
     return None

@@ -14,7 +14,7 @@ from ..covariance.base import Covariance, Isotropic
 from ..covariance.families import family_of
 from ..covariance.matern import Matern
 from ..data import tables
-from ..data.observations import Observations
+from ..data.observations import Observations, read_table
 from ..errors import Ending, InvalidInput, Outcome
 from ..likelihood.base import as_html
 from ..likelihood.exact import Exact
@@ -490,7 +490,7 @@ def _read_again(table, path):
         where = Path(table["path"])
         beside = Path(path).resolve().parent / where.name
         where = where if where.exists() or not beside.exists() else beside
-        observations = tables.read_table(
+        observations = read_table(
             where,
             locations=table["locations"],
             values=table["value"],

@@ -273,29 +273,6 @@ def _is_valid(evaluator, model, changed):
         return False
 
 
-class Locations:
-    """Locations without values: all of `Observations` that a factor of Σ needs.
-
-    Parameters
-    ----------
-    locations : (n, d) ndarray
-    metric : str
-    """
-
-    values = None
-
-    def __init__(self, locations, metric):
-        self.locations, self.metric = locations, metric
-        self.dimensions = locations.shape[1]
-
-    def __len__(self):
-        return len(self.locations)
-
-    def duplicate(self):
-        """Return two rows at one location, or None; see `Observations.duplicate`."""
-        return Observations.duplicate(self)
-
-
 def as_html(result):
     """Return the text of a result as HTML for notebooks."""
     return f"<pre>{escape(str(result))}</pre>"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..data.observations import Observations, checked_places
+from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes
 from ..runtime.progress import Line
 from ..tiles import assemble
-from .base import Likelihood, Locations
+from .base import Likelihood
 from .exact import Exact
 from .factorize import explain
 from .trend import Trend, fit_trend
@@ -265,7 +265,7 @@ def compare(
         design = kind.design(seen.locations, seen.covariates)
         kind.check_full_rank(design)
     else:
-        places = checked_places(places, metric)
+        places = checked_locations(places, metric)
         if not len(places):
             raise InvalidInput("`places` must hold at least one place.")
         rows = hilbert(model.isotropic(places, metric))
@@ -311,7 +311,7 @@ def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean
     >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
     True
     """
-    places = checked_places(places, metric)
+    places = checked_locations(places, metric)
     evaluator = Exact().prepare(Locations(places, metric))
     with blas_threads(len(places)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)

@@ -337,9 +337,8 @@ class Exact(Likelihood):
         Keep what was copied and computed when: `Evaluation.events`, for `plots.timeline`. Of runs
         whose tiles one memory does not hold.
     store : callable, optional
-        ``store(originals, formats)`` returns a `geomxp.tiles.stores.Store` that keeps the tiles of
-        ``on="cpu"``, such as a subclass of `geomxp.tiles.stores.BaseStore`. It is not saved with a
-        fit.
+        ``store(originals, formats)`` keeps the tiles of ``on="cpu"``: a subclass of
+        `geomxp.tiles.stores.Store`. It is not saved with a fit.
 
     Examples
     --------

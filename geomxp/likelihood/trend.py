@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from ..data.covariates import check_codes, decode, encode
 from ..data.formula import Formula
 from ..data.observations import Observations, check_finite
+from ..data.tables import check_codes, decode, encode
 from ..errors import InvalidInput, NotPositiveDefinite
 
 TRENDS = ("zero", "constant", "linear", "covariates")
@@ -304,7 +304,7 @@ def fit_trend(factor, values, design):
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
-    if factor.refined:
+    if factor.refines:
         return _from_solutions(factor, values, design)
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact

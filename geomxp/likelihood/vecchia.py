@@ -58,7 +58,7 @@ class There:
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = DaskBackend(address), metric
+        self._backend, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
@@ -73,10 +73,10 @@ class There:
         """The shards on their workers, made when they are first wanted."""
         if self._made is None:
             n, tree = len(self._locations), shards.searchable(self.tree)
-            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
+            cut = shards.ranges(n, max(PARTS * self._backend.threads, n // MOST))
             self._check_memory(tree, cut)
             about = [(first, last, self._count) for first, last in cut]
-            self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
+            self._made = Parts(self._backend, about, tree, shards.find, shards.halo_of, self._data)
         return self._made
 
     def _data(self, about, halo):
@@ -88,10 +88,10 @@ class There:
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self.crew), self._locations.shape[1], cut[0][1]
+        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
         place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
-        self.crew.check_memory(
+        self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
             SEARCH * self._count * largest,
         )

@@ -19,7 +19,7 @@ from ..estimation.profile import profile_likelihood
 from ..estimation.result import Fit, z_value
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
-    PLACES,
+    MOST,
     lags_of,
     semivariance,
     trend_residuals,
@@ -280,7 +280,7 @@ def variogram(
     lags = lags_of(observations, model=model, bins=bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
     n, pairs = len(observations), lags.pairs
-    places = f"a random {PLACES:,} of {n:,} places" if n > PLACES else f"{n:,} places"
+    places = f"a random {MOST:,} of {n:,} places" if n > MOST else f"{n:,} places"
     area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
     ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
     # finest near 0, where the curve bends most

@@ -1,6 +1,6 @@
-"""Proper scores of Gaussian predictions: how good they are, and how honest about their errors.
+"""Proper scores of Gaussian predictions: accuracy and calibration.
 
-Gneiting and Raftery (2007, JASA 102:359). All are negatively oriented: smaller is better.
+Gneiting and Raftery (2007, JASA 102:359). All scores are negatively oriented: smaller is better.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats
     Parameters
     ----------
     mean, sd : array_like
-        Of the prediction; sd > 0.
+        Mean and standard deviation of the prediction; sd > 0.
     observed : array_like
-        y; all are broadcast against each other.
+        y. All arguments are broadcast against each other.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats
 
     Examples
     --------
-    A sure prediction is scored by its absolute error:
+    The score of a prediction with a small standard deviation is its absolute error:
 
     >>> bool(np.isclose(crps_gaussian(1.0, 1e-9, 3.0), 2.0))
     True
@@ -85,7 +85,7 @@ def interval_score(
     lower, upper, observed : array_like
         lower ≤ upper.
     level : float
-        Probability with which the intervals were made to cover.
+        Nominal probability that an interval covers.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def interval_score(
 
 
 def coverage(lower: ArrayLike, upper: ArrayLike, observed: ArrayLike) -> float:
-    """Return the share of observed values that lie in their intervals, ends included.
+    """Return the fraction of observed values inside their intervals, ends included.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def coverage(lower: ArrayLike, upper: ArrayLike, observed: ArrayLike) -> float:
 
 
 def pit(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats:
-    """Return the probability integral transform Φ((y - μ)/σ): uniform where predictions are right.
+    """Return the probability integral transform Φ((y - μ)/σ), uniform for correct predictions.
 
     Parameters
     ----------
@@ -152,27 +152,27 @@ def summary(
     Parameters
     ----------
     mean, variance : (n,) array_like
-        Of the prediction; the variance is that of an observation, nugget included.
+        Of the prediction of an observation: the variance includes the nugget.
     observed : (n,) array_like
     level : float
-        Of the intervals that are scored.
+        Level of the intervals that are scored.
 
     Returns
     -------
     dict of str to float
-        `rmse`, `mae`; `bias`, the mean of predicted less observed; `crps`, `log_score`,
+        `rmse`, `mae`; `bias`, the mean of predicted minus observed; `crps`, `log_score`,
         `interval_score`; `coverage`, to be compared with the level; and
-        `mean_squared_standardised_error`, 1 where the variances are right.
+        `mean_squared_standardised_error`, about 1 if the variances are correct.
 
     Examples
     --------
-    >>> found = summary([0.0, 0.0], [1.0, 4.0], [1.0, -2.0])
-    >>> found["mae"], found["bias"], found["mean_squared_standardised_error"]
+    >>> result = summary([0.0, 0.0], [1.0, 4.0], [1.0, -2.0])
+    >>> result["mae"], result["bias"], result["mean_squared_standardised_error"]
     (1.5, 0.5, 1.0)
     """
     mean, variance, observed = _checked(mean=mean, variance=variance, observed=observed)
     if not mean.size:
-        raise InvalidInput("there is nothing to score: give at least one prediction.")
+        raise InvalidInput("at least one prediction is needed. Got none.")
     sd, error = np.sqrt(variance), mean - observed
     half = z_value(level) * sd
     lower, upper = mean - half, mean + half
@@ -199,30 +199,30 @@ def _checked(**arrays):
     ------
     InvalidInput
     """
-    found = {}
+    checked = {}
     for name, values in arrays.items():
         try:
-            found[name] = np.asarray(values, dtype=np.float64)
+            array = checked[name] = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             raise InvalidInput(f"`{name}` must be numbers. Got {values!r:.80}.") from None
-        bad = ~np.isfinite(found[name])
+        bad = ~np.isfinite(array)
         if bad.any():
             raise InvalidInput(
                 f"`{name}` must be finite numbers. Got {int(bad.sum())} that are not, the first at "
                 f"index {int(np.argmax(bad))}."
             )
-        if name in ("sd", "variance") and not (found[name] > 0).all():
-            first = int(np.argmin(found[name] > 0))
+        if name in ("sd", "variance") and not (array > 0).all():
+            first = int(np.argmin(array > 0))
             raise InvalidInput(
-                f"`{name}` must be greater than 0. Got {found[name].flat[first]:g} at index "
-                f"{first}: a prediction without an error has no density to score."
+                f"`{name}` must be greater than 0. Got {array.flat[first]:g} at index {first}: a "
+                "prediction without an error has no density to score."
             )
     try:
-        result = np.broadcast_arrays(*found.values())
+        result = np.broadcast_arrays(*checked.values())
     except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items())
         raise InvalidInput(f"shapes must match. Got {shapes}.") from None
     if "lower" in arrays and (result[0] > result[1]).any():
         first = int(np.argmax(result[0] > result[1]))
-        raise InvalidInput(f"`lower` must not lie above `upper`. It does at index {first}.")
+        raise InvalidInput(f"`lower` must not exceed `upper`. It does at index {first}.")
     return result

@@ -1,4 +1,4 @@
-"""Conditional draws from the nearest observations only."""
+"""Draws of Gaussian fields, unconditional or given the observations of a fit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
-from ..data.observations import Observations, checked_places
+from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
 from ..estimation.result import Fit
-from ..likelihood.base import Locations
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.trend import fit_trend
 from ..linalg import recursive
@@ -22,75 +21,13 @@ from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks
 from ..vecchia.factor import draw_onwards
-from .kriging import checked_targets, count_of, different, through_observations
+from .kriging import neighbour_count
+from .targets import targets_of
 
 if TYPE_CHECKING:
     from .._typing import Columns, Floats, Of
-    from ..data.observations import Places
+    from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
-
-
-def draw(fit, places, design, random, draws, neighbours=None):
-    """Return draws of the field at places, given the observations of a fit, (draws, k).
-
-    Each place is drawn given its nearest among the observations and the places drawn before it, in
-    maximin order; each draw has its own trend, drawn about β̂.
-
-    Parameters
-    ----------
-    fit : Fit
-        By `Vecchia`.
-    places : (k, d) ndarray
-    design : (k, p) ndarray
-    random : numpy.random.Generator
-    draws : int
-    neighbours : int, optional
-    """
-    seen, model = fit.observations, fit.model
-    n, count = len(seen), count_of(fit, neighbours)
-    root = _root(fit.coefficient_covariance)
-    betas = fit.coefficients + random.standard_normal((draws, len(root))) @ root.T
-    here = fit.trend.design(seen.locations, seen.covariates)
-    residuals = seen.values[:, None] - here @ betas.T
-    once, back = different(seen, model, places)
-    new = places[once]
-    if not len(new):
-        found = betas @ design.T + residuals[back].T
-        return through_observations(fit, found, design, here, betas, back)
-    order = order_places(new, "maximin", seen.metric)
-    both = np.vstack((seen.locations, new[order]))
-    tree = tree_of(model.isotropic(both, seen.metric))
-    at = np.empty(len(both), dtype=np.int64)
-    at[tree.order] = np.arange(len(both))
-    limits = np.arange(n, len(both))
-    near = nearest(tree, model.isotropic(new[order], seen.metric), count, limits)
-    blocks = Blocks(model, seen.metric, both[tree.order], new[order])
-    noise = np.where(tree.order < n, model.nugget, 0.0)
-    weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
-    if not np.isfinite(variances).all():
-        raise NotPositiveDefinite(
-            "the covariance matrix of the observations near a place is not positive definite in "
-            "FP64: use fewer neighbours or a larger nugget."
-        )
-    y = np.empty((len(both), draws))
-    y[at[:n]] = residuals
-    y[at[n:]] = random.standard_normal((draws, len(new))).T
-    draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
-    values = np.empty((n + len(new), draws))
-    values[:n] = residuals
-    values[n + order] = y[at[n:]]
-    found = betas @ design.T + values[back].T
-    return through_observations(fit, found, design, here, betas, back)
-
-
-def _root(covariance):
-    """Return a matrix A with AA' = covariance, symmetric."""
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-
-
-# Draw Gaussian fields, and lay out places to draw them at.
-
 
 LAYOUTS = ("grid", "jittered", "uniform")
 
@@ -98,7 +35,7 @@ LAYOUTS = ("grid", "jittered", "uniform")
 @gpu_memory()
 def simulate(
     model: Covariance | Fit,
-    places: Places,
+    locations: NewLocations,
     draws: int = 1,
     seed: int = 0,
     *,
@@ -108,33 +45,34 @@ def simulate(
     of: Of | None = None,
     progress: bool = True,
 ) -> Floats:
-    """Draw a field: observations of a zero-mean one, or a fit's field given its observations.
+    """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
 
     With a model: z = L w with Σ = L L' and w independent standard normal. With a fit: the field and
-    its trend given the observations, each draw with coefficients of its own, so that draws have the
-    mean and the (joint) covariance of kriging. Where a place is an observed one, and there is no
-    nugget, all draws are the observation, to the bit.
+    its trend given the observations. Each draw has its own trend coefficients, so that draws have
+    the mean and the joint covariance of kriging. At an observed location without a nugget all draws
+    equal the observation to the bit.
 
     Parameters
     ----------
     model : Covariance or Fit
-    places : (n, d) array_like or Observations
+    locations : (n, d) array_like or Observations
+        With a fit also a frame or a grid, as of `geomxp.predict`.
     draws : int
     seed : int
-        Of NumPy's PCG64: the same seed gives the same draws (to rounding on another machine).
+        Seed of NumPy's PCG64: the same seed gives the same draws (to rounding on another machine).
     metric : str
-        Of an array of places; a fit's places have the metric of its observations.
+        Metric of an array of locations; with a fit that of its observations.
     method : Exact or Vecchia, optional
         `Exact()` if not given, or the fit's own. Exact draws need the covariance matrix of all
-        places, and with a fit that of its observations besides; `Vecchia` draws each place given
-        its nearest.
+        locations, and with a fit also that of its observations. `Vecchia` draws each location
+        given its nearest ones.
     covariates : (n, q) array_like, optional
         For a fit whose trend has covariates.
     of : {"field", "observation"}, optional
         The noiseless field, or new observations, which have the nugget as independent noise. If
         not given, observations of a model and the field of a fit.
     progress : bool
-        Show a line where standard error is a terminal, after two seconds.
+        Show a progress line after two seconds if standard error is a terminal.
 
     Returns
     -------
@@ -142,8 +80,11 @@ def simulate(
 
     Raises
     ------
+    InvalidInput
+        For arguments that are not valid, and locations that do not suit the fit.
     NotPositiveDefinite
-        For a field so smooth, or places so close, that Σ has no Cholesky factor in FP64.
+        If Σ has no Cholesky factor in FP64, because the field is very smooth or locations are
+        very close.
     NotEnoughMemory
 
     Examples
@@ -164,64 +105,170 @@ def simulate(
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            return _simulate_given(model, places, draws, seed, method, covariates, of or "field")
-        return _simulate_freely(model, places, draws, seed, metric, method, of)
+            return _conditional(model, locations, draws, seed, method, covariates, of or "field")
+        return _unconditional(model, locations, draws, seed, metric, method, of)
 
 
-def _simulate_freely(model, places, draws, seed, metric, method, of):
+def _check_any(locations):
+    if not len(locations):
+        raise InvalidInput("`locations` must hold at least one location.")
+
+
+def _unconditional(model, locations, draws, seed, metric, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
-    if isinstance(places, Observations):
-        places, metric = places.locations, places.metric
-    places = checked_places(places, metric)
-    if not len(places):
-        raise InvalidInput("`places` must hold at least one place.")
-    model = replace(model, nugget=0.0) if of == "field" else model
-    evaluator = (method or Exact()).prepare(Locations(places, metric))
-    with blas_threads(len(places)):
+    if isinstance(locations, Observations):
+        locations, metric = locations.locations, locations.metric
+    locations = checked_locations(locations, metric)
+    _check_any(locations)
+    model = model.replace(nugget=0.0) if of == "field" else model
+    evaluator = (method or Exact()).prepare(Locations(locations, metric))
+    with blas_threads(len(locations)):
         factor = evaluator.factorize(model)
-        white = np.random.default_rng(seed).standard_normal((draws, len(places)))
+        white = np.random.default_rng(seed).standard_normal((draws, len(locations)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
 
 
-def _simulate_given(fit, places, draws, seed, method, covariates, of):
+def _conditional(fit, locations, draws, seed, method, covariates, of):
     """Return draws of the field and its trend given the observations of a fit, (draws, n)."""
-    places, there = checked_targets(fit, places, covariates)
-    if not len(places):
-        raise InvalidInput("`places` must hold at least one place.")
+    locations, covariates, _ = targets_of(fit, locations, covariates)
+    _check_any(locations)
+    design = fit.trend.design(locations, covariates)
     fit = fit if method is None else replace(fit, method=method)
     random = np.random.default_rng(seed)
-    if fit.method.approximate:
-        found = draw(fit, places, there, random, draws)
-    else:
-        found = _draw_exactly(fit, places, there, random, draws)
+    draw = _from_nearest if fit.method.approximate else _from_all
+    field = draw(fit, locations, design, random, draws)
     if of == "observation" and fit.model.nugget:
-        found += np.sqrt(fit.model.nugget) * random.standard_normal(found.shape)
-    return found
+        field += np.sqrt(fit.model.nugget) * random.standard_normal(field.shape)
+    return field
 
 
-def _draw_exactly(fit, places, design, random, draws):
-    """Draw X₀β + k'Σ⁻¹(z - Xβ) + C w, CC' = K - k'Σ⁻¹k, with β about β̂ by (X'Σ⁻¹X)⁻¹."""
-    seen, model = fit.observations, fit.model
-    here = fit.trend.design(seen.locations, seen.covariates)
-    evaluator = fit.method.prepare(seen, here, fit.reml)
-    once, back = different(seen, model, places)
-    new, n = places[once], len(seen)
+def _from_all(fit, locations, design, random, draws):
+    """Draw X₀β + k'Σ⁻¹(z - Xβ) + C w, CC' = K - k'Σ⁻¹k, with β ~ N(β̂, (X'Σ⁻¹X)⁻¹)."""
+    observations, model = fit.observations, fit.model
+    own_design = fit.trend.design(observations.locations, observations.covariates)
+    evaluator = fit.method.prepare(observations, own_design, fit.reml)
+    once, back = _distinct(observations, model, locations)
+    new, n = locations[once], len(observations)
     _check_memory(max(n, len(new)), evaluator.device)
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
-        known = fit_trend(factor, seen.values, here)
-        betas = known.coefficients[:, None] + known.root @ random.standard_normal(
-            (here.shape[1], draws)
+        trend = fit_trend(factor, observations.values, own_design)
+        betas = trend.coefficients[:, None] + trend.root @ random.standard_normal(
+            (own_design.shape[1], draws)
         )
-        values = seen.values[:, None] - here @ betas
+        values = observations.values[:, None] - own_design @ betas
         if len(new):
-            k = np.asfortranarray(model(seen.locations, new, seen.metric))
-            solved = factor.solve(np.asfortranarray(np.column_stack((seen.values, here))))
+            k = np.asfortranarray(model(observations.locations, new, observations.metric))
+            both = np.column_stack((observations.values, own_design))
+            solved = factor.solve(np.asfortranarray(both))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
-            rest = model(new, new, seen.metric) - factor.inner(k)
+            rest = model(new, new, observations.metric) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
-    return through_observations(fit, (design @ betas + values[back]).T, design, here, betas.T, back)
+    field = (design @ betas + values[back]).T
+    return _through_observations(fit, field, design, own_design, betas.T, back)
+
+
+def _from_nearest(fit, locations, design, random, draws):
+    """Draw each location given its nearest observations and locations drawn before it.
+
+    The order is maximin. Each draw has its own trend coefficients, β ~ N(β̂, Cov β̂).
+    """
+    observations, model = fit.observations, fit.model
+    n, count, metric = len(observations), neighbour_count(fit, None), observations.metric
+    own_design = fit.trend.design(observations.locations, observations.covariates)
+    root = _root(fit.coefficient_covariance)
+    betas = fit.coefficients + random.standard_normal((draws, len(root))) @ root.T
+    residuals = observations.values[:, None] - own_design @ betas.T
+    once, back = _distinct(observations, model, locations)
+    new = locations[once]
+    values = residuals
+    if len(new):
+        order = order_places(new, "maximin", metric)
+        both = np.vstack((observations.locations, new[order]))
+        tree = tree_of(model.isotropic(both, metric))
+        # positions of rows in the tree
+        at = np.empty(len(both), dtype=np.int64)
+        at[tree.order] = np.arange(len(both))
+        limits = np.arange(n, len(both))
+        near = nearest(tree, model.isotropic(new[order], metric), count, limits)
+        blocks = Blocks(model, metric, both[tree.order], new[order])
+        noise = np.where(tree.order < n, model.nugget, 0.0)
+        weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
+        if not np.isfinite(variances).all():
+            raise NotPositiveDefinite(
+                "the covariance matrix of the observations near a location is not positive "
+                "definite in FP64: use fewer neighbours or a larger nugget."
+            )
+        y = np.empty((len(both), draws))
+        y[at[:n]] = residuals
+        y[at[n:]] = random.standard_normal((draws, len(new))).T
+        draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
+        values = np.empty((n + len(new), draws))
+        values[:n] = residuals
+        values[n + order] = y[at[n:]]
+    field = betas @ design.T + values[back].T
+    return _through_observations(fit, field, design, own_design, betas, back)
+
+
+def _distinct(observations, model, locations):
+    """Return the locations to draw, and the position of each location in (observations, drawn).
+
+    A location is drawn once, and not if an observation without noise is there.
+
+    Returns
+    -------
+    once : (k,) ndarray of int
+        Rows of `locations`.
+    back : (m,) ndarray of int
+        Below len(observations) a row of the observations, above it one of `once`.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.Observations([[0.0], [1.0], [3.0]], [1.0, 2.0, 0.5])
+    >>> model = gx.Matern(1.0, 1.0, 0.5)
+    >>> once, back = _distinct(observations, model, np.array([[2.0], [1.0], [2.0]]))
+    >>> once.tolist(), back.tolist()
+    ([0], [3, 1, 3])
+    """
+    n = len(observations)
+    points = model.isotropic(locations, observations.metric)
+    _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    back = n + np.arange(len(first))
+    if model.nugget == 0:
+        tree = tree_of(model.isotropic(observations.locations, observations.metric))
+        near = nearest(tree, points[first], 1)[:, 0]
+        known = (tree.points[near] == points[first] / tree.unit).all(axis=1)
+        back = np.where(known, tree.order[near], n + np.cumsum(~known) - 1)
+        first = first[~known]
+    return first, back[inverse]
+
+
+def _through_observations(fit, field, design, own_design, betas, back):
+    """Put z + (x₀ - x)'β where draws are at observed locations, exact to the bit.
+
+    Parameters
+    ----------
+    fit : Fit
+    field : (draws, m) ndarray
+    design, own_design : (m, p), (n, p) ndarray
+        The trend's design at the locations and at the observations.
+    betas : (draws, p) ndarray
+    back : (m,) ndarray of int
+        As of `_distinct`.
+
+    Returns
+    -------
+    (draws, m) ndarray
+    """
+    observations, field = fit.observations, np.ascontiguousarray(field)
+    known = np.flatnonzero(back < len(observations))
+    rows = back[known]
+    # the trend differs at an observed location with other covariates
+    field[:, known] = observations.values[rows] + betas @ (design[known] - own_design[rows]).T
+    return field
 
 
 def _check_memory(n, device):
@@ -230,15 +277,21 @@ def _check_memory(n, device):
     except NotEnoughMemory as error:
         about = str(error).partition(": use")[0]
         raise NotEnoughMemory(
-            f"{about}: draw with method=Vecchia(30), or at fewer places."
+            f"{about}: draw with method=Vecchia(30), or at fewer locations."
         ) from None
 
 
-def _root_times(covariance, white):
-    """Return draws C w with CC' = covariance, by Cholesky; by eigenvalues where it has no factor.
+def _root(covariance):
+    """Return a symmetric matrix A with AA' = covariance."""
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
 
-    A field that the observations all but determine has a conditional covariance matrix of rounding
-    errors; its symmetric root is the same on every machine, to the root of the rounding.
+
+def _root_times(covariance, white):
+    """Return draws C w with CC' = covariance, by Cholesky, or else by eigenvalues.
+
+    If the observations almost determine a field, its conditional covariance matrix is mostly
+    rounding errors. Its symmetric root is the same on every machine, to the root of the rounding.
     """
     try:
         lower = recursive.potrf(np.array(covariance, order="F"))
@@ -249,13 +302,13 @@ def _root_times(covariance, white):
 
 
 def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
-    """Return places in the unit square.
+    """Return locations in the unit square.
 
     Parameters
     ----------
     n : int
     layout : {"grid", "jittered", "uniform"}
-        A square grid of cell centres; the same moved at random by up to 0.4 cells, as
+        Cell centres of a square grid; the same moved at random by up to 0.4 cells, as
         ExaGeoStat's synthetic data; independent uniform.
     seed : int
 
@@ -266,13 +319,18 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
     Raises
     ------
     InvalidInput
-        If a grid is asked for and n is no square.
+        For a grid, if n is not a square number.
+
+    Examples
+    --------
+    >>> lay_out(4, "grid").tolist()
+    [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
     """
     if not (isinstance(n, Integral) and n >= 1):
         raise InvalidInput(f"`n` must be a whole number of at least 1. Got {n!r}.")
     if layout not in LAYOUTS:
         raise InvalidInput(f"`layout` must be one of: {', '.join(LAYOUTS)}. Got {layout!r}.")
-    # another stream than the one that draws values with the same seed
+    # values drawn with the same seed use another stream
     random = np.random.default_rng([seed, 1])
     if layout == "uniform":
         return random.random((n, 2))

@@ -1,10 +1,10 @@
-"""What kriging predicts: the field at points, or its averages over blocks.
+"""Prediction supports: points, and blocks whose averages are predicted.
 
-A block is a rectangle about a place, a polygon, or a set of points given outright. Its covariance
-with an observation is the integral over the block; so is that of the block with itself, twice.
-In one and two Euclidean dimensions both are exact to 1e-8 σ² (`geomxp.prediction.averages`, for
-sides up to 100 ranges and 1,000 times each other); elsewhere, and where `discretisation` asks for
-it, the block *is* a regular set of points.
+A block is a rectangle about a location, a polygon, or a given set of points. Its covariance with
+an observation is an integral over the block, and its variance an integral over pairs of its points.
+For an isotropic model in one and two Euclidean dimensions both are exact to 1e-8 σ² for sides up to
+100 ranges and 1,000 times each other (`geomxp.prediction.averages`). Elsewhere, and with
+`discretisation`, a block is approximated by a regular set of points.
 """
 
 from numbers import Integral
@@ -12,19 +12,12 @@ from numbers import Integral
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
-from ..data.observations import Observations, checked_places
+from ..covariance.base import Inputs, Isotropic
+from ..covariance.distance import metric_of
+from ..data import spatial
+from ..data.observations import Observations, checked_locations
 from ..errors import InvalidInput
-from .averages import (
-    Region,
-    area_of,
-    corners_of,
-    gauss,
-    in_system_of,
-    inside,
-    interior_rule,
-    rings_of,
-)
+from .averages import Region, gauss, interior_rule, unit_of
 
 CHUNK_ENTRIES = 1 << 22
 """Covariances between nodes and observations held at one time."""
@@ -33,45 +26,59 @@ CHUNK_NODES = 1 << 18
 """Nodes at which a trend is evaluated at one time."""
 
 FAR = 3.0
-"""Nearer than this many radii of a block, its covariance is an integral over its boundary."""
+"""Distance in radii of a block within which its covariance is an integral over its boundary."""
+
+REGULAR = 6
+"""Points along a side where integrals are sums: on the sphere, and in three dimensions."""
+
+GAUSS = 6
+"""Nodes along a side for distant observations: the rule's error is 1e-9 σ²."""
+
+THIN = 1e-4
+"""Smallest area over squared extent of a block: the integrals over the boundary of a thinner one
+cancel, and fewer than eight digits remain."""
 
 
 class Points:
-    """Places as targets of kriging.
+    """Locations as targets of kriging.
 
     Parameters
     ----------
-    places : (m, d) ndarray
+    locations : (m, d) ndarray
     """
 
-    def __init__(self, places):
-        self.places = places
+    def __init__(self, locations):
+        self.locations = locations
 
     def __len__(self):
-        return len(self.places)
+        return len(self.locations)
 
     def part(self, part):
-        """Return some of the targets: what a slice says."""
-        return Points(self.places[part])
+        """Return a slice of the targets."""
+        return Points(self.locations[part])
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
-        return trend.design(self.places, covariates)
+        return trend.design(self.locations, covariates)
 
     def covariances(self, model, locations, metric, part, index=None):
-        """Return the covariances of the field there and here, (n, k) in Fortran order.
+        """Return the covariances of the field at observations and targets, (n, k), Fortran order.
 
         With `index` they are generated on the GPU of that number, and stay there.
         """
-        return _between(model, locations, self.places[part], metric, index)
+        return _between(model, locations, self.locations[part], metric, index)
+
+    def covariances_with(self, model, locations, metric, near):
+        """Return None: the covariances of points with their neighbours follow from the model."""
+        return
 
     def variances(self, model, metric):
         """Return the field's variance at each target, (m,)."""
-        return np.full(len(self.places), model.variance)
+        return model.diagonal(Inputs(self.locations, metric))
 
 
 def _between(model, a, b, metric, index):
-    """Return the covariances of the field between two sets of places, on the CPU or a GPU."""
+    """Return the covariances of the field between two sets of locations, on the CPU or a GPU."""
     if index is None:
         return model(a, b, metric)
     return model.pairs(Inputs(a, metric), Inputs(b, metric)).covariance(index)
@@ -82,79 +89,78 @@ class Blocks:
 
     Parameters
     ----------
-    places : (m, d) ndarray
-        The blocks' centres.
+    locations : (m, d) ndarray
+        Centres of the blocks.
     rule : callable
         (first, last) -> nodes (N, d) and weights (N,) of the rules that integrate over these
         blocks, one block after the other; the weights of a block sum to 1.
     counts : (m,) ndarray of int
         Nodes of each block.
     edges : ndarray, list of ndarray or None
-        Boundaries relative to the places, as `Region` wants them: one that all blocks share, or
-        one for each; None where the nodes themselves are the block.
+        Boundaries relative to the centres, as of `Region`: one that all blocks share, or one for
+        each; None for blocks that are sets of points.
     alike : bool
         Whether all blocks have one shape and Euclidean distances.
     """
 
-    def __init__(self, places, rule, counts, edges=None, alike=False):
-        self.places, self.rule, self.counts = places, rule, counts
+    def __init__(self, locations, rule, counts, edges=None, alike=False):
+        self.locations, self.rule, self.counts = locations, rule, counts
         self.edges, self.alike = edges, alike
 
     @classmethod
-    def of_nodes(cls, places, nodes, weights, edges=None):
-        """Return blocks by their rules.
-
-        Parameters
-        ----------
-        places : (m, d) ndarray
-        nodes : sequence of (k, d) ndarray
-        weights : sequence of (k,) ndarray
-        edges : list of ndarray, optional
-        """
+    def of_nodes(cls, locations, nodes, weights, edges=None):
+        """Make blocks from the nodes (k, d) and weights (k,) of each block's rule."""
 
         def rule(first, last):
             return np.vstack(nodes[first:last]), np.concatenate(weights[first:last])
 
-        return cls(places, rule, np.array([len(points) for points in nodes]), edges)
+        return cls(locations, rule, np.array([len(points) for points in nodes]), edges)
 
     def __len__(self):
-        return len(self.places)
+        return len(self.locations)
 
     def part(self, part):
-        """Return some of the targets: what a slice without a step says."""
+        """Return a slice, without a step, of the targets."""
         start, stop, _ = part.indices(len(self))
         edges = self.edges[part] if isinstance(self.edges, list) else self.edges
 
         def rule(first, last):
             return self.rule(start + first, start + last)
 
-        return Blocks(self.places[start:stop], rule, self.counts[start:stop], edges, self.alike)
+        return Blocks(self.locations[start:stop], rule, self.counts[start:stop], edges, self.alike)
+
+    def shown_at(self, locations):
+        """Return the same blocks with other locations in place of their centres."""
+        edges = self.edges
+        if edges is not None:
+            moves = self.locations - locations
+            edges = [own + move for own, move in zip(edges, moves, strict=True)]
+        return Blocks(locations, self.rule, self.counts, edges)
 
     def design(self, trend, covariates=None):
         """Return the averages of the trend's columns, (m, p); covariates are those of blocks."""
-        found = np.zeros((len(self), len(trend.names)))
-        wanted = covariates is not None and len(trend.needs) > 0
-        covariates = _rows(covariates, len(self)) if wanted else None
+        result = np.zeros((len(self), len(trend.names)))
+        needed = covariates is not None and len(trend.needs) > 0
+        rows_of = _rows(covariates, len(self)) if needed else None
         for first, last in self._parts(slice(0, len(self)), CHUNK_NODES):
             nodes, weights = self.rule(first, last)
-            counts = self.counts[first:last]
-            known = None if covariates is None else covariates(first, last, counts)
-            owners = np.repeat(np.arange(first, last), counts)
-            np.add.at(found, owners, weights[:, None] * trend.design(nodes, known))
-        return found
+            owners = np.repeat(np.arange(first, last), self.counts[first:last])
+            known = None if rows_of is None else rows_of(owners)
+            np.add.at(result, owners, weights[:, None] * trend.design(nodes, known))
+        return result
 
     def covariances(self, model, locations, metric, part, index=None):
-        """Return the covariances of the averages and the field here, (n, k) in Fortran order.
+        """Return the covariances of averages and field at locations, (n, k), Fortran order.
 
         The result is a NumPy array even if a GPU generates the covariances of the nodes.
         """
         start, stop, _ = part.indices(len(self))
-        found = np.zeros((len(locations), stop - start), order="F")
+        result = np.zeros((len(locations), stop - start), order="F")
         most = max(1, CHUNK_ENTRIES // len(locations))
         for first, last in self._parts(slice(start, stop), most):
             nodes, weights = self.rule(first, last)
             owners = np.repeat(np.arange(first - start, last - start), self.counts[first:last])
-            # a block of very many nodes comes in pieces
+            # a block with very many nodes comes in pieces
             for at in range(0, len(nodes), most):
                 own, some = owners[at : at + most], slice(at, at + most)
                 averaging = scipy.sparse.csc_array(
@@ -162,10 +168,19 @@ class Blocks:
                 )
                 among = _between(model, locations, nodes[some], metric, index)
                 among = among if index is None else among.get(order="A")
-                found[:, own[0] : own[-1] + 1] += (averaging @ among.T).T
+                result[:, own[0] : own[-1] + 1] += (averaging @ among.T).T
         if self.edges is not None:
-            self._correct(model, locations, start, found)
-        return found
+            self._integrate_near(model, locations, start, result)
+        return result
+
+    def covariances_with(self, model, locations, metric, near):
+        """Return the covariances of each average with its neighbours, (k, m) for near (k, m)."""
+        return np.vstack(
+            [
+                self.covariances(model, locations[rows], metric, slice(b, b + 1))[:, 0]
+                for b, rows in enumerate(near)
+            ]
+        )
 
     def variances(self, model, metric):
         """Return the variance of the field's average over each block, (m,)."""
@@ -175,28 +190,32 @@ class Blocks:
 
     def _variance(self, model, metric, b):
         if self.edges is not None:
-            return model.variance * self._region(model, b).variance(model.smoothness)
+            return model.variance * self._region(model, b).variance(unit_of(model))
         nodes, weights = self.rule(b, b + 1)
         return weights @ model(nodes, nodes, metric) @ weights
 
-    def _correct(self, model, locations, start, found):
-        """Integrate exactly over blocks that are near to an observation."""
-        stop = start + found.shape[1]
-        seen, centres = (
-            model.isotropic(places) / model.range for places in (locations, self.places[start:stop])
+    def _integrate_near(self, model, locations, start, result):
+        """Replace sums by integrals for blocks that are near to an observation."""
+        stop = start + result.shape[1]
+        points, centres = (
+            model.isotropic(some) / model.range for some in (locations, self.locations[start:stop])
         )
-        tree = scipy.spatial.cKDTree(seen)
-        step = len(centres) if self.alike else 1
-        for b in range(0, len(centres), max(step, 1)):
+        tree, unit = scipy.spatial.cKDTree(points), unit_of(model)
+        step = max(len(centres), 1) if self.alike else 1
+        for b in range(0, len(centres), step):
             region = self._region(model, start + b)
-            near = tree.query_ball_point(centres[b : b + step], FAR * region.radius)
+            reach = FAR * region.radius
+            if unit.support is not None:
+                # the correlation has a kink at the range
+                reach = max(reach, 1.0 + region.radius)
+            near = tree.query_ball_point(centres[b : b + step], reach)
             columns = b + np.repeat(np.arange(len(near)), [len(rows) for rows in near])
             rows = np.concatenate(near).astype(np.int64)
-            apart = seen[rows] - centres[columns]
-            found[rows, columns] = model.variance * region.averages(model.smoothness, apart)
+            offsets = points[rows] - centres[columns]
+            result[rows, columns] = model.variance * region.averages(unit, offsets)
 
     def _region(self, model, b):
-        """Return a block's boundary in the units of `Region`."""
+        """Return a block's boundary in units of the range."""
         edges = self.edges[b] if isinstance(self.edges, list) else self.edges
         points = model.isotropic(edges.reshape(-1, 1 if edges.ndim == 1 else 2))
         return Region((points / model.range).reshape(edges.shape))
@@ -213,51 +232,41 @@ class Blocks:
 
 
 def _rows(covariates, count):
-    """Return (first, last, counts) -> the covariates of blocks, once for each of their nodes."""
+    """Return a function from blocks' numbers to their covariates."""
     if isinstance(covariates, Observations):
         covariates = covariates.covariate_frame()
-    if hasattr(covariates, "keys"):
+    if isinstance(covariates, dict):
         import pandas as pd
 
         covariates = pd.DataFrame(covariates)
-    elif not hasattr(covariates, "__array__"):
-        covariates = np.asarray(covariates)
+    frame = spatial.is_kind(covariates, "pandas", "DataFrame")
+    covariates = covariates if frame else np.asarray(covariates)
     if len(covariates) != count:
         raise InvalidInput(
             f"`covariates` must have one row for each of the {count} blocks. Got {len(covariates)}."
         )
-    rows = covariates.iloc if hasattr(covariates, "iloc") else np.asarray(covariates)
-    return lambda first, last, counts: rows[np.repeat(np.arange(first, last), counts)]
+    rows = covariates.iloc if frame else covariates
+    return lambda numbers: rows[numbers]
 
 
-# The blocks that people describe: rectangles about places, polygons, sets of points.
+# Blocks as users give them: rectangles about locations, polygons, sets of points
 
 
-REGULAR = 6
-"""Points along a side where integrals are sums: on the sphere, and in three dimensions."""
-
-GAUSS = 6
-"""Nodes along a side for observations that are far away: the rule then errs by 1e-9 σ²."""
-
-
-THIN = 1e-4
-"""Areas are at least this part of their extent squared: of a thinner block the integrals over its
-boundary, which cancel, leave fewer than eight digits."""
-
-
-def blocks_of(block, places, discretisation, seen):
-    """Return the blocks that a caller of `predict` describes.
+def blocks_of(block, locations, discretisation, observations, model):
+    """Return the blocks that a caller of `predict` gives.
 
     Parameters
     ----------
     block : float, sequence of float, sequence of polygons, or (b, k, d) ndarray
-        Sides of a rectangle about each place; polygons (arrays of corners, (c, 2), or shapely's);
-        or points, whose plain average a block is.
-    places : (b, d) ndarray or None
-        Centres of rectangles; what stands for the others in a result, their own centres if None.
+        Sides of a rectangle about each location; polygons (arrays of corners, (c, 2), or shapely
+        polygons); or sets of points, each with equal weights.
+    locations : (b, d) ndarray or None
+        Centres of rectangles; for other blocks what represents them in the result, by default
+        their centres.
     discretisation : int or None
         Points along the (longer) side of a block.
-    seen : Observations
+    observations : Observations
+    model : Covariance
 
     Returns
     -------
@@ -273,26 +282,27 @@ def blocks_of(block, places, discretisation, seen):
         raise InvalidInput(
             f"`discretisation` must be a whole number of at least 1. Got {discretisation!r}."
         )
-    exact = seen.metric == "euclidean" and seen.dimensions <= 2 and discretisation is None
-    count = None if exact else int(discretisation or REGULAR)
+    euclidean = metric_of(observations.metric).embedding is None
+    plane = euclidean and observations.dimensions <= 2 and isinstance(model, Isotropic)
+    count = None if plane and discretisation is None else int(discretisation or REGULAR)
     if isinstance(block, np.ndarray) and block.ndim == 3:
         if discretisation is not None:
-            raise InvalidInput("`discretisation` is not for blocks that are points already.")
-        found = _points(block, seen)
+            raise InvalidInput("`discretisation` is not for blocks that are sets of points.")
+        blocks = _point_sets(block, observations)
     elif _are_sides(block):
-        if places is None:
-            raise InvalidInput("blocks of a width and a height need `places`, their centres.")
-        return _rectangles(block, places, count, seen)
+        if locations is None:
+            raise InvalidInput("blocks given by their sides need `new_locations`, their centres.")
+        return _rectangles(block, locations, count, observations)
     else:
-        found = _polygons(block, count, seen)
-    if places is not None:
-        if len(places) != len(found):
-            raise InvalidInput(
-                f"`places` must be one for each of the {len(found)} blocks, or left out. "
-                f"Got {len(places)}."
-            )
-        found = _shown_at(found, places)
-    return found
+        blocks = _polygons(block, count, observations)
+    if locations is None:
+        return blocks
+    if len(locations) != len(blocks):
+        raise InvalidInput(
+            f"`new_locations` must be one for each of the {len(blocks)} blocks, or left out. "
+            f"Got {len(locations)}."
+        )
+    return blocks.shown_at(locations)
 
 
 def _are_sides(block):
@@ -303,27 +313,26 @@ def _are_sides(block):
     return array.ndim <= 1 and array.size > 0 and array.dtype.kind in "iuf"
 
 
-def _points(block, seen):
+def _point_sets(block, observations):
     """Return blocks that are sets of points."""
     count, each, d = block.shape
-    if d != seen.dimensions or not count or not each:
+    if d != observations.dimensions or not count or not each:
         raise InvalidInput(
-            f"`block` as an array of points must be (blocks, points, {seen.dimensions}). "
-            f"Got shape {block.shape}."
+            "`block` as an array of points must have the shape (blocks, points, "
+            f"{observations.dimensions}). Got {block.shape}."
         )
-    nodes = checked_places(block.reshape(-1, d), seen.metric).reshape(block.shape)
+    nodes = checked_locations(block.reshape(-1, d), observations.metric).reshape(block.shape)
     weights = np.full((count, each), 1 / each)
-    euclidean = seen.metric == "euclidean"
-    centres = nodes.mean(axis=1) if euclidean else _middle_in_degrees(nodes)
+    centres = _centres_in_degrees(nodes) if observations.geographic else nodes.mean(axis=1)
     return Blocks.of_nodes(centres, nodes, weights)
 
 
-def _middle_in_degrees(nodes):
-    """Return the middles of sets of points on the sphere, (b, 2), wherever meridians are cut.
+def _centres_in_degrees(nodes):
+    """Return the centres of sets of points on the sphere, (b, 2), also across the date line.
 
     Examples
     --------
-    >>> _middle_in_degrees(np.array([[[179.0, 0.0], [-179.0, 0.0]]])).round(9).tolist()
+    >>> _centres_in_degrees(np.array([[[179.0, 0.0], [-179.0, 0.0]]])).round(9).tolist()
     [[180.0, 0.0]]
     """
     lon, lat = np.radians(nodes).transpose(2, 0, 1)
@@ -332,9 +341,9 @@ def _middle_in_degrees(nodes):
     return np.degrees(np.column_stack((np.arctan2(y, x), np.arctan2(z, np.hypot(x, y)))))
 
 
-def _rectangles(block, places, count, seen):
-    """Return equal rectangles (intervals, boxes) about places."""
-    d = seen.dimensions
+def _rectangles(block, locations, count, observations):
+    """Return equal rectangles (intervals, boxes) about locations."""
+    d = observations.dimensions
     sides = np.asarray(block, dtype=np.float64)
     if sides.ndim and sides.shape != (d,):
         raise InvalidInput(f"`block` must be {d} side(s), one for each coordinate. Got {block!r}.")
@@ -344,22 +353,26 @@ def _rectangles(block, places, count, seen):
     if count is None:
         g, w = gauss(GAUSS)
         half = sides / 2
-        corners = half * [[-1, -1], [1, -1], [1, 1], [-1, 1]] if d == 2 else None
-        edges = np.append(-half, half) if d == 1 else _joined(corners)
+        corners = half * [[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]] if d == 2 else None
+        edges = np.append(-half, half) if d == 1 else _edges_of_ring(corners)
         _check_thick(float(sides.prod()), float(sides.max()), "the rectangle of `block`")
     else:
         g, w, edges = _regular(count), np.full(count, 2 / count), None
     mesh = np.stack(np.meshgrid(*[g] * d, indexing="ij"), axis=-1).reshape(-1, d)
     weights = np.prod(np.meshgrid(*[w / 2] * d, indexing="ij"), axis=0).ravel()
-    euclidean = seen.metric == "euclidean"
+    euclidean = metric_of(observations.metric).embedding is None
+    spherical = observations.geographic
 
     def rule(first, last):
-        some = places[first:last]
-        inside = mesh * (sides / 2)
-        nodes = some[:, None] + inside if euclidean else _in_degrees(some, mesh, sides, first)
+        some = locations[first:last]
+        if spherical:
+            nodes = _in_degrees(some, mesh, sides, first)
+        else:
+            nodes = some[:, None] + mesh * (sides / 2)
         return nodes.reshape(-1, d), np.tile(weights, len(some))
 
-    return Blocks(places, rule, np.full(len(places), len(mesh)), edges, alike=euclidean)
+    counts = np.full(len(locations), len(mesh))
+    return Blocks(locations, rule, counts, edges, alike=euclidean)
 
 
 def _check_thick(area, extent, name):
@@ -372,82 +385,189 @@ def _check_thick(area, extent, name):
 
 
 def _regular(count):
-    """Return the middles of so many equal parts of (-1, 1)."""
+    """Return the midpoints of so many equal parts of (-1, 1)."""
     return (2 * np.arange(count) + 1) / count - 1
 
 
-def _in_degrees(places, mesh, sides, first=0):
+def _in_degrees(locations, mesh, sides, first=0):
     """Return nodes of equal areas on the sphere, (m, k, 2) in degrees."""
-    south, north = places[:, 1] - sides[1] / 2, places[:, 1] + sides[1] / 2
-    if (south < -90).any() or (north > 90).any():
-        row = int(np.argmax((south < -90) | (north > 90)))
+    south, north = locations[:, 1] - sides[1] / 2, locations[:, 1] + sides[1] / 2
+    beyond = (south < -90) | (north > 90)
+    if beyond.any():
         raise InvalidInput(
-            f"block {first + row + 1} reaches over a pole: use smaller blocks there."
+            f"block {first + int(np.argmax(beyond)) + 1} reaches over a pole: use smaller blocks "
+            "there."
         )
     low, high = np.sin(np.radians(south))[:, None], np.sin(np.radians(north))[:, None]
-    # areas are equal where steps of the sine of the latitude are
+    # equal steps of the sine of the latitude enclose equal areas
     latitude = np.degrees(np.arcsin((low + high) / 2 + mesh[:, 1] * (high - low) / 2))
-    longitude = places[:, :1] + mesh[:, 0] * sides[0] / 2
+    longitude = locations[:, :1] + mesh[:, 0] * sides[0] / 2
     return np.stack((longitude, latitude), axis=-1)
 
 
-def _joined(corners):
-    """Return the edges of a ring of corners, (c, 2, 2)."""
-    return np.stack((corners, np.roll(corners, -1, axis=0)), axis=1)
-
-
-def _polygons(block, count, seen):
+def _polygons(block, count, observations):
     """Return blocks that are polygons."""
-    if seen.dimensions != 2:
+    if observations.dimensions != 2:
         raise InvalidInput(
-            f"blocks that are polygons need places in the plane. Got {seen.dimensions} "
+            f"blocks that are polygons need locations in the plane. Got {observations.dimensions} "
             "coordinate(s): give a block's sides, or its points as an array (b, k, d)."
         )
-    places, nodes, weights, edges = [], [], [], []
-    for number, polygon in enumerate(corners_of(in_system_of(block, seen)), start=1):
-        rings = rings_of(polygon, f"block {number}")
-        for ring in rings:
-            checked_places(ring, seen.metric)
-        around = np.concatenate([_joined(ring) for ring in rings])
+    centres, nodes, weights, edges = [], [], [], []
+    for number, polygon in enumerate(polygons_of(block, observations), start=1):
+        around = edges_of(polygon)
+        checked_locations(around[:, 0], observations.metric)
         if count is None:
             extent = float(np.ptp(around, axis=(0, 1)).max())
-            _check_thick(area_of(around), extent, f"block {number}")
+            _check_thick(polygon.area, extent, f"block {number}")
             centre, points, share = interior_rule(around, GAUSS)
         else:
-            centre, points, share = _points_inside(around, count, seen.metric, number)
-        places.append(centre)
+            points = _points_inside(polygon, count, observations.geographic, number)
+            centre, share = points.mean(axis=0), np.full(len(points), 1 / len(points))
+        centres.append(centre)
         nodes.append(points)
         weights.append(share)
         edges.append(around - centre)
-    return Blocks.of_nodes(np.array(places), nodes, weights, edges if count is None else None)
+    return Blocks.of_nodes(np.array(centres), nodes, weights, edges if count is None else None)
 
 
-def _points_inside(around, count, metric, number):
-    """Return the mean, and a regular grid of points within a polygon."""
-    low, high = around.min(axis=(0, 1)), around.max(axis=(0, 1))
+def _points_inside(polygon, count, spherical, number):
+    """Return a regular grid of points within a polygon."""
+    low, high = np.reshape(polygon.bounds, (2, 2))
     step = (high - low).max() / count
     parts = np.maximum(np.round((high - low) / step), 1).astype(int)
     middle, half = (low + high) / 2, (high - low) / 2
     mesh = np.stack(np.meshgrid(*map(_regular, parts), indexing="ij"), axis=-1).reshape(-1, 2)
-    if metric == "euclidean":
-        points = middle + mesh * half
-    else:
-        points = _in_degrees(middle[None], mesh, 2 * half)[0]
-    points = points[inside(around, points)]
+    points = _in_degrees(middle[None], mesh, 2 * half)[0] if spherical else middle + mesh * half
+    points = points[inside(polygon, points)]
     if not len(points):
         raise InvalidInput(
             f"block {number}: no point of a grid of {count} lies inside: use a larger "
             "`discretisation`."
         )
-    return points.mean(axis=0), points, np.full(len(points), 1 / len(points))
+    return points
 
 
-def _shown_at(blocks, places):
-    """Return the same blocks under other places."""
-    edges = blocks.edges
-    if isinstance(edges, list):
-        edges = [
-            own + (centre - place)
-            for own, centre, place in zip(edges, blocks.places, places, strict=True)
-        ]
-    return Blocks(places, blocks.rule, blocks.counts, edges)
+# Polygons
+
+
+def polygons_of(given, observations, name="block"):
+    """Return polygons as shapely geometries in the system of observations, oriented.
+
+    Parameters
+    ----------
+    given : geopandas frame or series, shapely geometry, (c, 2) ndarray, or a sequence of them
+        A geopandas object is reprojected if it has a coordinate reference system.
+    observations : Observations
+    name : str
+        Argument for messages.
+
+    Raises
+    ------
+    InvalidInput
+        For geometries that are not polygons, and polygons that are not valid: with crossing edges,
+        fewer than 3 corners, or no area.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.Observations([[0, 0], [1, 0], [0, 2]], [1.0, 2.0, 3.0])
+    >>> [polygon.area for polygon in polygons_of([[[0, 0], [2, 0], [0, 1]]], observations)]
+    [1.0]
+    """
+    import shapely
+
+    if spatial.is_geographic_frame(given):
+        polygons = list(_reprojected(given, observations).geometry)
+    elif isinstance(given, shapely.Geometry) or (isinstance(given, np.ndarray) and given.ndim == 2):
+        polygons = [given]
+    else:
+        try:
+            polygons = list(given)
+        except TypeError:
+            polygons = []
+    if not polygons:
+        needed = {
+            "block": "the sides of a rectangle, a list of polygons or an array of points (b, k, d)",
+            "mask": "an array of bool, a path or polygons",
+        }[name]
+        raise InvalidInput(f"`{name}` must be {needed}. Got {type(given).__name__}.")
+    return [_valid(p, f"{name} {number}") for number, p in enumerate(polygons, start=1)]
+
+
+def _reprojected(frame, observations):
+    """Return a geopandas object in the coordinate reference system of observations."""
+    if frame.crs is None:
+        return frame
+    name, target = spatial.describe(frame.crs).name, observations.system
+    if target is None:
+        raise InvalidInput(
+            f"the polygons are in {spatial.title(name)}, and the observations have no coordinate "
+            'reference system: read them with crs="EPSG:…", or give polygons without one.'
+        )
+    return frame if spatial.same(name, target) else frame.to_crs(target)
+
+
+def _valid(polygon, name):
+    """Return a polygon as a valid shapely geometry, exteriors counter-clockwise."""
+    import shapely
+
+    if not isinstance(polygon, shapely.Geometry):
+        polygon = _from_corners(polygon, name)
+    if polygon.geom_type not in ("Polygon", "MultiPolygon") or polygon.is_empty:
+        what = "an empty geometry" if polygon.is_empty else f"a {polygon.geom_type}"
+        raise InvalidInput(f"{name} must be a polygon. Got {what}.")
+    if not polygon.is_valid:
+        raise InvalidInput(
+            f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): mend it with "
+            "shapely.make_valid."
+        )
+    return shapely.orient_polygons(polygon)
+
+
+def _from_corners(corners, name):
+    """Return the shapely polygon of an array of corners, (c, 2)."""
+    import shapely
+
+    try:
+        corners = np.asarray(corners, dtype=np.float64)
+    except (TypeError, ValueError):
+        corners = np.zeros(0)
+    if corners.ndim != 2 or corners.shape[1] != 2:
+        raise InvalidInput(
+            f"{name} must be a polygon: corners (c, 2), or a shapely polygon. "
+            f"Got shape {corners.shape}."
+        )
+    if not np.isfinite(corners).all():
+        raise InvalidInput(f"{name}: the corners of a polygon must be finite numbers.")
+    if shapely.MultiPoint(corners).convex_hull.area == 0:
+        raise InvalidInput(
+            f"{name}: a polygon needs at least 3 corners that are not on one line. "
+            f"Got {len(corners)} corners."
+        )
+    return shapely.Polygon(corners)
+
+
+def edges_of(polygon):
+    """Return the edges of a shapely polygon, (e, 2, 2), with the polygon on their left."""
+    import shapely
+
+    rings = [ring for part in shapely.get_parts(polygon) for ring in _rings(part)]
+    edges = np.concatenate([_edges_of_ring(shapely.get_coordinates(ring)) for ring in rings])
+    return edges[(edges[:, 0] != edges[:, 1]).any(axis=1)]
+
+
+def _rings(part):
+    return part.exterior, *part.interiors
+
+
+def _edges_of_ring(corners):
+    """Return the edges of a closed ring of corners, (c, 2, 2) for (c + 1, 2)."""
+    return np.stack((corners[:-1], corners[1:]), axis=1)
+
+
+def inside(polygon, points):
+    """Return which points (k, 2) lie inside a shapely polygon, not on its boundary."""
+    import shapely
+
+    shapely.prepare(polygon)
+    return shapely.contains_xy(polygon, *points.T)

@@ -1,4 +1,4 @@
-"""Which observations are left out together: at random, by blocks in space, or as the user says."""
+"""Validation: each observation predicted from others, by leave-one-out or in folds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
+from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
-from ..data.observations import Observations
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..estimation.fit import fit as run
 from ..estimation.result import Fit, check_fit, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
-from ..prediction import scores
 from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
-from ..vecchia.factor import VecchiaFactor
+from . import scores
+from .kriging import predict
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats, Frame, Whole
+    from ..data.observations import Observations
+
+
+# Folds: random, spatial blocks, or the user's labels
 
 
 def folds_of(observations, folds, blocks=None, seed=0):
@@ -35,7 +40,7 @@ def folds_of(observations, folds, blocks=None, seed=0):
     ----------
     observations : Observations
     folds : int or (n,) array_like
-        How many, or labels.
+        Number of folds, or labels.
     blocks : float, optional
         Side of spatial blocks, in the unit of the range.
     seed : int
@@ -45,7 +50,7 @@ def folds_of(observations, folds, blocks=None, seed=0):
     labels : (n,) ndarray
         0, 1, … or the user's own.
     kind : str
-        In words.
+        Description for tables.
 
     Raises
     ------
@@ -54,15 +59,14 @@ def folds_of(observations, folds, blocks=None, seed=0):
     Examples
     --------
     >>> from geomxp import Observations
-    >>> seen = Observations(np.arange(6.0), np.zeros(6))
-    >>> labels, kind = folds_of(seen, 3)
+    >>> labels, kind = folds_of(Observations(np.arange(6.0), np.zeros(6)), 3)
     >>> np.bincount(labels).tolist(), kind
     ([2, 2, 2], '3 random folds (seed 0)')
     """
     n = len(observations)
     if not isinstance(folds, Integral) or isinstance(folds, bool):
         if blocks is not None:
-            raise InvalidInput("`blocks` needs a number of `folds`, not labels of their own.")
+            raise InvalidInput("`blocks` needs a number of `folds`, not labels.")
         labels = _checked_labels(folds, n)
         return labels, f"{len(np.unique(labels))} given folds"
     if not 2 <= folds <= n:
@@ -101,10 +105,10 @@ def _checked_labels(folds, n):
 
 
 def block_numbers(observations, side):
-    """Return the number of the square block that each place lies in, (n,), from 0 and without gaps.
+    """Return the number of each location's square block, (n,), from 0 without gaps.
 
-    Blocks begin at the least coordinates. For longitude and latitude they are rows of `side` km
-    from south to north, cut to `side` km along each row's middle latitude.
+    Blocks begin at the smallest coordinates. For longitude and latitude they form rows of `side` km
+    from south to north, and are `side` km long at each row's middle latitude.
 
     Parameters
     ----------
@@ -114,27 +118,27 @@ def block_numbers(observations, side):
     Examples
     --------
     >>> from geomxp import Observations
-    >>> seen = Observations([[0.0, 0.0], [0.9, 0.1], [1.1, 0.0], [0.0, 2.5]], np.zeros(4))
-    >>> block_numbers(seen, 1.0).tolist()
+    >>> locations = [[0.0, 0.0], [0.9, 0.1], [1.1, 0.0], [0.0, 2.5]]
+    >>> block_numbers(Observations(locations, np.zeros(4)), 1.0).tolist()
     [0, 0, 2, 1]
     """
     if not (isinstance(side, Real) and not isinstance(side, bool) and isfinite(side) and side > 0):
         raise InvalidInput(f"`blocks` must be the side of a square, above 0. Got {side!r}.")
-    places = observations.locations
-    if observations.metric != "euclidean":
-        places = _flattened(places, side)
+    points = observations.locations
+    if observations.geographic:
+        points = _flattened(points, side)
     with np.errstate(over="ignore"):
-        cells = np.floor((places - places.min(axis=0)) / side)
+        cells = np.floor((points - points.min(axis=0)) / side)
     if not np.isfinite(cells).all() or cells.max() > 2**52:
-        raise InvalidInput(f"`blocks` is too small a side for these places. Got {side!r}.")
+        raise InvalidInput(f"`blocks` must be a larger side for these locations. Got {side!r}.")
     return np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _flattened(places, side):
-    """Return longitude and latitude in km, each row of blocks with its own width of a degree."""
+def _flattened(locations, side):
+    """Return longitude and latitude in km, with one length of a degree in each row of blocks."""
     degree = np.pi / 180 * EARTH_RADIUS
-    lon, lat = places.T
-    # the widest gap between meridians is where the map is cut
+    lon, lat = locations.T
+    # the map is cut at the widest gap between meridians
     turned = np.sort(lon % 360.0)
     gaps = np.diff(np.append(turned, turned[0] + 360.0))
     west = turned[(int(np.argmax(gaps)) + 1) % len(turned)]
@@ -146,47 +150,43 @@ def _flattened(places, side):
 
 
 def _shared(cells, folds, side, random):
-    """Give blocks to folds in random order, each to the one that has the fewest places so far."""
+    """Assign blocks to folds in random order, each to the fold with the fewest locations so far."""
     sizes = np.bincount(cells)
     if len(sizes) < folds:
         raise InvalidInput(
-            f"blocks of side {side:g} divide the places into {len(sizes)}, fewer than {folds} "
-            "folds: use a smaller side or fewer folds."
+            f"{folds} folds need at least {folds} blocks. Blocks of side {side:g} give "
+            f"{len(sizes)}: use a smaller side or fewer folds."
         )
     of_block, filled = np.empty(len(sizes), dtype=np.int64), np.zeros(folds, dtype=np.int64)
     for block in random.permutation(len(sizes)):
-        # of empty folds the first, so that none stays empty
+        # argmin takes the first empty fold, so that no fold stays empty
         of_block[block] = np.argmin(filled)
         filled[of_block[block]] += sizes[block]
     return of_block[cells]
 
 
-# What a factor of Σ says of observations that are left out, without another factor.
+# Held-out observations from one factor of Σ
 #
 # With Q = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ the observations F have, given all others and with the trend
 # estimated from those, the mean z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹ (Dubrule 1983, Math.
 # Geol. 15:687).
 
 
-CHUNK_ENTRIES = 1 << 22
-"""Entries of Σ^(-½) or Σ⁻¹ held at one time while the diagonal is summed."""
-
-
 class HeldOut:
-    """Predictions of some observations from all others, out of one factor of Σ.
+    """Predictions of some observations from all others, by one factor of Σ.
 
     Parameters
     ----------
-    factor : CholeskyFactor, TileFactor, RefinedFactor or VecchiaFactor
-        A Vecchia factor's Σ is the one that the approximation stands for.
+    factor : Factor
+        Of Σ, or of the covariance matrix that Vecchia's approximation implies.
     values : (n,) ndarray
     design : (n, p) ndarray
     device : Device
-        Where the factor lives.
+        Device of the factor.
 
     Examples
     --------
-    With Σ = I and a constant trend it is the mean of the others:
+    With Σ = I and a constant trend the prediction is the mean of the others:
 
     >>> from geomxp.runtime.devices import Device
     >>> from geomxp.tiles.factor import CholeskyFactor
@@ -198,26 +198,27 @@ class HeldOut:
     """
 
     def __init__(self, factor, values, design, device):
-        known = fit_trend(factor, values, design)
+        trend = fit_trend(factor, values, design)
         self.factor, self.values, self.device = factor, values, device
         # Qz = Σ⁻¹(z - Xβ̂)
-        self.solution = factor.solve(known.residual)
+        self.solution = factor.solve(trend.residual)
         # Q = Σ⁻¹ - BB'
-        self.beside = np.zeros((len(values), 0))
+        self.trend_part = np.zeros((len(values), 0))
         if design.shape[1]:
-            self.beside = factor.solve(np.asfortranarray(design @ known.root))
+            self.trend_part = factor.solve(np.asfortranarray(design @ trend.root))
 
     def one_by_one(self):
         """Return the mean and variance of each observation given all others, (n,).
 
         z_i - (Qz)_i/Q_ii and 1/Q_ii.
         """
-        diagonal = self._diagonal_of_inverse() - np.einsum("ij,ij->i", self.beside, self.beside)
+        diagonal = self.factor.inverse_diagonal(len(self.values))
+        diagonal -= np.einsum("ij,ij->i", self.trend_part, self.trend_part)
         if not (diagonal > 0).all():
             row = int(np.argmin(diagonal)) + 1
             raise NotPositiveDefinite(
                 f"the variance of row {row} given all others is lost to rounding: use a larger "
-                "nugget, or a finer precision.",
+                "nugget, or a finer precision."
             )
         return self.values - self.solution / diagonal, 1.0 / diagonal
 
@@ -236,8 +237,11 @@ class HeldOut:
         n, k = len(self.values), len(rows)
         # whitened columns, a copy of them, and their products
         check_memory(n, (2 * k + k * k / n) / n, self.device)
-        block = self._block_of_inverse(rows)
-        block -= self.beside[rows] @ self.beside[rows].T
+        # Q_FF = E'Σ⁻¹E - (BB')_FF with the columns E of the identity
+        columns = np.zeros((n, k), order="F")
+        columns[rows, np.arange(k)] = 1.0
+        block = self.factor.inner(columns)
+        block -= self.trend_part[rows] @ self.trend_part[rows].T
         try:
             lower = scipy.linalg.cho_factor(block, lower=True, overwrite_a=True)
         except np.linalg.LinAlgError:
@@ -251,43 +255,8 @@ class HeldOut:
         inverse = np.tril(inverse)
         return mean, np.einsum("ij,ij->j", inverse, inverse)
 
-    def _block_of_inverse(self, rows):
-        """Return (Σ⁻¹)_FF = E'Σ⁻¹E with the columns E of the identity."""
-        return self.factor.inner(_columns_of_identity(len(self.values), rows))
 
-    def _diagonal_of_inverse(self):
-        """Return the diagonal of Σ⁻¹, (n,)."""
-        if isinstance(self.factor, VecchiaFactor):
-            return _diagonal_of_precision(self.factor)
-        n = len(self.values)
-        # in the factor's order, for there the whitened columns begin with zeros
-        order = np.arange(n) if self.factor.order is None else self.factor.order
-        found, explained = np.empty(n), self.factor.explained_by(np.zeros((n, 0)))
-        step = max(1, CHUNK_ENTRIES // n // self.factor.vectors)
-        for first in range(0, n, step):
-            rows = order[first : first + step]
-            found[rows] = explained(_columns_of_identity(n, rows))[0]
-        return found
-
-
-def _columns_of_identity(n, rows):
-    columns = np.zeros((n, len(rows)), order="F")
-    columns[rows, np.arange(len(rows))] = 1.0
-    return columns
-
-
-def _diagonal_of_precision(factor):
-    """Return the diagonal of Σ⁻¹ = B'B, row i of B being (1 at i, -λ_i at its neighbours)/√d_i."""
-    near, d = factor.graph.neighbours, factor.variances
-    there = near >= 0
-    shares = (factor.weights[there] ** 2) / np.broadcast_to(d[:, None], near.shape)[there]
-    sums = 1.0 / d + np.bincount(near[there], shares, minlength=len(d))
-    found = np.empty(len(d))
-    found[factor.graph.tree.order] = sums
-    return found
-
-
-# Observations predicted by a fit that has not seen them.
+# Held-out observations from a fit to the others
 
 
 def predicted(common, rows):
@@ -296,73 +265,58 @@ def predicted(common, rows):
     Parameters
     ----------
     common : tuple
-        The fit; its design, (n, p); the label of each row's fold, (n,); whether to estimate anew;
-        and a `HeldOut` of all rows, for an exact fit whose parameters are held.
+        The fit; its design, (n, p); the label of each row's fold, (n,); whether to estimate again
+        without the fold; and a `HeldOut` of all rows, for an exact fit with parameters held fixed.
     rows : (k,) ndarray of int
 
     Raises
     ------
     GeomxpError
-        One that names the fold.
+        The message names the fold.
     """
     fit, design, labels, refit, held = common
-    seen, label = fit.observations, labels[rows[0]]
-    rest = np.setdiff1d(np.arange(len(seen)), rows)
+    observations, label = fit.observations, labels[rows[0]]
+    rest = np.setdiff1d(np.arange(len(observations)), rows)
     try:
         fit.trend.check_full_rank(design[rest])
         if held is not None:
-            with blas_threads(len(seen)):
+            with blas_threads(len(observations)):
                 return held.together(rows)
-        if not refit:
-            return _predict(_held_without(fit, rest, design), rows, seen)
-        again = _fitted_without(fit, rest)
-        if not again.outcome.good:
-            # of who asks for the validation
-            warnings.warn(f"fold {label}: {again.outcome}", GeomxpWarning, stacklevel=4)
-        return _predict(again, rows, seen)
+        part, method = observations.subset(rest), fit.method.of_rows(rest)
+        without = _refitted if refit else _with_same_parameters
+        others = without(fit, part, method, design[rest])
+        if not others.outcome.good:
+            warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
+        covariates = None if observations.covariates is None else observations.covariates[rows]
+        prediction = predict(others, observations.locations[rows], covariates, progress=False)
+        return prediction.mean, prediction.variance_of_observation
     except GeomxpError as error:
         raise _named(error, label) from error
 
 
-def _predict(fit, rows, seen):
-    """Return mean and variance of observations, from a fit of others."""
-    from .kriging import predict
-
-    covariates = None if seen.covariates is None else seen.covariates[rows]
-    there = predict(fit, seen.locations[rows], covariates, progress=False)
-    return there.mean, there.variance_of_observation
-
-
-def _of_rows(method, rest):
-    """Return the way to compute with the rest of the rows."""
-    return method.of_rows(rest)
-
-
-def _held_without(fit, rest, design):
-    """Return the fit with the rest of the observations: its model, their coefficients."""
-    part, method = _subset(fit.observations, rest), _of_rows(fit.method, rest)
-    found = method.prepare(part, design[rest], fit.reml)(fit.model)
-    if not np.isfinite(found.log_likelihood):
-        raise NotPositiveDefinite(found.outcome.message)
+def _with_same_parameters(fit, part, method, design):
+    """Return the fit with a part of the observations: its model, and their coefficients."""
+    evaluation = method.prepare(part, design, fit.reml)(fit.model)
+    if not np.isfinite(evaluation.log_likelihood):
+        raise NotPositiveDefinite(evaluation.outcome.message)
     return replace(
         fit,
         observations=part,
         method=method,
-        coefficients=found.coefficients,
-        coefficient_covariance=found.coefficient_covariance,
+        outcome=evaluation.outcome,
+        coefficients=evaluation.coefficients,
+        coefficient_covariance=evaluation.coefficient_covariance,
     )
 
 
-def _fitted_without(fit, rest):
-    """Return a fit to the rest of the observations, made as the fit was, and starting there."""
-    from ..estimation.fit import fit as run
-
+def _refitted(fit, part, method, design):
+    """Return a fit to a part of the observations, with the same options, started at the fit."""
     estimated = fit.free + fit.boundary
     values = fit.model.parameters()
     return run(
-        _subset(fit.observations, rest),
+        part,
         fit.model,
-        _of_rows(fit.method, rest),
+        method,
         fixed={name: value for name, value in values.items() if name not in estimated},
         bounds=fit.bounds,
         trend=fit.trend.text,
@@ -371,38 +325,32 @@ def _fitted_without(fit, rest):
     )
 
 
-def _subset(seen, rows):
-    with warnings.catch_warnings():
-        # said already, about all of the coordinates
-        warnings.simplefilter("ignore", GeomxpWarning)
-        return seen.subset(rows)
-
-
 def _named(error, label):
     """Return an error of the same kind that names the fold."""
     message = f"fold {label}: {error}"
     return type(error)(message, error.fit) if isinstance(error, FitFailed) else type(error)(message)
 
 
-# Validation: each observation predicted from others, by leave-one-out or in folds.
+# The result, and the two ways to it
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Observations beside their predictions from others.
+    """Observations and their predictions from other observations.
 
     Parameters
     ----------
     observations : Observations
     mean : (n,) ndarray
     variance : (n,) ndarray
-        Of the prediction error of the observation: nugget and the trend's uncertainty included.
+        Variance of the prediction error of the observation, with the nugget and the uncertainty of
+        the trend's coefficients.
     folds : (n,) ndarray
-        Labels of what was left out together; for leave-one-out the rows' own numbers, from 0.
+        Labels of the folds; for leave-one-out the numbers of the rows, from 0.
     kind : str
-        How it was made, in words.
+        Description of the folds.
     refitted : bool
-        Whether the covariance parameters were estimated anew for each fold.
+        Whether the covariance parameters were estimated again without each fold.
     seconds : float
     """
 
@@ -428,7 +376,7 @@ class Validation:
 
     @property
     def standardised_errors(self) -> Floats:
-        """(observed - mean) over the standard deviation, (n,): near N(0, 1) for a good model."""
+        """(observed - mean)/standard deviation, (n,): about N(0, 1) for a correct model."""
         return (self.observed - self.mean) / np.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -467,13 +415,11 @@ class Validation:
         for name in names:
             if name in columns:
                 raise InvalidInput(f"location {name!r} has the name of a result: rename it.")
-        places = dict(zip(names, self.observations.locations.T, strict=True))
-        return pd.DataFrame(places | columns)
+        locations = dict(zip(names, self.observations.locations.T, strict=True))
+        return pd.DataFrame(locations | columns)
 
     def to_dict(self, level: float = 0.95) -> Document:
-        """Return what `geomxp validate --json` prints."""
-        from .._version import __version__
-
+        """Return the JSON document of `geomxp validate --json`."""
         return {
             "geomxp": __version__,
             "n": len(self),
@@ -487,7 +433,7 @@ class Validation:
 
     def describe(self, level: float = 0.95) -> str:
         """Return the scores as a readable table."""
-        found = self.scores(level)
+        values = self.scores(level)
         intervals = f"of {100 * level:g} % intervals"
         notes = {
             "bias": "predicted less observed",
@@ -501,7 +447,7 @@ class Validation:
         kind = self.kind[0].upper() + self.kind[1:]
         method = "estimated without each fold" if self.refitted else "held"
         lines = [f"{kind} of {len(self):,} observations, covariance parameters {method}", ""]
-        for name, value in found.items():
+        for name, value in values.items():
             shown = names.get(name, name.replace("_", " "))
             lines.append(f"  {shown:<16}{value:>12.6g}   {notes.get(name, '')}".rstrip())
         return "\n".join(lines)
@@ -514,17 +460,17 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     """Predict each observation from all others, from one factorization.
 
     With Q = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹ the i-th has the mean z_i - (Qz)_i/Q_ii and the variance
-    1/Q_ii (Dubrule 1983, Math. Geol. 15:687): what n times kriging would give, the covariance
-    parameters held and the trend's coefficients estimated each time without the i-th. A fit in
-    mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
-    sparse Σ⁻¹ that the approximation stands for: the full conditionals of the likelihood that was
-    maximised, each given all places that are neighbours either way.
+    1/Q_ii (Dubrule 1983, Math. Geol. 15:687). This equals n kriging predictions with the covariance
+    parameters held fixed and the trend's coefficients estimated each time without the i-th. A fit
+    in mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
+    sparse Σ⁻¹ of the approximation, that is, the full conditionals of the maximised likelihood,
+    each given all locations that are neighbours in either direction.
 
     Parameters
     ----------
     fit : Fit
     progress : bool
-        Show a line where standard error is a terminal, after two seconds.
+        Show a progress line after two seconds if standard error is a terminal.
 
     Returns
     -------
@@ -539,26 +485,26 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
 
     Examples
     --------
-    The second of four is predicted as by a fit that has not seen it:
+    The second of four is predicted as by a fit to the other three:
 
     >>> import geomxp as gx
-    >>> seen = gx.Observations([[0.0], [1.0], [2.0], [4.0]], [1.0, 3.0, 5.0, 4.0])
+    >>> observations = gx.Observations([[0.0], [1.0], [2.0], [4.0]], [1.0, 3.0, 5.0, 4.0])
     >>> model = gx.Matern(1.0, 1.0, 0.5)
     >>> held = tuple(model.parameters())
-    >>> left_out = gx.leave_one_out(gx.fit(seen, model, fixed=held))
-    >>> others = gx.fit(seen.subset([0, 2, 3]), model, fixed=held)
+    >>> left_out = gx.leave_one_out(gx.fit(observations, model, fixed=held))
+    >>> others = gx.fit(observations.subset([0, 2, 3]), model, fixed=held)
     >>> bool(np.isclose(left_out.mean[1], gx.predict(others, [[1.0]]).mean[0]))
     True
     """
     start = time.perf_counter()
     check_fit(fit)
-    seen = fit.observations
-    design = fit.trend.design(seen.locations, seen.covariates)
+    observations, n = fit.observations, len(fit.observations)
+    design = fit.trend.design(observations.locations, observations.covariates)
     _check_leverages(design)
-    with Line("leaving out one by one", shown=progress), blas_threads(len(seen)):
+    with Line("leaving out one by one", shown=progress), blas_threads(n):
         mean, variance = _held_out(fit, design).one_by_one()
     seconds = time.perf_counter() - start
-    return Validation(seen, mean, variance, np.arange(len(seen)), "leave-one-out", seconds=seconds)
+    return Validation(observations, mean, variance, np.arange(n), "leave-one-out", seconds=seconds)
 
 
 def cross_validate(
@@ -573,31 +519,32 @@ def cross_validate(
 ) -> Validation:
     """Predict each fold of observations from all others.
 
-    With the covariance parameters held, an exact fit needs one factorization: fold F has the mean
-    z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹, Q as in `leave_one_out`, the trend estimated
-    without the fold. A fit by `Vecchia` is prepared anew without each fold, and predicts the fold
-    as `predict` does.
+    With the covariance parameters held fixed, an exact fit needs one factorization: fold F has the
+    mean z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹, with Q as in `leave_one_out`; the trend is
+    estimated without the fold. A fit by `Vecchia` is prepared again without each fold, and predicts
+    the fold as `predict` does.
 
     Parameters
     ----------
     fit : Fit
     folds : int or (n,) array_like
-        How many random folds, of equal size but for one; or a label for each observation.
+        Number of random folds of (nearly) equal size, or a label for each observation.
     blocks : float, optional
-        Spatial folds: all places within a square (a cube, an interval) of this side belong to one
-        fold, and squares to folds at random. In the unit of the range: that of the locations, km
-        for longitude and latitude.
+        Spatial folds: all locations within a square (a cube, an interval) of this side belong to
+        one fold, and squares are assigned to folds at random. In the unit of the range: that of the
+        locations, km for longitude and latitude.
     refit : bool
-        Estimate anew without each fold what the fit has estimated, within its bounds and from its
-        estimates for a start.
+        Estimate the free parameters again without each fold, within the fit's bounds and started
+        at its estimates.
     seed : int
-        Of the random folds.
+        Seed of the random folds.
     on : str or dask.distributed.Client
-        "cpu": one fold after the other, in this process. Or a Dask cluster: the address of its
-        scheduler, "tcp://host:8786", or a client of it; each fold is then predicted on a worker, by
-        the fit's own method. For folds that are computed apart: with `refit`, or of `Vecchia`.
+        "cpu": one fold after the other, in this process. Or a Dask cluster, by the address of its
+        scheduler, "tcp://host:8786", or a client: each fold is then predicted on a worker by the
+        fit's own method. Only with `refit` or a fit by `Vecchia`, whose folds are computed
+        separately.
     progress : bool
-        Show a line where standard error is a terminal, after two seconds.
+        Show a progress line after two seconds if standard error is a terminal.
 
     Returns
     -------
@@ -606,62 +553,63 @@ def cross_validate(
     Raises
     ------
     InvalidInput
-        For folds that make no sense, or without which the trend cannot be estimated; if `on` is no
-        place for them.
+        For folds that are not valid, or without which the trend cannot be estimated; if `on` cannot
+        compute them.
     FitFailed
-        If there is no estimate without one of the folds; the message names it. Where it is one
-        with a caution (a parameter that the data do not tell), a warning does.
+        If there is no estimate without one of the folds; the message names it. An estimate with a
+        reservation (a parameter that is not identified) gives a warning that names the fold.
     NotPositiveDefinite, NotEnoughMemory
     LostCluster
         If the scheduler of the cluster is lost, or workers are lost again and again.
 
     Notes
     -----
-    Predictions are the same bits wherever they are made; but see `bootstrap` on cores.
+    Predictions have the same bits wherever they are computed; see `bootstrap` about cores.
 
     Examples
     --------
     Folds of one observation each leave one out:
 
     >>> import geomxp as gx
-    >>> seen = gx.datasets.load("meuse")
+    >>> observations = gx.datasets.load("meuse")
     >>> model = gx.Matern(0.6, 220.0, 0.5, 0.06)
-    >>> fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
-    >>> single = gx.cross_validate(fit, folds=len(seen))
+    >>> fit = gx.fit(observations, model, fixed=tuple(model.parameters()))
+    >>> single = gx.cross_validate(fit, folds=len(observations))
     >>> bool(np.allclose(single.mean, gx.leave_one_out(fit).mean))
     True
     """
     start = time.perf_counter()
     check_fit(fit)
-    seen = fit.observations
-    labels, kind = folds_of(seen, folds, blocks, seed)
-    tasks, apart = Tasks(on, fit.method), bool(refit) or fit.method.approximate
-    if not tasks.local and not apart:
+    observations, n = fit.observations, len(fit.observations)
+    labels, kind = folds_of(observations, folds, blocks, seed)
+    tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate
+    if not tasks.local and not separate:
         raise InvalidInput(
-            "`on` shares out folds that are computed apart; with the parameters held, those of an "
-            "exact fit come from one factorization: leave `on` out, or ask for refit=True."
+            "`on` distributes folds that are computed separately, and an exact fit with its "
+            "parameters held fixed needs one factorization for all folds: leave `on` out, or give "
+            "refit=True."
         )
-    design = fit.trend.design(seen.locations, seen.covariates)
+    design = fit.trend.design(observations.locations, observations.covariates)
     parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    mean, variance = np.empty(len(seen)), np.empty(len(seen))
+    mean, variance = np.empty(n), np.empty(n)
     with Line("validating", shown=progress) as line:
         held = None
-        if not apart:
-            with blas_threads(len(seen)):
+        if not separate:
+            with blas_threads(n):
                 held = _held_out(fit, design)
         line.expect(len(parts), "folds")
         common = fit, design, labels, bool(refit), held
-        found = tasks.over(predicted, common, parts, line.advance)
-        for rows, answer in zip(parts, found, strict=True):
-            mean[rows], variance[rows] = answer
+        results = tasks.over(predicted, common, parts, line.advance)
+        for rows, result in zip(parts, results, strict=True):
+            mean[rows], variance[rows] = result
     seconds = time.perf_counter() - start
-    return Validation(seen, mean, variance, labels, kind, bool(refit), seconds)
+    return Validation(observations, mean, variance, labels, kind, bool(refit), seconds)
 
 
 def _held_out(fit, design):
     evaluator = fit.method.prepare(fit.observations, design, fit.reml)
-    device = evaluator.device
-    return HeldOut(evaluator.factorize(fit.model), fit.observations.values, design, device)
+    factor = evaluator.factorize(fit.model)
+    return HeldOut(factor, fit.observations.values, design, evaluator.device)
 
 
 def _check_leverages(design):
@@ -674,6 +622,6 @@ def _check_leverages(design):
     row = int(np.argmin(left))
     if left[row] <= 8 * n * np.finfo(float).eps:
         raise InvalidInput(
-            f"row {row + 1} cannot be left out: without it the coefficients of the trend are not "
-            'determined. Use trend="constant", or leave a covariate out.'
+            f"row {row + 1} cannot be left out, because the others do not determine the "
+            'coefficients of the trend: use trend="constant", or leave a covariate out.'
         )

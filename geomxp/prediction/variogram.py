@@ -1,4 +1,4 @@
-"""The empirical semivariogram: what residuals show of the covariance before any model."""
+"""The empirical semivariogram of residuals, and its envelope under a fitted model."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -10,25 +10,25 @@ from ..errors import InvalidInput
 from ..estimation.result import z_value
 from ..runtime.devices import blas_threads
 
-PLACES = 2000
-"""Places of which all pairs are compared; of more a random subsample is taken."""
+MOST = 2000
+"""Number of locations above which a random subsample is used."""
 
 CHUNK = 1 << 11
-"""Pairs whose differences are formed at a time."""
+"""Pairs whose differences are computed at one time."""
 
 
 @dataclass(frozen=True)
 class Lags:
-    """Pairs of places in bins of distance.
+    """Pairs of locations in bins of distance.
 
     Parameters
     ----------
     rows : (m,) ndarray of int
-        Places that are compared, in increasing order.
+        Rows of the observations that are compared, in increasing order.
     first, second : (p,) ndarray of int
-        Pairs, as positions in `rows`; those of a bin stand together.
+        Pairs, as positions in `rows`, sorted by bin.
     ends : (k,) ndarray of int
-        Where each bin ends among the pairs.
+        End of each bin among the pairs.
     distance : (k,) ndarray
         Mean distance in each bin.
     """
@@ -41,7 +41,7 @@ class Lags:
 
     @property
     def pairs(self):
-        """How many pairs each bin has, (k,)."""
+        """Number of pairs in each bin, (k,)."""
         return np.diff(self.ends, prepend=0)
 
     def semivariances(self, residuals):
@@ -50,7 +50,7 @@ class Lags:
         Parameters
         ----------
         residuals : (m,) or (m, draws) ndarray
-            At the places of `rows`.
+            At the locations of `rows`.
 
         Returns
         -------
@@ -65,21 +65,23 @@ class Lags:
         return (sums.T / (2 * self.pairs)).T
 
 
-def lags_of(observations, *, model=None, bins=15, places=PLACES, seed=0):
-    """Return the pairs of places in bins of distance; parameters as of `empirical_variogram`."""
+def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
+    """Return the pairs of locations in bins of distance; arguments as of `empirical_variogram`."""
     if not (isinstance(bins, Integral) and bins >= 1):
         raise InvalidInput(f"`bins` must be a whole number of at least 1. Got {bins!r}.")
     metric, rows = observations.metric, np.arange(len(observations))
-    if len(rows) > places:
-        rows = np.sort(np.random.default_rng(seed).choice(len(rows), places, replace=False))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
     locations = observations.locations[rows]
     points = embed(locations, metric) if model is None else model.isotropic(locations, metric)
     first, second = np.triu_indices(len(rows), 1)
     h = between(points, points, metric)[first, second]
     if h.max() == 0:
-        raise InvalidInput("all places are the same: a variogram needs distances between them.")
+        raise InvalidInput(
+            "a variogram needs distances, and all locations are the same: give different locations."
+        )
     reach = h.max() / 2 if h.min() <= h.max() / 2 else h.max()
-    # bin k is (edges[k], edges[k + 1]]; pairs at one place belong to the first
+    # bin k is (edges[k], edges[k + 1]]; pairs at one location belong to the first
     edges = np.linspace(0.0, reach, bins + 1)
     inside = np.flatnonzero(h <= edges[-1])
     of = np.searchsorted(edges[1:], h[inside], side="left")
@@ -91,7 +93,7 @@ def lags_of(observations, *, model=None, bins=15, places=PLACES, seed=0):
 
 
 def trend_residuals(fit):
-    """Return z - Xβ̂, what the trend of a fit leaves of the values.
+    """Return the residuals z - Xβ̂ of a fit's trend.
 
     Parameters
     ----------
@@ -102,18 +104,19 @@ def trend_residuals(fit):
     (n,) ndarray
         In the unit of the values.
     """
-    seen = fit.observations
-    return seen.values - fit.trend.design(seen.locations, seen.covariates) @ fit.coefficients
+    observations = fit.observations
+    design = fit.trend.design(observations.locations, observations.covariates)
+    return observations.values - design @ fit.coefficients
 
 
-def empirical_variogram(observations, residuals, *, model=None, bins=15, places=PLACES, seed=0):
+def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MOST, seed=0):
     """Estimate the semivariogram by Matheron's method of moments.
 
     γ̂(h) = 1/(2|N(h)|) Σ_{(i, j) in N(h)} (r_i - r_j)²  (Matheron 1963, Econ. Geol. 58:1246)
 
-    N(h) holds the pairs of one bin of distance; the bins are equally wide and reach to half of
-    the largest distance, beyond which pairs are few and come from opposite ends of the region
-    (to the largest, if no pair is nearer than that).
+    N(h) are the pairs in one bin of distance. The bins are equally wide and extend to half of the
+    largest distance, beyond which pairs are few and come from opposite ends of the region (to the
+    largest distance if no pair is closer than half of it).
 
     Parameters
     ----------
@@ -123,10 +126,10 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, places=
     model : Matern, optional
         With anisotropy: distances are then those of the model's isotropic coordinates.
     bins : int
-    places : int
-        Number of places above which a random subsample of so many is used.
+    most : int
+        Number of locations above which a random subsample of this size is used.
     seed : int
-        Of the subsample.
+        Seed of the subsample.
 
     Returns
     -------
@@ -139,30 +142,32 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, places=
     Raises
     ------
     InvalidInput
-        For fewer than one bin, residuals that do not match, or places that are all one.
+        For fewer than one bin, residuals that do not match, or locations that are all the same.
 
     Examples
     --------
     >>> from geomxp import Observations
-    >>> seen = Observations([[0.0], [1.0], [2.0], [4.0]], [0.0, 1.0, 2.0, 2.0])
-    >>> [array.tolist() for array in empirical_variogram(seen, seen.values, bins=2)]
+    >>> observations = Observations([[0.0], [1.0], [2.0], [4.0]], [0.0, 1.0, 2.0, 2.0])
+    >>> lags = empirical_variogram(observations, observations.values, bins=2)
+    >>> [array.tolist() for array in lags]
     [[1.0, 2.0], [0.5, 1.0], [2, 2]]
     """
     r = np.asarray(residuals, dtype=np.float64)
     if r.shape != (len(observations),):
         raise InvalidInput(
-            f"`residuals` must hold one number for each of the {len(observations)} places. "
+            f"`residuals` must hold one number for each of the {len(observations)} locations. "
             f"Got shape {r.shape}."
         )
-    lags = lags_of(observations, model=model, bins=bins, places=places, seed=seed)
+    lags = lags_of(observations, model=model, bins=bins, most=most, seed=seed)
     return lags.distance, lags.semivariances(r[lags.rows]), lags.pairs
 
 
 def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
-    """Say between what the semivariogram's points lie if the fitted model is true.
+    """Return pointwise bounds of the semivariogram under the fitted model.
 
-    Values are simulated at the estimate, the covariance parameters held and the trend estimated
-    anew. Each bin has an interval of its own: among fifteen bins one is often outside.
+    Values are simulated from the fitted model, and the trend is estimated from each draw with the
+    covariance parameters held fixed. The bounds are pointwise: one of fifteen bins is often
+    outside.
 
     Parameters
     ----------
@@ -170,10 +175,11 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
     lags : Lags
         Of the fit's observations.
     draws : int
+        Number of simulations.
     level : float
-        The k-th smallest and the k-th largest of the draws, k = (draws + 1)(1 - level)/2, have this
-        probability between them (Davison and Hinkley 1997, section 4.2.1); between whole k by
-        interpolation.
+        Probability between the k-th smallest and the k-th largest of the draws with
+        k = (draws + 1)(1 - level)/2 (Davison and Hinkley 1997, section 4.2.1), interpolated
+        between whole k.
     seed : int
 
     Returns
@@ -184,7 +190,7 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
     Raises
     ------
     InvalidInput
-        For fewer draws than the level needs.
+        If the level needs more draws.
 
     Examples
     --------
@@ -208,38 +214,38 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
 
 
 def residual_draws(fit, rows, draws, seed=0):
-    """Draw what the trend of a fit leaves of values that its model makes, (m, draws).
+    """Draw trend residuals of values simulated from a fitted model, (m, draws).
 
-    r = z - Xβ̂ ~ N(0, Σ - X(X'Σ⁻¹X)⁻¹X'): of some places without the others.
+    r = z - Xβ̂ ~ N(0, Σ - X(X'Σ⁻¹X)⁻¹X'), for some rows without the others.
 
     Parameters
     ----------
     fit : Fit
     rows : (m,) ndarray of int
-        Of the observations.
+        Rows of the observations.
     draws : int
     seed : int
 
     Returns
     -------
     (m, draws) ndarray
-        In the unit of the values; the first draws do not depend on how many there are.
+        In the unit of the values; the first draws do not depend on the number of draws.
     """
     from scipy.linalg import lapack
 
-    seen, model = fit.observations, fit.model
-    places = seen.locations[rows]
-    design = fit.trend.design(seen.locations, seen.covariates)[rows]
+    observations, model = fit.observations, fit.model
+    locations = observations.locations[rows]
+    design = fit.trend.design(observations.locations, observations.covariates)[rows]
     white = np.random.default_rng([seed, 2]).standard_normal((draws, len(rows))).T
     with blas_threads(len(rows)):
-        covariance = np.asfortranarray(model(places, places, seen.metric))
+        covariance = np.asfortranarray(model(locations, locations, observations.metric))
         covariance[np.diag_indices(len(rows))] += model.nugget
         covariance -= design @ fit.coefficient_covariance @ design.T
-        # of deficient rank, by the trend's: Cholesky with pivots says where rounding begins
+        # the rank is deficient by the trend's; pivoted Cholesky finds it
         lower, pivots, rank, _ = lapack.dpstrf(covariance, lower=1, overwrite_a=1)
-        found = np.empty_like(white)
-        found[pivots - 1] = np.tril(lower)[:, :rank] @ white[:rank]
-    return found
+        residuals = np.empty_like(white)
+        residuals[pivots - 1] = np.tril(lower)[:, :rank] @ white[:rank]
+    return residuals
 
 
 def semivariance(model, h):
@@ -247,7 +253,8 @@ def semivariance(model, h):
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
+        Isotropic.
     h : array_like
         Distances, in the unit of the model's range.
 

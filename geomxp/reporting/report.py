@@ -42,6 +42,12 @@ FAMILY_SYMBOLS = {
 OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
 """Packages in whose parameters the model is given."""
 
+NEUTRAL = (
+    *("All parameters were given", "one more Newton step", "every parameter was given"),
+    "in these formats",
+)
+"""Beginnings of messages that only say how a search ended."""
+
 WIDER = 1.28
 """Largest factor by which the spread of a coverage exceeds that of independent errors."""
 
@@ -187,10 +193,10 @@ def cautions(fit, found):
     """Return warnings about the estimates as sentences."""
     result = []
     if fit.outcome.good:
-        # parts of the message that only say how the search ended are left out
-        ends = ("one more Newton step", "every parameter was given", "in these formats")
-        parts = fit.outcome.message.split("; ")
-        result += [part for part in parts if part and not part.startswith(ends)]
+        message = fit.outcome.message.partition("Rounding in these formats")[0].strip(". ")
+        # parts of messages in files of earlier versions are not sentences
+        parts = message.removeprefix("Warning: ").split("; " if message[:1].islower() else ". ")
+        result += [part for part in parts if part and not part.startswith(NEUTRAL)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
@@ -257,7 +263,7 @@ def _line(fit, prediction):
     def draw(ax):
         plots.values_map(fit.observations, ax=ax)
         if prediction is not None:
-            x, (low, high) = prediction.places[:, 0], prediction.interval()
+            x, (low, high) = prediction.locations[:, 0], prediction.interval()
             ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
             ax.plot(x, prediction.mean, color="#0072b2", linewidth=1.5)
 

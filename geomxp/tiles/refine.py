@@ -23,6 +23,7 @@ from ..linalg.formats import FP64
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
+from .factor import Factor
 from .layout import Layout
 from .schedule import run
 from .stores import InCore
@@ -716,7 +717,7 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
-class RefinedFactor:
+class RefinedFactor(Factor):
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
     Its log-determinant, products with L and half-solves are those of the mixed factor. See
@@ -738,7 +739,7 @@ class RefinedFactor:
         Report on the latest solution.
     """
 
-    refined = True
+    refines = True
 
     def __init__(
         self,
@@ -804,6 +805,8 @@ class RefinedFactor:
         found = np.empty_like(x)
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
         return found
+
+    inverse_diagonal = CholeskyFactor.inverse_diagonal
 
     def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""

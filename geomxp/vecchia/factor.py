@@ -28,7 +28,7 @@ class VecchiaFactor:
     """
 
     precision_map = order = last = moved = None
-    promotions, refined, vectors, events = 0, False, 1, ()
+    promotions, refines, vectors, events = 0, False, 1, ()
 
     def __init__(self, graph, weights, variances):
         bad = ~(variances > 0)
@@ -87,6 +87,17 @@ class VecchiaFactor:
         y = self._columns(columns)
         kernel.unwhiten_transposed(self.graph.sequence, *self._rows, y)
         return y.reshape(np.shape(columns))
+
+    def inverse_diagonal(self, n):
+        """Return the diagonal of Σ⁻¹ = B'B, (n,).
+
+        Row i of B has 1/√d_i at i and -λ_i/√d_i at its neighbours.
+        """
+        near, d = self.graph.neighbours, self.variances
+        present = near >= 0
+        shares = (self.weights[present] ** 2) / np.broadcast_to(d[:, None], near.shape)[present]
+        sums = 1.0 / d + np.bincount(near[present], shares, minlength=n)
+        return self._restored(sums, (n,))
 
     def _columns(self, columns):
         """Return a copy of columns in the order of the tree, (n, c), C order."""

@@ -106,10 +106,10 @@ def test_empirical_variogram_of_many_places_takes_a_seeded_sample_of_them():
     # two clusters: pairs within one are near, and all others beyond half of the distance
     places = np.concatenate((random.random(50), 100 + random.random(50)))
     seen = gx.Observations(places, random.standard_normal(100))
-    whole = empirical_variogram(seen, seen.values, places=100, bins=1)
+    whole = empirical_variogram(seen, seen.values, most=100, bins=1)
     assert whole[2].tolist() == [2 * 50 * 49 // 2]
     first, again, other = (
-        empirical_variogram(seen, seen.values, places=40, bins=1, seed=seed) for seed in (0, 0, 1)
+        empirical_variogram(seen, seen.values, most=40, bins=1, seed=seed) for seed in (0, 0, 1)
     )
     assert first[1].tolist() == again[1].tolist() != other[1].tolist()
     # k of one cluster and 40 - k of the other
@@ -127,7 +127,7 @@ def test_empirical_variogram_of_places_equally_far_apart_has_all_pairs():
 
 
 def test_empirical_variogram_refuses_what_it_cannot_use(field):
-    with pytest.raises(gx.InvalidInput, match="one number for each of the 64 places"):
+    with pytest.raises(gx.InvalidInput, match="one number for each of the 64 locations"):
         empirical_variogram(field, [1.0, 2.0])
     with pytest.raises(gx.InvalidInput, match="`bins` must be a whole number"):
         empirical_variogram(field, field.values, bins=0)

@@ -325,7 +325,7 @@ def test_cautions_tell_a_ridge_and_intervals_that_do_not_cover(fit):
     # the information says it too, whatever the message is
     silent = replace(fit, outcome=gx.Outcome(gx.Ending.CONVERGED))
     (said,) = cautions(silent, Findings())
-    assert said.startswith("The variance and the range are hardly told apart")
+    assert said.startswith("Variance and range are not separately identifiable")
     assert said in cautions(fit, Findings())
     assert not any("cover" in one for one in cautions(fit, Findings(validation=left_out)))
 

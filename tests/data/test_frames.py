@@ -13,8 +13,8 @@ import xarray
 from geopandas.testing import assert_geodataframe_equal
 
 import geomxp as gx
-from geomxp.cli import main
-from geomxp.data import crs, frames, tables
+from geomxp.cli.main import main
+from geomxp.data import spatial, tables
 from geomxp.prediction.kriging import grid_over
 
 RD = "EPSG:28992"
@@ -103,7 +103,7 @@ def test_longitude_and_latitude_give_the_same_digest_in_every_kind(tmp_path):
 def test_projected_points_are_euclidean_in_their_unit(system, unit):
     seen = gx.Observations.from_frame(points(table(), system), values="log_zinc")
     assert (seen.metric, seen.unit) == ("euclidean", unit)
-    assert crs.same(seen.crs, system)
+    assert spatial.same(seen.crs, system)
     assert seen.subset(slice(5)).unit == unit
 
 
@@ -138,7 +138,7 @@ def test_missing_and_empty_points_are_named_or_dropped():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (shapely.box(0, 0, 1, 1), "Got a Polygon in row 3 \\(1 such rows\\): take frame.centroid"),
+        (shapely.box(0, 0, 1, 1), "Got a Polygon in row 3 \\(1 such rows\\): use frame.centroid"),
         (shapely.MultiPoint([(0, 0)]), "Got a MultiPoint in row 3"),
         (shapely.LineString([(0, 0), (1, 1)]), "Got a LineString in row 3"),
     ],
@@ -249,7 +249,7 @@ def test_a_list_of_stations_is_a_grid_of_one_dimension():
 
 def test_the_grid_mapping_is_the_coordinate_reference_system():
     array = grid(grid_mapping="crs").to_dataset()
-    array["crs"] = ((), 0, {"crs_wkt": crs.library("pyproj").CRS(RD).to_wkt()})
+    array["crs"] = ((), 0, {"crs_wkt": spatial.library("pyproj").CRS(RD).to_wkt()})
     seen = gx.Observations.from_xarray(array)
     assert (seen.crs, seen.unit) == (RD, "m")
     # coordinates in another unit than the system's are no coordinates of it
@@ -395,7 +395,7 @@ def test_predictions_are_the_same_bits_in_every_kind(fitted):
         there = gx.predict(fitted, places)
         np.testing.assert_array_equal(there.mean, arrays.mean)
         np.testing.assert_array_equal(there.variance, arrays.variance)
-        np.testing.assert_array_equal(there.places, arrays.places)
+        np.testing.assert_array_equal(there.locations, arrays.locations)
 
 
 def test_a_pandas_frame_comes_back_with_its_columns_and_index(fitted):
@@ -420,7 +420,7 @@ def test_a_geopandas_frame_comes_back_with_its_geometry_and_system(fitted):
     assert frame.crs == data.crs
     assert frame.geometry.equals(data.geometry)
     # reprojected there and back: a micrometre of places, and kriging is continuous
-    np.testing.assert_allclose(there.places, table()[["x", "y"]][:6], atol=1e-4)
+    np.testing.assert_allclose(there.locations, table()[["x", "y"]][:6], atol=1e-4)
     series = gx.predict(gx.fit(fitted.observations, fixed=HELD), data.geometry).to_frame()
     assert isinstance(series, geopandas.GeoDataFrame)
 
@@ -460,7 +460,7 @@ def test_grids_in_degrees_are_brought_to_the_plane_of_the_observations(fitted):
     )
     there = gx.predict(fit, array)
     mesh = points(array.to_dataframe("z").reset_index(), "EPSG:4326", ("lon", "lat")).to_crs(RD)
-    np.testing.assert_array_equal(there.places, mesh.get_coordinates())
+    np.testing.assert_array_equal(there.locations, mesh.get_coordinates())
     assert there.to_xarray()["mean"].dims == ("lat", "lon")
     assert there.to_frame().lat.tolist() == [50.99] * 3 + [50.98] * 3
 
@@ -469,7 +469,7 @@ def test_places_on_a_line_are_columns_by_name():
     seen = gx.Observations.from_frame(table()[:60], locations=["elev"], values="log_zinc")
     fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1), fixed=("range", "smoothness", "nugget"))
     np.testing.assert_array_equal(
-        gx.predict(fit, points(table()[:5])).places[:, 0], table().elev[:5]
+        gx.predict(fit, points(table()[:5])).locations[:, 0], table().elev[:5]
     )
     with pytest.raises(gx.InvalidInput, match="no column 'elev'"):
         gx.predict(fit, points(table()[["x", "y"]]))
@@ -484,13 +484,13 @@ def test_draws_take_the_same_kinds(fitted):
 def test_a_grid_written_and_read_again_is_the_same_grid(tmp_path, fitted):
     fit = gx.fit(fitted.observations, fixed=HELD)
     array = grid(grid_mapping="crs").to_dataset()
-    array["crs"] = ((), 0, {"crs_wkt": crs.library("pyproj").CRS(RD).to_wkt()})
+    array["crs"] = ((), 0, {"crs_wkt": spatial.library("pyproj").CRS(RD).to_wkt()})
     array.to_netcdf(tmp_path / "places.nc")
     result = gx.predict(fit, tables.read_data(tmp_path / "places.nc")).to_xarray()
     tables.write_frame(result, tmp_path / "map.nc")
     again = tables.read_data(tmp_path / "map.nc")
     xarray.testing.assert_equal(again, result)
-    assert frames.tabulate(again).crs == RD
+    assert spatial.tabulate(again).crs == RD
 
 
 def test_points_written_and_read_again_are_the_same_points(tmp_path, fitted):
@@ -531,7 +531,7 @@ def test_places_with_a_system_need_observations_with_one():
     gx.predict(fit, points(table(), None))
     ozone = gx.fit(gx.datasets.load("ozone"), fixed=HELD)
     there = gx.predict(ozone, points(table()))
-    assert np.abs(there.places - [5.75, 50.98]).max() < 0.1
+    assert np.abs(there.locations - [5.75, 50.98]).max() < 0.1
 
 
 @pytest.mark.filterwarnings("ignore:the coordinates lon, lat look like")
@@ -541,7 +541,7 @@ def test_degrees_taken_for_a_plane_stay_so():
     array = xarray.DataArray(np.zeros((2, 2)), {"lat": [41.0, 40.0], "lon": [-88.0, -87.0]})
     data = array.to_dataframe("z").reset_index()
     there = gx.predict(fit, array)
-    np.testing.assert_array_equal(there.places, data[["lon", "lat"]])
+    np.testing.assert_array_equal(there.locations, data[["lon", "lat"]])
     np.testing.assert_array_equal(there.mean, gx.predict(fit, data).mean)
 
 
@@ -555,13 +555,13 @@ def test_results_do_not_take_the_place_of_columns(fitted):
     there = gx.predict(fitted, table().assign(mean=0.0))
     with pytest.raises(gx.InvalidInput, match="column 'mean' has the name of a result"):
         there.to_frame()
-    with pytest.raises(gx.InvalidInput, match="came in no grid"):
+    with pytest.raises(gx.InvalidInput, match="were not a grid"):
         there.to_xarray()
 
 
 def test_places_outside_a_system_are_named():
-    with pytest.raises(gx.InvalidInput, match=r"row 2: \(0, 95\).*has no place in EPSG:3857"):
-        crs.reproject(np.array([[0.0, 5.0], [0.0, 95.0]]), "EPSG:4326", "EPSG:3857")
+    with pytest.raises(gx.InvalidInput, match=r"row 2: \(0, 95\).*has no coordinates in EPSG:3857"):
+        spatial.reproject(np.array([[0.0, 5.0], [0.0, 95.0]]), "EPSG:4326", "EPSG:3857")
 
 
 # the command line
@@ -574,10 +574,10 @@ def folder(tmp_path_factory):
     points(table()[:9]).to_crs(4326).to_file(folder / "there.gpkg")
     table()[:9].to_csv(folder / "there.csv", index=False)
     array = grid(grid_mapping="crs").to_dataset()
-    array["crs"] = ((), 0, {"crs_wkt": crs.library("pyproj").CRS(RD).to_wkt()})
+    array["crs"] = ((), 0, {"crs_wkt": spatial.library("pyproj").CRS(RD).to_wkt()})
     array.to_netcdf(folder / "there.nc")
     command = ["fit", folder / "seen.gpkg", "--value", "log_zinc", "--fix", "smoothness=0.5"]
-    assert main.main([*map(str, command), "--output", str(folder / "fit.json")]) == 0
+    assert main([*map(str, command), "--output", str(folder / "fit.json")]) == 0
     return folder
 
 
@@ -586,10 +586,10 @@ def folder(tmp_path_factory):
 def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places, output):
     path = folder / f"{places}.{output}"
     fit, there = str(folder / "fit.json"), str(folder / f"there.{places}")
-    status = main.main(["predict", fit, there, "--output", str(path)])
+    status = main(["predict", fit, there, "--output", str(path)])
     if output == "nc" and places != "nc":
         assert status == 2
-        assert "holds a grid, and these places are none" in capsys.readouterr().err
+        assert "holds a grid, and these locations are not a grid" in capsys.readouterr().err
         return
     assert status == 0
     bare = gx.predict(
@@ -606,7 +606,7 @@ def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places
 
 def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, capsys):
     arguments = ["predict", str(folder / "fit.json"), str(folder / "there.gpkg"), "--json"]
-    assert main.main(arguments) == 0
+    assert main(arguments) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     np.testing.assert_allclose([row["x"] for row in rows], table().x[:9], atol=1e-4)
 
@@ -622,7 +622,7 @@ def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, cap
 )
 def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
-    assert main.main(arguments) == 2
+    assert main(arguments) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -631,5 +631,5 @@ def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, argumen
 def test_columns_of_a_csv_get_a_system_on_the_command_line(folder, capsys):
     command = ["fit", str(folder / "there.csv"), "--locations", "x,y", "--value", "log_zinc"]
     held = ["--fix", "smoothness=0.5", "--fix", "range=200", "--fix", "nugget=0.1"]
-    assert main.main([*command, *held, "--crs", RD]) == 0
+    assert main([*command, *held, "--crs", RD]) == 0
     assert "correlation 5 %, in m\n" in capsys.readouterr().out

@@ -67,10 +67,10 @@ def test_columns_called_lon_and_lat_are_chordal(tmp_path):
         ("x,y,z\n1,2,3\n1,2,3,4,5\n", "line 3 has 5 cells and the first line 3 names"),
         ("x|y|z\n1|2|3\n", r"no column 'x'. The columns are: x\|y\|z"),
         ("x,y,z,x\n1,2,3,4\n", "two columns are called 'x': rename one of them"),
-        ("1,2,3\n4,5,6\n", r"The columns are: 1, 2, 3\. Does the first line hold names\?"),
+        ("1,2,3\n4,5,6\n", r"The columns are: 1, 2, 3\. The first line must hold"),
         ("x,y,z\n1,2,2020-01-31\n", "'2020-01-31' is not a number .* write dates as numbers"),
         ("x,y,z\n1,2,31.01.2020\n", "write dates as numbers"),
-        ("x,y,z\n1,2,<0.5\n", "'<0.5' is not a number .* a bound is no number"),
+        ("x,y,z\n1,2,<0.5\n", "'<0.5' is not a number .* replace the bound by a number"),
         ('x,y,z\n1,2,"12,345.6"\n', "'12,345.6' is not a number .* without separators"),
         ('x,y,z\n1,2,"3,4"\n', "'3,4' is not a number .* write decimals with a point"),
         ("x,y,z\n1,2,3\n4,5,1+2j\n7,8,9\n", "'1\\+2j' is not a number"),
@@ -158,7 +158,7 @@ def test_a_file_never_holds_another_kind_than_its_ending_says(tmp_path, ending):
 
 def test_the_values_are_no_coordinate(tmp_path):
     path = written(tmp_path, "x,y,z\n1,2,3\n4,5,6\n7,8,9\n")
-    with pytest.raises(gx.InvalidInput, match=r"a column beside the coordinates\. Got 'y'"):
+    with pytest.raises(gx.InvalidInput, match=r"a column other than the coordinates\. Got 'y'"):
         gx.read_table(path, locations=("x", "y"), values="y")
 
 

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.data.covariates import decode, encode
+from geomxp.data.tables import decode, encode
 
 FRAME = pd.DataFrame(
     {
@@ -66,7 +66,7 @@ def test_a_subset_keeps_its_levels():
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
-        ({"rock": ("a", "b")}, "'rock', which is no covariate"),
+        ({"rock": ("a", "b")}, "'rock', which is not a covariate"),
         ({"code": ("a", "b")}, "codes of 2 levels, 0 to 1. Got 2 in row 3"),
     ],
 )

@@ -11,6 +11,7 @@ from geomxp import testing
 from geomxp.prediction import validation
 from geomxp.prediction.validation import block_numbers, folds_of
 from geomxp.runtime.devices import resolve
+from geomxp.tiles import factor
 from geomxp.tiles.factor import CholeskyFactor
 
 MEUSE = gx.datasets.load("meuse")
@@ -142,7 +143,7 @@ def test_folds_of_one_leave_one_out():
 def test_chunks_of_the_diagonal_change_nothing(monkeypatch):
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, 0.06), gx.Exact(tile=40))
     whole = gx.leave_one_out(fit)
-    monkeypatch.setattr(validation, "CHUNK_ENTRIES", 1000)
+    monkeypatch.setattr(factor, "CHUNK_ENTRIES", 1000)
     pieces = gx.leave_one_out(fit)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-13)
 
@@ -293,8 +294,8 @@ def indispensable():
         (lambda f: gx.cross_validate(f, ["a", *range(59)], blocks=1.0), "`blocks` needs a number"),
         (lambda f: gx.cross_validate(f, blocks=0.0), "`blocks` must be the side"),
         (lambda f: gx.cross_validate(f, blocks=np.nan), "`blocks` must be the side"),
-        (lambda f: gx.cross_validate(f, blocks=1e-300), "too small a side"),
-        (lambda f: gx.cross_validate(f, blocks=10.0), "divide the places into 1, fewer than 10"),
+        (lambda f: gx.cross_validate(f, blocks=1e-300), "must be a larger side"),
+        (lambda f: gx.cross_validate(f, blocks=10.0), "10 folds need at least 10 blocks"),
         (lambda f: gx.cross_validate(f, seed=-1), "`seed` must be a whole number"),
         (lambda f: gx.leave_one_out(f).scores(0.0), "`level` must lie between"),
         (

@@ -136,7 +136,7 @@ def test_neighbours_on_a_line_do_not_determine_a_plane():
 def test_what_local_kriging_cannot_do_is_said():
     seen = testing.observations()
     smooth = held(seen, gx.Matern(1.0, 0.01, 60.0, 0.1), "zero")
-    with pytest.raises(gx.InvalidInput, match="`smoothness` of at most 50"):
+    with pytest.raises(gx.InvalidInput, match="`smoothness` must be at most 50"):
         gx.predict(smooth, [[0.1, 0.2]], neighbours=5)
     twins = gx.Observations(np.vstack((seen.locations, seen.locations[:1])), np.arange(61.0))
     fit = replace(held(twins), model=gx.Matern(1.7, 0.2, 0.8))

@@ -140,10 +140,14 @@ BARE = gx.Matern(1.0, 0.2, 0.5)
     [
         ((BARE, BARE, PLACES, PLACES[3:4]), {}, "target 1 has no error to compare"),
         ((BARE, WRONG, PLACES, np.vstack(([[0.5, 0.5]], PLACES[:1]))), {}, "target 2 has no error"),
-        ((BARE, 3, PLACES, PLACES), {}, "`approximated` must be a Matern"),
-        (("a", BARE, PLACES, PLACES), {}, "`true` must be a Matern"),
-        ((BARE, BARE, PLACES, [[1.0]]), {}, "`targets` must have 2 columns"),
-        ((BARE, BARE, PLACES, np.zeros((0, 2))), {}, "`targets` must hold at least one place"),
+        ((BARE, 3, PLACES, PLACES), {}, "`approximated` must be a covariance model"),
+        (("a", BARE, PLACES, PLACES), {}, "`true` must be a covariance model"),
+        ((BARE, BARE, PLACES, [[1.0]]), {}, "`new_locations` must have 2 columns"),
+        (
+            (BARE, BARE, PLACES, np.zeros((0, 2))),
+            {},
+            "`new_locations` must hold at least one location",
+        ),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"of": "mean"}, "`of` must be"),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"neighbours": 0}, "`neighbours` must be a whole"),
         ((BARE, BARE, PLACES, PLACES + 0.01), {"method": gx.Vecchia()}, "`method` must be Exact"),

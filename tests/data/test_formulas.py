@@ -113,16 +113,16 @@ def test_variables_and_categories_are_told_apart():
     ("text", "words"),
     [
         ("", "must not be empty"),
-        ("z ~ x", "'~' may not stand in a trend: it has one side"),
+        ("z ~ x", "'~' is not allowed in a trend: write one side"),
         ("x | y", "one side"),
-        (".", "'.' may not stand"),
+        (".", "'.' is not allowed"),
         ("x +", "misplaced"),
         ("((x)", "matching"),
         ("poly(x, 2", "ended before"),
         ("`soil", "a backtick is not closed"),
         ("x**2", r"cross x with itself, which changes nothing: for powers write I\(x\*\*2\)"),
         ("(x + y)**9", "a power of terms must be a whole number of at most 4"),
-        ("(x + y)**+9", "may not stand"),
+        ("(x + y)**+9", "is not allowed"),
         ("nofun(x)", "no function 'nofun'. The functions are: abs, arctan2"),
         ("np.load(x)", "no function 'load'"),
         ("x.real(y)", "no function 'x.real'"),
@@ -131,15 +131,15 @@ def test_variables_and_categories_are_told_apart():
             "no column 'elev'. The columns are: x, y, code, soil pH, rock; the functions: abs",
         ),
         ("log(elev)", "no column 'elev'"),
-        ("I(rock + 1)", "'rock' is text, and nothing can be computed from it"),
+        ("I(rock + 1)", "'rock' is text and cannot be used in a computation"),
         ("log(rock)", "'rock' is text"),
         ("poly(x, 1000)", "1000 must lie in 1 to 50"),
         ("poly(x, degree=y)", "y must lie in 1 to 50"),
         ("poly(x, 2, step=1)", "poly has no option 'step'"),
         ("I(9**9**9)", "must be a power of a column"),
-        ("I(x * 'a')", "is no number"),
+        ("I(x * 'a')", "is not a number"),
         ("I(1 < x < 3)", "compare two at a time"),
-        ("I(`soil pH` if x else 1)", "'`soil pH` if x else 1' may not stand in a formula"),
+        ("I(`soil pH` if x else 1)", "'`soil pH` if x else 1' is not allowed in a formula"),
         ("C(rock, Treatment('gold'))", "not among the provided levels"),
         ("C(rock, levels=['clay'])", r"C\(…\) met a value that is none of its levels"),
         ("Treatment('clay')", "no function 'Treatment'"),
@@ -202,7 +202,7 @@ def test_a_value_that_no_observation_had_is_named(frame):
     new = frame.iloc[:3].assign(code=[1.0, 7.0, 7.0])
     with pytest.raises(
         gx.InvalidInput,
-        match=r"C\(code\): 7.0 in row 2 is none of the levels that the observations have "
+        match=r"C\(code\): 7.0 in row 2 is not one of the levels of the observations "
         r"\(2 such rows\): 1, 2, 3",
     ):
         columns("C(code)", frame, new)

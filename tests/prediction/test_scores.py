@@ -111,9 +111,9 @@ def test_a_summary_is_the_means_of_its_parts():
         (lambda: scores.log_score([0.0, np.nan], 1.0, 0.0), "`mean` must be finite.*index 1"),
         (lambda: scores.pit("a", 1.0, 0.0), "`mean` must be numbers"),
         (lambda: scores.pit([1.0, 2.0], 1.0, [1.0, 2.0, 3.0]), "shapes must match"),
-        (lambda: scores.interval_score(1.0, 0.0, 0.0), "`lower` must not lie above `upper`"),
+        (lambda: scores.interval_score(1.0, 0.0, 0.0), "`lower` must not exceed `upper`"),
         (lambda: scores.interval_score(0.0, 1.0, 0.0, 95), "`level` must lie between 0 and 1"),
-        (lambda: scores.summary([], [], []), "nothing to score"),
+        (lambda: scores.summary([], [], []), "at least one prediction"),
         (lambda: scores.summary([1.0], [1.0], [1.0], level=0), "`level` must lie between"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_block_of_points_is_the_average_of_jointly_kriged_points(name):
         assert found.variance[b] == pytest.approx(covariance.mean(), rel=1e-9)
         # Jensen: an average is known no worse than its points are on average
         assert found.variance[b] <= np.diag(covariance).mean()
-    np.testing.assert_allclose(found.places, block.mean(axis=1), rtol=1e-15)
+    np.testing.assert_allclose(found.locations, block.mean(axis=1), rtol=1e-15)
 
 
 @pytest.mark.parametrize("block", [(0.1, 0.2), 0.15])
@@ -67,11 +67,11 @@ def test_integrals_are_exact_to_what_is_stated(name):
     """Block covariances against the same with 100 × 100 points, extrapolated."""
     model, seen = MODELS[name], testing.observations()
     there = seen.locations[:1] + np.array([[0.03, 0.01]])
-    blocks = blocks_of((0.2, 0.1), there, None, seen)
+    blocks = blocks_of((0.2, 0.1), there, None, seen, model)
     k = blocks.covariances(model, seen.locations, "euclidean", slice(0, 1))[:, 0]
     far = np.linalg.norm(model.isotropic(seen.locations - there), axis=1) > 0.5
-    fine = blocks_of((0.2, 0.1), there, 200, seen)
-    coarse = blocks_of((0.2, 0.1), there, 100, seen)
+    fine = blocks_of((0.2, 0.1), there, 200, seen, model)
+    coarse = blocks_of((0.2, 0.1), there, 100, seen, model)
     a, b = (
         each.covariances(model, seen.locations[far], "euclidean", slice(0, 1))[:, 0]
         for each in (coarse, fine)
@@ -110,7 +110,7 @@ def test_polygons_are_the_rectangles_that_they_are(name):
         found = gx.predict(fit, block=block)
         np.testing.assert_allclose(found.mean, rectangles.mean, rtol=0, atol=STATED)
         np.testing.assert_allclose(found.variance, rectangles.variance, rtol=0, atol=STATED)
-        np.testing.assert_allclose(found.places, there, rtol=1e-14)
+        np.testing.assert_allclose(found.locations, there, rtol=1e-14)
 
 
 def test_a_polygon_with_a_hole_is_the_whole_less_the_hole():
@@ -267,7 +267,7 @@ def test_blocks_may_be_shown_at_other_places():
         gx.predict(fit, block=block),
         gx.predict(fit, [[9.0, 9.0], [0.0, 50.0]], block=block),
     )
-    np.testing.assert_array_equal(shown.places, [[9.0, 9.0], [0.0, 50.0]])
+    np.testing.assert_array_equal(shown.locations, [[9.0, 9.0], [0.0, 50.0]])
     np.testing.assert_allclose(shown.mean, plain.mean, rtol=0, atol=STATED)
     np.testing.assert_allclose(shown.variance, plain.variance, rtol=0, atol=STATED)
 
@@ -300,31 +300,37 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"block": 0.1}, "need `places`, their centres"),
-        ({}, "`places` must be given, or `block`"),
-        ({"places": [[0, 0]], "discretisation": 3}, "`discretisation` is for blocks"),
-        ({"places": [[0, 0]], "block": (1, 2, 3)}, r"must be 2 side\(s\)"),
-        ({"places": [[0, 0]], "block": (1, 0)}, "must be greater than 0"),
-        ({"places": [[0, 0]], "block": (1, np.nan)}, "must be greater than 0"),
+        ({"block": 0.1}, "need `new_locations`, their centres"),
+        ({}, "`new_locations` are missing"),
+        ({"new_locations": [[0, 0]], "discretisation": 3}, "`block` is missing"),
+        ({"new_locations": [[0, 0]], "block": (1, 2, 3)}, r"must be 2 side\(s\)"),
+        ({"new_locations": [[0, 0]], "block": (1, 0)}, "must be greater than 0"),
+        ({"new_locations": [[0, 0]], "block": (1, np.nan)}, "must be greater than 0"),
         (
-            {"places": [[0, 0]], "block": (1, 9e-5)},
+            {"new_locations": [[0, 0]], "block": (1, 9e-5)},
             "too thin to integrate over .* `discretisation`",
         ),
         ({"block": [SQUARE, [[0, 0], [1, 0], [1, 1e-4]]]}, "block 2 is too thin"),
-        ({"places": [[0, 0]], "block": 1, "discretisation": 0}, "`discretisation` must be a whole"),
-        ({"places": [[0, 0], [1, 1]], "block": [SQUARE]}, "one for each of the 1 blocks"),
+        (
+            {"new_locations": [[0, 0]], "block": 1, "discretisation": 0},
+            "`discretisation` must be a whole",
+        ),
+        ({"new_locations": [[0, 0], [1, 1]], "block": [SQUARE]}, "one for each of the 1 blocks"),
         ({"block": []}, "must be the sides of a rectangle"),
         ({"block": "meuse"}, "block 1 must be a polygon"),
-        ({"block": True, "places": [[0, 0]]}, "must be the sides of a rectangle"),
+        ({"block": True, "new_locations": [[0, 0]]}, "must be the sides of a rectangle"),
         ({"block": [[[0, 0], [1, 1]]]}, "at least 3 corners"),
-        ({"block": [[[0, 0], [1, 1], [2, 2]]]}, "at least 3 corners and an area"),
-        ({"block": [SQUARE, [[0, 0], [2, 1], [2, 0], [0, 2]]]}, "block 2: the edges .* cross"),
+        ({"block": [[[0, 0], [1, 1], [2, 2]]]}, "not on one line"),
+        (
+            {"block": [SQUARE, [[0, 0], [2, 1], [2, 0], [0, 2]]]},
+            "block 2: the polygon is not valid .*intersection",
+        ),
         ({"block": [[[0, 0], [1, np.inf], [1, 1]]]}, "must be finite numbers"),
         ({"block": [SQUARE], "discretisation": 1.5}, "`discretisation` must be"),
-        ({"block": np.zeros((2, 3, 3))}, r"must be \(blocks, points, 2\)"),
-        ({"block": np.zeros((2, 0, 2))}, r"must be \(blocks, points, 2\)"),
+        ({"block": np.zeros((2, 3, 3))}, r"must have the shape \(blocks, points, 2\)"),
+        ({"block": np.zeros((2, 0, 2))}, r"must have the shape \(blocks, points, 2\)"),
         ({"block": np.full((2, 1, 2), np.nan)}, "must be finite numbers"),
-        ({"block": np.zeros((2, 3, 2)), "discretisation": 2}, "points already"),
+        ({"block": np.zeros((2, 3, 2)), "discretisation": 2}, "for blocks that are sets of points"),
     ],
 )
 def test_wrong_blocks_are_named(arguments, message):
@@ -344,7 +350,7 @@ def test_shapes_that_are_no_polygons_are_named():
         with pytest.raises(gx.InvalidInput, match=message):
             gx.predict(fit, block=[shape])
     line = held(testing.observations(d=1), trend="constant")
-    with pytest.raises(gx.InvalidInput, match="need places in the plane"):
+    with pytest.raises(gx.InvalidInput, match="need locations in the plane"):
         gx.predict(line, block=[SQUARE])
 
 

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from geomxp.covariance.bessel import correlation
+import geomxp as gx
 from geomxp.prediction.averages import Region, integrals
 
 STATED = 1e-8
 """What prediction/supports.py promises, for σ² = 1."""
+
+
+def unit(nu):
+    return gx.Matern(1.0, 1.0, nu)
+
+
+def correlation(r, nu):
+    return unit(nu).correlation(r)
 
 
 def joined(corners):
@@ -59,7 +67,7 @@ def twice(width, height, nu):
 @pytest.mark.parametrize("nu", [0.1, 0.5, 0.8, 2.5])
 @pytest.mark.parametrize("sides", [(1.0, 1.0), (0.01, 0.02), (8.0, 3.0), (60.0, 1.0)])
 def test_a_rectangles_own_average_is_right_in_spite_of_the_kink(sides, nu):
-    assert rectangle(*sides).variance(nu) == pytest.approx(twice(*sides, nu), abs=STATED)
+    assert rectangle(*sides).variance(unit(nu)) == pytest.approx(twice(*sides, nu), abs=STATED)
 
 
 @pytest.mark.parametrize("nu", [0.1, 0.8, 2.5])
@@ -74,7 +82,7 @@ def test_averages_with_a_point_are_sums_of_rectangles_that_meet_there(sides, nu)
             for b in (height / 2 - y, height / 2 + y)
             if a and b
         )
-        found = region.averages(nu, np.array([[x, y]]))[0]
+        found = region.averages(unit(nu), np.array([[x, y]]))[0]
         assert found == pytest.approx(expected / (width * height), abs=STATED)
 
 
@@ -87,17 +95,19 @@ def test_intervals_have_their_closed_forms(length):
     beyond = np.exp(-np.abs(x - length)) - np.exp(-x)
     expected = np.where(x <= length, inside, beyond) / length
     # F and Φ are interpolated to 1e-12 of themselves
-    np.testing.assert_allclose(region.averages(0.5, x[:, None]), expected, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(
+        region.averages(unit(0.5), x[:, None]), expected, rtol=1e-11, atol=1e-13
+    )
     twofold = 2 * (length + np.expm1(-length)) / length**2
     # length + expm1(-length) cancels for short intervals
-    assert region.variance(0.5) == pytest.approx(twofold, rel=1e-11 + 1e-15 / length**2)
+    assert region.variance(unit(0.5)) == pytest.approx(twofold, rel=1e-11 + 1e-15 / length**2)
 
 
 def test_the_radial_integrals_have_their_closed_form_in_the_plane():
     """∫_0^r s ρ_ν(s) ds = 2ν(1 - ρ_{ν+1}(r)), which loses digits where ρ is near 1."""
     r = np.geomspace(0.1, 50, 200)
     for nu in (0.3, 0.5, 1.7, 30.0):
-        table = integrals(nu, 2, 50.0)
+        table = integrals(unit(nu), 2, 50.0)
         expected = 2 * nu * (1 - correlation(r, nu + 1)) / r**2
         # the formula of ρ errs by 1e-13
         np.testing.assert_allclose(table.f(r), expected, rtol=0, atol=2 * nu * 1e-13 / r[0] ** 2)
@@ -116,9 +126,9 @@ def test_regions_know_no_place_no_direction_and_no_number_of_corners():
     halves = np.concatenate([np.stack((e[0], e.mean(0), e.mean(0), e[1])) for e in edges])
     split = Region(halves.reshape(-1, 2, 2))
     for other, places in ((moved, (points + far) @ turn), (split, points)):
-        assert other.variance(nu) == pytest.approx(plain.variance(nu), abs=STATED)
+        assert other.variance(unit(nu)) == pytest.approx(plain.variance(unit(nu)), abs=STATED)
         np.testing.assert_allclose(
-            other.averages(nu, places), plain.averages(nu, points), rtol=0, atol=STATED
+            other.averages(unit(nu), places), plain.averages(unit(nu), points), rtol=0, atol=STATED
         )
 
 
@@ -126,8 +136,12 @@ def test_the_average_over_parts_is_the_average_over_the_whole():
     nu, points = 0.6, np.random.default_rng(2).normal(0, 1, (40, 2))
     left, right = joined([[-1, -1], [0.2, -1], [0.2, 1], [-1, 1]]), None
     right = joined([[0.2, -1], [1, -1], [1, 1], [0.2, 1]])
-    parts = 0.6 * Region(left).averages(nu, points) + 0.4 * Region(right).averages(nu, points)
-    np.testing.assert_allclose(parts, rectangle(2.0, 2.0).averages(nu, points), rtol=0, atol=STATED)
+    parts = 0.6 * Region(left).averages(unit(nu), points) + 0.4 * Region(right).averages(
+        unit(nu), points
+    )
+    np.testing.assert_allclose(
+        parts, rectangle(2.0, 2.0).averages(unit(nu), points), rtol=0, atol=STATED
+    )
 
 
 @pytest.mark.parametrize("count", [17, 60, 200, 400])
@@ -137,13 +151,13 @@ def test_corners_on_straight_edges_change_nothing_however_many_there_are(count):
     corners = np.concatenate([np.column_stack(c) for c in ((s, -1 + 0 * s), (1 + 0 * s, s))])
     region = Region(joined(np.concatenate((corners, -corners))) * 0.8)
     whole, points = rectangle(1.6, 1.6), np.random.default_rng(5).normal(0, 1, (20, 2))
-    assert region.variance(0.5) == pytest.approx(whole.variance(0.5), abs=STATED)
+    assert region.variance(unit(0.5)) == pytest.approx(whole.variance(unit(0.5)), abs=STATED)
     np.testing.assert_allclose(
-        region.averages(0.5, points), whole.averages(0.5, points), rtol=0, atol=STATED
+        region.averages(unit(0.5), points), whole.averages(unit(0.5), points), rtol=0, atol=STATED
     )
     # where it stands beside its place does not matter
     moved = Region(region.edges + 300)
-    assert moved.variance(0.5) == pytest.approx(whole.variance(0.5), abs=STATED)
+    assert moved.variance(unit(0.5)) == pytest.approx(whole.variance(unit(0.5)), abs=STATED)
 
 
 def test_a_polygon_of_many_corners_is_nearly_its_disc():
@@ -153,8 +167,10 @@ def test_a_polygon_of_many_corners_is_nearly_its_disc():
     # of the same area as the disc
     corners *= np.sqrt(np.pi / (100 * np.sin(np.pi / 100)))
     region = Region(joined(corners))
-    found = region.averages(0.8, np.zeros((1, 2)))[0]
-    assert found == pytest.approx(2 * float(integrals(0.8, 2, 1.0).f(np.array(1.0))), abs=1e-6)
+    found = region.averages(unit(0.8), np.zeros((1, 2)))[0]
+    assert found == pytest.approx(
+        2 * float(integrals(unit(0.8), 2, 1.0).f(np.array(1.0))), abs=1e-6
+    )
     # a disc is the densest shape: no rectangle of its area is as near to itself
     side = np.sqrt(np.pi)
-    assert rectangle(side, side).variance(0.8) < region.variance(0.8) < found
+    assert rectangle(side, side).variance(unit(0.8)) < region.variance(unit(0.8)) < found

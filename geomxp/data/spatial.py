@@ -1,0 +1,551 @@
+"""Coordinate reference systems, geopandas frames and xarray grids as plain columns, and back.
+
+`tabulate` turns every kind of input into a `Table` of plain columns with one row per location and
+remembers the kind; `beside` and `on_grid` return results in that kind.
+"""
+
+import importlib
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import InvalidInput
+
+LONGITUDE_LATITUDE = "EPSG:4326"
+"""The system in which longitude and latitude are stored."""
+
+
+def library(name):
+    """Import an optional library of the extra `geo`, or raise `InvalidInput`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InvalidInput(
+            f'{name} is needed and cannot be imported ({error}): pip install "geomxp[geo]".'
+        ) from None
+
+
+def one_line(error, most=80):
+    """Return the text of an error as one line."""
+    return " ".join(str(error).split())[:most].rstrip(".")
+
+
+# Coordinate reference systems
+
+
+@dataclass(frozen=True)
+class System:
+    """Properties of a coordinate reference system.
+
+    Parameters
+    ----------
+    name : str
+        Authority and code, "EPSG:28992", or the definition in WKT.
+    geographic : bool
+        Whether the coordinates are longitude and latitude.
+    unit : str
+        Unit of the coordinates: "metre", "US survey foot", "degree".
+    """
+
+    name: str
+    geographic: bool
+    unit: str
+
+
+def describe(crs):
+    """Return the `System` of a coordinate reference system.
+
+    Parameters
+    ----------
+    crs : str, int, pyproj.CRS or another input of `pyproj.CRS.from_user_input`
+        A vertical part is ignored.
+
+    Returns
+    -------
+    System
+
+    Raises
+    ------
+    InvalidInput
+        If pyproj does not know the system, or if it is geocentric or vertical.
+
+    Examples
+    --------
+    >>> describe("EPSG:28992")
+    System(name='EPSG:28992', geographic=False, unit='metre')
+    """
+    system = _horizontal(crs)
+    if system.is_geocentric or system.is_vertical:
+        kind = "geocentric" if system.is_geocentric else "vertical"
+        raise InvalidInput(
+            f"{system.name} is a {kind} coordinate reference system: reproject to longitude and "
+            "latitude, or to a plane."
+        )
+    authority = system.to_authority(min_confidence=100)
+    unit = system.axis_info[0].unit_name if system.axis_info else ""
+    name = ":".join(authority) if authority else system.to_wkt()
+    return System(name, system.is_geographic, unit)
+
+
+def same(a, b):
+    """Whether a location has the same coordinates in two systems, x or longitude first."""
+    return a == b or _horizontal(a).equals(_horizontal(b), ignore_axis_order=True)
+
+
+def reproject(coordinates, source, target):
+    """Transform (n, 2) coordinates from one system to another; x or longitude first in both.
+
+    Raises
+    ------
+    InvalidInput
+        For a location that the target system cannot represent.
+    """
+    if same(source, target):
+        return coordinates
+    pyproj = library("pyproj")
+    known = np.isfinite(coordinates).all(axis=1)
+    result = np.full_like(coordinates, np.nan)
+    try:
+        transformer = pyproj.Transformer.from_crs(
+            _horizontal(source), _horizontal(target), always_xy=True
+        )
+        result[known] = np.column_stack(transformer.transform(*coordinates[known].T))
+    except pyproj.exceptions.ProjError as error:
+        raise InvalidInput(
+            f"coordinates in {title(source)} cannot be transformed to {title(target)} "
+            f"({one_line(error)})."
+        ) from None
+    lost = known & ~np.isfinite(result).all(axis=1)
+    if lost.any():
+        row = int(np.argmax(lost))
+        x, y = coordinates[row]
+        raise InvalidInput(
+            f"row {row + 1}: ({x:g}, {y:g}) in {title(source)} has no coordinates in "
+            f"{title(target)} ({int(lost.sum())} such rows): is the CRS right?"
+        )
+    return result
+
+
+def title(crs):
+    """Return a short name of a system for messages."""
+    name = str(crs)
+    return name if len(name) <= 30 else _horizontal(crs).name
+
+
+def _horizontal(crs):
+    """Return the horizontal part of a system as a pyproj.CRS."""
+    pyproj = library("pyproj")
+    try:
+        system = pyproj.CRS.from_user_input(crs)
+    except pyproj.exceptions.CRSError as error:
+        raise InvalidInput(
+            "`crs` must be a coordinate reference system, such as 'EPSG:28992'. "
+            f"Got {str(crs)[:60]!r} ({one_line(error)})."
+        ) from None
+    return system.sub_crs_list[0] if system.is_compound else system.to_2d()
+
+
+# Frames and grids as columns
+
+
+NAMES = {
+    "longitude": ("lon", "long", "longitude", "lng"),
+    "latitude": ("lat", "latitude"),
+    "x": ("x", "easting", "eastings"),
+    "y": ("y", "northing", "northings"),
+}
+"""Names of horizontal coordinates by role, in lower case."""
+
+
+def names_say_degrees(names):
+    """Whether two columns are called longitude and latitude."""
+    lower = [str(name).lower() for name in names]
+    return len(lower) == 2 and lower[0] in NAMES["longitude"] and lower[1] in NAMES["latitude"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Locations as plain columns, with the object that they came from.
+
+    Parameters
+    ----------
+    columns : pandas.DataFrame
+        One row per location; the coordinates are columns too.
+    given : pandas.DataFrame, geopandas.GeoDataFrame or xarray.Dataset
+        The object that the locations came from.
+    locations : tuple of str
+        Columns of the coordinates, x or longitude first; empty if `given` does not define any.
+    crs : str or None
+        Coordinate reference system.
+    unit : str
+        Unit of length; "" if it is unknown.
+    metric : str or None
+        Metric that the coordinates require; None if it is unknown.
+    dims : dict of str to int
+        Dimensions of a grid, in the order of the rows.
+    rows : (n,) ndarray of bool, optional
+        Cells of a grid that have results; all cells if None.
+    """
+
+    columns: object
+    given: object
+    locations: tuple[str, ...] = ()
+    crs: str | None = None
+    unit: str = ""
+    metric: str | None = None
+    dims: dict | None = None
+    rows: np.ndarray | None = None
+
+    def with_locations(self, names):
+        """Return the table with other coordinate columns; their system is then unknown."""
+        if names[:2] == self.locations[:2]:
+            return replace(self, locations=names)
+        return replace(self, locations=names, crs=None, unit="", metric=None)
+
+    def check_geometry(self, advice=""):
+        """Raise `InvalidInput` for a missing or empty point."""
+        if is_geographic_frame(self.given) and self.locations[0] in ("x", "lon"):
+            shapes = self.given.geometry
+            missing = (shapes.isna() | shapes.is_empty).to_numpy()
+            if missing.any():
+                raise InvalidInput(
+                    f"row {int(np.argmax(missing)) + 1}: the geometry is missing or empty "
+                    f"({int(missing.sum())} such rows){advice}."
+                )
+
+    def beside(self, results):
+        """Return result columns beside the columns that were given, with their kind and index.
+
+        Parameters
+        ----------
+        results : pandas.DataFrame
+            One row per location.
+
+        Returns
+        -------
+        pandas.DataFrame or geopandas.GeoDataFrame
+            The cells of a grid are rows.
+        """
+        frame = self.columns if self.dims is not None else self.given
+        check_free(frame, results.columns)
+        return frame.assign(**{name: column.to_numpy() for name, column in results.items()})
+
+
+def is_kind(data, library, *classes):
+    """Whether an object is of a class of a library, without importing the library."""
+    module = sys.modules.get(library)
+    return module is not None and isinstance(data, tuple(getattr(module, c) for c in classes))
+
+
+def is_grid(data):
+    """Whether an object is an xarray DataArray or Dataset."""
+    return is_kind(data, "xarray", "DataArray", "Dataset")
+
+
+def is_geographic_frame(data):
+    """Whether an object is a geopandas frame or series with a geometry."""
+    if is_kind(data, "geopandas", "GeoSeries"):
+        return True
+    return is_kind(data, "geopandas", "GeoDataFrame") and data.active_geometry_name is not None
+
+
+def is_frame(data):
+    """Whether `tabulate` accepts an object."""
+    return is_kind(data, "pandas", "DataFrame") or is_geographic_frame(data) or is_grid(data)
+
+
+def tabulate(data, names=(), locations=()):
+    """Return locations as plain columns.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, geopandas.GeoDataFrame or GeoSeries, xarray.DataArray or Dataset
+        The points of a geometry become the columns x, y or lon, lat (and z, if all points have
+        one) and replace other columns of these names. The cells of a grid become rows, in the
+        order of its dimensions.
+    names : sequence of str
+        Required variables of a Dataset. The others become columns if they have no further
+        dimensions.
+    locations : sequence of str
+        Coordinates of a grid; found by names and CF attributes if not given.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InvalidInput
+        For geometries other than points, and grids with unknown coordinates or further
+        dimensions.
+    """
+    if is_geographic_frame(data):
+        return _from_geometry(data)
+    if is_grid(data):
+        return _from_grid(data, names, locations)
+    if is_kind(data, "pandas", "DataFrame"):
+        return Table(data, data)
+    raise InvalidInput(
+        "the data must be a pandas or geopandas frame, or an xarray DataArray or Dataset. "
+        f"Got {type(data).__name__}."
+    )
+
+
+def _as_geo_frame(data):
+    return data.to_frame("geometry") if is_kind(data, "geopandas", "GeoSeries") else data
+
+
+def _from_geometry(data):
+    """Return the table of a geopandas frame of points."""
+    import pandas as pd
+    import shapely
+
+    frame = _as_geo_frame(data)
+    points = np.array(frame.geometry.array, dtype=object)
+    _check_points(points)
+    # shapely.get_x refuses empty points
+    points[shapely.is_empty(points)] = None
+    system = None if frame.crs is None else describe(frame.crs)
+    geographic = system is not None and system.geographic
+    names = ("lon", "lat") if geographic else ("x", "y")
+    columns = dict(zip(names, (shapely.get_x(points), shapely.get_y(points)), strict=True))
+    others = frame.drop(columns=[frame.active_geometry_name, *names], errors="ignore")
+    heights = shapely.get_z(points)
+    if "z" not in others.columns and len(points) and np.isfinite(heights).all():
+        columns["z"] = heights
+    return Table(
+        pd.concat([pd.DataFrame(columns, index=frame.index), pd.DataFrame(others)], axis=1),
+        frame,
+        names,
+        None if system is None else system.name,
+        "" if geographic or system is None else system.unit,
+        None if system is None else "chordal" if geographic else "euclidean",
+    )
+
+
+def of_polygons(data):
+    """Return the table of a geopandas frame whose geometries are blocks."""
+    frame = _as_geo_frame(data)
+    return Table(frame.drop(columns=frame.active_geometry_name), frame)
+
+
+def _check_points(shapes):
+    """Raise `InvalidInput` for a geometry that is not a point; missing and empty ones pass."""
+    import shapely
+
+    kinds = shapely.get_type_id(shapes)
+    other = ~(shapely.is_empty(shapes) | shapely.is_missing(shapes) | (kinds == 0))
+    if other.any():
+        row = int(np.argmax(other))
+        raise InvalidInput(
+            f"geometries must be points. Got a {shapes[row].geom_type} in row {row + 1} "
+            f"({int(other.sum())} such rows): use frame.centroid, or frame.explode() for "
+            "multi-points; averages over polygons are predicted with block= (--block polygons)."
+        )
+
+
+def check_free(frame, names):
+    """Raise `InvalidInput` if a column has the name of a result."""
+    taken = [name for name in names if name in frame.columns]
+    if taken:
+        raise InvalidInput(f"column {taken[0]!r} has the name of a result: rename it.")
+
+
+# Grids: coordinates are found by their names and by CF attributes
+
+
+STANDARD_NAMES = {
+    "longitude": "longitude",
+    "latitude": "latitude",
+    "projection_x_coordinate": "x",
+    "projection_y_coordinate": "y",
+}
+DIRECTIONS = {"e": "longitude", "east": "longitude", "n": "latitude", "north": "latitude"}
+"""Roles by CF standard name, and by the end of CF units: degrees_east, degreeN."""
+
+UNITS = {"m": "metre", "meter": "metre", "km": "kilometre", "kilometer": "kilometre"}
+"""Units of length in the spelling of coordinate reference systems."""
+
+
+def variable_names(data):
+    """Return the variables of a DataArray or Dataset that are not coordinates or a CRS."""
+    dataset = _dataset(data)
+    return [str(name) for name in dataset.data_vars if not _is_mapping(dataset[name])]
+
+
+def _from_grid(data, names=(), locations=()):
+    """Return the table of a grid."""
+    import pandas as pd
+
+    dataset = _dataset(data)
+    chosen = tuple(locations) or _horizontal_names(dataset)
+    for name in (*chosen, *names):
+        if name not in dataset.variables:
+            have = ", ".join(map(str, dataset.variables))
+            raise InvalidInput(f"no variable {name!r}. The variables are: {have}.")
+    dims = _dims(dataset, chosen, names)
+    dataset = _without_single_dims(dataset, dims, names)
+    columns = {}
+    for name, variable in dataset.variables.items():
+        wanted = name in (*chosen, *names)
+        if wanted or (variable.dims and set(variable.dims) <= set(dims)):
+            columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
+    order = [*chosen, *(name for name in columns if name not in chosen)]
+    return Table(
+        pd.DataFrame(columns)[order], dataset, chosen, *_system_of(dataset, chosen), dims=dims
+    )
+
+
+def on_grid(table, results):
+    """Return results as variables on the grid that the locations came from, NaN elsewhere.
+
+    Parameters
+    ----------
+    table : Table
+    results : dict of str to (m,) ndarray
+        One number per location.
+
+    Returns
+    -------
+    xarray.Dataset
+
+    Raises
+    ------
+    InvalidInput
+        If the locations did not come from a grid.
+    """
+    if table is None or table.dims is None:
+        raise InvalidInput(
+            "the new locations were not a grid: predict at a DataArray or Dataset, or use "
+            "to_frame()."
+        )
+    import xarray
+
+    mapping = _mapping(table.given)
+    grid = table.given.set_coords([*table.locations, *filter(None, [mapping])])
+    coordinates = {
+        name: coordinate.drop_encoding()
+        for name, coordinate in grid.coords.items()
+        if set(coordinate.dims) <= set(table.dims)
+    }
+    taken = [name for name in results if name in coordinates]
+    if taken:
+        raise InvalidInput(f"coordinate {taken[0]!r} has the name of a result: rename it.")
+    shape = tuple(table.dims.values())
+    rows = np.ones(shape, dtype=bool).ravel() if table.rows is None else table.rows
+    attributes = {} if mapping is None else {"grid_mapping": mapping}
+    variables = {}
+    for name, column in results.items():
+        cells = np.full(rows.shape, np.nan)
+        cells[rows] = column
+        variables[name] = (tuple(table.dims), cells.reshape(shape), attributes)
+    return xarray.Dataset(variables, coords=coordinates)
+
+
+def _dataset(data):
+    if not is_kind(data, "xarray", "DataArray"):
+        return data
+    name = str(data.name) if data.name is not None else "value"
+    return data.rename(None).to_dataset(name="value" if name in data.coords else name)
+
+
+def _horizontal_names(dataset):
+    """Return the names of x and y, or of longitude and latitude."""
+    roles = {}
+    # dimension coordinates come first, then other coordinates, then variables
+    for name in sorted(
+        dataset.variables, key=lambda name: (name not in dataset.dims, name not in dataset.coords)
+    ):
+        role = _role(name, dataset[name])
+        if role:
+            roles.setdefault(role, name)
+    plane = roles.get("x"), roles.get("y")
+    sphere = roles.get("longitude"), roles.get("latitude")
+    chosen = plane if None in sphere or all(name in dataset.dims for name in plane) else sphere
+    if None in chosen:
+        have = ", ".join(map(str, dataset.variables)) or "none"
+        raise InvalidInput(
+            "the grid must have coordinates called x and y, or lon and lat (or standard_name and "
+            f"units of the CF conventions). Got: {have}; name them with `locations`."
+        )
+    return chosen
+
+
+def _role(name, variable):
+    """Return the role of a horizontal coordinate, a key of `NAMES`, or None."""
+    if variable.attrs.get("standard_name") is not None:
+        return STANDARD_NAMES.get(variable.attrs["standard_name"])
+    unit = str(variable.attrs.get("units", "")).lower()
+    for start in ("degrees_", "degree_", "degrees", "degree"):
+        if unit.startswith(start) and unit.removeprefix(start) in DIRECTIONS:
+            return DIRECTIONS[unit.removeprefix(start)]
+    return next((role for role, names in NAMES.items() if str(name).lower() in names), None)
+
+
+def _dims(dataset, chosen, names):
+    """Return the dimensions of the locations, in the order of the first variable with all."""
+    needed = dict.fromkeys(dim for name in reversed(chosen) for dim in dataset[name].dims)
+    for name in (*names, *dataset.data_vars):
+        if set(needed) <= set(dataset[name].dims):
+            needed = [dim for dim in dataset[name].dims if dim in needed]
+            break
+    return {dim: dataset.sizes[dim] for dim in needed}
+
+
+def _without_single_dims(dataset, dims, names):
+    """Drop further dimensions of length 1, such as a single time; refuse longer ones."""
+    for name in names:
+        for dim, size in dataset[name].sizes.items():
+            if dim not in dims and size != 1:
+                raise InvalidInput(
+                    f"{name!r} has a dimension {dim!r} of {size} besides {', '.join(dims)}: "
+                    f"select one, data.isel({dim}=0)."
+                )
+    single = [dim for dim, size in dataset.sizes.items() if dim not in dims and size == 1]
+    return dataset.squeeze(single)
+
+
+def _system_of(dataset, chosen):
+    """Return the CRS of the chosen coordinates, their unit of length and the metric."""
+    roles = [_role(name, dataset[name]) for name in chosen[:2]]
+    mapping = _mapping(dataset)
+    system = None if mapping is None else _described(dataset[mapping].attrs)
+    if roles == ["longitude", "latitude"]:
+        geographic = system is not None and system.geographic
+        return system.name if geographic else LONGITUDE_LATITUDE, "", "chordal"
+    if roles != ["x", "y"]:
+        return None, "", None
+    if system is not None and system.geographic:
+        return system.name, "", "chordal"
+    unit = str(dataset[chosen[0]].attrs.get("units", "")).lower()
+    unit = UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
+    if system is None or unit not in ("", system.unit.lower()):
+        # coordinates in another unit than their system's cannot be reprojected
+        return None, unit, "euclidean" if system is not None else None
+    return system.name, system.unit, "euclidean"
+
+
+def _mapping(dataset):
+    """Return the name of the variable that describes the coordinate reference system, or None."""
+    for variable in dataset.variables.values():
+        name = variable.attrs.get("grid_mapping", variable.encoding.get("grid_mapping"))
+        if name in dataset.variables:
+            return name
+    return next((name for name in dataset.variables if _is_mapping(dataset[name])), None)
+
+
+def _is_mapping(variable):
+    words = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+    return not variable.dims and any(word in variable.attrs for word in words)
+
+
+def _described(attributes):
+    """Return the system that CF attributes describe."""
+    pyproj = library("pyproj")
+    try:
+        return describe(pyproj.CRS.from_cf(dict(attributes)))
+    except (pyproj.exceptions.CRSError, KeyError, ValueError) as error:
+        raise InvalidInput(
+            f"the grid's coordinate reference system cannot be read ({one_line(error)})."
+        ) from None
