@@ -806,8 +806,6 @@ class RefinedFactor(Factor):
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
         return found
 
-    inverse_diagonal = CholeskyFactor.inverse_diagonal
-
     def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""
         solution = self.solve(a)
