@@ -23,7 +23,7 @@ VECCHIA_MODELS = {
 
 
 def on_config(config):
-    """Add the pages that are made here to the navigation."""
+    """Add the generated pages to the navigation."""
     made = reference.pages()
     sections = {
         "Reference": [
@@ -40,7 +40,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Make the pages, and bring the figures and tables of the experiments."""
+    """Generate the pages, and add the figures and tables of the studies."""
     made = reference.command_pages()
     for paths in reference.pages().values():
         made |= paths
@@ -58,14 +58,14 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put tables of the package's own data where a page asks for them, as {{ name }}."""
+    """Replace {{ name }} in a page by a generated table."""
     return re.sub(
         r"^\{\{ (\w+) \}\}$", lambda m: TABLES[m.group(1)](), markdown, flags=re.MULTILINE
     )
 
 
 def on_page_content(html, page, config, files):
-    """Set the formulas."""
+    """Convert formulas to MathML."""
     return formulas.with_mathml(html)
 
 
