@@ -47,6 +47,7 @@ VERBS = {
     "kl_divergence": ("kl_between", "compare"),
     "precision_influence": (),
     "mloe_mmom": (),
+    "report": (),
 }
 
 RULES = ("by_tile_norm", "for_divergence", "uniform", "by_band", "layered")
