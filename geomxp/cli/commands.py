@@ -72,7 +72,7 @@ def fit(given):
     # printed before files are written, so that a full disk does not lose the estimates
     screen.result(
         lambda: fitted.to_dict() | ({"intervals": intervals} if given.intervals else {}),
-        lambda: str(fitted) + (display.interval_lines(intervals) if intervals else ""),
+        lambda: str(fitted) + (interval_lines(intervals) if intervals else ""),
         lambda: display.fit(fitted, intervals),
     )
     if output:
@@ -108,6 +108,16 @@ def intervals_of(fitted, method, level):
         for name, pair in intervals.items()
     }
     return {"method": method, "level": level, "parameters": ends}
+
+
+def interval_lines(intervals):
+    """Return confidence intervals as lines of text that follow the text of a fit."""
+    method = {"wald": "Wald", "profile": "profile likelihood"}[intervals["method"]]
+    lines = ["\n", f"  {100 * intervals['level']:g} % confidence intervals, {method}"]
+    for name, (lower, upper) in intervals["parameters"].items():
+        top = "infinity" if upper is None else f"{upper:.6g}"
+        lines.append(f"  {name.replace('_', ' '):<18}{lower:>14.6g}{top:>14}")
+    return "\n".join(lines)
 
 
 @command(ESTIMATE, *opt.TABLE, *opt.GIVEN_MODEL, *opt.TREND, *opt.METHOD_OPTIONS)

@@ -1,69 +1,11 @@
-"""Results on standard output: JSON, plain text for pipes, and tables with colours on a terminal.
+"""Results as tables with colours on a terminal. Colours are left out if NO_COLOR is set."""
 
-Plain text is `str(result)`, the same on every machine. Colours are left out if NO_COLOR is set.
-"""
-
-import json
 import re
-import sys
-import warnings
-from dataclasses import dataclass
 
-from ..errors import Ending, GeomxpWarning, Outcome
+from ..errors import Ending, Outcome
 
 MOST = 40
 """Rows of a table on a terminal; files have all rows."""
-
-
-@dataclass(frozen=True)
-class Screen:
-    """Print results and notes as the options --json and --quiet ask.
-
-    Parameters
-    ----------
-    as_json : bool
-        Print the result as one JSON object.
-    quiet : bool
-        Print only the result: no progress, notes or warnings.
-    """
-
-    as_json: bool = False
-    quiet: bool = False
-
-    def __post_init__(self):
-        if self.quiet:
-            # `main` restores the filters
-            warnings.simplefilter("ignore", GeomxpWarning)
-
-    @property
-    def progress(self):
-        """Whether progress may be shown on the terminal."""
-        return not (self.as_json or self.quiet)
-
-    def result(self, document, text, picture=None):
-        """Print a result.
-
-        Parameters
-        ----------
-        document, text : callable
-            Return the JSON object and the plain text.
-        picture : callable, optional
-            Returns what rich draws on a terminal; by default the text in colours.
-        """
-        if self.as_json:
-            print(json.dumps(document(), allow_nan=False), flush=True)
-        elif sys.stdout is not None and sys.stdout.isatty():
-            from rich.console import Console
-
-            drawn = picture() if picture else styled(text())
-            Console(file=sys.stdout, highlight=False).print(drawn)
-        else:
-            print(text(), flush=True)
-
-    def note(self, text):
-        """Print additional information, such as the name of a file that was written."""
-        if self.progress:
-            print(text, flush=True)
 
 
 def styled(text):
@@ -79,16 +21,6 @@ def styled(text):
         shown.highlight_regex(rf"\b{ending}\b", style)
     shown.highlight_regex(r"\b(?:missing|not usable|none usable)\b.*", "yellow")
     return shown
-
-
-def interval_lines(intervals):
-    """Return confidence intervals as lines of text that follow the text of a fit."""
-    method = {"wald": "Wald", "profile": "profile likelihood"}[intervals["method"]]
-    lines = ["\n", f"  {100 * intervals['level']:g} % confidence intervals, {method}"]
-    for name, (lower, upper) in intervals["parameters"].items():
-        top = "infinity" if upper is None else f"{upper:.6g}"
-        lines.append(f"  {name.replace('_', ' '):<18}{lower:>14.6g}{top:>14}")
-    return "\n".join(lines)
 
 
 def fit(fitted, intervals=None):

@@ -5,6 +5,9 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 """
 
 import csv
+import json
+import sys
+import warnings
 from dataclasses import dataclass, replace
 from functools import wraps
 from glob import escape, glob
@@ -15,8 +18,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InvalidInput, did_you_mean
-from .display import Screen
+from ..errors import GeomxpWarning, InvalidInput, did_you_mean
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
 GRID, KRIGING, FOLDS, PLACES, OUTPUT = "Grid", "Kriging", "Folds", "Places", "Output"
@@ -374,6 +376,64 @@ EXACT_ONLY = (
 )
 METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:6], "on", *EXACT_ONLY[6:])
 """Options that several commands share."""
+
+# Results on standard output: JSON, plain text for pipes, and tables on a terminal.
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Print results and notes as the options --json and --quiet ask.
+
+    The plain text of a result is `str(result)`, the same on every machine.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print the result as one JSON object.
+    quiet : bool
+        Print only the result: no progress, notes or warnings.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def __post_init__(self):
+        if self.quiet:
+            # `main` restores the filters
+            warnings.simplefilter("ignore", GeomxpWarning)
+
+    @property
+    def progress(self):
+        """Whether progress may be shown on the terminal."""
+        return not (self.as_json or self.quiet)
+
+    def result(self, document, text, picture=None):
+        """Print a result.
+
+        Parameters
+        ----------
+        document, text : callable
+            Return the JSON object and the plain text.
+        picture : callable, optional
+            Returns what rich draws on a terminal; by default the text in colours.
+        """
+        if self.as_json:
+            print(json.dumps(document(), allow_nan=False), flush=True)
+        elif sys.stdout is not None and sys.stdout.isatty():
+            from rich.console import Console
+
+            from .display import styled
+
+            drawn = picture() if picture else styled(text())
+            Console(file=sys.stdout, highlight=False).print(drawn)
+        else:
+            print(text(), flush=True)
+
+    def note(self, text):
+        """Print additional information, such as the name of a file that was written."""
+        if self.progress:
+            print(text, flush=True)
+
 
 COMMANDS = {}
 """Commands by their group in the help."""
