@@ -1,8 +1,9 @@
-"""The code blocks of the pages: run in order, their outputs and pictures kept beside them.
+"""Run the code blocks of the pages in order and compare their outputs with the printed ones.
 
-A page's ```python and ```console blocks share one namespace and one empty folder. What a python
-block prints stands in the ```text block after it; what a command prints stands below it; a picture
-after a block is the block's `ax`. A block with a title "Not run in the tests: why" is shown only.
+The ```python and ```console blocks of a page share one namespace and one empty folder. The output
+of a python block is in the ```text block after it, that of a command is below the command, and a
+picture after a block shows the block's `ax`. A block with the title "Not run in the tests: reason"
+is not run.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
 VARYING = re.compile(r"\d[\d.,e-]* (?:s|ms|seconds|evaluations)\b|a gain of \S+|\d+ [kMG]?B\b")
 
 MEASURED = {"seconds", "speedup", "kl", "kl_log_determinant", "log_determinant_error"}
-"""Columns of tables that hold times, and what rounding in coarse formats does to a model."""
+"""Columns of tables with times and with effects of rounding, which are not compared."""
 
 
 @dataclass
@@ -37,16 +38,16 @@ class Block:
     language : str
         python, console or text.
     about : str
-        What follows the language on its line.
+        The text after the language on the first line.
     code : str
     line : int
-        Where it begins.
+        Line of the page where the block begins.
     span : (int, int)
-        Of the text between the fences.
+        Start and end of the text between the fences.
     output : Block or None
-        The text block that says what it prints.
+        The text block with the printed output.
     picture : str or None
-        Path of the picture that follows, as the page gives it.
+        Path of the picture after the block, as in the page.
     """
 
     language: str
@@ -60,17 +61,17 @@ class Block:
 
     @property
     def runs(self):
-        """Whether it is run."""
+        """Whether the block is run."""
         return self.language in ("python", "console") and not UNTESTED.search(self.about)
 
 
 def pages():
-    """Return the paths of all pages, in the order of their names."""
+    """Return the paths of all pages, sorted by name."""
     return sorted(PAGES.rglob("*.md"))
 
 
 def blocks(text):
-    """Return the blocks of a page, outputs and pictures joined to what makes them."""
+    """Return the blocks of a page, with their outputs and pictures."""
     found, end = [], 0
     for match in FENCE.finditer(text):
         language, about, code = match.groups()
@@ -89,7 +90,7 @@ def blocks(text):
 
 
 def commands(code):
-    """Return (command, output) of each `$ ` line of a console block, backslashes joined."""
+    """Return (command, output) of each `$ ` line of a console block; join continued lines."""
     result = []
     for line in code.splitlines():
         if result and result[-1][0].endswith("\\"):
@@ -105,7 +106,7 @@ def commands(code):
 
 @contextlib.contextmanager
 def _folder(path):
-    """Work in a folder, with screens of 100 columns and no colours."""
+    """Change to a folder and set a terminal of 100 columns without colours."""
     before, kept = Path.cwd(), dict(os.environ)
     os.chdir(path)
     os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
@@ -118,13 +119,13 @@ def _folder(path):
 
 
 def _call(command, said):
-    """Run one `geomxp …` line; return what it prints, its error included.
+    """Run one `geomxp …` line and return its output, including the error message.
 
     Parameters
     ----------
     command : str
     said : str
-        What the page says that it prints: an error is expected if that begins with "geomxp: ".
+        The printed output; an error is expected if it begins with "geomxp: ".
     """
     words = shlex.split(command.replace("\\\n", " "))
     if words[0] != "geomxp":
@@ -144,12 +145,12 @@ def run(path, folder):
     ----------
     path : Path
     folder : Path
-        Empty; what the blocks write comes here.
+        Empty folder for the files that the blocks write.
 
     Yields
     ------
     block : Block
-        `printed` holds what it printed: one text, or one for each command.
+        `printed` has its output: one text, or one per command.
     namespace : dict
     """
     namespace = {"__name__": "page"}
@@ -168,14 +169,14 @@ def run(path, folder):
 
 
 def figure_of(namespace):
-    """Return the figure of a block's `ax`: axes, an array of axes, or a figure."""
+    """Return the figure of a block's `ax`, which is axes, an array of axes, or a figure."""
     ax = namespace["ax"]
     first = next(iter(ax.flat)) if hasattr(ax, "flat") else ax
     return first if hasattr(first, "savefig") else first.figure
 
 
 def _without_columns(text):
-    """Return a text whose tables lack the columns that differ from machine to machine."""
+    """Return a text without the columns of tables that differ between machines."""
     lines, leave, width = [], (), 0
     for line in text.splitlines():
         words = line.split()
@@ -189,7 +190,7 @@ def _without_columns(text):
 
 
 def alike(said, printed):
-    """Whether two outputs have the same words, and numbers alike to 0.2 %; measured ones aside.
+    """Whether two outputs have the same words, and the same numbers to 0.2 %; times are ignored.
 
     Examples
     --------
@@ -209,7 +210,7 @@ def alike(said, printed):
 
 
 def differences(block):
-    """Return (said, printed) of the outputs of a block that ran and are not what the page says."""
+    """Return (said, printed) of the outputs of a block that differ from those of the page."""
     if block.language == "console":
         pairs = [
             (said, p) for (_, said), p in zip(commands(block.code), block.printed, strict=True)

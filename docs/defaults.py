@@ -1,13 +1,13 @@
-"""Defaults of parameters as the signature has them, where a docstring lists choices."""
+"""Show the defaults of the signature where a docstring lists choices."""
 
 import griffe
 
 
 class Defaults(griffe.Extension):
-    """A docstring's first choice is not taken for the default."""
+    """Griffe extension: the first choice in a docstring is not the default."""
 
     def on_package(self, *, pkg, loader, **kwargs):
-        """Mend the tables of parameters of every function and class, once all is loaded."""
+        """Correct the parameter tables of all functions and classes after loading."""
         _mend(pkg)
 
 

@@ -1,4 +1,4 @@
-"""TeX to MathML when the site is built: formulas need neither a script nor a network."""
+"""Convert TeX to MathML when the site is built, so that pages need no script and no network."""
 
 import html
 import re

@@ -1,13 +1,16 @@
-"""What mkdocs calls while it builds: pages made from results, docstrings, commands and tables."""
+"""Hooks of mkdocs: pages and tables generated from results, docstrings, commands and sources."""
 
+import math
 import re
 
+import architecture
 import formulas
 import reference
 import results
 from mkdocs.structure.files import File
 
-from geomxp.covariance.matern import PACKAGES
+from geomxp.covariance.families import FAMILIES
+from geomxp.covariance.matern import PACKAGES, Matern, _root_of_2nu
 from geomxp.data.datasets import DATASETS
 
 VECCHIA_MODELS = {
@@ -20,7 +23,7 @@ VECCHIA_MODELS = {
 
 
 def on_config(config):
-    """Add the pages that are made here to the navigation."""
+    """Add the generated pages to the navigation."""
     made = reference.pages()
     sections = {
         "Reference": [
@@ -37,7 +40,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Make the pages, and bring the figures and tables of the experiments."""
+    """Generate the pages, and add the figures and tables of the studies."""
     made = reference.command_pages()
     for paths in reference.pages().values():
         made |= paths
@@ -55,29 +58,55 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put tables of the package's own data where a page asks for them, as {{ name }}."""
+    """Replace {{ name }} in a page by a generated table."""
     return re.sub(
         r"^\{\{ (\w+) \}\}$", lambda m: TABLES[m.group(1)](), markdown, flags=re.MULTILINE
     )
 
 
 def on_page_content(html, page, config, files):
-    """Set the formulas."""
+    """Convert formulas to MathML."""
     return formulas.with_mathml(html)
 
 
+SCALES = {_root_of_2nu: "a·√(2ν)", math.sqrt: "a·√ν", 1.0: "a"}
+"""Ranges of other packages, by the scale of their convention."""
+
+
 def conventions():
-    """Return the table of other packages' names and scales."""
-    scales = {"_one": "a", "_root_of_2nu": "a·√(2ν)", "sqrt": "a·√ν"}
+    """Return the table of other packages' names and scales of the Matérn family."""
     lines = [
         "| package | variance | range | smoothness | nugget | its range is | its nugget is |",
         "|---|---|---|---|---|---|---|",
     ]
     for package, convention in PACKAGES.items():
         names = " | ".join(f"`{name}`" for name in convention.names)
-        scale = "1/a" if convention.inverse_range else scales[convention.scale.__name__]
+        scale = "1/a" if convention.inverse_range else SCALES[convention.scale]
         nugget = "τ²/σ²" if convention.relative_nugget else "τ²"
         lines.append(f"| {package} | {names} | {scale} | {nugget} |")
+    return "\n".join(lines)
+
+
+def families():
+    """Return the table of the covariance families."""
+    lines = ["| `family` | class | shape parameters | definition |", "|---|---|---|---|"]
+    for name, family in FAMILIES.items():
+        shapes = ", ".join(f"`{parameter.name}`" for parameter in family.shapes)
+        about = family.__doc__.splitlines()[0].partition(": ")[2].partition(", and τ²")[0]
+        link = f"[`{family.__name__}`](../reference/{family.__name__}.md)"
+        lines.append(f"| `{name}` | {link} | {shapes} | {about.partition(';')[0]} |")
+    return "\n".join(lines)
+
+
+def family_conventions():
+    """Return the table of other packages' names and scales of the families beside Matérn's."""
+    lines = ["| family | package | names | its range |", "|---|---|---|---|"]
+    for name, family in FAMILIES.items():
+        for package, convention in family.conventions.items():
+            if family is not Matern and package != "geomxp":
+                names = ", ".join(f"`{each}`" for each in convention.names)
+                scale = "a" if convention.scale == 1 else f"{convention.scale:.6g}·a"
+                lines.append(f"| {name} | {package} | {names} | {scale} |")
     return "\n".join(lines)
 
 
@@ -151,6 +180,10 @@ TABLES = {
     "conventions": conventions,
     "datasets": datasets,
     "divergences": divergences,
+    "families": families,
+    "family_conventions": family_conventions,
+    "layers": architecture.diagram,
+    "rooms": architecture.table,
     "vecchia_divergences": vecchia_divergences,
     "vecchia_seconds": vecchia_seconds,
 }

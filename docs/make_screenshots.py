@@ -1,6 +1,6 @@
-"""Photograph the report, the terminal and the built site: python docs/make_screenshots.py.
+"""Take screenshots of the report, the terminal and the built site: python docs/make_screenshots.py.
 
-Needs Chromium, and the site: mkdocs build --strict.
+This needs Chromium, and a site built by mkdocs build --strict.
 """
 
 import os
@@ -34,11 +34,11 @@ PAGE = (
 
 
 def typed(words):
-    """Run a command in a terminal of its own; return what it shows there, colours included."""
+    """Run a command in a pseudo-terminal and return its output, including colours."""
     ours, theirs = pty.openpty()
-    place = os.environ | {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color", "LINES": "60"}
+    environment = os.environ | {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color", "LINES": "60"}
     process = subprocess.Popen(
-        [sys.executable, "-m", *words], stdout=theirs, stderr=subprocess.DEVNULL, env=place
+        [sys.executable, "-m", *words], stdout=theirs, stderr=subprocess.DEVNULL, env=environment
     )
     os.close(theirs)
     shown = b""
@@ -46,7 +46,7 @@ def typed(words):
         try:
             some = os.read(ours, 1 << 16)
         except OSError:
-            # the other side is closed
+            # the process has closed its side
             break
         if not some:
             break
@@ -67,7 +67,7 @@ def as_page(words):
 
 
 def taken(browser, address, name, width, height, **options):
-    """Write one screenshot, with a palette of its own."""
+    """Write one screenshot with an adaptive palette."""
     path = SCREENS / f"{name}.png"
     tab = Tab(browser, address, width, height, **options)
     if name.startswith("terminal"):
@@ -83,7 +83,7 @@ def taken(browser, address, name, width, height, **options):
 
 
 def main():
-    """Take them all; say which."""
+    """Take all screenshots and print their names."""
     if executable() is None:
         raise SystemExit("no screenshots: there is no Chromium (apt install chromium).")
     site = ROOT / "site" / "gallery" / "index.html"

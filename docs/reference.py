@@ -1,4 +1,4 @@
-"""Pages of reference: one for each noun and verb of the package, one for each command."""
+"""Pages of the reference: one per public class, function and command."""
 
 import inspect
 import re
@@ -8,6 +8,14 @@ import geomxp
 NOUNS = {
     "Observations": (),
     "Matern": ("Anisotropy",),
+    "Gaussian": (),
+    "PoweredExponential": (),
+    "Cauchy": (),
+    "RationalQuadratic": (),
+    "Spherical": (),
+    "Wendland": (),
+    "Covariance": ("Isotropic", "Parameter", "Inputs"),
+    "Metric": (),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
     "Fit": ("Estimate",),
@@ -22,7 +30,7 @@ NOUNS = {
     "Misspecification": (),
     "Divergence": (),
 }
-"""Pages of classes, and what else stands on them."""
+"""Pages of classes, and other names on the same page."""
 
 VERBS = {
     "read_table": (),
@@ -39,12 +47,13 @@ VERBS = {
     "kl_divergence": ("kl_between", "compare"),
     "precision_influence": (),
     "mloe_mmom": (),
+    "report": (),
 }
 
 RULES = ("by_tile_norm", "for_divergence", "uniform", "by_band", "layered")
 
 HELPERS = {"LONGEST_NAME", "new_figure", "plain", "unit_of"}
-"""Public names of `plots` that draw nothing."""
+"""Public names of `plots` that draw no figure."""
 
 MODULES = {
     "plots": ("geomxp.plots", sorted(set(geomxp.plots.__all__) - HELPERS)),
@@ -54,10 +63,10 @@ MODULES = {
     "linalg": ("geomxp.linalg.nested", ("potrf", "trsm", "trmm", "syrk")),
     "linalg.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
-    "execution.simulate": ("geomxp.tiles.simulate", ()),
+    "tiles.simulate": ("geomxp.tiles.simulate", ()),
     "errors": ("geomxp.errors", ()),
 }
-"""Pages of modules: where they are, and which of their names; all public ones if none is given."""
+"""Pages of modules: import path and names; all public names if none are given."""
 
 
 def _of(name, level):
@@ -65,13 +74,13 @@ def _of(name, level):
 
 
 def _page(names):
-    """Return a page whose heading is that of the first name, the others below."""
+    """Return a page with the first name as heading and the others below."""
     others = [_of(name, 2) for name in names[1:]]
     return "\n".join((f"---\ntitle: {names[0]}\n---\n", _of(names[0], 1), *others))
 
 
 def _module(path, names):
-    """Return the directive of a module, with the names that are shown."""
+    """Return the directive of a module with the given names."""
     members = f"      members: [{', '.join(names)}]\n" if names else ""
     return (
         f"::: {path}\n    options:\n      heading_level: 2\n      show_root_heading: false\n"
@@ -96,7 +105,7 @@ def pages():
 
 
 def names_with_a_page():
-    """Return the public names of geomxp that some page describes."""
+    """Return the public names of geomxp that have a page."""
     found = {*vars(geomxp.errors), *RULES, "plots", "scores", "datasets"}
     for group in (NOUNS, VERBS):
         for name, others in group.items():
@@ -105,7 +114,7 @@ def names_with_a_page():
 
 
 def command_pages():
-    """Return the pages of the command line, {path: Markdown}, from the commands themselves."""
+    """Return the pages of the command line, {path: Markdown}, generated from the commands."""
     import typer
 
     from geomxp.cli.main import app
@@ -136,7 +145,7 @@ def _command(name, command):
 
 
 def _help(text):
-    """Return a command's help as Markdown: examples are code."""
+    """Return the help of a command as Markdown, with examples as code."""
     paragraphs = []
     for paragraph in inspect.cleandoc(text).replace("\b\n", "\n").split("\n\n"):
         lines = [line for line in paragraph.strip("\n").splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Run the pages and write their outputs and pictures anew: python docs/refresh.py [PAGE…]."""
+"""Run pages and rewrite their outputs and pictures: python docs/refresh.py [PAGE…]."""
 
 import sys
 import tempfile
@@ -12,7 +12,7 @@ DPI, COLOURS = 88, 256
 
 
 def _picture(figure, path):
-    """Write a small PNG, with a palette of its own."""
+    """Write a small PNG with an adaptive palette."""
     from PIL import Image
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def _picture(figure, path):
 
 
 def _console(block):
-    """Return a console block with what its commands print below those that had an output."""
+    """Return a console block with new outputs below the commands that had one."""
     lines = []
     pairs = zip(blocks.commands(block.code), block.printed, strict=True)
     for (command, said), printed in pairs:
@@ -32,7 +32,7 @@ def _console(block):
 
 
 def refresh(path):
-    """Run one page; write its outputs into it and its pictures beside it."""
+    """Run one page, and rewrite its outputs and its pictures."""
     changes = []
     with tempfile.TemporaryDirectory() as folder:
         for block, namespace in blocks.run(path, folder):
@@ -49,7 +49,7 @@ def refresh(path):
 
 
 def main(arguments):
-    """Refresh the pages named, or all of them."""
+    """Refresh the given pages, or all pages."""
     for path in map(Path, arguments) if arguments else blocks.pages():
         print(path)
         refresh(path.resolve())

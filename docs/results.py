@@ -1,4 +1,4 @@
-"""Pages of results: each experiment's README, figures and tables, as they lie in its folder."""
+"""Pages of results: README, figures and tables of each study."""
 
 import ast
 import csv
@@ -12,19 +12,19 @@ ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 
 OPEN, SHOWN = 24, 60
-"""Rows of a table that is open, and of one that is shown whole."""
+"""Largest number of rows of a table that is unfolded, and of one that is shown completely."""
 
 INDEX = """# Results
 
-Studies that compare geomxp with theory, with papers and with other packages. Each page holds the
-text, figures and tables of a folder `experiments/…`, whose script made them. Every table says on
-which machine and from which commit: `-dirty` means that something was not committed yet when it was
-measured. Seconds are those of that machine, and of that commit.
+Studies that compare geomxp with theory, with papers and with other packages. Each page has the
+text, figures and tables of a folder `experiments/…` and comes from its script. Every table names
+the machine and the commit; `-dirty` means that the code had uncommitted changes. Times are those of
+that machine and that commit.
 """
 
 
 def experiments():
-    """Return the folders of the experiments that have results."""
+    """Return the folders of the studies that have results."""
     return sorted({path.parent.parent for path in EXPERIMENTS.glob("*/results/*.csv")})
 
 
@@ -34,7 +34,7 @@ def title(text):
 
 
 def written(folder):
-    """Return what an experiment says of itself: its README, or the docstring of its run.py."""
+    """Return the text of a study: its README, or the docstring of its run.py."""
     readme = folder / "README.md"
     if readme.is_file():
         return readme.read_text(encoding="utf-8").rstrip()
@@ -43,12 +43,12 @@ def written(folder):
 
 
 def page(folder):
-    """Return the page of an experiment, as Markdown.
+    """Return the page of a study, as Markdown.
 
     Parameters
     ----------
     folder : Path
-        With README.md, or run.py whose docstring then stands in, results/*.csv, figures/*.png.
+        Contains README.md (or run.py with a docstring), results/*.csv and figures/*.png.
     """
     text = written(folder)
     parts = [text, *_papers(text), *_figures(folder, text), "## Tables"]
@@ -61,13 +61,13 @@ def page(folder):
 
 
 def _papers(text):
-    """Return the full names of the papers that a text calls by their numbers."""
+    """Return the full references of the papers that a text cites by number."""
     named = sorted(set(re.findall(r"[Pp]aper (\d{3})", text)))
     return [f"Paper {number}: {PAPERS[number]}." for number in named]
 
 
 def _figures(folder, text):
-    """Return the figures that a text does not show, below a heading."""
+    """Return the figures that are not in a text, below a heading."""
     names = [path.name for path in sorted(folder.glob("figures/*.png"))]
     left = [name for name in names if f"figures/{name}" not in text]
     shown = [f"![{about}](figures/{name})\n\n{about}" for name, about in _captioned(folder, left)]
@@ -79,7 +79,7 @@ def _captioned(folder, names):
 
 
 def caption(folder, name, text):
-    """Return what a table or figure holds, in a sentence; "" if nothing says it.
+    """Return the caption of a table or figure; "" if there is none.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def caption(folder, name, text):
     name : str
         Of the file.
     text : str
-        The experiment's README, whose row or item on the file is taken if `CAPTIONS` has none.
+        README of the study; its row or item on the file is used if `CAPTIONS` has none.
     """
     known = CAPTIONS.get(f"{folder.name}/{name}")
     if known:
@@ -97,14 +97,14 @@ def caption(folder, name, text):
     item = re.search(rf"^- {file}: (.+?)(?=\n- |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     if not (row or item):
         return ""
-    # a row may end with the numbers of a paper's figures
+    # the last cell of a row may have the paper's figure numbers
     words = row.group(1).replace(r"\|", "¦").split("|")[0] if row else item.group(1)
     words = " ".join(words.replace("¦", r"\|").split()).rstrip(".")
     return words[0].upper() + words[1:] + "."
 
 
 def read(path):
-    """Return what the comment lines of a CSV file say (a dict), its header and its rows."""
+    """Return the comments of a CSV file as a dict, its header and its rows."""
     with open(path, encoding="utf-8", newline="") as file:
         lines = list(file)
     comments = [line for line in lines if line.startswith("#")]
@@ -114,7 +114,7 @@ def read(path):
 
 
 def origin(about):
-    """Return where a table comes from, in a line: machine, commit, versions, remarks.
+    """Return the origin of a table in one line: machine, commit, versions, remarks.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def origin(about):
 
 
 def table(path, about_it):
-    """Return one CSV file as Markdown: what it holds, its origin, and its rows in a folded table.
+    """Return one CSV file as Markdown: caption, origin, and rows in a folded table.
 
     Parameters
     ----------
@@ -167,14 +167,14 @@ def _row(cells, tag):
 
 
 def short(cell):
-    """Return a number with six significant digits; other text as it is."""
+    """Return a number with six significant digits; return other text unchanged."""
     if not re.fullmatch(r"[-+]?\d+\.\d{3,}(e[-+]?\d+)?", cell):
         return cell
     return f"{float(cell):.6g}"
 
 
 def index(pages):
-    """Return the page that lists the others, by what they ask.
+    """Return the page that lists all studies by topic.
 
     Parameters
     ----------

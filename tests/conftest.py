@@ -1,12 +1,14 @@
-"""What all tests share."""
+"""Options, markers and fixtures of all tests."""
 
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from cuda_emulator import session
 from hypothesis import HealthCheck, settings
 
-# examples are as slow as the machine, which may pause in one of them; CI draws always the same
+# no deadlines, because the machine may be loaded; CI always draws the same examples
 settings.register_profile(
     "patient",
     deadline=None,
@@ -18,6 +20,9 @@ settings.load_profile("patient")
 WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
 EMULATION = pytest.StashKey[object]()
 
+SLOW = Path(__file__).parent / "slow.txt"
+"""Names of the test functions whose cases took more than a few seconds together when measured."""
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -25,9 +30,18 @@ def pytest_addoption(parser):
         choices=("real", "emulated", "none"),
         help="where tests marked `gpu` run; default: a real GPU if there is one, else emulated",
     )
+    parser.addoption(
+        "--record-slow",
+        type=float,
+        metavar="SECONDS",
+        help="write the names of the test functions that take longer to tests/slow.txt",
+    )
 
 
 def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None):
+        # pytest-xdist: its workers inherit this, so that they do not compete for the cores
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     where = config.getoption("--gpu")
     if where == "real" and not session.real_gpus():
         raise pytest.UsageError("--gpu=real found no GPU, or no CuPy: use --gpu=emulated")
@@ -38,10 +52,19 @@ def pytest_configure(config):
         config.stash[WHERE], config.stash[REASON] = "none", reason
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    slow = set(SLOW.read_text().split())
     for item in items:
+        if function_of(item.nodeid) in slow or item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.slow)
         if config.stash[WHERE] == "none" and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=config.stash[REASON]))
+
+
+def function_of(nodeid):
+    """Return the name of a test's function, without file, class and parameters."""
+    return nodeid.partition("[")[0].rpartition("::")[2]
 
 
 def emulated(item):
@@ -81,6 +104,7 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    record_slow(terminalreporter, config.getoption("--record-slow"))
     reports = [
         report
         for outcome in ("passed", "failed")
@@ -95,9 +119,25 @@ def pytest_terminal_summary(terminalreporter, config):
         )
 
 
+def record_slow(terminalreporter, limit):
+    """Write the test functions that took longer than a limit in seconds to tests/slow.txt."""
+    if limit is None:
+        return
+    seconds = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                seconds[function_of(report.nodeid)] += report.duration
+    sources = "".join(path.read_text() for path in SLOW.parent.rglob("test_*.py"))
+    slow = {name for name, duration in seconds.items() if duration > limit}
+    not_run = {name for name in SLOW.read_text().split() if name not in seconds}
+    exist = {name for name in slow | not_run if f"def {name}(" in sources}
+    SLOW.write_text("".join(f"{name}\n" for name in sorted(exist)))
+
+
 @pytest.fixture(scope="module")
 def client():
-    """The client of a Dask cluster with two worker processes of a thread each."""
+    """Client of a Dask cluster of two worker processes with one thread each."""
     from clusters import start
 
     local, client = start()
@@ -108,7 +148,7 @@ def client():
 
 @pytest.fixture
 def workers(client):
-    """Their addresses; those that a test has killed were started anew."""
+    """Addresses of the workers; killed workers have been restarted."""
     from clusters import present
 
     return present(client)

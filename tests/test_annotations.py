@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 PLACES = (
     *("geomxp", "geomxp.data.datasets", "geomxp.prediction.scores", "geomxp.plots"),
-    *("geomxp.linalg.nested", "geomxp.linalg.batched", "geomxp.tiles.refine", "geomxp.sklearn"),
+    *("geomxp.linalg", "geomxp.linalg.batched", "geomxp.tiles.refine", "geomxp.sklearn"),
     *("geomxp.linalg.precision", "geomxp.linalg.formats"),
 )
 """Where public names are."""

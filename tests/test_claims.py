@@ -1,4 +1,4 @@
-"""What README and the experiments claim to do, they do."""
+"""README, CONTRIBUTING and the studies do what they claim; README quotes the results."""
 
 import csv
 import os
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_python_of_readme_runs(capsys):
     assert "KL divergence" in shown
 
 
-def test_no_text_has_an_open_place():
+def test_no_text_has_an_open_placeholder():
     for path in (ROOT / "README.md", *ROOT.glob("experiments/*/README.md")):
         assert not re.search(r"@[A-Z]+@", path.read_text()), path
 
@@ -36,8 +37,68 @@ def test_readme_shows_two_commands_first():
     assert "geomxp fit meuse" in first
     assert "\n" not in first
     assert "[test]" in second
-    assert second.endswith("pytest")
+    assert second.endswith("pytest -n 2 --dist loadfile")
+    assert '"$bin/pytest" -n 2 --dist loadfile' in (ROOT / ".ci" / "run").read_text()
     assert "\n" not in second
+
+
+def results(study, table, **wanted):
+    """Return the rows of a results table whose columns have the wanted values."""
+    text = (ROOT / "experiments" / study / "results" / f"{table}.csv").read_text()
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def seconds_of_fits(smoothness, method):
+    """Return the median CPU seconds of whole fits of 2,000 locations."""
+    rows = results("peers", "fits", method=method, n="2000")
+    # a row has the smoothness that was fixed, or none if it was estimated
+    return median(
+        float(row["cpu_seconds"]) for row in rows if (row["smoothness"] == "0.5") == smoothness
+    )
+
+
+def measured():
+    """Return what the table of measured numbers in README must contain, from the results."""
+    (one,) = results("peers", "likelihood", method="geomxp", smoothness="0.5", n="4000")
+    yield f"{float(one['over_dpotrf']):.2f} times LAPACK's"
+    yield f"in {(float(one['peak_bytes'])) / (8 * 4000**2):.2f} matrices"
+    yield f"| {seconds_of_fits(True, 'geomxp'):.2f} s (GPy {seconds_of_fits(True, 'gpy'):.2f} s"
+    yield f"scikit-learn {seconds_of_fits(True, 'scikit-learn'):.1f} s"
+    yield f"GPyTorch {seconds_of_fits(True, 'gpytorch'):.1f} s"
+    yield f"| {seconds_of_fits(False, 'geomxp'):.2f} s"
+    yield f"(GPBoost {seconds_of_fits(False, 'gpboost'):.1f} s)"
+    (weak,) = results("static_schedule_mxp", "rate_16384", correlation="weak")
+    yield f"{float(weak['speedup']):.1f} times as fast as MKL's FP64"
+    yield f"{100 * float(weak['bytes_over_fp64']):.0f} % of the memory"
+    on_disk, in_core = results("out_of_core", "rate", n="44900")
+    yield f"matrix {on_disk['triangle_over_budget']} times the memory"
+    yield f"{float(on_disk['gflops']) / float(in_core['gflops']):.0%}".replace(
+        "%", " % of the rate"
+    )
+    (million,) = results("vecchia", "time", n="1000000", neighbours="30")
+    yield f"{float(million['seconds_evaluation']):.2f} s a log-likelihood"
+    yield f"{float(million['resident_gb']):.2f} GB"
+    profile = [
+        float(r["coverage"]) for r in results("intervals", "coverage_reml", method="profile")
+    ]
+    yield f"{100 * min(profile):.1f} % to {100 * max(profile):.1f} %"
+
+
+@pytest.mark.parametrize("number", list(measured()))
+def test_a_number_of_readme_is_that_of_the_results(number):
+    assert number in README
+
+
+def test_readme_fits_on_a_few_screens():
+    assert len(README.splitlines()) <= 200
+
+
+def test_contributing_places_every_room():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rooms = {path.name.removesuffix(".py") for path in (ROOT / "geomxp").iterdir()}
+    rooms -= {"__init__", "__main__", "__pycache__", "py.typed"}
+    assert {room for room in rooms if f"`{room}`" not in text} == set()
 
 
 def test_options_that_readme_names_exist(capsys):

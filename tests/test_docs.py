@@ -1,4 +1,4 @@
-"""The pages run as they stand, say what happens, and make a site without a warning."""
+"""The pages run as printed, with the output printed there, and build a site without a warning."""
 
 import doctest
 import html
@@ -25,13 +25,13 @@ def module(name):
         return importlib.import_module(name)
 
 
-blocks, formulas = module("blocks"), module("formulas")
+architecture, blocks, formulas = module("architecture"), module("blocks"), module("formulas")
 reference, results = module("reference"), module("results")
 PAGES = blocks.pages()
 
 
 def to_run():
-    """Return the pages; one that starts worker processes has their mark."""
+    """Return the pages; those that start worker processes are marked `cluster`."""
     mark = pytest.mark.cluster
     return [
         pytest.param(
@@ -44,7 +44,7 @@ def to_run():
 
 
 @pytest.mark.parametrize("path", to_run())
-def test_a_page_runs_and_prints_what_it_says(path, tmp_path):
+def test_a_page_runs_and_prints_the_stated_output(path, tmp_path):
     for block, namespace in blocks.run(path, tmp_path):
         for said, printed in blocks.differences(block):
             pytest.fail(f"{path.name}:{block.line} says\n{said}\nand prints\n{printed}")
@@ -54,7 +54,7 @@ def test_a_page_runs_and_prints_what_it_says(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
-def test_every_block_of_a_page_runs_or_says_why_not(path):
+def test_every_block_of_a_page_runs_or_gives_a_reason(path):
     text = path.read_text(encoding="utf-8")
     found = blocks.blocks(text)
     assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * sum(
@@ -64,6 +64,20 @@ def test_every_block_of_a_page_runs_or_says_why_not(path):
         assert block.runs or blocks.UNTESTED.search(block.about), f"{path.name}:{block.line}"
 
 
+def test_the_diagram_of_the_layers_has_every_room_once():
+    rooms = set(architecture.modules()) - set(architecture.FACADE)
+    drawn = re.findall(r"<text[^>]*>(\w+)</text>", architecture.diagram())
+    assert sorted(drawn) == sorted(rooms)
+    listed = re.findall(r"^\| `(\w+)`", architecture.table(), re.MULTILINE)
+    assert sorted(listed) == sorted(rooms)
+
+
+def test_the_table_of_the_layers_has_the_imports_of_the_sources():
+    assert "linalg" in architecture.imports("covariance")
+    assert "covariance" not in architecture.imports("linalg")
+    assert architecture.imports("_typing") == set()
+
+
 def page_of(tmp_path, text):
     path = tmp_path / "page.md"
     path.write_text(text, encoding="utf-8")
@@ -71,13 +85,13 @@ def page_of(tmp_path, text):
     return list(blocks.run(path, tmp_path / "work"))
 
 
-def test_a_page_that_says_something_else_is_found_out(tmp_path):
+def test_a_page_with_another_output_is_detected(tmp_path):
     text = "```python\nx = 3.0\nprint('range', x)\n```\n```text\nrange 3.1\n```\n"
     ((block, _),) = page_of(tmp_path, text)
     assert blocks.differences(block) == [("range 3.1\n", "range 3.0")]
 
 
-def test_a_command_that_fails_is_found_out_unless_the_page_says_so(tmp_path):
+def test_a_failing_command_is_detected_unless_the_page_shows_the_error(tmp_path):
     command = "$ geomxp fit no_such_table"
     with pytest.raises(RuntimeError, match=r"ended with 2: geomxp: .*no_such_table"):
         page_of(tmp_path, f"```console\n{command}\n```\n")
@@ -95,7 +109,7 @@ def test_blocks_share_names_and_files(tmp_path):
     assert page[1][0].printed == ["['a.txt']"]
 
 
-def test_times_and_what_rounding_does_may_differ():
+def test_times_and_effects_of_rounding_may_differ():
     said = "a  kl       seconds\n1  1.5e-07  0.031\n\n2 evaluations in 1.5 s"
     printed = "a  kl       seconds\n1  1.7e-07  0.012\n\n2 evaluations in 0.2 s"
     assert blocks.alike(said, printed)
@@ -189,7 +203,7 @@ def test_numbers_of_tables_are_shortened_and_nothing_else():
         assert results.short(cell) == cell
 
 
-def test_the_site_builds_without_a_warning_and_asks_no_other(tmp_path):
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_sites(tmp_path):
     pytest.importorskip("mkdocs", reason='needs pip install "geomxp[docs]"')
     run = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],

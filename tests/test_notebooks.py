@@ -1,4 +1,4 @@
-"""The notebooks run, and what they store is what they show."""
+"""The notebooks run, and their stored outputs are those of a run."""
 
 import pickle
 import re
@@ -18,38 +18,38 @@ NAMES = (
     "05_vecchia_millions",
 )
 SECONDS = 1800
-"""Of one cell, or the start of a kernel, on a machine that does other things as well."""
+"""Time limit of one cell, or of the start of a kernel, on a loaded machine."""
 
 LOCAL = re.compile(
     r"(?<![\w.:/])/(home|root|tmp|work|usr|opt|mnt|var|Users)/|site-packages|[A-Z]:\\"
 )
-"""Paths of somebody's machine."""
+"""Paths of a particular machine."""
 
 
 def read(name):
-    """Return the notebook as it is stored."""
+    """Return the stored notebook."""
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 
 def code_of(book):
-    """Return the cells of code that have some."""
+    """Return the code cells that are not empty."""
     return [cell for cell in book.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
 def kinds(cell):
-    """Return what a cell shows, in kind: streams by name, pictures and tables by their formats."""
+    """Return the kinds of a cell's outputs: streams by name, pictures and tables by format."""
     found = [
         ("stream", output.name)
         if output.output_type == "stream"
         else (output.output_type, *sorted(output.get("data", ())))
         for output in cell.outputs
     ]
-    # a stream arrives in pieces, as its lines were written
+    # a stream arrives in pieces
     return [kind for kind, _ in groupby(found)]
 
 
 def shown(book):
-    """Return everything that is shown as text."""
+    """Return all outputs that are text."""
     outputs = [output for cell in code_of(book) for output in cell.outputs]
     texts = [output.get("text", "") for output in outputs]
     texts += [
@@ -99,7 +99,7 @@ def test_a_notebook_is_short_and_has_been_run_from_top_to_bottom(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_no_error_no_warning_and_nobodys_paths(name):
+def test_a_notebook_shows_no_error_no_warning_and_no_local_path(name):
     book = read(name)
     assert {kind[:2] for cell in code_of(book) for kind in kinds(cell)}.isdisjoint(
         {("error",), ("stream", "stderr")}
@@ -111,10 +111,10 @@ def test_a_notebook_shows_no_error_no_warning_and_nobodys_paths(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_and_shows_what_it_stores(name, tmp_path, monkeypatch):
-    # makes its cache of fonts now, and not in a notebook, where it would say so
+    # build the font cache here: in a notebook, building it prints a message
     import matplotlib.font_manager  # noqa: F401
 
-    # a history and settings of its own
+    # separate history and settings
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     book, here = read(name), {"metadata": {"path": str(tmp_path)}}
     stored = [kinds(cell) for cell in code_of(book)]

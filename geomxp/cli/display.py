@@ -142,6 +142,8 @@ def ranking(comparison):
     data = comparison.to_frame().rename(columns=titles | {comparison.criterion: name})
     data["outcome"] = data["outcome"].str.split(":").str[0]
     columns = ["trend", "smoothness", "nugget", "anis.", "k", "log-lik.", name, "delta", "weight"]
+    # there is a column of families if several were compared
+    columns = [*data.columns.intersection(["family"]), *columns]
     formats = {"log-lik.": ".2f", name: ".2f", "delta": ".2f", "weight": ".3f"}
     head, _, rest = str(comparison).partition("\n\n")
     table = frame(data[[*columns, "outcome"]], head, best=0, formats=formats)

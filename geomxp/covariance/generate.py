@@ -24,14 +24,14 @@ THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
 """How cuda/matern.cu shares a tile among its blocks of threads."""
 
 SHARED_BYTES = 46 * 1024
-"""For a table in a GPU's shared memory, of the 48 KiB that every GPU grants without asking."""
+"""For a table in a GPU's shared memory, of the 48 KiB that every GPU offers by default."""
 
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
 
 @cache
 def _loops():
-    """Return the module with the CPU's loops: compiled by numba, or NumPy's if it is missing."""
+    """Return the module with the loops for CPUs: compiled by numba, or in NumPy without it."""
     try:
         from . import pairs_numba as loops
     except MissingPackage:

@@ -1,7 +1,7 @@
-"""Nearest points among those that come first: an exact search in a k-d tree, in threads.
+"""Nearest neighbours among the predecessors of a point: exact search in a k-d tree, in threads.
 
-Each node knows the box and the lowest rank of its points, so that one tree over all points serves
-every point with the set of its own predecessors, whatever the order.
+Each node stores the box and the lowest rank of its points. So one tree over all points serves
+every point, whatever the order that defines the predecessors.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ SLICE = 4096
 
 @dataclass(frozen=True)
 class Tree:
-    """A k-d tree: a complete binary tree over points sorted into it.
+    """A k-d tree: a complete binary tree over points in the order of its leaves.
 
     Parameters
     ----------
     points : (n, d) ndarray
-        In the order of the leaves: near each other in space.
+        In the order of the leaves: neighbours are near each other in space.
     order : (n,) ndarray of int64
-        Where each stood before.
+        The row of each point before it was sorted into the tree.
     ranks : (n,) ndarray of int64
-        Their places in the order that says who precedes whom.
+        Position of each point in the order that defines predecessors.
     bounds : (k + 1,) ndarray of int64
         Leaf j holds the points bounds[j] ≤ i < bounds[j + 1], k a power of two.
     low, high : (2 k, d) ndarray
@@ -34,7 +34,7 @@ class Tree:
     least : (2 k,) ndarray of int64
         Lowest rank in each node.
     unit : float
-        What coordinates have been divided by.
+        Coordinates have been divided by it.
     """
 
     points: np.ndarray
@@ -53,9 +53,10 @@ def tree_of(points, ranks=None):
     Parameters
     ----------
     points : (n, d) ndarray
-        n ≥ 1; places in the metric's straight lines, as `distance.embed` returns them.
+        n ≥ 1; embedded locations, as `distance.embed` returns them.
     ranks : (n,) ndarray of int, optional
-        A permutation: the number of each point in an order; their rows' if not given.
+        A permutation: the position of each point in an order; the order of the rows if not
+        given.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def tree_of(points, ranks=None):
     from .points_numba import build
 
     points = np.ascontiguousarray(points, dtype=np.float64)
-    # the squares of coordinates near 1 are numbers, and powers of two change no digit
+    # squares of coordinates near 1 neither overflow nor vanish; powers of two are exact
     unit = power_of_two_near(float(np.abs(points).max()))
     points = points / unit
     ranks = np.arange(len(points)) if ranks is None else np.asarray(ranks, dtype=np.int64)
@@ -73,7 +74,7 @@ def tree_of(points, ranks=None):
 
 
 def nearest_predecessors(tree, count):
-    """Return the nearest points of lower rank, of each point of a tree.
+    """Return the nearest points of lower rank for each point of a tree.
 
     Parameters
     ----------
@@ -84,8 +85,8 @@ def nearest_predecessors(tree, count):
     Returns
     -------
     (n, count) ndarray of int32
-        Rows of `tree.points`, the nearest first, and of equally near ones the lower rank; -1
-        where there are no more.
+        Rows of `tree.points`, the nearest first and the lower rank first among equally near
+        ones; -1 where there are no more.
 
     Examples
     --------
@@ -99,7 +100,7 @@ def nearest_predecessors(tree, count):
 
 
 def nearest(tree, points, count, limits=None):
-    """Return the nearest points of a tree, for other points.
+    """Return the nearest points of a tree for other points.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def nearest(tree, points, count, limits=None):
     points : (k, d) ndarray
     count : int
     limits : (k,) ndarray of int64, optional
-        Only points of lower rank are looked at; all of them if not given.
+        Only points of lower rank count; all points if not given.
 
     Returns
     -------

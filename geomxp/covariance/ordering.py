@@ -1,7 +1,8 @@
-"""Orders of places: along a space-filling curve, or each as far as can be from those before it.
+"""Orderings of locations: along a space-filling curve, or by maximin distance.
 
-A curve puts near places near each other in the matrix, so that tiles off the diagonal are small;
-maximin order is what Vecchia's approximation wants. An order is a permutation: `places[order]`.
+Along a curve neighbours in space are near each other in the matrix, so that off-diagonal tiles are
+small. Vecchia's approximation is most accurate in maximin order. An ordering is a permutation:
+`locations[order]`.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ from .distance import embed
 
 
 def order_places(locations, ordering, metric="euclidean"):
-    """Return the permutation that puts places in an order.
+    """Return the permutation of an ordering.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def order_places(locations, ordering, metric="euclidean"):
 
 
 def _lattice(points, bits):
-    """Return points as whole numbers of so many bits, (n, d) uint64; cells are cubes."""
+    """Return the cubic cells of a grid with 2^bits cells a side that hold points, (n, d) uint64."""
     low = points.min(axis=0)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         extent = max(float((points - low).max()), np.finfo(float).tiny)
@@ -43,7 +44,7 @@ def _lattice(points, bits):
 
 
 def _interleave(cells, bits):
-    """Return one number whose bits are those of the coordinates in turn, highest first."""
+    """Interleave the bits of the coordinates of each cell, highest first, (n,) uint64."""
     code = np.zeros(len(cells), dtype=np.uint64)
     for bit in range(bits - 1, -1, -1):
         for axis in range(cells.shape[1]):
@@ -75,7 +76,7 @@ def morton(points):
 
 
 def hilbert(points):
-    """Return the order of points along Hilbert's curve: neighbours on it are neighbours in space.
+    """Return the order of points along Hilbert's curve, on which neighbours are near in space.
 
     Skilling 2004, Programming the Hilbert curve, AIP Conf. Proc. 707:381, for all points at once.
 
@@ -115,11 +116,11 @@ def hilbert(points):
 
 
 def maximin(points):
-    """Return the order in which each point is as far as can be from all before it.
+    """Return the maximin order: each point is as far as possible from all points before it.
 
-    The first is the one nearest to the middle. The work is O(n log n): when a point at distance
-    ℓ is chosen, only points within ℓ of it can come nearer to the chosen ones, and a grid with
-    cells of about ℓ, laid anew each time ℓ has halved, finds them.
+    The first point is the one nearest to the centre. The work is O(n log n): when a point at
+    distance ℓ from the chosen ones is added, only points within ℓ of it get nearer. A grid with
+    cells of about ℓ, rebuilt each time ℓ has halved, finds them.
 
     Parameters
     ----------

@@ -254,7 +254,7 @@ def farthest_first(points, first, dimensions):
 
 @njit(cache=True)
 def _update(points, chosen, reach, cell, counts, origin, start, member, key, heap, slot, size):
-    """Bring the distances of all points within reach of the chosen one up to date."""
+    """Update the distances of all points within reach of the chosen one."""
     low, high = np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
     for axis in range(3):
         here = points[axis, chosen] - origin[axis]

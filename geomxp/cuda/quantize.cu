@@ -189,18 +189,3 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     FOR_EACH(i, m, j, n) { out[i + j * ld_out] = fp8_as_fp16(source[i + j * ld]); }
 }
-
-/* high + low <- x·scale to FP32's accuracy, both FP16 */
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fp32_to_planes(const float *__restrict__ source, long long m, long long n, long long ld,
-                   float scale, unsigned short *__restrict__ high, long long ld_high,
-                   unsigned short *__restrict__ low, long long ld_low)
-{
-    FOR_EACH(i, m, j, n)
-    {
-        const float x = scaled(source[i + j * ld], scale);
-        const unsigned short top = fp16_bits_saturated(x);
-        high[i + j * ld_high] = top;
-        low[i + j * ld_low] = fp16_low_bits(x, top);
-    }
-}

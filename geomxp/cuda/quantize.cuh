@@ -26,17 +26,6 @@ LEAF float product_fp32(float x, float y)
 #endif
 }
 
-LEAF float difference_fp32(float x, float y)
-{
-#if defined(__CUDA_ARCH__)
-    float difference;
-    asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(x), "f"(y));
-    return difference;
-#else
-    return x - y;
-#endif
-}
-
 LEAF float rounded_fp32(double x)
 {
 #if defined(__CUDA_ARCH__)
@@ -102,12 +91,6 @@ LEAF float fp16_number(unsigned short bits)
     /* FP32's exponents are 112 larger */
     return number_fp32(sign | bits_fp32(number_fp32(below) * 0x1p112f));
 #endif
-}
-
-/* What FP16 leaves of an FP32 number, to FP16 again. */
-LEAF unsigned short fp16_low_bits(float number, unsigned short high)
-{
-    return fp16_bits_saturated(difference_fp32(number, fp16_number(high)));
 }
 
 /* 2^-8 times an E4M3 number, exactly, as the bits of FP16: its exponents are 8 larger. */

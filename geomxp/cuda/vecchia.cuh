@@ -178,13 +178,6 @@ LEAF void gather(const Places &places, const Model &model, long long i, const Ro
     TOGETHER();
 }
 
-/* The variable of a folded table: geomxp/covariance/table.py. */
-LEAF double folded(double s)
-{
-    const double end = 1267650600228229401496703205376.0; /* 2^100 */
-    return s < 0.5 ? s : s < 1.0 ? (1.0 - s) * 9007199254740992.0 : end;
-}
-
 /* Two rows of a block, seen from the first of them. */
 struct Between {
     double d0, d1, square; /* their difference's first coordinates, and its square */

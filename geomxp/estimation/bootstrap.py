@@ -1,4 +1,4 @@
-"""The parametric bootstrap: what a fit's procedure makes of data that its own model makes."""
+"""Parametric bootstrap: refit data simulated from a fit."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Bootstrap:
         parameters that the fit estimated, its trend's coefficients ("trend: intercept"), and
         "microergodic", σ²a^(-2ν).
     estimate : dict of str to float
-        The fit's own, from which the draws were simulated.
+        Estimates of the fit from which the draws were simulated.
     draws : int
     seed : int
     failures : dict of str to int
-        Draws without an estimate, by how their fit ended; they are not among `estimates`.
+        Number of draws without an estimate, by outcome; they are not in `estimates`.
     """
 
     estimates: Frame
@@ -132,24 +132,23 @@ def bootstrap(
     on: str | Client = "cpu",
     progress: bool = True,
 ) -> Bootstrap:
-    """Simulate data at a fit's estimate, and fit each draw as the fit itself was made.
+    """Simulate data from a fit's estimate, and refit each draw with the settings of the fit.
 
-    z* = Xβ̂ + L w with Σ(θ̂) = L L' and w independent standard normal. Each search starts at θ̂ and
-    keeps to the fit's own bounds; what was held there is held here.
+    z* = Xβ̂ + L w with Σ(θ̂) = L L' and w independent standard normal. Each search starts at θ̂, with
+    the bounds and the fixed parameters of the fit.
 
     Parameters
     ----------
     fit : Fit
     draws : int
     seed : int
-        Draw k comes of NumPy's PCG64 with the seed (seed, k), however many draws there are. Another
-        method, whose factor has its rows in another order, makes other draws of it.
+        Draw k uses NumPy's PCG64 with the seed (seed, k), whatever the number of draws. Methods
+        with another order of rows give other draws.
     on : str or dask.distributed.Client
         "cpu": one draw after the other, in this process. Or a Dask cluster: the address of its
-        scheduler, "tcp://host:8786", or a client of it; each draw is then fitted on a worker, by
-        the fit's own method.
+        scheduler, "tcp://host:8786", or a client; each draw is then fitted on a worker.
     progress : bool
-        Show a line where standard error is a terminal, after two seconds.
+        Show a progress line if standard error is a terminal, after two seconds.
 
     Returns
     -------
@@ -158,7 +157,7 @@ def bootstrap(
     Raises
     ------
     InvalidInput
-        If the fit is no estimate, or estimates nothing, or `on` is no place for it.
+        If the fit has no estimate or no free parameter, or `on` is invalid.
     FitFailed
         If fewer than 2 draws have an estimate.
     LostCluster
@@ -166,9 +165,9 @@ def bootstrap(
 
     Notes
     -----
-    Estimates are the same bits wherever they are made, for any number of workers. One exception:
-    FP64 in one piece (`Exact()`) at 600 places or more rounds otherwise on another number of cores;
-    a task has its worker's cores divided by its threads, which is 1 as Dask starts workers.
+    Estimates have the same bits on any number of workers, with one exception: untiled FP64
+    (`Exact()`) at 600 locations or more depends on the number of cores of a task, which is the
+    number of cores of a worker divided by its threads.
 
     Examples
     --------
@@ -189,10 +188,10 @@ def bootstrap(
             else:
                 rows[k] = row
     if len(rows) < 2:
+        lost = ", ".join(f"{count} {name}" for name, count in failures.items())
         raise FitFailed(
-            f"only {len(rows)} of {draws} draws have an estimate "
-            f"({', '.join(f'{count} {name}' for name, count in failures.items())}): the model has "
-            "parameters that such data do not hold; fix some of them."
+            f"only {len(rows)} of {draws} draws have an estimate ({lost}): such data do not "
+            "identify all parameters; fix some of them."
         )
     import pandas as pd
 
@@ -214,28 +213,28 @@ def _check(fit, draws, seed):
 
 
 def _simulated(fit, draws, seed):
-    """Return draws of the observations' values; the factor is gone before a fit begins."""
+    """Return draws of the values; the factor is released before the fits."""
     seen = fit.observations
     design = fit.trend.design(seen.locations, seen.covariates)
     mean, values = design @ fit.coefficients, []
     with blas_threads(len(seen)):
         factor = fit.method.prepare(seen, design, fit.reml).factorize(fit.model)
         for k in range(draws):
-            # one by one: a product of several columns may round otherwise
+            # one by one: products of several columns may round differently
             white = np.random.default_rng([seed, k]).standard_normal((len(seen), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
     return values
 
 
 def _estimated(fit, values):
-    """Return a row of the frame, from a fit of other values made as this one; or None, and why."""
+    """Return a row of the frame from a refit to other values; or None, and its outcome."""
     held = {
         name: value
         for name, value in fit.model.parameters().items()
         if name not in fit.free + fit.boundary
     }
     with warnings.catch_warnings():
-        # said already of the fit, or counted
+        # the fit has warned already, and failures are counted
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
             again = fit_again(
@@ -261,7 +260,7 @@ def _row(again, fit):
     values, middle = again.model.parameters(), fit.model.parameters()
     row = {name: values[name] for name in values if name in fit.free + fit.boundary}
     if "anisotropy_angle" in row:
-        # a direction has many angles: the one nearest to the fit's
+        # angles that differ by 180 degrees are equal: choose the nearest to the fit's
         away = row["anisotropy_angle"] - middle["anisotropy_angle"]
         row["anisotropy_angle"] -= 180.0 * round(away / 180.0)
     row |= {

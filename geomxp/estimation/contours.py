@@ -14,19 +14,19 @@ from ..errors import InvalidInput
 from .profile import Path, Spot, corrected
 
 STEPS = 20
-"""Points of a ray at most; where the likelihood is a parabola it takes as many as heights."""
+"""Largest number of points of a ray; a quadratic likelihood takes as many as there are heights."""
 
 NEAR, NARROW, MARGIN = 0.95, 0.02, 1.02
-"""A height is known where a point has so much of it, or lies between two that are so near; the
-largest one needs a point beyond: how far to aim for it."""
+"""A height is known if a point reaches this share of it, or if two points this near enclose it;
+the largest height needs a point beyond it, aimed at by the margin."""
 
 LEAST_SLOPE = 0.2
-"""Of the height, below which a ray does not believe that it will go on so."""
+"""Smallest slope of the height used for extrapolation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What is known of the profile at a distance from the estimate.
+    """The profile at a distance from the estimate.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ class Point:
 
 
 class Ray(Path):
-    """A path on which two parameters are replaced by how far they went in one direction.
+    """A path in which two parameters are replaced by the distance along one direction.
 
-    It starts where the other path starts, and asks it for its spots.
+    Its spots are those of the given path.
 
     Parameters
     ----------
     path : Path
     held : (int, int)
-        Places of the two among `path.names`.
+        Indices of the two in `path.names`.
     direction : (2,) ndarray
     """
 
@@ -78,7 +78,7 @@ class Ray(Path):
         return self._seen(self.path.at(self.origin + self.turn @ x), x)
 
     def _seen(self, spot, x):
-        """Return a spot of the path as one of the ray."""
+        """Return a spot of the path in the coordinates of the ray."""
         information = spot.information
         if information is not None:
             information = self.turn.T @ information @ self.turn
@@ -105,10 +105,10 @@ def room(path, k, step):
 
 
 def lengths_of(ray, heights):
-    """Return how far out ℓ_p = ℓ_max - ½ height², for each of some heights in increasing order.
+    """Return the distances at which ℓ_p = ℓ_max - ½ height², for heights in increasing order.
 
-    √(2 fall) grows almost in proportion to the distance, so that a few points tell. What it does
-    not reach: see `_between`.
+    √(2 fall) is almost proportional to the distance, so that a few points suffice. Heights that are
+    not reached: see `_between`.
     """
     points = [Point(0.0, 0.0, ray.start, ray.curvature)]
     for _ in range(STEPS):
@@ -117,7 +117,7 @@ def lengths_of(ray, heights):
             break
         r, before = way
         spot, information = _top_at(ray, r, before.spot, before.information)
-        # without a likelihood, or halved to where it was
+        # no likelihood, or no progress
         if spot is None or spot.value == -inf or spot.point[0] <= before.away:
             break
         height = sqrt(max(2 * (ray.start.value - spot.value), 0.0))
@@ -129,7 +129,7 @@ def lengths_of(ray, heights):
 
 
 def _next(points, heights, edge):
-    """Return at which distance to look next, and after which point; None where all is known."""
+    """Return the next distance and the point before it; None if all heights are known."""
     last = points[-1]
     for height in heights:
         above = next((k for k, point in enumerate(points) if point.height >= height), None)
@@ -141,13 +141,13 @@ def _next(points, heights, edge):
         elif last.height < NEAR * height or height == heights[-1]:
             if last.away >= edge:
                 return None
-            # a little too far, so that it lies between two points
+            # a little beyond, so that two points enclose the height
             return min(last.away + (MARGIN * height - last.height) / _slope(points), edge), last
     return None
 
 
 def _slope(points):
-    """Return how fast the height grows, as from the last point but one to the last."""
+    """Return the slope of the height between the last two points."""
     if len(points) == 1:
         return 1.0
     before, last = points[-2:]
@@ -155,7 +155,7 @@ def _slope(points):
 
 
 def _inside(below, high, height):
-    """Return a distance between two points: between a chord and the way that led to the first."""
+    """Return a distance between two points, from the chord and from extrapolation."""
     low, width = below[-1], high.away - below[-1].away
     chord = (height - low.height) / (high.height - low.height)
     straight = (height - low.height) / _slope(below) / width
@@ -163,7 +163,7 @@ def _inside(below, high, height):
 
 
 def _top_at(ray, r, spot, information):
-    """Go to the top of the slice at a distance; None where there is no likelihood."""
+    """Go to the maximum of the slice at a distance; None if there is no likelihood."""
     there = ray.step(spot, ray.slice(spot, information, 0), 0, r, -inf)
     if there is not None:
         top, known = ray.settle(there, corrected(information, spot, there), 0)
@@ -173,13 +173,13 @@ def _top_at(ray, r, spot, information):
 
 
 def _between(found, away, heights, edge):
-    """Return distances at heights, by a monotone curve through those that were found.
+    """Return distances at heights by monotone interpolation.
 
-    What was not reached before the edge is -edge, what was lost before is NaN.
+    Heights not reached at the edge give -edge, heights beyond a failure NaN.
     """
     from scipy.interpolate import PchipInterpolator
 
-    # where the profile has a second top, the outermost crossing counts
+    # if the profile has a second maximum, the outermost crossing counts
     later = np.append(np.minimum.accumulate(found[::-1])[::-1][1:], inf)
     rising = found < later
     lengths = np.full(len(heights), -edge if away[-1] >= edge else np.nan)
@@ -194,19 +194,19 @@ def _between(found, away, heights, edge):
 LEVELS = (0.5, 0.9, 0.95)
 
 ALIKE, ROUNDS = 1.4, 3
-"""Factor between the lengths of neighbouring rays from which on another ray goes between, and how
-often that is asked, the first rays counted."""
+"""Factor between lengths of neighbouring rays above which a ray is inserted, and the number of
+rounds, the first rays included."""
 
 FINE = 10
 """Points of a curve for each of the first rays."""
 
 FLAT = 1e-6
-"""Least eigenvalue of the information, as a part of the largest one."""
+"""Smallest eigenvalue of the information, relative to the largest."""
 
 
 @dataclass(frozen=True)
 class Contours:
-    """Contours of ℓ_p about an estimate, and what the information alone says of them.
+    """Contours of the profile log-likelihood of two parameters.
 
     Parameters
     ----------
@@ -214,11 +214,10 @@ class Contours:
     levels : tuple of float
         Probabilities: a contour lies ½χ²₂(level) = -log(1 - level) below the maximum.
     curves : (levels, points, 2) ndarray
-        Closed, in the units of the parameters. Where ℓ_p does not fall so far they follow the
-        bounds of the fit, a nugget of 0, or the edge of where geomxp looks; NaN where there is no
-        likelihood.
+        Closed, in the units of the parameters. If ℓ_p does not fall so far they follow the bounds
+        of the fit, a nugget of 0, or the limits of the search; NaN if there is no likelihood.
     open : tuple of bool
-        Which curves do so somewhere.
+        Whether a curve does so somewhere.
     """
 
     names: tuple
@@ -240,7 +239,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
         Two of `fit.free`.
     levels : sequence of float
     rays : int
-        Directions in which each contour is found at least; a ray costs some eight gradients of ℓ.
+        Smallest number of directions; a ray costs about eight gradients of ℓ.
 
     Returns
     -------
@@ -249,7 +248,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     Raises
     ------
     InvalidInput
-        If the parameters are not two that were estimated, or for levels that are no probabilities.
+        If the parameters are not two estimated ones, or a level is not between 0 and 1.
 
     Examples
     --------
@@ -284,7 +283,7 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
 
 
 def wald_ellipse(fit, first, second, level=0.95, points=241):
-    """Return the curve on which the information alone puts a contour, (points, 2).
+    """Return the Wald ellipse of two parameters, (points, 2).
 
     (log θ - log θ̂)'V⁻¹(log θ - log θ̂) = χ²₂(level) with the covariance V of the two logarithms (of
     an angle itself).
@@ -332,7 +331,7 @@ def _spread(information, held):
 
 
 def _between_unlike(found):
-    """Return angles halfway between those of rays whose contours are not alike."""
+    """Return angles halfway between neighbouring rays with unlike lengths."""
     angles = [*sorted(found), 2 * pi]
     sizes = np.maximum(np.abs([found[angle % (2 * pi)] for angle in angles]), 1e-12)
     unlike = (np.abs(np.diff(np.log(sizes), axis=0)) > log(ALIKE)).any(axis=1)
@@ -345,7 +344,7 @@ def _curve(path, held, spread, fine, r):
     curve = np.full((len(fine), 2), np.nan)
     for j, k in enumerate(held):
         name, x = path.names[k], away[j]
-        # between rays that come to the edge the curve is the edge
+        # between rays that reach the edge the curve follows the edge
         x = path.start.point[k] + np.clip(x, -room(path, k, -1), room(path, k, 1))
         known = np.isfinite(x)
         curve[known, j] = path.in_user_units(name, x[known])
@@ -367,7 +366,7 @@ def _radii(angles, lengths, fine):
     if reached.all():
         return _spline(angles, lengths, fine % (2 * pi), "periodic")
     r = np.interp(fine, angles, np.abs(lengths))
-    # the same between the gaps, from the first of which a turn begins
+    # splines between the gaps, starting the turn at the first gap
     first = int(np.argmin(reached))
     order = (first + np.arange(len(angles) - 1)) % (len(angles) - 1)
     turned = angles[order] + 2 * pi * (order < first)
@@ -385,7 +384,7 @@ def _spline(angles, lengths, at, ends):
 
     inverse = lengths**-2.0
     k = np.clip(np.searchsorted(angles, at, side="right"), 1, len(angles) - 1)
-    # where rays are too few for a spline it must not run away
+    # keep a spline through too few rays from diverging
     least = 0.5 * np.minimum(inverse[k - 1], inverse[k])
     return np.maximum(CubicSpline(angles, inverse, bc_type=ends)(at), least) ** -0.5
 

@@ -75,7 +75,8 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     if vague:
         verb = "is" if len(vague) == 1 else "are"
         notes.append(
-            f"{words(vague)} {verb} poorly determined (standard error exceeds the estimate)."
+            f"{words(vague).capitalize()} {verb} poorly determined (standard error exceeds the "
+            "estimate)."
         )
     ours = problem.monitor.rescale(model, 0.0)[0]
     told = ridge(ours, coordinates.names, summit.information)
@@ -145,7 +146,8 @@ def _shape_grows(problem, table, model, pinned, value):
             continue
         return (
             f"The log-likelihood has no finite maximum: it increases as the {words([name])} goes "
-            f"to infinity, and is flat there. Profile at given {words([name])}: "
+            "to infinity, and is flat there (the Gaussian limit of a Matérn or rational-quadratic "
+            f'model is family="gaussian"). Profile at given {words([name])}: '
             f"{_profile_in_words(problem, model, profile, values)}. Fix the {words([name])}."
         )
     return None
@@ -366,7 +368,7 @@ def ridge(model, names, information, level=0.95):
     correlation = covariance[i, j] / (errors[i] * errors[j])
     if not abs(correlation) > RIDGE:
         return None
-    said = f"variance and range are not separately identifiable (log-correlation {correlation:.3f})"
+    said = f"Variance and range are not separately identifiable (log-correlation {correlation:.3f})"
     known = derived_logarithms(model).get("microergodic")
     if known is None:
         return f"{said}."

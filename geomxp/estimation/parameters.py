@@ -450,7 +450,7 @@ class Coordinates:
         parameter = self.table[name]
         if parameter.transform == "identity":
             if parameter.unit != "degrees":
-                return float(x)
+                return min(max(float(x), parameter.lower), parameter.upper)
             angle = float(np.degrees(x))
             return angle % 180.0 if self.wrap else angle
         value = exp(min(x, 600.0))

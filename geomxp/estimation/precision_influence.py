@@ -1,4 +1,4 @@
-"""What coarse formats do to estimates: the same data fitted at several accuracies."""
+"""Influence of coarse formats on estimates: the same data fitted at several accuracies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ACCURACIES = (1e-8, 1e-6, 1e-4, 1e-2)
 
 ENDED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.UNIDENTIFIED)
-"""Endings with an estimate to show."""
+"""Outcomes with values to show."""
 
 
 def precision_influence(
@@ -38,8 +38,8 @@ def precision_influence(
 ) -> Frame:
     """Fit in FP64, and again with tiles in formats by their norms at each of some accuracies.
 
-    The fits in mixed formats start at the estimate of FP64: what they end with is the formats'
-    doing, not the search's.
+    The fits in mixed formats start at the FP64 estimate, so that differences are due to the formats
+    and not to the search.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def precision_influence(
     model : Covariance, optional
         Where the fit in FP64 starts; see `fit`.
     method : Exact, optional
-        Everything but the precision: tile, device, memory.
+        All options but the precision: tile, device, memory.
     fixed, trend, reml, progress :
         As of `fit`.
 
@@ -64,7 +64,7 @@ def precision_influence(
     Raises
     ------
     InvalidInput
-        For accuracies that are none.
+        If an accuracy is invalid.
     FitFailed
         If there is no estimate in FP64.
 

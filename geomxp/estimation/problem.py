@@ -139,9 +139,9 @@ class Problem:
         outcome, flat = diagnose.diagnose(self, table, model, pinned, coordinates, summit)
         if noise > 0 and noise == self.tolerance:
             message = (
-                f"{outcome.message.rstrip('.')}. Rounding in these formats scatters the "
-                f"log-likelihood by {noise:.1g}."
-            )
+                f"{outcome.message} Rounding in these formats scatters the log-likelihood by "
+                f"{noise:.1g}."
+            ).strip()
             outcome = replace(outcome, message=message)
         errors, information = dict.fromkeys(model.parameters()), None
         if not flat and np.isfinite(summit.gain):

@@ -263,14 +263,22 @@ class Fit:
         tables.write_json(path, self.to_dict() | {"history": list(self.history)})
 
     @classmethod
-    def load(cls, path: PathLikeText, family: str | type[Covariance] | None = None) -> Fit:
+    def load(
+        cls,
+        path: PathLikeText,
+        *,
+        family: type[Covariance] | None = None,
+        method: Likelihood | None = None,
+    ) -> Fit:
         """Read a fit that `save` wrote, and its table again.
 
         Parameters
         ----------
         path : path
         family : class, optional
-            Covariance family of the fit, for one that has no name in geomxp.
+            Covariance family of the fit, if it is not one of geomxp's.
+        method : Likelihood, optional
+            Method of the fit, if it is not one of geomxp's.
 
         Raises
         ------
@@ -285,7 +293,7 @@ class Fit:
         document = tables.read_json(path)
         _check(document, SCHEMA, str(path), "")
         try:
-            return _from_document(document, path, family)
+            return _from_document(document, path, family, method)
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
@@ -374,7 +382,7 @@ def _arrays_entry(observations):
     }
 
 
-def _from_document(document, path, family):
+def _from_document(document, path, family, method):
     if document["table"] is None:
         _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
         levels = document["observations"].setdefault("levels", {})
@@ -403,7 +411,7 @@ def _from_document(document, path, family):
         document["standard_errors"],
         document["seconds"],
         observations,
-        _method(document["method"], path),
+        method or _method(document["method"], path),
         trend,
         document["reml"],
         tuple(document["free"]),
@@ -459,6 +467,11 @@ def _method(document, path):
     if document["name"] == "vecchia":
         ordering = document.get("permutation") or document.get("ordering", "maximin")
         return Vecchia(document.get("neighbours"), ordering, document["on"])
+    if document["name"] != "exact":
+        raise InvalidInput(
+            f"{path}: the fit was made with a method {document['name']!r} that geomxp does not "
+            "have: give it, Fit.load(path, method=...)."
+        )
     rule = document.get("precision", {"rule": "uniform", "arguments": ["fp64"]})
     if rule is None:
         raise InvalidInput(

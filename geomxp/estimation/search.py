@@ -1,7 +1,6 @@
-"""Maximising a log-likelihood: NLopt's searches, and Newton to the top.
+"""Maximise a log-likelihood: starting points, Fisher scoring, NLopt's searches, Newton's method.
 
-Inside a search a model without a likelihood counts as a bad one (-inf), so that the search walks
-past it.
+During a search a model without a likelihood has the value -inf, so that the search avoids it.
 """
 
 import warnings
@@ -28,7 +27,7 @@ INITIAL_STEP = 0.4
 
 @dataclass(frozen=True)
 class Maximum:
-    """Where a search ended.
+    """End of a search.
 
     Parameters
     ----------
@@ -73,8 +72,8 @@ def maximize(
     evaluations : int
         Limit.
     slope : callable, optional
-        (d,) ndarray to the gradient, (d,) ndarray, at the point where the function was last asked
-        for; for the searches that use it.
+        Maps (d,) ndarray to the gradient, (d,) ndarray, at the last point where the function was
+        evaluated; for searches that use it.
     search : {"bobyqa", "lbfgs", "slsqp"}
 
     Returns
@@ -110,7 +109,7 @@ def maximize(
         if np.isfinite(value):
             worst[0] = min(worst[0], value)
             return value
-        # a quadratic model cannot hold -inf: below the worst value seen
+        # a quadratic model needs finite values: return less than the worst one so far
         return worst[0] - 0.1 * abs(worst[0]) - 10 if np.isfinite(worst[0]) else -1e10
 
     algorithm = {"lbfgs": nlopt.LD_LBFGS, "slsqp": nlopt.LD_SLSQP}.get(
@@ -132,15 +131,15 @@ def maximize(
         limited = search.last_optimize_result() == nlopt.MAXEVAL_REACHED
     except (RuntimeError, ValueError, *_failures(nlopt)):
         if failures:
-            # an error of the likelihood, not of the search
+            # raised by the likelihood, not by the search
             raise
-        # rounding keeps it from going on: what it has reached stands, and Newton judges it
+        # stopped by rounding: keep the best point, which Newton's method checks
         limited = False
     return Maximum(best[1], best[0], limited)
 
 
 def _nlopt(search):
-    """Import NLopt. A fit by Fisher scoring needs it only where scoring does not converge."""
+    """Import NLopt, which Fisher scoring needs only if it does not converge."""
     try:
         import nlopt
     except ImportError as error:
@@ -152,7 +151,7 @@ def _nlopt(search):
 
 
 def _failures(nlopt):
-    """Return the exceptions of NLopt for a search that cannot continue; 2.11 has its own."""
+    """Return NLopt's exceptions for a search that cannot continue; they depend on its version."""
     names = "RoundoffLimited", "runtime_error", "logic_error"
     return tuple(vars(nlopt)[name] for name in names if name in vars(nlopt))
 
@@ -170,8 +169,7 @@ class Summit:
     information : (d, d) ndarray
         Minus the Hessian.
     gain : float
-        What one more Newton step promises, ½ s'I⁻¹s; inf where the information is not positive
-        definite.
+        Promised by one more Newton step, ½ s'I⁻¹s; inf if the information is not positive definite.
     """
 
     point: np.ndarray
@@ -182,7 +180,7 @@ class Summit:
 
 
 def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0, renewed=2e-4):
-    """Go to the top by Newton's method.
+    """Climb to the maximum by Newton's method.
 
     Parameters
     ----------
@@ -195,19 +193,19 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
     point : (d,) ndarray
         Near the maximum.
     tolerance : float
-        Stop when the next step promises less.
+        Stop if the next step promises a smaller gain.
     steps : int
         Limit.
     renewed : float
-        How far a point may lie, in its coordinates, from that of its information.
+        Distance, in the coordinates, after which the information is computed again.
     slack : float
-        A step may lose as much: how far the function scatters where it is computed coarsely.
+        Loss that a step may have: the scatter of the function in coarse formats.
 
     Returns
     -------
     Summit
     """
-    # where they have formulas, the score comes with the information and the value with the score
+    # by formula the score comes with the information, and the value with the score
     curvature = information(point)
     slope, value = score(point), function(point)
     gain = _promised(slope, curvature)
@@ -233,11 +231,11 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
 
 
 def _ascent(slope, information):
-    """Return the Newton step I⁻¹s; where I is not positive definite, with |eigenvalues| instead."""
+    """Return the Newton step I⁻¹s, with |eigenvalues| if I is not positive definite."""
     if not len(slope) or not (np.isfinite(information).all() and np.isfinite(slope).all()):
         return np.zeros(len(slope))
     values, vectors = np.linalg.eigh(information)
-    # a floor for what the differences of large scores leave of a small curvature
+    # small curvatures are lost in differences of large scores
     floor = max(min(1e-6 * np.abs(values).max(), 1e-4), 1e-12)
     values = np.maximum(np.abs(values), floor)
     return vectors @ ((vectors.T @ slope) / values)
@@ -255,7 +253,7 @@ def information_at(score, point, difference):
 
 
 def _promised(slope, information):
-    """½ s'I⁻¹s, the gain of a Newton step; inf if I is not positive definite."""
+    """Return the gain ½ s'I⁻¹s of a Newton step; inf if I is not positive definite."""
     if not len(slope):
         return 0.0
     if not np.isfinite(information).all() or not np.isfinite(slope).all():
@@ -265,33 +263,33 @@ def _promised(slope, information):
     return 0.5 * float(slope @ np.linalg.solve(information, slope))
 
 
-# Fisher scoring: Newton's method with an information that costs little more than the score.
+# Fisher scoring
 #
-# Where value, score and information come from one pass over the data, a few steps replace a
-# hundred evaluations of a search without derivatives: for the exact likelihood with the average
-# information (Johnson and Thompson 1995), for Vecchia's with the expected one (Guinness 2021,
-# Stat. Comput. 31:25).
+# Value, score and information come from one pass over the data, so that a few steps replace a
+# hundred evaluations of a search without derivatives: with the average information of the exact
+# likelihood (Johnson and Thompson 1995), and with the expected information of Vecchia's
+# approximation (Guinness 2021, Stat. Comput. 31:25).
 
 
 STEPS, HALVINGS = 40, 8
-"""Limits."""
+"""Limits on steps, and on the halvings of each."""
 
 CLOSE = 5e-5
-"""A step that promises less goes to where less than a tolerance of 1e-6 is left."""
+"""Promised gain below which one step reaches a tolerance of 1e-6."""
 
 LONGEST, OF_NUGGET = 1.0, 3.0
-"""Longest step of a logarithm; of the nugget's, which may have far to go to 0."""
+"""Longest step of a logarithm, and of the logarithm of the nugget."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A model on the way up.
+    """A point of the ascent.
 
     Parameters
     ----------
     model : Covariance
     value : float
-        Log-likelihood; -inf where there is none, and then no score.
+        Log-likelihood; -inf, without a score, if there is none.
     score : (k,) ndarray or None
         In the coordinates of the ascent.
     information : (k, k) ndarray or None
@@ -315,29 +313,29 @@ def ascend(
     vanishing=None,
     curved=False,
 ):
-    """Go up by Fisher scoring.
+    """Ascend by Fisher scoring.
 
     Parameters
     ----------
     evaluate : callable
-        Model, and whether the observed information is wanted too, to `Point`; of a better
-        variance, where that costs nothing.
+        Maps a model, and whether to compute the observed information, to a `Point`, which may have
+        a better variance.
     allowed : callable
         Whether a model lies within the bounds.
     coordinates : Coordinates
     model : Covariance
         The start.
     tolerance : float
-        Converged where one more step promises less.
+        Converged if one more step promises a smaller gain.
     evaluations : int
         Limit.
     enough : float
-        Converged, too, where a step promises less and none goes up.
+        Converged also if a step promises a smaller gain and no step increases ℓ.
     curved : bool
-        Whether to ask for the observed information, once, where the next step probably is the last.
+        Whether to compute the observed information once, before the probably last step.
     vanishing : float, optional
-        Where the nugget is less of the variance, and still falls, the search ends as converged:
-        the caller compares with a nugget of 0.
+        Converged if the nugget is below this share of the variance and still falls; the caller
+        compares with a nugget of 0.
 
     Returns
     -------
@@ -378,16 +376,16 @@ def ascend(
 
 
 def _with_secants(point, secants):
-    """Return a point whose information agrees with how the score changed on the way to it.
+    """Return a point whose information agrees with the changes of the score (BFGS update).
 
-    Broyden, Fletcher, Goldfarb, Shanno: where the model is wrong the information that scoring uses
-    is not near the Hessian, and steps by it alone converge slowly.
+    For a misspecified model the scoring information differs from the Hessian, and its steps alone
+    converge slowly.
     """
     information = point.information
     for step, change in secants:
         along, curvature = information @ step, change @ step
         expected = step @ along
-        # else too far apart for a quadratic function
+        # otherwise the secant is too long for a quadratic approximation
         if expected > 0 and 0.05 * expected < curvature < 20 * expected:
             information = information + np.outer(change, change) / curvature
             information -= np.outer(along, along) / expected
@@ -395,7 +393,7 @@ def _with_secants(point, secants):
 
 
 def _step(score, information):
-    """Return I⁻¹s; directions of which the data say nothing stay."""
+    """Return I⁻¹s, without movement in directions of no information."""
     scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
     values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
     inverse = np.where(values > 1e-12, 1.0 / np.maximum(values, 1e-12), 0.0)
@@ -441,18 +439,18 @@ def of_unit_variance(model):
     return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
 
 
-# Where a search starts: the best of a coarse grid, moved on by Vecchia's likelihood.
+# Starting points: the best of a coarse grid, improved by Vecchia's approximation
 
 
 SUBSAMPLE = 300
-"""Places on which starts are compared."""
+"""Locations on which starts are compared."""
 
 ENOUGH, NEIGHBOURS, EVALUATIONS, TOLERANCE = 1000, 15, 60, 1e-2
-"""Places from which on Vecchia's likelihood finds the start of an exact search, and how."""
+"""Locations above which Vecchia's approximation finds the start of an exact search; options."""
 
 RUNS, RUN = 250, 8
-"""Subsample used without Vecchia's likelihood: the number of runs, and the number of
-successive places along Hilbert's curve in each, so that long and short distances occur."""
+"""Subsample without Vecchia's approximation: number of runs, and of successive locations along
+Hilbert's curve in each, so that long and short distances occur."""
 
 
 def starts(problem, start, count, seed):
@@ -502,17 +500,17 @@ def _part(problem, rows):
     if np.linalg.matrix_rank(scaled) < design.shape[1]:
         return None, None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said already, about all of the coordinates
+        # the user has been warned about all coordinates
+        warnings.simplefilter("ignore")
         return problem.observations.subset(rows), design
 
 
 def approach(problem, model):
-    """Return the maximum of Vecchia's likelihood near a model, where exact evaluations are dear.
+    """Return the maximum of Vecchia's approximation near a model, if evaluations are expensive.
 
-    It costs about as much as one of them and lies within a fraction of the standard errors of the
-    exact maximum. Vecchia's likelihood needs numba. Without numba, and from 4,000 places on, the
-    maximum of the exact likelihood of 2,000 places is returned. It costs less on a GPU and lies
-    within some standard errors of the exact maximum.
+    It costs about one exact evaluation and lies within a fraction of the standard errors of the
+    exact maximum. Without numba, and from 4,000 locations on, the maximum of the exact likelihood
+    of 2,000 locations is returned, which lies within a few standard errors.
 
     Parameters
     ----------
@@ -522,9 +520,9 @@ def approach(problem, model):
     Returns
     -------
     model : Covariance
-        The given one for few places, or where the likelihood used has no maximum near it.
+        The given one for few locations, or if the approximation has no maximum near it.
     near : bool
-        Whether it is another.
+        Whether it has moved.
     """
     places = len(problem.observations) - problem.design.shape[1]
     if not (problem.table.free and problem.evaluator.expensive) or places < ENOUGH:
@@ -545,33 +543,33 @@ def approach(problem, model):
 
 
 def _rough(problem, observations, design, method):
-    """Return a problem in the same space, to be solved to a coarse tolerance."""
+    """Return a problem with the same parameters and a coarse tolerance."""
     monitor = Monitor(EVALUATIONS, lambda *pair: pair, None, "", False)
     about = observations, design, problem.reml, method, problem.table
     return type(problem)(*about, monitor, TOLERANCE)
 
 
 def _spread(observations):
-    """Return the rows of `RUNS` runs of nearby places, spread over all places."""
+    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
     order = order_places(observations.locations, "hilbert", observations.metric)
     first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
     return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
 
 
-# Searches from several starts: one after the other, or as tasks on a cluster.
+# Searches from several starts, one after the other or as tasks on a cluster
 
 
 NEAR = 0.1
-"""First step of a search without derivatives from near a maximum."""
+"""First step of a search without derivatives near a maximum."""
 
 
 def searched(problem, candidates, evaluations, tasks):
-    """Yield what a search from each start has come to: (log-likelihood, model or None, limited).
+    """Yield the end of a search from each start: (log-likelihood, model or None, limited).
 
     Parameters
     ----------
     problem : Problem
-        Its monitor takes note of all evaluations, in the order of the starts.
+        Its monitor records all evaluations, in the order of the starts.
     candidates : list of Covariance
     evaluations : int
         Limit for each.
@@ -593,7 +591,7 @@ def searched(problem, candidates, evaluations, tasks):
 
 
 def _from(problem, candidate, evaluations):
-    """Search from one start, or from Vecchia's maximum near it."""
+    """Search from one start, or from the maximum of Vecchia's approximation near it."""
     model, near = approach(problem, candidate)
     problem.ends = True
     step = NEAR if near else INITIAL_STEP
@@ -603,9 +601,9 @@ def _from(problem, candidate, evaluations):
 
 
 def _alone(common, candidate):
-    """Return what a search from one start has come to, what it has seen, and what it complains of.
+    """Return the end of a search from one start, its evaluations and its last complaint.
 
-    A problem of its own, in the process that it runs in.
+    The search solves a problem of its own, in the process of a worker.
     """
     kind, about, settings, evaluations = common
     monitor = Monitor(evaluations, lambda *pair: pair, None, "", False)

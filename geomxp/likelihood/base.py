@@ -90,6 +90,26 @@ class Likelihood:
         return "cpu"
 
 
+class ObservationModel:
+    """How values relate to the Gaussian field; this one: values are the field plus noise.
+
+    z_i = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass changes
+    the transformation to the Gaussian scale or the noise of each observation.
+    """
+
+    def transform(self, values: Floats) -> Floats:
+        """Return the values on the Gaussian scale, (n,)."""
+        return values
+
+    def log_jacobian(self, values: Floats) -> float:
+        """Return log|dt(z)/dz| of the transformation t, to add to the log-likelihood."""
+        return 0.0
+
+    def noise(self, model: Covariance, n: int) -> Floats:
+        """Return the variance of the noise of each observation, (n,)."""
+        return np.full(n, model.nugget)
+
+
 class Evaluator:
     """Base class of evaluators: ℓ(θ) and its derivatives for one data set.
 
@@ -106,6 +126,8 @@ class Evaluator:
         Whether an evaluation costs much more than one of Vecchia's approximation.
     device : Device
         Where factors live.
+    observation_model : ObservationModel
+        How values relate to the field.
     """
 
     observations: Observations
@@ -113,6 +135,17 @@ class Evaluator:
     scoring: bool = False
     expensive: bool = False
     device: Device = Device("cpu")
+    observation_model: ObservationModel = ObservationModel()
+
+    @property
+    def values(self) -> Floats:
+        """Values on the Gaussian scale, (n,)."""
+        return self.observation_model.transform(self.observations.values)
+
+    @property
+    def log_jacobian(self) -> float:
+        """Log-Jacobian of the transformation of the values."""
+        return self.observation_model.log_jacobian(self.observations.values)
 
     def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""

@@ -1,4 +1,4 @@
-"""Derivatives of the exact log-likelihood in all of its parameters, from one factorization.
+"""Derivatives of the exact log-likelihood from one factorization.
 
 With P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹, α = Pz, and Q = Σ⁻¹ for ML, Q = P for REML, and β̂ profiled out:
 
@@ -27,14 +27,14 @@ from ..tiles.factor import CholeskyFactor, on_host
 from .base import Derivatives
 
 STEP = 1e-4
-"""Relative, of the differences that give second derivatives of Σ."""
+"""Relative step of the differences for second derivatives of Σ."""
 
 CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
-"""Weights of the values so many steps away; backward where a ratio is at its end, 1."""
+"""Weights by number of steps; backward at the upper limit of a parameter."""
 
 
 def differentiate(factor, least_squares, model, seen, design, reml, names, *, curvature=False):
-    """Return the derivatives at a model whose Σ has been factored; ends the factor.
+    """Return the derivatives at a model, given the factor of Σ, which is overwritten.
 
     Parameters
     ----------

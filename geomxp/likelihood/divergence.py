@@ -22,7 +22,7 @@ from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Sequence
-    from ..covariance.matern import Matern
+    from ..covariance.base import Covariance
 
 PANEL = 512
 """Columns of L₀ that are whitened at a time."""
@@ -30,7 +30,7 @@ PANEL = 512
 
 @dataclass(frozen=True)
 class Divergence:
-    """What an approximate factorization does to a model at given places.
+    """Divergence of an approximate covariance from FP64 at given locations.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Divergence:
 
 
 class _Reference:
-    """The FP64 factor of a model, to which others are compared."""
+    """FP64 factor of a model, with which others are compared."""
 
     def __init__(self, seen, model, design, on):
         self.seen, self.model, self.design = seen, model, design
@@ -132,7 +132,7 @@ class _Reference:
         return fit_trend(factor, self.seen.values, self.design).quadratic_form
 
     def compare(self, method):
-        """Return the `Divergence` of a way to compute."""
+        """Return the `Divergence` of a method."""
         n = len(self.seen)
         neighbours = method.neighbours
         factor, seconds = _timed(method, self.seen, self.model)
@@ -168,9 +168,9 @@ class _Reference:
 
 
 def _timed(method, seen, model):
-    """Return a factor and its seconds: of three runs the best, unless one takes long.
+    """Return a factor and its seconds, the minimum of up to three runs.
 
-    Without what is done once for a data set.
+    Work that is done once for a data set is not timed.
     """
     seconds, evaluator = [], method.prepare(seen)
     while len(seconds) < 3 and sum(seconds) < 2.0:
@@ -183,7 +183,7 @@ def _timed(method, seen, model):
 
 @gpu_memory()
 def kl_divergence(
-    model: Matern,
+    model: Covariance,
     places: ArrayLike | Observations,
     method: Likelihood,
     *,
@@ -191,11 +191,11 @@ def kl_divergence(
     trend: str = "zero",
     progress: bool = True,
 ) -> Divergence:
-    """Return what a way to compute does to a model: its divergence from FP64.
+    """Return the Kullback-Leibler divergence of a method from FP64.
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     places : (n, d) array_like or Observations
         With observations, the quadratic form is compared as well.
     method : Exact or Vecchia
@@ -228,21 +228,21 @@ def kl_divergence(
 
 @gpu_memory()
 def compare(
-    model: Matern,
+    model: Covariance,
     places: ArrayLike | Observations,
-    ways: Sequence[Likelihood],
+    methods: Sequence[Likelihood],
     *,
     metric: str = "euclidean",
     trend: str = "zero",
     progress: bool = True,
 ) -> list[Divergence]:
-    """Return the `Divergence` of several ways to compute, with one FP64 reference.
+    """Return the `Divergence` of several methods, with one FP64 reference.
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     places : (n, d) array_like or Observations
-    ways : sequence of Exact or Vecchia
+    methods : sequence of Exact or Vecchia
     metric, trend, progress :
         See `kl_divergence`.
 
@@ -250,8 +250,8 @@ def compare(
     -------
     list of Divergence
     """
-    ways = tuple(ways)
-    for method in ways:
+    methods = tuple(methods)
+    for method in methods:
         if not isinstance(method, Likelihood):
             raise InvalidInput(
                 f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
@@ -270,33 +270,33 @@ def compare(
             raise InvalidInput("`places` must hold at least one place.")
         rows = hilbert(model.isotropic(places, metric))
         seen = Locations(places[rows], metric)
-    ways = [method.of_rows(rows) if method.approximate else method for method in ways]
-    for method in ways:
-        # a wrong size or device is an error before the reference is computed
+    methods = [method.of_rows(rows) if method.approximate else method for method in methods]
+    for method in methods:
+        # report a wrong size or device before computing the reference
         method.prepare(seen)
-    on = next((method.reference_device for method in ways if not method.approximate), "cpu")
+    on = next((method.reference_device for method in methods if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
             reference, found = _Reference(seen, model, design, on), []
-            line.expect(len(ways), "ways to compute")
-            for method in ways:
+            line.expect(len(methods), "methods")
+            for method in methods:
                 found.append(reference.compare(method))
                 line.advance()
             return found
     except NotRefined:
         raise
     except NotPositiveDefinite as error:
-        # by the rows of the caller, not by those of the tiles
+        # in the order of the caller's rows
         original = places if isinstance(places, Observations) else Locations(places, metric)
         raise explain(error, original, model) from None
 
 
-def kl_between(p: Matern, q: Matern, places: ArrayLike, metric: str = "euclidean") -> float:
+def kl_between(p: Covariance, q: Covariance, places: ArrayLike, metric: str = "euclidean") -> float:
     """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
 
     Parameters
     ----------
-    p, q : Matern
+    p, q : Covariance
     places : (n, d) array_like
     metric : str
 

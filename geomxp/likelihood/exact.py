@@ -32,7 +32,7 @@ from .trend import fit_trend
 
 if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
-    from ..covariance.matern import Matern
+    from ..covariance.base import Covariance
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
@@ -41,7 +41,7 @@ BLOCKS = 16
 
 
 def _one_at_a_time(method):
-    """Make threads that share an evaluator, and with it its workspace, wait for each other."""
+    """Serialize calls from threads that share an evaluator and its workspace."""
 
     @wraps(method)
     def waiting(self, *arguments, **options):
@@ -52,7 +52,7 @@ def _one_at_a_time(method):
 
 
 class ExactEvaluator(Evaluator):
-    """ℓ(θ), its gradient and its expected information, for one data set.
+    """ℓ(θ) and its derivatives for one data set, by Cholesky factorization of Σ.
 
     Parameters
     ----------
@@ -84,19 +84,19 @@ class ExactEvaluator(Evaluator):
 
     @_one_at_a_time
     def freeze(self, model):
-        """Let all later factors have the formats that the rule chooses for this model."""
+        """Use the formats chosen at this model for all later factors."""
         self._frozen = None
         self._last = (None, None, None)
         try:
             self._frozen = Frozen(self.factorize(model, self._space()).precision_map)
         except NotPositiveDefinite:
-            # then each model has its own, and its own failure
+            # each model then has formats of its own
             return
 
     @gpu_memory()
     @_one_at_a_time
     def __call__(self, model):
-        """Evaluate the log-likelihood; -inf with an outcome where Σ has no factor."""
+        """Evaluate the log-likelihood; -inf with an outcome if Σ has no Cholesky factor."""
         if self._last[0] == model:
             return self._last[1]
         start = time.perf_counter()
@@ -104,7 +104,7 @@ class ExactEvaluator(Evaluator):
         try:
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
-                least_squares = fit_trend(factor, self.observations.values, self.design)
+                least_squares = fit_trend(factor, self.values, self.design)
                 return self._evaluation(factor, least_squares, start)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
@@ -113,9 +113,9 @@ class ExactEvaluator(Evaluator):
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
 
     def _space(self):
-        """Return the memory that all evaluations overwrite, allocated at the first one.
+        """Return the workspace that all evaluations overwrite, allocated on first use.
 
-        Allocating it anew would take longer than computing its entries, and pinning it even longer.
+        Allocating it takes longer than computing its entries, and pinning it longer still.
         """
         n, index = len(self.observations), self.device.index
         if self._workspace is None:
@@ -128,11 +128,12 @@ class ExactEvaluator(Evaluator):
         return self._workspace
 
     def _evaluation(self, factor, least_squares, start):
-        """Return the evaluation of a model whose Σ has been factored."""
+        """Return the evaluation at a model, given the factor of Σ."""
         n, log_determinant = len(self.observations), factor.log_determinant()
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
+        value += self.log_jacobian
         if not np.isfinite(value):
-            message = "the log-likelihood is no FP64 number: rescale the values and the variance."
+            message = "the log-likelihood overflows FP64: rescale the values and the variance."
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
         return Evaluation(
@@ -159,19 +160,19 @@ class ExactEvaluator(Evaluator):
 
         Parameters
         ----------
-        model : Matern
+        model : Covariance
         workspace : (n, n) array on the device, or Host, optional
             Overwritten, and then part of the factor: passing it again destroys that factor.
 
         Raises
         ------
         NotPositiveDefinite
-            Naming the two locations that are hardest to tell apart.
+            The message names the two closest locations.
         """
         seen = self.observations
         model.check_valid_on(seen.metric, seen.dimensions)
         if model.nugget == 0 and self._twins:
-            # rounding may leave a pivot that is positive, and a likelihood that means nothing
+            # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), seen, model)
         try:
             if self.method.tiled:
@@ -188,17 +189,17 @@ class ExactEvaluator(Evaluator):
             raise explain(error, seen, model) from None
 
     def _watched_placement(self):
-        """Return the placement, with a trace of its own for each factorization if one is wanted."""
+        """Return the placement, with a new trace for each factorization if requested."""
         return replace(self.placement, trace=Trace()) if self.method.trace else self.placement
 
     @gpu_memory()
     @_one_at_a_time
     def derivatives(self, model, names, *, curvature=False):
-        """Return `Derivatives` at a model; the last ones, and the evaluation there, are kept.
+        """Return `Derivatives` at a model; the last ones and their evaluation are cached.
 
         Parameters
         ----------
-        model : Matern
+        model : Covariance
         names : sequence of str
         curvature : bool
             The expected and the observed information as well.
@@ -218,7 +219,7 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
-            least_squares = fit_trend(factor, self.observations.values, self.design)
+            least_squares = fit_trend(factor, self.values, self.design)
             evaluation = self._evaluation(factor, least_squares, start)
             found = differentiate(
                 *(factor, least_squares, model, self.observations, self.design, self.reml, names),
@@ -230,7 +231,7 @@ class ExactEvaluator(Evaluator):
     expensive = True
 
     def keeps(self, model):
-        """Whether the evaluation and the derivatives at a model are those kept."""
+        """Whether the results at a model are cached."""
         return self._last[0] == model
 
     def has_curvature(self, names):
@@ -239,20 +240,19 @@ class ExactEvaluator(Evaluator):
 
     @property
     def scoring(self):
-        """Whether scores and information can be had: Σ⁻¹ is dense, and memory may be short.
+        """Whether memory allows to compute score and information, which need a dense Σ⁻¹.
 
-        In the place of L they need nothing more; tiles have to be put together first.
+        Σ⁻¹ overwrites L in core; tiles have to be assembled first.
         """
         return (self.placement.in_core and not self.method.tiled) or self._room_for(0)
 
     def _matrices(self, curvatures):
-        """Return the number and the device of the n×n FP64 matrices that derivatives need.
+        """Return number and device of the n×n FP64 matrices that derivatives need beside L.
 
-        Nothing if the memory of L suffices. The information needs one for each of so many
-        parameters.
+        The observed information needs one for each parameter.
         """
         if self.method.tiled:
-            # put together in RAM, wherever the tiles were factored
+            # assembled in RAM, wherever the tiles were factored
             return ((4 + curvatures, Device("cpu")),)
         if self.device.index is None:
             return ((1 + curvatures, self.device),) if curvatures else ()
@@ -260,22 +260,22 @@ class ExactEvaluator(Evaluator):
         return ((2, self.device), (curvatures, Device("cpu"))) if curvatures else ()
 
     def _room_for(self, curvatures):
-        """Whether there is memory for the matrices of so many parameters' curvatures."""
+        """Whether there is memory for the observed information of so many parameters."""
         return all(
             _bytes_for(len(self.observations), matrices, device) < self._bound(device)
             for matrices, device in self._matrices(curvatures)
         )
 
     def _bound(self, device):
-        """Return the bytes that matrices may have in a memory."""
+        """Return the bytes available for matrices on a device."""
         if device.index is not None:
-            # what the pool gives back is in pieces
+            # memory returned by the pool is fragmented
             return 0.9 * device.free_memory() + self._held(device)
         bound = free_memory() + self._held(device)
         return bound if self.placement.memory is None else min(bound, self.placement.memory)
 
     def _held(self, device):
-        """Return the bytes that the workspace already holds in a memory."""
+        """Return the bytes of the workspace on a device."""
         if self._workspace is None:
             return 0
         if self.method.tiled:
@@ -284,7 +284,7 @@ class ExactEvaluator(Evaluator):
 
 
 def _bytes_for(n, matrices, device=None):
-    # blocks in work, whitened columns, and the interpreter's own
+    # with blocks in progress, whitened columns and the interpreter's overhead
     needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
     if device is None or device.index is None:
         return needed
@@ -292,7 +292,7 @@ def _bytes_for(n, matrices, device=None):
 
 
 def check_memory(n, matrices, device, held=0):
-    """Raise `NotEnoughMemory` if n×n FP64 matrices need more than the free and the held bytes."""
+    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes."""
     on_gpu = device.index is not None
     what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
     needed = _bytes_for(n, matrices, device)
@@ -303,12 +303,11 @@ def check_memory(n, matrices, device, held=0):
         )
 
 
-# The exact likelihood: one Cholesky factor of the whole covariance matrix.
-
-
 @dataclass(frozen=True)
 class Exact(Likelihood):
-    """Compute with the whole covariance matrix: in FP64, or in tiles of mixed formats.
+    """The exact likelihood: Cholesky factorization of the whole covariance matrix.
+
+    In FP64, or in tiles of mixed formats.
 
     Parameters
     ----------
@@ -316,30 +315,28 @@ class Exact(Likelihood):
         A rule of `geomxp.linalg.precision`: `uniform`, `by_band`, `by_tile_norm`, `layered`,
         `for_divergence`.
     tile : int or None
-        Rows of a tile; of a size that suits the number of places if None.
+        Rows of a tile; chosen by the number of locations if None.
     on : str, sequence of str, or dask.distributed.Client
-        "cpu", "gpu" or "gpu:N"; several of a kind, which then share the work. Or a Dask cluster:
-        the address of its scheduler, as "tcp://host:8786", or a client of it.
+        "cpu", "gpu" or "gpu:N"; several of a kind share the work. Or a Dask cluster: the address of
+        its scheduler, such as "tcp://host:8786", or a client.
     memory : str or int, optional
-        Bound of RAM, as "4GB": tiles that it does not hold lie on a disk.
+        Limit on RAM, such as "4GB"; the other tiles are stored on disk.
     device_memory : str or int, optional
-        Bound of each device's memory: tiles that it does not hold lie in RAM, pinned for GPUs.
+        Limit on each device's memory; the other tiles are stored in RAM, pinned for GPUs.
     scratch : path, optional
-        Directory for the tiles on a disk; that of the system's temporary files if not given, and
-        then nothing is left there whatever happens. With it a killed run leaves its tiles, and the
-        same run goes on from them.
+        Directory for tiles on disk. A killed run leaves its tiles there, and the same run resumes
+        from them. By default a temporary directory, which is always removed.
     refine : {"ir", "cg", "gmres"}, optional
-        Refine what a mixed factor solves to FP64's accuracy, by this iteration: quadratic forms,
-        coefficients and predictions; not the log-determinant. On a CPU only.
+        Iterative refinement of solutions with a mixed factor to FP64's accuracy: of quadratic
+        forms, coefficients and predictions, not of the log-determinant. On a CPU only.
     fallback : bool
-        Factor in finer formats, and in FP64 at last, where refinement fails.
+        If refinement fails, factor in finer formats, finally in FP64.
     trace : bool
-        Keep what was copied and computed when: `Evaluation.events`, for `plots.timeline`. Of runs
-        whose tiles one memory does not hold.
+        Record copies and computations with their times in `Evaluation.events`, for
+        `plots.timeline`, of runs whose tiles exceed one memory.
     store : callable, optional
-        ``store(originals, formats)`` returns a `geomxp.tiles.stores.Store` that keeps the tiles of
-        ``on="cpu"``, such as a subclass of `geomxp.tiles.stores.BaseStore`. It is not saved with a
-        fit.
+        ``store(originals, formats)`` keeps the tiles of ``on="cpu"``: a subclass of
+        `geomxp.tiles.stores.Store`. It is not saved with a fit.
 
     Examples
     --------
@@ -370,7 +367,7 @@ class Exact(Likelihood):
                 f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
             )
         if isinstance(self.on, (list, tuple)):
-            # one device in a list is that device
+            # a list of one device is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
             object.__setattr__(self, "on", alone)
         object.__setattr__(self, "on", address_of(self.on))
@@ -383,7 +380,7 @@ class Exact(Likelihood):
 
     @property
     def tiled(self) -> bool:
-        """Whether Σ is cut into tiles: plain FP64 in one memory only if a size is given."""
+        """Whether Σ is stored in tiles; plain FP64 in one memory only if `tile` is given."""
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1 or is_cluster(self.on)
         mixed = self.precision != uniform("fp64")
@@ -433,15 +430,15 @@ class Exact(Likelihood):
         """Return the method for a subset of the rows, with tiles no larger than the subset."""
         return self if self.tile is None else replace(self, tile=min(self.tile, len(rows)))
 
-    def plan(self, places: int | Observations, model: Matern | None = None) -> MemoryPlan:
-        """Say before a run where the tiles of Σ will live, and how much will move.
+    def plan(self, places: int | Observations, model: Covariance | None = None) -> MemoryPlan:
+        """Return where the tiles of Σ will be stored and how much will be moved, without a run.
 
         Parameters
         ----------
         places : int or Observations
-            How many; or the places themselves, with a model, where the rule of `precision` looks
-            at the matrix: then its tiles are generated once.
-        model : Matern, optional
+            Number of locations; or the observations, with a model, if the rule of `precision`
+            depends on the matrix, whose tiles are then generated once.
+        model : Covariance, optional
 
         Returns
         -------
@@ -450,9 +447,9 @@ class Exact(Likelihood):
         Raises
         ------
         InvalidInput
-            If the formats cannot be known from a number of places.
+            If the formats cannot be determined from the number of locations.
         NotEnoughMemory
-            If a bound is below what can be worked with.
+            If a limit is below the minimum.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""From a model to the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
+"""Compute the Cholesky factor of Σ(θ): one dense matrix, or tiles in mixed formats."""
 
 from dataclasses import replace
 from functools import cache
@@ -25,7 +25,7 @@ from ..tiles.factor import CholeskyFactor
 from ..tiles.placement import InMemory
 
 BLIND = ("uniform", "by_band", "layered")
-"""Rules that do not look at the matrix."""
+"""Rules that do not depend on the matrix."""
 
 
 def dense_factor(model, seen, device, workspace=None):
@@ -33,7 +33,7 @@ def dense_factor(model, seen, device, workspace=None):
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     seen : Observations
     device : Device
     workspace : (n, n) array on the device, Fortran order, optional
@@ -56,14 +56,14 @@ def dense_factor(model, seen, device, workspace=None):
 
 
 def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
-    """Factor Σ(θ) in tiles whose formats a rule chooses, finer where that fails.
+    """Factor Σ(θ) in tiles with formats chosen by a rule, promoted to finer ones on failure.
 
-    A diagonal tile that fails has its block row promoted by one level. If it fails again the whole
-    starts anew with the rule's next finer form (ε/10), then in FP64.
+    If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
+    failure the factorization restarts with the rule's finer form (ε/10), then in FP64.
 
     Parameters
     ----------
-    model : Matern
+    model : Covariance
     seen : Observations
     rule : callable
         Of `geomxp.linalg.precision`.
@@ -106,7 +106,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
                 raise
             continue
         except BaseException as error:
-            # what a killed run leaves, an interrupted one leaves as well
+            # an interrupted run keeps its tiles on disk, as a killed one does
             store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
             raise
         promoted = count_finer(first, store.formats)
@@ -117,7 +117,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
 
 
 def _asked_by(rule, originals, places, metric):
-    """Return what a rule looks at besides the norms of the tiles."""
+    """Return the arguments of a rule beside the norms of the tiles."""
     if not rule.needs_precisions:
         return {}
     from ..tiles.assemble import conditional_precisions
@@ -130,7 +130,7 @@ def _asked_by(rule, originals, places, metric):
 
 
 def _chosen(rule, tiles, norms, about):
-    """Return the formats that a rule chooses, checked; the norms are computed if it needs them."""
+    """Return the validated formats of a rule; the norms are computed only if it needs them."""
     given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
     formats = rule(given, **(about if rule.needs_precisions else {}))
     if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
@@ -142,7 +142,7 @@ def _chosen(rule, tiles, norms, about):
 
 
 def _needs_norms(rule, tiles):
-    """Whether the formats of a rule, or the error that they promise, depend on the norms."""
+    """Whether the formats of a rule, or their predicted error, depend on the norms."""
     if isinstance(rule, Frozen):
         return False
     if not _is_blind(rule):
@@ -158,7 +158,7 @@ def _is_blind(rule):
 
 
 def planned_formats(rule, layout, placement, seen=None, model=None):
-    """Return the formats that `tile_factor` will begin with.
+    """Return the formats with which `tile_factor` begins.
 
     Parameters
     ----------
@@ -166,19 +166,19 @@ def planned_formats(rule, layout, placement, seen=None, model=None):
     layout : Layout
     placement : Placement
     seen : Observations, optional
-    model : Matern, optional
-        Both may be left out for rules that do not look at the matrix.
+    model : Covariance, optional
+        Not needed for rules that do not depend on the matrix.
 
     Raises
     ------
     InvalidInput
-        For a rule that does, without them.
+        If the rule depends on the matrix and they are not given.
     """
     if seen is None or model is None:
         if not _is_blind(rule):
             raise InvalidInput(
-                "`precision` chooses formats by the matrix, which a number of places does not "
-                "tell: give the observations and a model, method.plan(observations, model)."
+                "the formats of this `precision` depend on the matrix: give the observations and a "
+                "model, method.plan(observations, model)."
             )
         return rule(np.ones((layout.tiles, layout.tiles)))
     places = seen.locations[hilbert(model.isotropic(seen.locations, seen.metric))]
@@ -188,23 +188,23 @@ def planned_formats(rule, layout, placement, seen=None, model=None):
 
 
 def _as_promoted(formats, norms, about):
-    """Return a map with what it promises now that some of its tiles are finer."""
+    """Return a map with its predicted error and divergence after promotions."""
     divergence = predicted(formats, norms, **about) if about else None
     return replace(formats, error=promised_error(formats, norms), divergence=divergence)
 
 
 def finer_rules(rule):
-    """Return the rules to try after one whose factor is too coarse: its finer form, and FP64."""
+    """Return the rules to try after one that fails: its finer form, then FP64."""
     return (_finer(rule), Uniform(FP64))
 
 
 def _finer(rule):
-    """Return the rule after one that failed; a caller's own function has none but FP64."""
+    """Return the finer form of a rule."""
     return rule.finer()
 
 
 def explain(error, seen, model):
-    """Return `NotPositiveDefinite` in the user's words: which two locations, and what to do."""
+    """Return `NotPositiveDefinite` with a message that names the closest locations and a remedy."""
     if model.nugget == 0 and seen.duplicate():
         return NotPositiveDefinite(coincidence(seen), error.order)
     advice = (
@@ -219,7 +219,7 @@ def explain(error, seen, model):
 
 
 def coincidence(observations):
-    """Say which two observations are at one place, for a model without a nugget."""
+    """Return the message for duplicate locations without a nugget."""
     i, j = observations.duplicate()
     place = ", ".join(f"{c:g}" for c in observations.locations[i])
     return (

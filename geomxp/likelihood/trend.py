@@ -24,12 +24,12 @@ class Trend:
     names : tuple of str
         Names of the coefficients β.
     location_names, covariate_names : tuple of str
-        The coordinates and the covariates that a place has.
+        Coordinates and covariates of a location.
     levels : dict of str to tuple of str
-        What the codes of covariates of text stand for.
+        Words for the codes of covariates of text.
     formula : Formula or None
     memory : formulaic.ModelSpec or None
-        Means, knots and levels of the observations, which the formula's transforms keep.
+        Means, knots and levels that the formula's transforms learnt from the observations.
     """
 
     kind: str
@@ -53,8 +53,7 @@ class Trend:
         Raises
         ------
         InvalidInput
-            If there is no such kind, a formula is none, or covariates are wanted and there are
-            none.
+            If the kind is unknown, the formula is invalid, or covariates are missing.
 
         Examples
         --------
@@ -93,7 +92,7 @@ class Trend:
     def _by_formula(cls, observations, text):
         places, covariates = observations.location_names, observations.covariate_names
         if text.isidentifier() and text not in (*places, *covariates):
-            # a misspelt kind is a formula of one name
+            # a misspelt kind looks like a formula of one name
             raise InvalidInput(
                 f"`trend` must be one of: {', '.join(TRENDS)}, or a formula of the columns "
                 f"{', '.join((*places, *covariates))}. Got {text!r}."
@@ -109,7 +108,7 @@ class Trend:
 
     @property
     def text(self):
-        """The formula, or the kind: what `of` makes this trend from."""
+        """The formula or the kind: the argument of `of`."""
         if self.formula is None:
             return self.kind
         # a column may be called as a kind is
@@ -117,12 +116,12 @@ class Trend:
 
     @property
     def title(self):
-        """The words "constant trend", or those of another kind; "trend x + y" of a formula."""
+        """Title such as "constant trend", or "trend x + y" for a formula."""
         return f"trend {self.text}" if self.formula else f"{self.kind} trend"
 
     @property
     def needs(self):
-        """The covariates that a place must have, by name."""
+        """Names of the covariates that a location must have."""
         if self.kind == "covariates":
             return self.covariate_names
         used = self.formula.variables if self.formula else ()
@@ -141,8 +140,8 @@ class Trend:
         Raises
         ------
         InvalidInput
-            For covariates that are missing, no finite numbers, or of a level that no observation
-            has; for a column of a formula that is not finite (the place is named).
+            If covariates are missing, not finite, or of a level that no observation has; if a
+            column of a formula is not finite.
         """
         n = len(locations)
         ones = np.ones((n, 1))
@@ -161,7 +160,7 @@ class Trend:
         return design
 
     def _numbers(self, covariates, n):
-        """Return all covariates, (n, q), text as codes; those that are not needed may be 0."""
+        """Return all covariates, (n, q), text as codes; unneeded ones may be 0."""
         if isinstance(covariates, Observations):
             known = set(self.needs) <= set(covariates.covariate_names)
             covariates = covariates.covariate_frame() if known else covariates.covariates
@@ -304,7 +303,7 @@ def fit_trend(factor, values, design):
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
-    if factor.refined:
+    if factor.refines:
         return _from_solutions(factor, values, design)
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact

@@ -1,9 +1,4 @@
-"""Passes over Vecchia's blocks on a Dask cluster: each worker has the places its blocks read.
-
-The tree of all places travels to a worker once, for the search, and is given up; no machine holds
-the neighbours of all places. What comes back of a pass are the sums over slices of the places,
-which are added here in one order: the bits are those of one process.
-"""
+"""Vecchia's approximation of the likelihood, in one process, on a GPU or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -34,20 +29,28 @@ if TYPE_CHECKING:
     from ..data.observations import Observations
 
 PARTS = 4
-"""Shards of a thread of the cluster: fewer would leave one worker the last."""
+"""Shards for each thread of the cluster, so that workers finish at about the same time."""
 
 MOST = 1 << 18
-"""Places of a shard at most: what one task computes in some seconds."""
+"""Largest number of locations in a shard: a task then takes seconds."""
 
 SEARCH = 32
-"""Bytes that a search takes for each neighbour it finds, while it runs."""
+"""Temporary bytes of the search for each neighbour."""
 
 HALO = 0.5
-"""What a shard's halo is, of its own places, at most: to see beforehand that all has room."""
+"""Assumed size of a shard's halo relative to its own locations, to check memory beforehand."""
 
 
-class There:
-    """The blocks of one data set on a cluster; the interface of `vecchia.blocks.LocalPasses`.
+# Passes over the blocks on a Dask cluster
+#
+# Each worker holds the locations that its blocks read. The tree of all locations travels to a
+# worker once, for the search, and is dropped; no machine holds the neighbours of all locations. A
+# pass returns sums over slices of the locations, which are added here in a fixed order, so that the
+# bits equal those of one process.
+
+
+class DaskPasses:
+    """Passes over the blocks of one data set on a Dask cluster, as `vecchia.blocks.LocalPasses`.
 
     Parameters
     ----------
@@ -58,29 +61,29 @@ class There:
     """
 
     def __init__(self, locations, metric, ordering, count, address):
-        self.crew, self._metric = DaskBackend(address), metric
+        self._backend, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
         self.know(np.empty((0, len(locations))))
 
     def know(self, columns):
-        """Keep what is whitened, (c, n), in the order of the tree; it travels with the places."""
+        """Keep the columns to whiten, (c, n), in the order of the tree."""
         self._columns, self._made = columns, None
 
     @property
     def _parts(self):
-        """The shards on their workers, made when they are first wanted."""
+        """The shards on their workers, created on first use."""
         if self._made is None:
             n, tree = len(self._locations), shards.searchable(self.tree)
-            cut = shards.ranges(n, max(PARTS * self.crew.threads, n // MOST))
+            cut = shards.ranges(n, max(PARTS * self._backend.threads, n // MOST))
             self._check_memory(tree, cut)
             about = [(first, last, self._count) for first, last in cut]
-            self._made = Parts(self.crew, about, tree, shards.find, shards.halo_of, self._data)
+            self._made = Parts(self._backend, about, tree, shards.find, shards.halo_of, self._data)
         return self._made
 
     def _data(self, about, halo):
-        """Return what a shard is sent."""
+        """Return the data of a shard."""
         first, last, _ = about
         rows = np.concatenate((np.arange(first, last), halo))
         places = self._locations[self.tree.order[rows]]
@@ -88,16 +91,16 @@ class There:
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self.crew), self._locations.shape[1], cut[0][1]
+        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
         place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
-        self.crew.check_memory(
+        self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
             SEARCH * self._count * largest,
         )
 
     def reduce(self, model, wanted):
-        """Return the sums over all blocks, and the first place without a factor, or None."""
+        """Return the sums over all blocks, and the first location without a factor or None."""
         found = self._parts.over(shards.reduce, model, wanted)
         failed = [
             first + k
@@ -121,7 +124,7 @@ class There:
 
     @cached_property
     def graph(self):
-        """The neighbours of all places, in this process.
+        """The neighbours of all locations, in this process.
 
         Raises
         ------
@@ -135,9 +138,8 @@ class There:
         if needed > free:
             raise NotEnoughMemory(
                 f"the {self._count} neighbours of {len(self._locations):,} places need "
-                f"{human_bytes(needed)} in this process, {human_bytes(free)} free: what asks for "
-                "all of them at once (standard errors of REML, leave-one-out, KL divergence) is "
-                "for fewer places."
+                f"{human_bytes(needed)} in this process, {human_bytes(free)} free. Standard errors "
+                "of REML, leave-one-out and the KL divergence need them all: use fewer places."
             )
 
     def neighbours_of(self, i):
@@ -146,11 +148,11 @@ class There:
         return self._parts.at(s, shards.neighbours, i - self._parts.ranges[s][0])
 
 
-# Vecchia's approximation of the likelihood: n small Cholesky factors in place of one large one.
+# The approximation
 #
-# Vecchia (1988, JRSS B 50:297): each observation is conditioned on its m nearest ones among those
-# before it, z_i | z_N(i) in place of z_i | z_1 … z_{i-1}. The covariances are those of
-# observations, nugget included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
+# Vecchia (1988, JRSS B 50:297): each observation is conditioned on its m nearest predecessors,
+# p(z_i | z_N(i)) in place of p(z_i | z_1 … z_{i-1}). Covariances are those of observations, nugget
+# included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
 
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
@@ -158,24 +160,24 @@ ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
 @dataclass(frozen=True)
 class Vecchia(Likelihood):
-    """Compute with each observation conditioned on its nearest predecessors only.
+    """Vecchia's approximation: each observation conditioned on its nearest predecessors.
 
     Parameters
     ----------
     neighbours : int
-        m, how many. With n - 1 the likelihood is the exact one.
+        Number m of neighbours. With n - 1 the likelihood is exact.
     ordering : str or (n,) array_like of int
         "maximin", "morton", "hilbert", "given" (the rows' own order), or a permutation of the
         rows: `ordering[k]` is the k-th.
     on : str or dask.distributed.Client
-        "cpu"; "gpu" or "gpu:1" for up to 128 neighbours (not run on one yet); or a Dask cluster:
-        the address of its scheduler, "tcp://host:8786", or a client of it. Its workers then find
-        and use the neighbours of some places each; no machine holds the neighbours of all.
+        "cpu"; "gpu" or "gpu:1" for up to 128 neighbours; or a Dask cluster: the address of its
+        scheduler, "tcp://host:8786", or a client. Each worker then finds and uses the neighbours of
+        some locations; no machine holds all of them.
 
     Notes
     -----
-    Neighbours are the nearest in the metric, found once for a data set: with anisotropy they stay
-    those of the isotropic distance.
+    Neighbours are the nearest in the metric and are found once for a data set; with anisotropy they
+    remain those of the isotropic distance.
 
     Examples
     --------
@@ -232,7 +234,7 @@ class Vecchia(Likelihood):
         return VecchiaEvaluator(observations, design, reml, self)
 
     def of_rows(self, rows: ArrayLike) -> Vecchia:
-        """Return the way to compute with some of the rows, one after the other as they were."""
+        """Return the method for a subset of the rows, in their original order."""
         if isinstance(self.ordering, str) and self.ordering != "given":
             return self
         place = np.asarray(rows)
@@ -264,7 +266,7 @@ class Vecchia(Likelihood):
 
 
 def _permutation(ordering):
-    """Return an order as a tuple of rows, so that two ways to compute can be compared."""
+    """Return an ordering as a tuple of rows, which can be compared."""
     order = np.asarray(ordering)
     whole = order.ndim == 1 and order.dtype.kind in "iu"
     if not whole or not np.array_equal(np.sort(order), np.arange(len(order))):
@@ -300,7 +302,7 @@ class VecchiaEvaluator(Evaluator):
                 )
         about = observations.locations, observations.metric, ordering, method.neighbours
         if is_cluster(method.on):
-            self._passes = There(*about, method.on)
+            self._passes = DaskPasses(*about, method.on)
         else:
             self._passes = passes_on(resolve(method.on), *about)
         self._twins = observations.duplicate()
@@ -309,9 +311,9 @@ class VecchiaEvaluator(Evaluator):
             self._prepare_columns(np.zeros((n, 0)) if design is None else design)
 
     def _prepare_columns(self, design):
-        """Keep z less its least-squares trend, and X = QR: sums of their products lose no digits.
+        """Keep z less its least-squares trend, and X = QR, to avoid cancellation.
 
-        Scaled by √n, the columns of Q are near 1.
+        Scaled by √n, the columns of Q are of order 1.
         """
         self.design = design
         n, p = design.shape
@@ -319,10 +321,10 @@ class VecchiaEvaluator(Evaluator):
         q, r = np.linalg.qr(design / units)
         self._triangle = r * units / np.sqrt(n)
         q = q * np.sqrt(n)
-        z = self.observations.values
+        z = self.values
         unit = max(float(np.abs(z).max()), 1e-300)
         start = q.T @ (z / unit) / n
-        # twice, for what rounding leaves
+        # a second projection removes rounding errors of the first
         rest = z / unit - q @ start
         more = q.T @ rest / n
         self._start = (start + more) * unit
@@ -332,11 +334,11 @@ class VecchiaEvaluator(Evaluator):
 
     @property
     def graph(self):
-        """Who is conditioned on whom: a `geomxp.vecchia.graph.Graph`."""
+        """The neighbours of all locations: a `geomxp.vecchia.graph.Graph`."""
         return self._passes.graph
 
     def __call__(self, model):
-        """Evaluate the log-likelihood; -inf with an outcome where a block has no factor."""
+        """Evaluate the log-likelihood; -inf with an outcome if a block has no Cholesky factor."""
         start = time.perf_counter()
         try:
             sums = self._reduce(model, ())
@@ -345,9 +347,10 @@ class VecchiaEvaluator(Evaluator):
             return self._failed(str(error), start)
         n = len(self.observations)
         value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
+        value += self.log_jacobian
         if not np.isfinite(value):
             return self._failed(
-                "the log-likelihood is no FP64 number: rescale the values and the variance.", start
+                "the log-likelihood overflows FP64: rescale the values and the variance.", start
             )
         return Evaluation(
             value,
@@ -373,7 +376,7 @@ class VecchiaEvaluator(Evaluator):
             raise NotPositiveDefinite(coincidence(seen))
 
     def _reduce(self, model, names):
-        """Return `Sums` over all blocks; the last ones are kept."""
+        """Return `Sums` over all blocks; the last ones are cached."""
         last, kept = self._last
         if last == model and kept.names >= set(names):
             return kept
@@ -404,7 +407,7 @@ class VecchiaEvaluator(Evaluator):
         """Estimate the trend from W'W, W = B(z, Q); see `gls.fit_trend`."""
         form, cross, information = gram[0, 0], gram[1:, 0], gram[1:, 1:]
         if not np.isfinite(gram).all():
-            raise NotPositiveDefinite("a whitened value is no FP64 number: rescale the values.")
+            raise NotPositiveDefinite("a whitened value overflows FP64: rescale the values.")
         try:
             lower = scipy.linalg.cholesky(information, lower=True)
         except np.linalg.LinAlgError:
@@ -430,7 +433,7 @@ class VecchiaEvaluator(Evaluator):
 
         Parameters
         ----------
-        model : Matern
+        model : Covariance
         names : sequence of str
         curvature : bool
             Ignored: there is no formula for the observed information.
@@ -456,7 +459,7 @@ class VecchiaEvaluator(Evaluator):
 
         Parameters
         ----------
-        model : Matern
+        model : Covariance
         names : sequence of str, optional
             All of `model.parameters()` if not given.
         """

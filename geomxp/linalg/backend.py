@@ -8,12 +8,13 @@ it where they return an array. All arrays of a call are of one kind and on one d
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from . import blas
-from .views import Views, by_columns, contiguous, order_of
+from .views import Views, by_columns, contiguous, layout, order_of
 
 if TYPE_CHECKING:
     from .._typing import Any
@@ -180,12 +181,11 @@ class NumpyBackend(Views):
 
     def as_wider(self, values, form):
         """Return the numbers of FP8 as FP16."""
-        from .loops import flat, fp8_as_fp16
-
+        loops = _loops()
         out = np.empty(values.shape, form.wider.dtype, order=order_of(values))
         to, source = (out, values) if by_columns(values) else (out.T, values.T)
         source = np.asfortranarray(source)
-        fp8_as_fp16(flat(source)[0], flat(to)[0].view(np.uint16))
+        loops.fp8_as_fp16(loops.flat(source)[0], loops.flat(to)[0].view(np.uint16))
         return out
 
     def assign(self, out, a):
@@ -196,26 +196,26 @@ class NumpyBackend(Views):
 
     def largest(self, array):
         """Return max|a|."""
-        from .loops import flat, largest_by_column
-
         if not array.size:
             return 0.0
+        loops = _loops()
         if not contiguous(array):
             array = array.copy(order="F")
         array = array if by_columns(array) else array.T
         bits, mask = _bits(array)
-        return _number(largest_by_column(*flat(bits), *array.shape, mask), array)
+        flat, step = loops.flat(bits)
+        # an array without gaps is one column
+        shape = (flat.size, 1) if flat.size == array.size else array.shape
+        return _number(loops.largest_by_column(flat, step, *shape, mask), array)
 
     def survey(self, a):
         """Return the diagonal, and max|a| of the lower triangle."""
-        from .loops import largest_of_lower
-
         if not len(a):
             return a.diagonal(), 0.0
         lower = a if contiguous(a) else a.copy(order="F")
         bits, mask = _bits(lower)
         line, by_rows = _lines(bits)
-        return a.diagonal(), _number(largest_of_lower(*line, len(a), mask, by_rows), lower)
+        return a.diagonal(), _number(_loops().largest_of_lower(*line, len(a), mask, by_rows), lower)
 
     def copy_lower(self, out, source, rows=None, columns=None):
         """Lower triangle of out <- rows_i a_ij columns_j."""
@@ -236,10 +236,8 @@ class NumpyBackend(Views):
 
     def add_lower(self, c, total):
         """Lower triangle of C <- C + total, of one layout."""
-        from .loops import add_lower
-
         x, y, by_rows = _lines(total, c)
-        add_lower(*x, *y, len(c), by_rows)
+        _loops().add_lower(*x, *y, len(c), by_rows)
 
     def scale_lower(self, c, beta):
         """Lower triangle of C <- βC."""
@@ -282,13 +280,20 @@ class NumpyBackend(Views):
         return np.asfortranarray(array)
 
 
+@cache
+def _loops():
+    """Return the compiled loops, imported when the first one is needed."""
+    from . import loops
+
+    return loops
+
+
 def _convert(kernel, source, scale, out):
     """Out <- source · scale by a cast of a `Format`, column by column."""
     if kernel is None:
         np.multiply(source, scale, out=out, casting="same_kind")
         return
-    from . import loops
-
+    loops = _loops()
     kernel = kernel if callable(kernel) else getattr(loops, kernel)
     # compiled loops take FP16 as its bits
     source, out = (x.view(np.uint16) if x.dtype == np.float16 else x for x in (source, out))
@@ -297,10 +302,10 @@ def _convert(kernel, source, scale, out):
 
 def _aligned(out, source):
     """Return both, or both transposed, so that their columns are contiguous; copy the source."""
-    columns = by_columns(out)
-    if not contiguous(source) or by_columns(source) != columns:
-        source = np.array(source, order="F" if columns else "C")
-    return (out, source) if columns else (out.T, source.T)
+    order = order_of(out)
+    if layout(source) != order:
+        source = np.array(source, order=order)
+    return (out, source) if order == "F" else (out.T, source.T)
 
 
 def _bits(array):
@@ -316,17 +321,13 @@ def _number(bits, array):
 
 def _lines(*arrays):
     """Return `loops.flat` of views of one layout, and whether their rows are contiguous."""
-    from .loops import flat
-
-    by_rows = not by_columns(arrays[0])
+    by_rows, flat = not by_columns(arrays[0]), _loops().flat
     return (*(flat(x.T if by_rows else x) for x in arrays), by_rows)
 
 
 def _copy_lines(out, source, rows, columns):
     """`copy_lower` of views by columns or by rows."""
-    from . import loops
-
-    n, scaled = len(source), rows is not None
+    loops, n, scaled = _loops(), len(source), rows is not None
     if by_columns(source) == by_columns(out):
         x, y, by_rows = _lines(source, out)
         if scaled:

@@ -1,6 +1,6 @@
 """Number formats, and tiles whose values are stored in one.
 
-All facts about a format stand in one table, `FORMATS`. To add a format, create a `Format` and pass
+All facts about a format are in one table, `FORMATS`. To add a format, create a `Format` and pass
 it to `register`: rules, tiles, maps and pictures then take it by its name.
 """
 
@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import frexp, log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InvalidInput
 from .backend import backend_of
+
+if TYPE_CHECKING:
+    from .._typing import DTypeLike
+
+__all__ = ["FORMATS", "Format", "Tile", "coarser", "named", "quantize", "register"]
 
 LARGEST_EXPONENT = 120
 """Values are scaled by at most 2^±120, which FP32 holds."""
@@ -90,7 +95,7 @@ class Format:
     cuda_compute: int = 68
     cuda_since: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.finer is None:
             object.__setattr__(self, "finer", self)
 
@@ -297,24 +302,24 @@ class Tile:
     form: Format
     values: Any
     exponent: int = 0
-    casts: dict = field(default_factory=dict, compare=False, repr=False)
+    casts: dict[Format, Tile] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """(m, n)."""
         return self.values.shape[:2]
 
     @property
-    def split(self):
+    def split(self) -> bool:
         """Whether an FP32 tile is stored as two FP16 planes."""
         return self.values.ndim == 3
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the values and of the casts."""
         return self.values.nbytes + sum(cast.nbytes for cast in self.casts.values())
 
-    def __sizeof__(self):
+    def __sizeof__(self) -> int:
         # Dask counts memory by this
         return object.__sizeof__(self) + self.nbytes
 
@@ -322,11 +327,11 @@ class Tile:
         # a tile travels as it is stored; its readers make the casts
         return _arrived, (self.form, self.values, self.exponent)
 
-    def plane(self, number):
+    def plane(self, number: int) -> Tile:
         """Return the high (0) or the low (1) half of a split FP32 tile, as an FP16 tile."""
         return Tile(FP16, self.values[:, :, number], self.exponent)
 
-    def in_wider(self):
+    def in_wider(self) -> Tile:
         """Return the same numbers in the format's `wider` one, exactly and in the same order."""
         values, exponent, form = self.values, self.exponent, self.form
         wide = backend_of(values).as_wider(values, form)
@@ -334,7 +339,7 @@ class Tile:
         # on a GPU the second word is the exponent in the wider format
         return Tile(form.wider, wide, exponent - form.wider_shift if known else exponent[1:])
 
-    def widen(self, dtype=np.float64, out=None):
+    def widen(self, dtype: DTypeLike = np.float64, out: Any = None) -> Any:
         """Return the values as FP64, or as FP32.
 
         Parameters
@@ -388,7 +393,7 @@ def check_largest(largest, form):
         raise InvalidInput(f"a tile holds {largest:g}, which {form.name} cannot represent.")
 
 
-def quantize(array, form, *, scale=True, split=False):
+def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool = False) -> Tile:
     """Return an array as a tile in a format.
 
     Parameters

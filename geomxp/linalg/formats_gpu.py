@@ -32,7 +32,7 @@ SOURCES = {"float64": "fp64", "float32": "fp32"}
 
 
 class Exponents:
-    """Exponents of arrays on the current GPU, found and kept there; one transfer fetches all.
+    """Exponents of arrays, computed and kept on the current GPU; one transfer fetches all.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Exponents:
     Attributes
     ----------
     on_gpu : (count, 2) cupy.ndarray of int32
-        Of each array's numbers in its own format, and in FP16: those of FP8 have another one there.
+        Of each array in its own format, and in the `wider` one (FP16 for FP8) if it has one.
     more : (more,) cupy.ndarray of int32
         Zeros at first.
     """
@@ -63,7 +63,7 @@ class Exponents:
         Parameters
         ----------
         number : int
-            Which of the arrays it is; each is looked at once.
+            Number of the array; each is measured once.
         array : (m, n) FP32 or FP64 cupy.ndarray
             Copied if its columns are not contiguous.
         form : Format or None
@@ -91,7 +91,7 @@ class Exponents:
         return row
 
     def fetch(self):
-        """Return what was found, when the GPU is ready: the CPU waits for the current stream.
+        """Return the results; the CPU waits for the current stream.
 
         Returns
         -------
@@ -105,7 +105,7 @@ class Exponents:
         return largest, words[4 * count : 6 * count].reshape(count, 2), words[6 * count :]
 
     def forget(self, numbers):
-        """Let some arrays be looked at again, and set the other words to zero."""
+        """Allow some arrays to be measured again, and set the other words to zero."""
         import cupy
 
         self.more[...] = 0
@@ -122,7 +122,7 @@ def magnitude_of(bits, dtype):
 
 
 def magnitude(array):
-    """Return max|a| of an FP32 or FP64 array: inf or NaN where one stands there.
+    """Return max|a| of an FP32 or FP64 array: inf or NaN where the array holds one.
 
     Parameters
     ----------
@@ -199,11 +199,6 @@ def _transpose_into(out, array, form, exponent):
         launch((across, down), (THREADS,), about)
 
 
-def split_into(high, low, array, exponent):
-    """High + low <- array·2^exponent to FP32's accuracy, both FP16; see `round_into`."""
-    _launch("fp32_to_planes", [array, high, low], (np.float32(2.0**exponent),))
-
-
 def widen_into(out, values, form, exponent):
     """Out <- numbers in a format times 2^-exponent.
 
@@ -234,7 +229,7 @@ def fp8_as_fp16_into(out, values):
 def _launch(kernel, arrays, scale=(), result=()):
     """Start a kernel over the entries of arrays of one shape, in the order of the columns.
 
-    Its arguments are the first array, the scale, the other arrays, and what is no array of entries.
+    Its arguments are the first array, the scale, the other arrays, and the results.
     """
     (m, n), index = arrays[0].shape, arrays[0].device.id
     if not m * n:

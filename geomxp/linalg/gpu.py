@@ -187,7 +187,7 @@ def _multiply(side, uplo, trans, diag, t, b):
     with b.device:
         n, unit = len(t), diag == "U"
         mask = cupy.tri(n, k=-1 if unit else 0, dtype=bool)
-        # no product with zeros, which would keep a NaN that stands there
+        # no product with zeros, which would keep a NaN above the diagonal
         whole = cupy.where(mask if uplo == "L" else mask.T, t, t.dtype.type(0))
         if unit:
             whole += cupy.eye(n, dtype=t.dtype)
@@ -300,54 +300,6 @@ class Scale:
     def wider(self):
         """Return it for the numbers that `CupyBackend.as_wider` returns."""
         return formats_gpu.factors(self.left[1:], self.right[1:], self.alpha)
-
-
-def split_product(c, a, b, form, alpha):
-    """C <- C + α A B' for FP32 views by three products of FP16, to nearly FP32's accuracy.
-
-    With 2^e A = H + L and 2^f B = I + J, both halves FP16:
-
-        A B' ≈ 2^-(e+f) (H I' + H J' + L I')
-
-    What is lost is L J', 2^-22 of the product of the largest magnitudes, and what lies 2^-40 below
-    these. Nothing chooses this yet, whatever the format: whether three products of FP16 are faster
-    than one of FP32, and what the units' sums cost in accuracy, has not been measured on a GPU.
-
-    Parameters
-    ----------
-    c : (m, n) FP32 or FP64 view
-    a : (m, k) FP32 view
-    b : (n, k) FP32 view
-    form : Format
-        FP16.
-    alpha : float
-
-    Raises
-    ------
-    InvalidInput
-        If a number is not finite.
-    """
-    if not c.size or not a.size:
-        return
-    with c.device:
-        high, low, e = _planes(a, form)
-        others, below, f = _planes(b, form)
-        scale = alpha * 2.0 ** -(e + f)
-        for left, right in ((high, others), (high, below), (low, others)):
-            CUPY.product(c, left, right, form, scale)
-
-
-def _planes(array, form):
-    """Return the FP16 planes of an FP32 view, of its layout, and their power of two."""
-    import cupy
-
-    high, low = (cupy.empty(array.shape, form.dtype, order=order_of(array)) for _ in range(2))
-    columns, largest = columns_of(array, high, low), CUPY.largest(array)
-    if not np.isfinite(largest):
-        raise InvalidInput(f"the matrix holds {largest}, which no number format can represent.")
-    exponent = form.exponent_for(largest)
-    formats_gpu.split_into(columns[1], columns[2], columns[0], exponent)
-    return high, low, exponent
 
 
 def multiply_by_inverse(b, inverse, transposed):

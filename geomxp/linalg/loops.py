@@ -228,6 +228,8 @@ def to_fp8(x, scale, out):
 def flat(view):
     """Return the memory of a view with unit stride down its columns, and its leading dimension."""
     m, n = view.shape
+    if view.flags.f_contiguous:
+        return view.reshape(-1, order="F"), m
     step = view.strides[1] // view.itemsize if n > 1 else m
     span = (n - 1) * step + m
     return np.lib.stride_tricks.as_strided(view, (span,), (view.itemsize,)), step

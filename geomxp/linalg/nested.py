@@ -1,9 +1,9 @@
-"""Cholesky, triangular solves and products by halves: a few huge products do nearly all the work.
+"""Cholesky factorization, triangular solves and products by halves, in layered formats.
 
-`layers` names the formats of the off-diagonal blocks from the largest inwards; the last one, FP64
-or FP32, holds for the rest and is the arithmetic of the leaves. ("fp16", "fp32") multiplies the
-outermost block in FP16 and all else in FP32; ("fp64",) is the plain recursion. NumPy and CuPy
-arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
+A few large products do nearly all the work. `layers` names the formats of the off-diagonal blocks
+from the largest inwards; the last one, FP64 or FP32, is that of the rest and of the leaves.
+("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp64",) is the plain
+recursion. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def potrf(
         Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
         and holds for the rest. Numbers are FP32 where it is "fp32".
     leaf : int, optional
-        Below this size LAPACK takes over; tuned if not given.
+        Blocks up to this order go to LAPACK; tuned if not given.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def potrf(
     NotPositiveDefinite
         With the order of the first leading minor that is not positive.
     InvalidInput
-        If the lower triangle holds a NaN or an infinity, or an argument is not what it must be.
+        If the lower triangle holds a NaN or an infinity, or an argument is invalid.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def trsm(
     trans : {"N", "T"}
         op(A) = A or A'.
     diag : {"N", "U"}
-        U: the diagonal of A is not read and stands for ones.
+        U: the diagonal of A is not read; its entries are taken to be ones.
     alpha : float
     layers : sequence of str
         See `potrf`.
@@ -141,7 +141,7 @@ def trmm(
 
 
 def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
-    """Bring a triangular operation to B op(T) with a lower T, and do it."""
+    """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
@@ -241,13 +241,13 @@ def syrk(
 
 
 def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
-    """Return the formats of layers for an array; `InvalidInput` if they are none."""
+    """Return the formats of layers for an array, or raise `InvalidInput`."""
     single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
     listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
     forms = tuple(named(name) for name in listed)
     if not forms or forms[-1] not in (FP32, FP64):
         raise InvalidInput(
-            "`layers` must end with 'fp32' or 'fp64', the leaves' arithmetic. "
+            "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
             f"Got {listed or layers!r}."
         )
     if forms[-1] is FP64 and array.dtype == np.float32:
@@ -256,7 +256,7 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
 
 
 def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]) -> int:
-    """Return the leaf given, or the tuned one for a square array; `InvalidInput` if it is wrong."""
+    """Return the leaf given, or the tuned one for a square array; raise `InvalidInput`."""
     if leaf is None:
         return leaf_size(name, len(a), forms, backend_of(a).name)
     if not isinstance(leaf, Integral) or isinstance(leaf, bool) or leaf < 1:
@@ -265,7 +265,7 @@ def check_leaf(leaf: int | None, name: str, a: AnyArray, forms: Sequence[Format]
 
 
 def check_matrix(name: str, array: Any, square: bool = False, written: bool = False) -> None:
-    """Raise `InvalidInput` if an argument is no matrix of FP64 or FP32, or must not be written."""
+    """Raise `InvalidInput` unless an argument is a matrix of FP64 or FP32, writeable if needed."""
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
@@ -393,8 +393,7 @@ def check_finite(array):
 #     [A21 A22]    leaves FP32 or FP64
 #
 # ("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves
-# work in place; their text is that of `linalg.recursive`, to which a dense array is such a tree of
-# views.
+# work in place, by `linalg.recursive`, for which a dense array is a tree of views.
 
 
 @dataclass(init=False)
@@ -412,7 +411,7 @@ class StoredTriangle(recursive.Triangle):
     def __init__(self, a, forms, leaf, first=0, bound=None):
         self._n = n = len(a)
         self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
-        # what the block is stored in, whatever it is read in
+        # the format of the stored block, which may be read in another one
         self.form, self.last = forms[0], forms[-1]
         self.half = recursive.halve(n, leaf) if n > leaf else 0
         self.panels, self._prepared, self.bound, self.quarter = {}, {}, bound, False
@@ -431,11 +430,11 @@ class StoredTriangle(recursive.Triangle):
         return self._n
 
     def is_one_view(self, largest):
-        """Return whether all of this is one view: no, its blocks are stored apart."""
+        """Return whether the triangle is stored as one view: no, as separate blocks."""
         return False
 
     def open(self):
-        """Return A21 in the leaves' format, to be written over and given to `close`."""
+        """Return A21 in the format of the leaves, to be overwritten and passed to `close`."""
         if self._whole is not None:
             return self._whole
         panel = self.panels[self.form]
@@ -457,7 +456,7 @@ class StoredTriangle(recursive.Triangle):
         self.panels = {form: panel}
 
     def keep(self, rows):
-        """Store A21, final now; casts for coarser blocks are made again when they are read."""
+        """Store the final A21; casts for coarser blocks are made again when they are read."""
         if self.form.coarse:
             self.panels = {self.form: rows.panels[self.form]}
 
@@ -527,13 +526,13 @@ class SymmetricTree:
         Raises
         ------
         NotPositiveDefinite
-            What is left then is neither the matrix nor its factor.
+            The tree then holds neither the matrix nor its factor.
         ValueError
-            If it is factored already.
+            If the matrix is factored already.
         """
         if self.factored is not False:
-            raise ValueError("the tree is factored already: make a new one from the matrix.")
-        # a failure leaves neither: the tree can be used no more
+            raise ValueError("the tree is factored already: create a new one from the matrix.")
+        # after a failure the tree holds neither matrix nor factor
         self.factored = None
         factor(self._root, self._forms)
         self.factored = True
@@ -548,7 +547,7 @@ class SymmetricTree:
             return 2.0 * float(xp.log(diagonal.astype(np.float64) / self._d).sum())
 
     def solve(self, b):
-        """Return A⁻¹b of a factored tree for (n,) or (n, m), FP64 arithmetic on what is stored.
+        """Return A⁻¹b of a factored tree for (n,) or (n, m), in FP64 with the stored values.
 
         On a GPU the result is a CuPy array.
         """
@@ -566,7 +565,7 @@ class SymmetricTree:
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
         if self.factored is None:
-            raise ValueError("the factorization of this tree failed: make a new one.")
+            raise ValueError("the factorization of this tree failed: create a new one.")
         with device_of(self._d):
             lower = backend_of(self._d).zeros(self.shape, np.float64, self._d)
             _write(self._root, lower)

@@ -139,7 +139,7 @@ def aligned_rows(c, left, source, right, alpha):
 
 
 def padded(shape, dtype, like, order):
-    """Return an uninitialized array whose long strides are no multiples of 1,024 bytes.
+    """Return an uninitialized array whose long strides are not multiples of 1,024 bytes.
 
     Columns at such strides share cache lines: products are up to 30 % slower.
 

@@ -1,4 +1,4 @@
-"""Which tile has which format."""
+"""Precision maps: the number format of each tile, and the rules that choose it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import numpy as np
 from ..errors import InvalidInput
 from .formats import FORMATS, FP32, FP64, Format, named
 
+__all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
+
 Rule: TypeAlias = "Callable[..., PrecisionMap]"
-"""Chooses the formats of the tiles from their norms."""
+"""Function that chooses the formats of tiles from their norms."""
 
 if TYPE_CHECKING:
     from .._typing import Any, Callable, Floats
@@ -31,11 +33,11 @@ class PrecisionMap:
     scale : bool
         Whether each low-precision tile is scaled by a power of two.
     accuracy : float or None
-        The ε of the rule: what the norms promise of ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
+        The ε of the rule, a bound of ‖A - LL'‖_F / ‖A‖_F up to a small factor.
     error : float or None
-        The promise in full: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
+        The bound itself: the root of Σ (u_p ‖A_ik‖_F)² over ‖A‖_F.
     divergence : float or None
-        The Kullback-Leibler divergence that the rule predicts, where it does.
+        The Kullback-Leibler divergence that the rule predicts, if it does.
 
     Examples
     --------
@@ -92,7 +94,7 @@ class PrecisionMap:
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
-        """Return the map with the tiles of block row k one level finer, and how many that are.
+        """Return the map with the tiles of block row k one level finer, and how many changed.
 
         Parameters
         ----------
@@ -208,13 +210,12 @@ def cheapest(norms, precisions, sizes, target):
     return replace(PrecisionMap(rows), divergence=predicted)
 
 
-# Rules that say which tile gets which format: from the norms of the tiles to a map.
-#
-# Diagonal tiles are FP64, but where `uniform` names another format: then FP32 at least.
+# Rules: from the norms of the tiles to a map. Diagonal tiles are FP64, or with `uniform` at least
+# FP32.
 
 
 def _map(norms, choose, **about):
-    """Return the map of choose(i, k) with what it promises."""
+    """Return the map of choose(i, k), with its error bound."""
     norms = np.asarray(norms, dtype=np.float64)
     rows = tuple(tuple(choose(i, k) for k in range(i + 1)) for i in range(len(norms)))
     found = PrecisionMap(rows, **about)
@@ -241,7 +242,7 @@ def frobenius(norms):
 
 
 def promised_error(formats, norms):
-    """Return √Σ(u_p ‖A_ik‖_F)² / ‖A‖_F, the error of storing each tile in its format."""
+    """Return √Σ(u_p ‖A_ik‖_F)² / ‖A‖_F, the error of rounding each tile to its format."""
     total = sum(
         (1 if i == k else 2) * (form.unit_roundoff * norms[i][k]) ** 2
         for i, row in enumerate(formats.rows)
@@ -293,13 +294,9 @@ class Uniform(PrecisionRule):
 
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
-        # a diagonal tile is factored, and below FP32 nothing factors
+        # diagonal tiles are factored, in FP32 at least
         diagonal = self.form if self.form in (FP64, FP32) else FP32
         return _map(norms, lambda i, k: diagonal if i == k else self.form)
-
-    def finer(self):
-        """Return the rule to try when this one's factorization fails."""
-        return Uniform(FP64)
 
 
 def uniform(name: str | Format) -> Rule:
@@ -320,7 +317,7 @@ def uniform(name: str | Format) -> Rule:
 
 @dataclass(frozen=True)
 class Frozen(PrecisionRule):
-    """The rule that gives a map that was chosen before, whatever the norms."""
+    """Rule that returns a given map, whatever the norms."""
 
     formats: PrecisionMap
 
@@ -346,10 +343,6 @@ class ByBand(PrecisionRule):
             return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
 
         return _map(norms, choose)
-
-    def finer(self):
-        """Return the rule to try when this one's factorization fails."""
-        return Uniform(FP64)
 
 
 def by_band(*bands: tuple[str, int] | str) -> Rule:
@@ -421,7 +414,7 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     Parameters
     ----------
     accuracy : float
-        ε, the backward error asked for: ‖A - LL'‖_F / ‖A‖_F up to a small factor.
+        ε, the requested backward error ‖A - LL'‖_F / ‖A‖_F, up to a small factor.
     scale : bool
         Scale each tile by a power of two. Without, as published codes do, tiles small enough for
         a format fall below its range; for comparison only.
@@ -510,15 +503,15 @@ class ForDivergence(PrecisionRule):
 
 
 def for_divergence(kl: float) -> Rule:
-    """Return the rule that spends a Kullback-Leibler divergence on coarse formats.
+    """Return the rule that keeps the Kullback-Leibler divergence below a target.
 
     The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the
     variance of an entry's error in tile (i, k) and p_i sums the diagonal of Σ⁻¹ over block row i.
-    Each tile gets the coarsest format for which its share stays within the target. That holds
-    where errors are independent: for places that are spread out. Where hundreds of places lie much
-    closer together than the rest, entries of a tile are equal but for their last digits, so are
-    their errors, and the divergence can be ten times the target or more: measure it with
-    `kl_divergence`.
+    Formats are chosen at the least cost for which the sum of these shares meets the target. The
+    estimate holds where errors are independent: for locations that are spread out. Where hundreds
+    of locations lie much closer together than the others, the entries of a tile agree in their
+    leading digits and so do their errors: the divergence can then be ten times the target or more.
+    Measure it with `kl_divergence`.
 
     Parameters
     ----------
@@ -543,7 +536,7 @@ def count_finer(first, last):
 
 
 def describe(rule):
-    """Return a rule as a dict that JSON can hold, or None for a function of the caller's own.
+    """Return a rule as a dict for JSON, or None for a function of the caller.
 
     Examples
     --------
@@ -578,7 +571,7 @@ RULES = {
 
 
 def described(document):
-    """Return the rule that `describe` described.
+    """Return the rule of a dict that `describe` returned.
 
     Raises
     ------
@@ -587,4 +580,7 @@ def described(document):
     try:
         return RULES[document["rule"]](*document["arguments"])
     except (KeyError, TypeError):
-        raise InvalidInput(f"no such precision rule: {document!r}.") from None
+        known = ", ".join(RULES)
+        raise InvalidInput(
+            f"the precision rule must be one of: {known}. Got {document!r}."
+        ) from None

@@ -46,7 +46,7 @@ class Triangle:
         Of the off-diagonal blocks of this level and of those within; the last repeats.
     leaf : int
     unit : bool
-        Whether the diagonal stands for ones.
+        Whether the diagonal is taken to be ones.
     first : int
         Number of its first row in the whole matrix.
     bound : float, optional
@@ -86,18 +86,18 @@ class Triangle:
         return len(self.a) <= largest
 
     def open(self):
-        """Return A21 to be written over."""
+        """Return A21 to be overwritten."""
         return self.a[self.half :, : self.half]
 
     def close(self, block):
-        """Take A21 back; a view needs nothing done."""
+        """Store the changed A21; for a view there is nothing to do."""
 
     def keep(self, rows):
-        """Take A21, final now, with its casts."""
+        """Store the final A21 with its casts."""
         self.panels = rows.panels
 
     def cast(self, form):
-        """Return A21 as a panel in a format, cast when it is first asked for."""
+        """Return A21 as a panel in a format, cast when it is first needed."""
         if form not in self.panels:
             block = self.open()
             self.panels[form] = Panel(form, block.shape, block, self.bound)

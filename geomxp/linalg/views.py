@@ -5,38 +5,45 @@ right, upper and lower are therefore one case each: the routines of a library se
 """
 
 
-def by_columns(a):
-    """Return whether a 2-D array has unit stride down its columns (Fortran), else along its rows.
-
-    Raises
-    ------
-    ValueError
-        If neither has; the callers copy such arrays first.
-    """
-    if not a.size:
-        return bool(a.flags.f_contiguous)
+def layout(a):
+    """Return "F" for a 2-D array with contiguous columns, "C" with contiguous rows, else None."""
+    if a.flags.f_contiguous:
+        return "F"
+    if a.flags.c_contiguous:
+        return "C"
     if any(stride % a.itemsize for stride in a.strides):
-        raise ValueError("neither rows nor columns are contiguous: a field of records")
-    rows, columns = (stride // a.itemsize for stride in a.strides)
-    if (rows == 1 or a.shape[0] <= 1) and (columns >= max(1, a.shape[0]) or a.shape[1] <= 1):
-        return True
-    if (columns == 1 or a.shape[1] <= 1) and (rows >= max(1, a.shape[1]) or a.shape[0] <= 1):
-        return False
-    raise ValueError("neither rows nor columns are contiguous")
+        # a field of records
+        return None
+    (m, n), (rows, columns) = a.shape, (stride // a.itemsize for stride in a.strides)
+    if (rows == 1 or m <= 1) and (columns >= max(1, m) or n <= 1):
+        return "F"
+    if (columns == 1 or n <= 1) and (rows >= max(1, n) or m <= 1):
+        return "C"
+    return None
 
 
 def contiguous(a):
     """Return whether the rows or the columns of a 2-D array are contiguous."""
-    try:
-        by_columns(a)
-    except ValueError:
-        return False
-    return True
+    return layout(a) is not None
 
 
 def order_of(a):
-    """Return "F" for a view with contiguous columns, "C" for one with contiguous rows."""
-    return "F" if by_columns(a) else "C"
+    """Return the `layout` of an array that has one.
+
+    Raises
+    ------
+    ValueError
+        If neither rows nor columns are contiguous; the callers copy such arrays first.
+    """
+    order = layout(a)
+    if order is None:
+        raise ValueError("neither rows nor columns are contiguous: copy the array first.")
+    return order
+
+
+def by_columns(a):
+    """Return whether the columns of an array are contiguous (Fortran order), else its rows."""
+    return order_of(a) == "F"
 
 
 def leading(a):

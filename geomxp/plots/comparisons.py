@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..estimation.result import Fit
     from ..runtime.trace import Event
 
-CHOICES = ("trend", "smoothness", "nugget", "anisotropic")
+CHOICES = ("family", "trend", "smoothness", "nugget", "anisotropic")
 """Columns that tell models apart."""
 
 NAME_WIDTH = 28
@@ -182,8 +182,8 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
 
 def _names(frame, count):
     """Return names of the first models from the choices that differ, broken into short lines."""
-    told = [name for name in CHOICES if frame[name].nunique() > 1] or ["trend"]
-    words = {"trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
+    told = [name for name in CHOICES if name in frame and frame[name].nunique() > 1] or ["trend"]
+    words = {"family": "{}", "trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
     names = []
     for _, row in frame[:count].iterrows():
         parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
@@ -319,8 +319,9 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     everything = list(events)
     events = [event for event in everything if event.device == device]
     if not events:
-        known = ", ".join(map(str, sorted({event.device for event in everything}))) or "none"
-        raise InvalidInput(f"`events` has no event of device {device!r}; it has devices {known}.")
+        known = ", ".join(map(str, sorted({event.device for event in everything})))
+        others = f"devices with events are {known}" if known else "it has no events at all"
+        raise InvalidInput(f"`events` has no event of device {device!r}; {others}.")
     rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
     used = {}
     for number, row in enumerate(rows):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 from math import isfinite, sqrt
 from numbers import Real
@@ -41,6 +42,12 @@ FAMILY_SYMBOLS = {
 
 OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
 """Packages in whose parameters the model is given."""
+
+NEUTRAL = (
+    *("All parameters were given", "one more Newton step", "every parameter was given"),
+    "in these formats",
+)
+"""Beginnings of messages that only say how a search ended."""
 
 WIDER = 1.28
 """Largest factor by which the spread of a coverage exceeds that of independent errors."""
@@ -187,10 +194,12 @@ def cautions(fit, found):
     """Return warnings about the estimates as sentences."""
     result = []
     if fit.outcome.good:
-        # parts of the message that only say how the search ended are left out
-        ends = ("one more Newton step", "every parameter was given", "in these formats")
-        parts = fit.outcome.message.split("; ")
-        result += [part for part in parts if part and not part.startswith(ends)]
+        message = fit.outcome.message.partition("Rounding in these formats")[0].strip()
+        message = message.removeprefix("Warning: ")
+        # parts of messages in files of earlier versions are not sentences
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", message)
+        parts = message.split("; ") if message[:1].islower() else sentences
+        result += [part for part in parts if part and not part.startswith(NEUTRAL)]
         if fit.information is not None:
             sentence = ridge(fit.model, fit.free, fit.information)
             result += [sentence] if sentence and sentence not in fit.outcome.message else []

@@ -148,6 +148,8 @@ def _method(method):
         order = method.ordering if isinstance(method.ordering, str) else _Code("ordering")
         more = "" if order == "maximin" else f", {order!r}"
         return _Code(f"gx.Vecchia({method.neighbours}{more})")
+    if about["name"] != "exact":
+        return _Code(repr(method))
     if method == usual:
         return None
     arguments, rule = [], describe(method.precision)

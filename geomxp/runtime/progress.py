@@ -1,7 +1,7 @@
 """Report progress through a context variable.
 
-The code that works calls `tell`; `geomxp.estimation.monitor` listens and draws a line on the
-terminal. Interfaces in between need no argument for it. Each thread has its own listener.
+The code that works calls `tell`; a `Line` listens and draws on the terminal. Interfaces in between
+need no argument for it. Each thread has its own listener.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Σ(θ) from locations: generated where it will live, never copied.
+"""Assembly of Σ(θ) from locations, on the device where it will be factored.
 
-Only the lower triangle is written. Threads share its blocks; each entry is computed once, by the
-same polynomial whatever the block.
+Only the lower triangle is written. Threads share its blocks. Each entry is computed once, by the
+same polynomial in every block.
 """
 
 from math import frexp
@@ -18,7 +18,7 @@ from ..runtime.devices import in_threads
 from .layout import Layout
 
 WIDTH = 512
-"""Rows and columns of a block: a few milliseconds of one thread's work."""
+"""Rows and columns of a block: a few milliseconds for one thread."""
 
 
 def blocks(n):
@@ -35,12 +35,12 @@ def covariance_matrix(model, locations, metric, out=None):
     locations : (n, d) ndarray
     metric : str
     out : (n, n) ndarray, Fortran order, optional
-        Written over, and returned.
+        Overwritten and returned.
 
     Returns
     -------
     (n, n) ndarray, Fortran order
-        The lower triangle of Σ; what stands above it is not set.
+        The lower triangle of Σ; the upper triangle is not set.
     """
     n = len(locations)
     sigma = np.empty((n, n), order="F") if out is None else out
@@ -56,14 +56,14 @@ def covariance_matrix(model, locations, metric, out=None):
 
 
 def covariance_matrix_on_gpu(model, locations, metric, index, out=None):
-    """Assemble Σ = C + τ²I on a GPU, where it will be factored; see `covariance_matrix`.
+    """Assemble Σ = C + τ²I on a GPU; see `covariance_matrix`.
 
     Parameters
     ----------
     index : int
         Number of the GPU.
     out : (n, n) cupy.ndarray on that GPU, Fortran order, optional
-        Written over, and returned.
+        Overwritten and returned.
 
     Returns
     -------
@@ -86,12 +86,12 @@ def derivative_matrix(model, locations, metric, name, index=None):
     name : str
         Not "variance" or "nugget", in which Σ is linear.
     index : int, optional
-        Number of the GPU where it is wanted; the CPU if not given.
+        Number of the GPU that computes it; the CPU if not given.
 
     Returns
     -------
     (n, n) array, Fortran order
-        What stands above the diagonal is not set.
+        The upper triangle is not set.
     """
     n, pairs = len(locations), model.pairs(Inputs(locations, metric))
     if index is not None:
@@ -117,24 +117,24 @@ def _derivative_matrix_on_gpu(pairs, n, name, index):
 
 
 class Originals:
-    """The tiles of Σ(θ), generated where they are wanted and never stored here.
+    """Generator of the tiles of A, Σ(θ) = 4^e A; it stores none of them.
 
-    Σ = 4^e A, with the diagonal of A near 1, so that no unit of the values leaves FP32's range.
+    The diagonal of A is near 1, so that values in any unit are within FP32's range.
 
     Parameters
     ----------
     model : Matern
     locations : (n, d) ndarray
-        In an order that keeps neighbours together: see `covariance.ordering`.
+        In an order that keeps neighbours together; see `covariance.ordering`.
     metric : str
     layout : Layout
     index : int, optional
-        Number of the GPU where the tiles are to live.
+        Number of the GPU that generates the tiles; the CPU if not given.
     """
 
     def __init__(self, model, locations, metric, layout, index=None):
         exponent = frexp(model.largest_variance + model.nugget)[1] // 2
-        # two steps, for 4^e may be no number
+        # in two steps, because 4^e may overflow
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
         self.model = model.scaled(unit).scaled(unit)
@@ -148,12 +148,12 @@ class Originals:
         i, k : int
         form : Format
         careful : bool
-            Generate in FP64 and round, which costs a third more than to generate in FP32.
+            Generate in FP64 and round, which costs a third more than generation in FP32.
         out : array, Fortran order, optional
-            Written over, and returned.
+            Overwritten and returned.
         missed : cupy.ndarray, optional
-            A row of `missed_pairs()`. Then the CPU does not wait to know whether the table of
-            correlations reached all pairs: where it did not, the tile is wrong, and the row not 0.
+            A row of `missed_pairs()`. With it the CPU does not wait to learn whether the table of
+            correlations reaches all pairs. If it does not, the tile is wrong and the row is not 0.
         """
         if careful and form is not FP64:
             fine = self.tile(i, k, missed=missed)
@@ -189,7 +189,7 @@ class Originals:
         return out
 
     def missed_pairs(self, tiles):
-        """Return zeroed counters of missed pairs on the GPU, a row for each tile; see `tile`."""
+        """Return zeroed counters of missed pairs on the GPU, one row per tile; see `tile`."""
         import cupy
 
         width = self.layout.height(0)
@@ -197,7 +197,7 @@ class Originals:
             return cupy.zeros((tiles, panels_of(width, width)), np.int32)
 
     def extend(self):
-        """Let the table of correlations reach closer pairs; return whether any can be closer."""
+        """Extend the table of correlations to closer pairs; return whether that is possible."""
         return self.pairs.extend()
 
     def square(self, i, k):
@@ -209,10 +209,7 @@ class Originals:
         return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
 
     def norms(self):
-        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal.
-
-        Each tile is generated, summed and dropped.
-        """
+        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
         tiles = self.layout.tiles
         squares = np.zeros((tiles, tiles))
         pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
@@ -250,23 +247,23 @@ class Originals:
 
 
 def originals(model, locations, metric, tile=None, index=None):
-    """Return `Originals` cut into tiles of a size that suits if `tile` is None."""
+    """Return `Originals`; if `tile` is None with the usual size for the number of locations."""
     return Originals(model, locations, metric, Layout.of(len(locations), tile), index)
 
 
-# How certain each place is given all others: the diagonal of Σ⁻¹, without Σ⁻¹.
+# Estimate of diag(Σ⁻¹) from nearest neighbours.
 
 
 NEIGHBOURS = 20
 PLACES = 4096
-"""How many places are looked at: every one of a small set, and of a large one every so many."""
+"""Locations in the estimate at most: every k-th one of a large set."""
 
 
 def conditional_precisions(originals, locations, metric):
-    """Estimate p_i = Σ (Σ⁻¹)_qq over the places q of each block row.
+    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row.
 
-    1/(Σ⁻¹)_qq is the variance of z_q given all other places; that given the nearest ones is a
-    little larger.
+    1/(Σ⁻¹)_qq is the variance of z_q given all other values. The variance given the nearest
+    neighbours alone is slightly larger.
 
     Parameters
     ----------
@@ -283,11 +280,11 @@ def conditional_precisions(originals, locations, metric):
 
     model, layout = originals.model, originals.layout
     points = model.isotropic(locations, metric)
-    # every so many, and one of each block row at least
+    # every k-th location, and at least one of each block row
     every = max(1, layout.n // PLACES)
     some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
     near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))[1].reshape(len(some), -1)
-    # the place itself comes first, though others may be at no distance
+    # the location itself first, even if others coincide with it
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((some, near[:, :-1]))
@@ -298,7 +295,7 @@ def conditional_precisions(originals, locations, metric):
 
 
 def _precisions(model, points):
-    """Return (Σ⁻¹)_00 of many small sets of points, (b, m, d): at most what FP64 can tell."""
+    """Return (Σ⁻¹)_00 of many small sets of points, (b, m, d), bounded by FP64's rounding."""
     apart = np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
     sigma = model.variance * model.correlation(apart)
     sigma += model.nugget * np.eye(points.shape[1])

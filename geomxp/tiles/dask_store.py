@@ -22,8 +22,7 @@ from ..runtime.progress import tell
 from .assemble import Originals
 from .cholesky import finish_tile, solved_in, update_tile
 from .factor import TileFactor, on_host
-from .schedule import left_looking
-from .stores import in_format, original, readable
+from .stores import Store, in_format, original, readable
 
 # Schedule: which products of a tile are one task, and in which order.
 #
@@ -289,7 +288,7 @@ def run(store, tiles):
     store.finish(tiles)
 
 
-class DaskStore:
+class DaskStore(Store):
     """Tiles as futures on the workers; see `Store`. `original` and `write` run inside the tasks.
 
     Parameters
@@ -303,13 +302,11 @@ class DaskStore:
         If a worker's memory is too small for its part.
     """
 
-    moved = trace = None
     runner = staticmethod(run)
 
     def __init__(self, originals, formats):
-        self.originals, self.formats, self.layout = originals, formats, originals.layout
+        super().__init__(originals, formats)
         self.backend = originals.backend
-        self.promoted = set()
         self._futures, self._maps = {}, {}
         # unfinished tiles, and parts of rows that travel, until their readers are submitted
         self._begun, self._upper = {}, {}
@@ -333,11 +330,6 @@ class DaskStore:
             for i, row in enumerate(self.formats.rows)
         ]
 
-    @property
-    def bytes(self):
-        """Bytes of the tiles in their formats."""
-        return self.formats.bytes(self.layout)
-
     def traffic(self):
         """Return the bytes that travel in a factorization.
 
@@ -349,10 +341,6 @@ class DaskStore:
             readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
             total += held * len(readers)
         return total
-
-    def order(self):
-        """Return the tiles in the order in which they are finished."""
-        return left_looking(self.layout.tiles)
 
     def has(self, i, k):
         """Return whether tile (i, k) is final and not lost."""
@@ -373,9 +361,8 @@ class DaskStore:
 
     def promote(self, k):
         """Give block row k finer formats; return the number of tiles that changed."""
-        self.formats, changed = self.formats.promote_row(k)
         self._maps.clear()
-        return changed
+        return super().promote(k)
 
     def forget(self, i, k):
         """Discard tile (i, k): it will be computed again."""
@@ -385,8 +372,6 @@ class DaskStore:
         """Discard all tiles."""
         for futures in (self._futures, self._maps, self._begun, self._upper):
             futures.clear()
-
-    leave = close
 
     def finish(self, tiles):
         """Finish some tiles, and compute lost ones again, until all are final.

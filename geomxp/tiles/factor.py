@@ -1,7 +1,7 @@
 """Cholesky factor of a covariance matrix: solves, products and the log-determinant."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from ..linalg.precision import PrecisionMap
 from ..runtime.devices import gpu_memory
 
 CHUNK_ENTRIES = 1 << 22
-"""Entries of half solutions held at one time while the diagonal of Σ⁻¹ is computed."""
+"""Entries of L⁻¹ that are held at a time while the diagonal of Σ⁻¹ is computed."""
 
 
-class Factor(Protocol):
-    """What statistics asks of Σ = L L'. Arrays in and out are NumPy arrays.
+class Factor:
+    """What statistics asks of Σ = L L': the base of all factors. Returns NumPy arrays.
+
+    A factor also defines `log_determinant()`, `solve(b)` = Σ⁻¹b, `half_solve(b)` = L⁻¹b with rows
+    in the factor's order, `multiply(x)` = L x, `into_dense()` = L, and `into_inverse()`, the lower
+    triangle of Σ⁻¹. The last two end the factor.
 
     Attributes
     ----------
@@ -27,7 +31,9 @@ class Factor(Protocol):
     nbytes : int
     order : (n,) ndarray of int or None
         Row r of L belongs to location order[r]; None if rows are in the order of the locations.
-    refined : bool
+    store : Store or None
+        The tiles.
+    refines : bool
         Whether `solve` is refined to FP64's accuracy while L is not.
     vectors : int
         Blocks as large as a right-hand side that `solve` holds at a time.
@@ -39,36 +45,40 @@ class Factor(Protocol):
         Copies and kernels of the factorization, if it was traced.
     """
 
-    def log_determinant(self):
-        """Return log|Σ|."""
-
-    def solve(self, b):
-        """Return Σ⁻¹b for (n,) or (n, m)."""
-
-    def half_solve(self, b):
-        """Return L⁻¹b for (n,) or (n, m), rows in the factor's order."""
-
-    def multiply(self, x):
-        """Return L x for (n, m)."""
+    promotions, refines, vectors, events = 0, False, 1, ()
+    order = store = last = moved = None
 
     def inner(self, a, b=None):
-        """Return a'Σ⁻¹b for (n, m) and (n, k); b is a if not given."""
+        """Return a'Σ⁻¹b = (L⁻¹a)'(L⁻¹b) for (n, m) and (n, k); b is a if not given."""
+        half = self.half_solve(a)
+        return half.T @ (half if b is None else self.half_solve(b))
 
     def explained_by(self, x):
         """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
+        half_x = self.half_solve(np.asfortranarray(x)) if x.shape[1] else x
+
+        def explained(k):
+            half = self.half_solve(k)
+            return np.einsum("ij,ij->j", half, half), half.T @ half_x
+
+        return explained
 
     def inverse_diagonal(self, n):
         """Return the diagonal of Σ⁻¹, (n,)."""
-
-    def into_dense(self):
-        """Return L as one FP64 array; the factor cannot be used afterwards."""
-
-    def into_inverse(self):
-        """Return the lower triangle of Σ⁻¹; the factor cannot be used afterwards."""
+        # in the factor's order, because the half-solved columns then begin with zeros
+        order = np.arange(n) if self.order is None else self.order
+        diagonal, explained = np.empty(n), self.explained_by(np.zeros((n, 0)))
+        step = max(1, CHUNK_ENTRIES // n // self.vectors)
+        for first in range(0, n, step):
+            rows = order[first : first + step]
+            columns = np.zeros((n, len(rows)), order="F")
+            columns[rows, np.arange(len(rows))] = 1.0
+            diagonal[rows] = explained(columns)[0]
+        return diagonal
 
 
 @dataclass(frozen=True)
-class CholeskyFactor:
+class CholeskyFactor(Factor):
     """Σ = L L' with L as one array. Takes NumPy or CuPy arrays and returns NumPy arrays.
 
     Parameters
@@ -87,9 +97,6 @@ class CholeskyFactor:
     lower: Any
 
     precision_map = PrecisionMap(((FP64,),))
-    promotions = 0
-    order = last = moved = None
-    refined, vectors, events = False, 1, ()
 
     @property
     def nbytes(self):
@@ -117,34 +124,6 @@ class CholeskyFactor:
     def multiply(self, x):
         """Return L x for (n, m): of covariance Σ if x is independent and of variance 1."""
         return on_host(recursive.trmm(self.lower, self._beside(x)))
-
-    def inner(self, a, b=None):
-        """Return a'Σ⁻¹b = (L⁻¹a)'(L⁻¹b) for (n, m) and (n, k); b is a if not given."""
-        half = self.half_solve(a)
-        return half.T @ (half if b is None else self.half_solve(b))
-
-    def explained_by(self, x):
-        """Return a function from k (n, m) to the diagonal of k'Σ⁻¹k and to k'Σ⁻¹x (m, p)."""
-        half_x = self.half_solve(np.asfortranarray(x)) if x.shape[1] else x
-
-        def explained(k):
-            half = self.half_solve(k)
-            return np.einsum("ij,ij->j", half, half), half.T @ half_x
-
-        return explained
-
-    def inverse_diagonal(self, n):
-        """Return the diagonal of Σ⁻¹, (n,)."""
-        # in the factor's order, because the half solutions then begin with zeros
-        order = np.arange(n) if self.order is None else self.order
-        diagonal, explained = np.empty(n), self.explained_by(np.zeros((n, 0)))
-        step = max(1, CHUNK_ENTRIES // n // self.vectors)
-        for first in range(0, n, step):
-            rows = order[first : first + step]
-            columns = np.zeros((n, len(rows)), order="F")
-            columns[rows, np.arange(len(rows))] = 1.0
-            diagonal[rows] = explained(columns)[0]
-        return diagonal
 
     @gpu_memory()
     def columns(self, first, last):
@@ -175,7 +154,7 @@ def on_host(array):
 
 
 @dataclass(frozen=True)
-class TileFactor:
+class TileFactor(Factor):
     """Σ = 4^e L L' with L in tiles, each in its own format; see `Factor`.
 
     Products and solves are FP64, with the values that the tiles store.
@@ -193,9 +172,6 @@ class TileFactor:
     store: Any
     order: np.ndarray
     promotions: int = 0
-
-    last = None
-    refined, vectors = False, 1
 
     @property
     def precision_map(self):
@@ -277,9 +253,6 @@ class TileFactor:
                     _add_product(y[rows], final(i, j).widen(), x[layout.rows(j)], 1.0)
             y *= self._unit
         return self._unsorted(y)
-
-    inner, explained_by = CholeskyFactor.inner, CholeskyFactor.explained_by
-    inverse_diagonal = CholeskyFactor.inverse_diagonal
 
     @gpu_memory()
     def dense(self):

@@ -19,7 +19,7 @@ from . import plan as budgets
 from .memories import aligned
 from .plan import Plan, Sizes, policy_named
 from .schedule import Stopped, deal, left_looking
-from .stores import BaseStore, in_format, original, readable
+from .stores import Store, in_format, original, readable
 
 QUEUED = 64
 """Steps that wait in the queue of a worker at most."""
@@ -220,7 +220,7 @@ class StreamWorker:
             self.device.trace(store, kind, tile, self.stream, begin, end, count)
 
 
-class OutOfCoreStore(BaseStore):
+class OutOfCoreStore(Store):
     """Tiles of one matrix in a slow memory; device i mod p computes block row i.
 
     Parameters

@@ -23,7 +23,7 @@ from ..linalg.formats import FP64
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
 from .cholesky import factorize
-from .factor import CholeskyFactor
+from .factor import Factor
 from .layout import Layout
 from .schedule import run
 from .stores import InCore
@@ -56,12 +56,19 @@ class Progress:
         See `PATIENCE`.
     """
 
-    def __init__(self, measure, enough, accept, limit, patience):
+    def __init__(
+        self,
+        measure: Callable[..., Any],
+        enough: Callable[..., Any],
+        accept: Callable[..., Any],
+        limit: int,
+        patience: int,
+    ) -> None:
         self.measure, self.enough, self.accept = measure, enough, accept
         self.limit, self.patience = limit, patience
         self.history, self.iterations, self.ending = [], 0, None
 
-    def good(self, residual, x):
+    def good(self, residual: Floats, x: Floats) -> Any:
         """Record the true residuals; return which columns have converged."""
         values = self.measure(residual)
         self.history.append((self.iterations, float(np.max(values, initial=0.0))))
@@ -69,7 +76,7 @@ class Progress:
         self._all = bool(good.all())
         return good
 
-    def go_on(self):
+    def go_on(self) -> bool:
         """Return whether to continue; otherwise `ending` has the reason."""
         values = [value for _, value in self.history]
         if self._all:
@@ -83,7 +90,12 @@ class Progress:
         return self.ending is None
 
 
-def classic(multiply, precondition, b, progress):
+def classic(
+    multiply: Callable[..., Any],
+    precondition: Callable[..., Any],
+    b: Floats,
+    progress: Progress,
+) -> Floats:
     """Solve by iterative refinement: x <- x + M⁻¹(b - Ax).
 
     Parameters
@@ -110,7 +122,12 @@ def classic(multiply, precondition, b, progress):
         progress.iterations += 1
 
 
-def conjugate_gradients(multiply, precondition, b, progress):
+def conjugate_gradients(
+    multiply: Callable[..., Any],
+    precondition: Callable[..., Any],
+    b: Floats,
+    progress: Progress,
+) -> Floats:
     """Solve by conjugate gradients; see `classic`. Hestenes & Stiefel (1952), preconditioned."""
     x, residual = np.zeros_like(b), b.copy()
     z = precondition(residual)
@@ -134,7 +151,12 @@ def conjugate_gradients(multiply, precondition, b, progress):
     return x
 
 
-def gmres(multiply, precondition, b, progress):
+def gmres(
+    multiply: Callable[..., Any],
+    precondition: Callable[..., Any],
+    b: Floats,
+    progress: Progress,
+) -> Floats:
     """Solve by flexible GMRES with M on the right; see `classic`. Saad (1993), algorithm 2.2.
 
     M⁻¹ is applied in FP32 and is therefore not exactly linear: the flexible form keeps each M⁻¹v.
@@ -218,7 +240,7 @@ class Dense:
 
     exponent, index = 0, None
 
-    def __init__(self, a, layout, scaling=True):
+    def __init__(self, a: Floats, layout: Layout, scaling: bool = True) -> None:
         self.a, self.layout, self.shift, self.multiple = a, layout, 0.0, 1.0
         diagonal = a.diagonal().copy()
         wrong = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
@@ -240,7 +262,14 @@ class Dense:
             x = self._times(x) / self._middle
         return max(float(np.linalg.norm(x)), 1e-300)
 
-    def tile(self, i, k, form=FP64, careful=False, out=None):
+    def tile(
+        self,
+        i: int,
+        k: int,
+        form: Any = FP64,
+        careful: bool = False,
+        out: Floats | None = None,
+    ) -> Floats:
         """Return a tile; see `assemble.Originals.tile`."""
         from ..linalg import loops
 
@@ -254,7 +283,7 @@ class Dense:
             )
         return out
 
-    def norms(self):
+    def norms(self) -> Floats:
         """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
         tiles = self.layout.tiles
         norms = np.zeros((tiles, tiles))
@@ -265,7 +294,7 @@ class Dense:
         in_threads(measure, [(i, k) for i in range(tiles) for k in range(i + 1)], len(self.a) ** 2)
         return norms
 
-    def infinity_norms(self):
+    def infinity_norms(self) -> tuple[float, float]:
         """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
         from ..linalg import loops
 
@@ -287,15 +316,15 @@ class Dense:
         with blas_threads(len(self.a)), blas.cores(usable_cores()):
             return blas.symm(self.a, np.asfortranarray(x))
 
-    def norm(self):
+    def norm(self) -> float:
         """Return ‖H‖∞."""
         return self.infinity_norms()[0]
 
-    def multiply(self, x):
+    def multiply(self, x: Floats) -> Floats:
         """Return Hx in FP64."""
         return self._times(x / self.scale[:, None]) / self.scale[:, None]
 
-    def original(self, b):
+    def original(self, b: Floats) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Return norms of residuals and solutions of H in the units of A.
 
         A is scaled to ‖A‖₂ = 1 and b to max|b| = 1.
@@ -329,11 +358,11 @@ class Regenerated:
     originals : Originals
     """
 
-    def __init__(self, originals):
+    def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
         self._pairs = [(i, k) for i in range(self.layout.tiles) for k in range(i + 1)]
 
-    def norm(self):
+    def norm(self) -> float:
         """Return ‖A‖∞."""
 
         def add(part, i, k, tile):
@@ -344,7 +373,7 @@ class Regenerated:
 
         return float(self._sum(add, self.layout.n).max())
 
-    def multiply(self, x):
+    def multiply(self, x: Floats) -> Floats:
         """Return Ax in FP64."""
 
         def add(part, i, k, tile):
@@ -385,11 +414,11 @@ class Preconditioner:
         L L' is so many times the matrix.
     """
 
-    def __init__(self, store, multiple=1.0):
+    def __init__(self, store: Any, multiple: float = 1.0) -> None:
         self.store, self.layout, self.multiple = store, store.layout, multiple
         self.dtype = np.float64 if store.formats.all_fp64 else np.float32
 
-    def __call__(self, b):
+    def __call__(self, b: Floats) -> Floats:
         """Return the product with the inverse, (n, m) in FP64."""
         # powers of two: exact, and within FP32's range
         largest = np.abs(b).max(axis=0)
@@ -717,7 +746,7 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
-class RefinedFactor:
+class RefinedFactor(Factor):
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
     Its log-determinant, products with L and half-solves are those of the mixed factor. See
@@ -739,7 +768,7 @@ class RefinedFactor:
         Report on the latest solution.
     """
 
-    refined = True
+    refines = True
 
     def __init__(
         self,
@@ -805,8 +834,6 @@ class RefinedFactor:
         found = np.empty_like(x)
         found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
         return found
-
-    inverse_diagonal = CholeskyFactor.inverse_diagonal
 
     def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""

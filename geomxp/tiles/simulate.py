@@ -374,7 +374,7 @@ def measured(tile=512, memory=2_000_000_000, directory=None, forms=("fp64",)):
 def _seconds(work, array, cores, rounds=15):
     """Return the seconds of one call, with all cores at it: the best of three medians.
 
-    Whatever else goes on here makes calls slower, never faster.
+    Other load on the machine makes calls slower, never faster.
     """
     return min(_median_seconds(work, array, cores, rounds) for _ in range(3))
 

@@ -2,7 +2,7 @@
 
 A `Store` returns original and final tiles and takes finished ones. A `Runner` finishes tiles of a
 store. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core` and `dask_store` have the
-other stores. Derive from `BaseStore` to add one: see "Extend geomxp" in the documentation.
+other stores.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -20,65 +20,6 @@ class Runner(Protocol):
 
     def __call__(self, store, tiles):
         """Finish these tiles, each listed after all the tiles that it needs."""
-
-
-class Store(Protocol):
-    """What the factorization asks of the place where tiles are kept.
-
-    Attributes
-    ----------
-    originals : Originals
-        Generates the tiles of Σ.
-    formats : PrecisionMap
-        Format of each tile.
-    layout : Layout
-    promoted : set of int
-        Block rows that were promoted in an earlier run of the same problem.
-    bytes : int
-        Bytes that the final tiles take now.
-    moved : Traffic or None
-        Bytes copied between memories so far; None if there is only one.
-    trace : Trace or None
-        Events of the run, if it is traced.
-    runner : Runner
-        The runner for this kind of store.
-    """
-
-    def original(self, i, k):
-        """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32."""
-
-    def final(self, i, k):
-        """Return L_ik as a `Tile`, with the casts that its readers need."""
-
-    def write(self, i, k, array):
-        """Keep the array L_ik in the format of the tile."""
-
-    def has(self, i, k):
-        """Return whether tile (i, k) is final."""
-
-    def forget(self, i, k):
-        """Discard tile (i, k): it will be computed again."""
-
-    def promote(self, k):
-        """Give block row k finer formats; return the number of tiles that changed."""
-
-    def order(self):
-        """Return the tiles in the order in which they are finished."""
-
-    def workers(self, tiles, threads):
-        """Return a context of pairs (worker, tiles) for `schedule.run`.
-
-        A worker is the store as one thread sees it: its reads wait until the tile is final.
-        """
-
-    def factor(self, order, promotions):
-        """Return the `Factor` once all tiles are final; row r of L belongs to location order[r]."""
-
-    def close(self):
-        """Discard all tiles."""
-
-    def leave(self):
-        """Release the store, and keep on disk what a later run can continue from."""
 
 
 def original(originals, formats, i, k, **place):
@@ -138,22 +79,38 @@ def readable(formats, i, k, tile):
     return Tile(tile.form, tile.values, tile.exponent, casts)
 
 
-class BaseStore:
-    """What all stores in RAM share; a subclass says where tiles are kept.
+class Store:
+    """The place where the tiles of a factorization are kept: the base of all stores.
 
-    It defines `save(i, k, tile)`, `load(i, k)`, `has(i, k)` and `forget(i, k)`. Threads call `load`
-    and `has` at the same time as `save`, for different tiles.
+    A subclass defines `save(i, k, tile)`, `load(i, k)`, `has(i, k)` (whether the tile is final)
+    and `forget(i, k)` (to compute it again). Threads call `load` and `has` at the same time as
+    `save`, for different tiles. The factorization itself calls `original`, `final`, `write`, `has`
+    and `forget`.
 
     Parameters
     ----------
     originals : geomxp.tiles.assemble.Originals
+        Generates the tiles of Σ.
     formats : geomxp.linalg.precision.PrecisionMap
+        Format of each tile.
+
+    Attributes
+    ----------
+    layout : Layout
+    promoted : set of int
+        Block rows that were promoted in an earlier run of the same problem.
+    moved : Traffic or None
+        Bytes copied between memories so far; None if there is only one.
+    trace : Trace or None
+        Events of the run, if it is traced.
+    runner : Runner
+        The runner for this kind of store.
 
     Examples
     --------
     A store that keeps tiles in a dict:
 
-    >>> class Tiles(BaseStore):
+    >>> class Tiles(Store):
     ...     def __init__(self, originals, formats):
     ...         super().__init__(originals, formats)
     ...         self.tiles = {}
@@ -196,7 +153,7 @@ class BaseStore:
         return left_looking(self.layout.tiles)
 
     def original(self, i, k):
-        """Return A_ik; see `original`."""
+        """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32."""
         return original(self.originals, self.formats, i, k)
 
     def write(self, i, k, array):
@@ -214,24 +171,27 @@ class BaseStore:
 
     @contextmanager
     def workers(self, tiles, threads):
-        """Yield pairs (worker, tiles), one for each thread; see `schedule.run`."""
+        """Yield pairs (worker, tiles), one for each thread of `schedule.run`.
+
+        A worker is the store as a thread sees it: its reads wait until the tile is final.
+        """
         worker, queue = _Worker(self), _Queue(tiles)
         yield [(worker, queue)] * min(threads, max(1, len(tiles)))
 
     def factor(self, order, promotions):
-        """Return the factor of the complete store; see `Store`."""
+        """Return the factor once all tiles are final; row r of L belongs to location order[r]."""
         return TileFactor(self, order, promotions)
 
     def close(self):
         """Discard all tiles."""
 
     def leave(self):
-        """Discard all tiles: they do not outlive the process."""
+        """Release the store, and keep on disk what a later run can continue from: nothing here."""
         self.close()
 
 
-class InCore(BaseStore):
-    """All tiles in one memory, each in its format; see `BaseStore`.
+class InCore(Store):
+    """All tiles in one memory, each in its format; see `Store`.
 
     Attributes
     ----------

@@ -17,8 +17,18 @@ SLICE = 1024
 """Places whose blocks one thread reduces at a time: their sums are added in one fixed order."""
 
 
+def check_tabulated(model):
+    """Raise `InvalidInput` if the model has no table of polynomials."""
+    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
+
+
 def basis_of(model):
     """Return the number of the basis that belongs to each parameter, besides S.
+
+    Raises
+    ------
+    InvalidInput
+        If the model has no table of polynomials.
 
     Examples
     --------
@@ -26,6 +36,7 @@ def basis_of(model):
     >>> basis_of(Matern(1.0, 0.1, 0.5))["range"]
     3
     """
+    check_tabulated(model)
     distance = 2 + len(model.shapes)
     return {
         "variance": 1,
@@ -120,11 +131,6 @@ class Sums:
         return row
 
 
-def check_tabulated(model):
-    """Raise `InvalidInput` if the model has no table of polynomials."""
-    model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
-
-
 def with_table(model, pairs, names, work):
     """Call work(tables, base) until the tables reach all pairs; return its results.
 
@@ -175,8 +181,6 @@ class Blocks:
         self.model = model
         targets = None if targets is None else Inputs(targets, metric)
         self.pairs = model.pairs(Inputs(locations, metric), targets, box)
-        mapping = self.pairs.mapping
-        self._scale = self.pairs.inverse, bool(mapping & 1) or None, bool(mapping & 2) or None
 
     def reduce(self, neighbours, columns, wanted):
         """Return the sums over all places.
@@ -220,13 +224,13 @@ class Blocks:
         noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), turning_forms(self.model)
 
         def work(tables, base):
-            flat = np.concatenate(tables).reshape(-1) if len(tables) > 1 else tables[0].reshape(-1)
+            field = self._field(tables, base)
 
             def one_slice(first):
                 out, last = np.zeros(length), min(first + SLICE, k)
                 failed, missed = likelihood_slice(
-                    *(self.pairs.x, neighbours, first, last, columns, noise, self._scale),
-                    *(self.model.variance, flat, tables[0].size, base, maps, wanted, out),
+                    *(self.pairs.x, neighbours, first, last, noise, field),
+                    *(columns, maps, wanted, out),
                 )
                 return out, failed if failed < last else k, missed
 
@@ -255,7 +259,7 @@ class Blocks:
         from .kernel import weights_slice
 
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
-        self._for_targets(weights_slice, neighbours, (noise, at_target), (weights, variances))
+        self._for_targets(weights_slice, neighbours, noise, at_target, weights, variances)
         return weights, variances
 
     def grams(self, neighbours, noise, columns, given=None):
@@ -281,25 +285,30 @@ class Blocks:
         k, m = neighbours.shape
         grams = np.empty((k, len(columns) + 1, len(columns) + 1))
         given = np.empty((0, m)) if given is None else given
-        self._for_targets(gram_slice, neighbours, (noise,), (columns, given, grams))
+        self._for_targets(gram_slice, neighbours, noise, columns, given, grams)
         return grams
 
-    def _for_targets(self, kernel, neighbours, noise, arrays):
+    def _for_targets(self, kernel, neighbours, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
-        k = len(neighbours)
+        k, points = len(neighbours), (self.pairs.x, self.pairs.y)
 
         def work(tables, base):
+            field = self._field(tables, base)
+
             def one_slice(first):
-                missed = kernel(
-                    *(self.pairs.x, self.pairs.y, neighbours, first, min(first + SLICE, k)),
-                    *(*noise, self._scale, self.model.variance, tables[0].reshape(-1), base),
-                    *arrays,
-                )
-                return (missed,)
+                last = min(first + SLICE, k)
+                return (kernel(*points, neighbours, first, last, noise, field, *arrays),)
 
             return self._in_threads(one_slice, neighbours)
 
         with_table(self.model, self.pairs, ["correlation"], work)
+
+    def _field(self, tables, base):
+        """Return the model as compiled loops take it; see `kernel`."""
+        arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
+        numbers = self.pairs.inverse, arc, folded, self.model.variance
+        flat = tables[0] if len(tables) == 1 else np.concatenate(tables)
+        return *numbers, flat.reshape(-1), tables[0].size, base
 
     def _in_threads(self, one_slice, neighbours):
         k, m = neighbours.shape

@@ -28,7 +28,7 @@ class VecchiaFactor:
     """
 
     precision_map = order = last = moved = None
-    promotions, refined, vectors, events = 0, False, 1, ()
+    promotions, refines, vectors, events = 0, False, 1, ()
 
     def __init__(self, graph, weights, variances):
         bad = ~(variances > 0)

@@ -250,9 +250,9 @@ class GpuPasses:
         parts, size = parts_of(n, summed + 1)
         name = "likelihood_and_derivatives" if wanted[0] else "likelihood"
         layout = self._layout(count, bases if wanted[0] else 0)
-        kernel = _kernel(name, layout.team, len(model.shapes))
 
         def work(pairs, tables, base):
+            kernel = _kernel(name, layout.team, len(model.shapes))
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
             entries = mask_of(wanted), parts, size, sums, summed + 1, missed
             self._launch(kernel, layout, count, pairs, tables, base, parts, entries)

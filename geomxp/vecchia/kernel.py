@@ -10,7 +10,17 @@ and two of them have the information Σ_q g_q h_q - ½ g_i h_i. Blocks are padde
 four rows; a row without a neighbour is that of the unit matrix.
 
 Entry (i, j) of eight blocks is the vector at 8 (i (i + 1)/2 + j) of a flat array; entry i of eight
-vectors is at 8 i.
+vectors is at 8 i. All loops over blocks take
+
+    x : (d, n) ndarray; points
+    neighbours : (k, m) ndarray of int32; points near each place or target, -1 for none
+    first, last : int; the places first ≤ i < last are handled
+    noise : (n,) ndarray; variance of each observation beside the field's
+    field : tuple; 1/a²; True for great-circle arcs, else None; True for folded tables, else None;
+        σ²; tables, a 1-D ndarray, of the correlation and of the derivatives wanted by shape
+        parameters and by distance; numbers in one table, int; their first interval, int
+
+and return a number that is not 0 if the tables did not reach a pair of places.
 """
 
 from math import asin, inf, log, sqrt
@@ -32,27 +42,6 @@ from ..linalg.simd import (
 )
 from ..linalg.simd import load8 as load
 from ..runtime.devices import njit
-
-FIXED = 5
-"""Derivatives of S beside those by shape parameters: S itself and the unit matrix before them, by
-the logarithm of all distances, by the angle and by the ratio of anisotropy after them."""
-
-
-@njit(nogil=True, cache=True)
-def _gather(x, targets, neighbours, first, last, noise, at_target, variance, points, keep, a):
-    """Fetch the coordinates of eight blocks, and write the diagonals of their matrices."""
-    m, order, d = neighbours.shape[1], keep.size // 8, x.shape[0]
-    for lane in range(8):
-        i = min(first + lane, last - 1)
-        for q in range(order):
-            j = neighbours[i, q] if q < m else -1
-            for axis in range(d):
-                points[(axis * order + q) * 8 + lane] = x[axis, j] if j >= 0 else targets[axis, i]
-            keep[q * 8 + lane] = 1.0 if j >= 0 or q == order - 1 else 0.0
-            diagonal = variance + noise[j] if j >= 0 else 1.0
-            if q == order - 1:
-                diagonal = variance + at_target[i]
-            a[4 * q * (q + 3) + lane] = diagonal
 
 
 @njit(nogil=True, cache=True)
@@ -104,10 +93,35 @@ def _variable(squared, inverse, arc, folded, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _generate(points, keep, m, dimensions, scale, variance, table, size, base, a, scratch):
-    """Write what stands below the diagonals; return not 0 if the table did not reach a pair."""
+def _memory(d, m):
+    """Return memory for eight blocks: points, which rows are places, S, 1/l_ii, and a vector."""
+    size = (m + 4) // 4 * 4 * 8
+    a = np.zeros(size * (size + 8) // 16)
+    return np.empty(d * size), np.empty(size), a, np.empty(size), np.empty(8)
+
+
+@njit(nogil=True, cache=True)
+def _gather(x, targets, neighbours, first, last, noise, at_target, variance, points, keep, a):
+    """Fetch the coordinates of eight blocks, and write the diagonals of their matrices."""
+    m, order, d = neighbours.shape[1], keep.size // 8, x.shape[0]
+    for lane in range(8):
+        i = min(first + lane, last - 1)
+        for q in range(order):
+            j = neighbours[i, q] if q < m else -1
+            for axis in range(d):
+                points[(axis * order + q) * 8 + lane] = x[axis, j] if j >= 0 else targets[axis, i]
+            keep[q * 8 + lane] = 1.0 if j >= 0 or q == order - 1 else 0.0
+            diagonal = variance + noise[j] if j >= 0 else 1.0
+            if q == order - 1:
+                diagonal = variance + at_target[i]
+            a[4 * q * (q + 3) + lane] = diagonal
+
+
+@njit(nogil=True, cache=True)
+def _generate(points, keep, m, dimensions, field, a, scratch):
+    """Write the entries below the diagonals."""
+    inverse, arc, folded, variance, table, size, base = field
     order, top = keep.size // 8, size // 8 - 1
-    inverse, arc, folded = scale
     variances, misses = spread(variance), 0
     for i in range(1, order):
         at = 4 * i * (i + 1)
@@ -122,6 +136,16 @@ def _generate(points, keep, m, dimensions, scale, variance, table, size, base, a
             store(a, at + j * 8, value * (weight * load(keep, j * 8)))
         for j in range(known, i):
             store(a, at + j * 8, spread(0.0))
+    return misses
+
+
+@njit(nogil=True, cache=True)
+def _factor(x, targets, neighbours, first, last, noise, at_target, field, memory):
+    """Generate and factor the matrices of eight blocks."""
+    points, keep, a, inverse, scratch = memory
+    _gather(x, targets, neighbours, first, last, noise, at_target, field[3], points, keep, a)
+    misses = _generate(points, keep, neighbours.shape[1], len(x), field, a, scratch)
+    factor_packed(a, inverse, keep.size // 8)
     return misses
 
 
@@ -144,12 +168,10 @@ def _dot(a, at, b, start, order):
 
 
 @njit(nogil=True, cache=True)
-def _changes(
-    points, keep, m, dimensions, scale, variance, tables, size, base, maps, wanted, b, g, scratch
-):
+def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
     """G <- D b for the derivatives by shape parameters, by distance and by anisotropy."""
+    inverse, arc, folded, variance, tables, size, base = field
     order, bases = keep.size // 8, wanted.size
-    inverse, arc, folded = scale
     distance, top = bases - 3, size // 8 - 1
     step, zero, misses = order * 8, spread(0.0), 0
     for q in range(2 * order, bases * order):
@@ -223,50 +245,19 @@ def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
 
 
 @njit(nogil=True, cache=True)
-def likelihood_slice(
-    x,
-    neighbours,
-    first,
-    last,
-    columns,
-    noise,
-    scale,
-    variance,
-    tables,
-    size,
-    base,
-    maps,
-    wanted,
-    out,
-):
-    """Reduce the blocks of the places first ≤ i < last.
+def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wanted, out):
+    """Reduce blocks to the sums that the likelihood and its derivatives need.
 
     Parameters
     ----------
-    x : (d, n) ndarray
-        Points.
-    neighbours : (n, m) ndarray of int32
-        Of each point; -1 for none.
-    first, last : int
+    x, neighbours, first, last, noise, field
+        See the module.
     columns : (c, n) ndarray
         Vectors to be whitened.
-    noise : (n,) ndarray
-        Variance of each observation beside the field's.
-    scale : (float, True or None, True or None)
-        1/a²; whether distances are great-circle arcs; whether the table is folded.
-    variance : float
-    tables : 1-D ndarray
-        Polynomials of the correlation, and of the derivatives wanted by shape parameters and by
-        distance, one table after the other.
-    size : int
-        Numbers in one table.
-    base : int
-        First interval of the tables.
     maps : (2, 3) ndarray
         Quadratic forms of the derivatives by angle and ratio of anisotropy.
     wanted : (D,) ndarray of bool
-        Which derivatives of S are computed, of `FIXED` and one for each shape parameter; none if
-        the first is not.
+        Which derivatives of S are wanted, in the order of `blocks`; none if the first is not.
     out : 1-D ndarray
         Σ log d; W'W, (c, c); and if derivatives are wanted the sums g_i, (D,); the information,
         (D, D), its lower triangle; and (∂W)'W, (D, c, c).
@@ -276,23 +267,19 @@ def likelihood_slice(
     failed : int
         The first place whose matrix is not positive definite; `last` if there is none.
     misses : int
-        Not 0 if the tables did not reach a pair of places.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
-    order = (m + 4) // 4 * 4
-    points, keep = np.empty(d * order * 8), np.empty(order * 8)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
+    memory = points, keep, a, inverse, scratch = _memory(d, m)
+    order = keep.size // 8
     b, u = np.empty(order * 8), np.empty(count * order * 8)
     g = np.empty(bases * order * 8 if wanted[0] else 0)
-    white, scratch, live = np.empty(count * 8), np.empty(8), np.ones(8)
+    white, live = np.empty(count * 8), np.ones(8)
     sums = np.zeros(8 * bases * (1 + bases + count * count))
     products = np.zeros(count * count * 8)
     logs, failed, misses = 0.0, last, 0
     for place in range(first, last, 8):
         live[last - place :] = 0.0
-        _gather(x, x, neighbours, place, last, noise, noise, variance, points, keep, a)
-        misses |= _generate(points, keep, m, d, scale, variance, tables, size, base, a, scratch)
-        factor_packed(a, inverse, order)
+        misses |= _factor(x, x, neighbours, place, last, noise, noise, field, memory)
         _unit(order, b)
         backward_packed(a, inverse, b, 0, order)
         for lane in range(min(8, last - place)):
@@ -312,10 +299,7 @@ def likelihood_slice(
         if wanted[0]:
             for c in range(count):
                 forward_packed(a, inverse, u, c * order * 8, order)
-            misses |= _changes(
-                *(points, keep, m, d, scale, variance, tables, size, base),
-                *(maps, wanted, b, g, scratch),
-            )
+            misses |= _changes(points, keep, m, d, field, maps, wanted, b, g, scratch)
             _derivatives(a, inverse, b, g, u, white, wanted, order, weight, sums)
     out[0] = logs
     for k in range(count * count):
@@ -327,58 +311,28 @@ def likelihood_slice(
 
 
 @njit(nogil=True, cache=True)
-def weights_slice(
-    x,
-    targets,
-    neighbours,
-    first,
-    last,
-    noise,
-    at_target,
-    scale,
-    variance,
-    table,
-    base,
-    weights,
-    variances,
-):
-    """Write the conditional means' weights and the variances of the targets first ≤ i < last.
+def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, weights, variances):
+    """Write the weights and the variances of the conditional means of targets.
 
     E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|².
 
     Parameters
     ----------
-    x : (d, n) ndarray
+    x, neighbours, first, last, noise, field
+        See the module.
     targets : (d, k) ndarray
-    neighbours : (k, m) ndarray of int32
-        Points near each target; -1 for none.
-    first, last : int
-    noise, at_target : (n,), (k,) ndarray
-        Variances of points and targets beside the field's.
-    scale, variance, table, base
-        As of `likelihood_slice`; the correlation's table only.
+    at_target : (k,) ndarray
+        Variance of each target beside the field's.
     weights : (k, m) ndarray
         λ.
     variances : (k,) ndarray
         d; NaN where Σ_NN is not positive definite.
-
-    Returns
-    -------
-    int
-        Not 0 if the table did not reach a pair of places.
     """
-    d, m = len(x), neighbours.shape[1]
-    order = (m + 4) // 4 * 4
-    points, keep = np.empty(d * order * 8), np.empty(order * 8)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(order * 8)
-    b, scratch = np.empty(order * 8), np.empty(8)
-    end, misses = (order - 1) * 8, 0
+    m, misses = neighbours.shape[1], 0
+    memory = _, keep, a, inverse, scratch = _memory(len(x), m)
+    order, end, b = keep.size // 8, keep.size - 8, np.empty(keep.size)
     for place in range(first, last, 8):
-        _gather(x, targets, neighbours, place, last, noise, at_target, variance, points, keep, a)
-        misses |= _generate(
-            points, keep, m, d, scale, variance, table, table.size, base, a, scratch
-        )
-        factor_packed(a, inverse, order)
+        misses |= _factor(x, targets, neighbours, place, last, noise, at_target, field, memory)
         # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
         for q in range(order - 1):
             store(b, q * 8, load(a, (order - 1) * order * 4 + q * 8))
@@ -389,66 +343,33 @@ def weights_slice(
         store(scratch, 0, explained)
         for lane in range(min(8, last - place)):
             i = place + lane
-            variances[i] = variance + at_target[i] - scratch[lane]
+            variances[i] = field[3] + at_target[i] - scratch[lane]
             for q in range(m):
                 weights[i, q] = b[q * 8 + lane]
     return misses
 
 
 @njit(nogil=True, cache=True)
-def gram_slice(
-    x,
-    targets,
-    neighbours,
-    first,
-    last,
-    noise,
-    scale,
-    variance,
-    table,
-    base,
-    columns,
-    given,
-    grams,
-):
-    """Write W'W for the targets first ≤ i < last, W = L_NN^-1 [k, columns at N].
+def gram_slice(x, targets, neighbours, first, last, noise, field, columns, given, grams):
+    """Write W'W for targets, W = L_NN^-1 [k, columns at N].
 
     Parameters
     ----------
-    x : (d, n) ndarray
-        Points.
+    x, neighbours, first, last, noise, field
+        See the module.
     targets : (d, k) ndarray
-    neighbours : (k, m) ndarray of int32
-        Points near each target; -1 for none.
-    first, last : int
-    noise : (n,) ndarray
-        Variance of each point beside the field's.
-    scale, variance, table, base
-        As of `weights_slice`.
     columns : (c, n) ndarray
     given : (k, m) ndarray
         Covariances with the neighbours of targets that are not points; (0, m) for points.
     grams : (k, c + 1, c + 1) ndarray
         NaN where Σ_NN is not positive definite.
-
-    Returns
-    -------
-    int
-        Not 0 if the table did not reach a pair of places.
     """
-    d, m, count = len(x), neighbours.shape[1], len(columns) + 1
-    order = (m + 4) // 4 * 4
-    step, end = order * 8, (order - 1) * 8
-    points, keep = np.empty(d * step), np.empty(step)
-    a, inverse = np.zeros(4 * order * (order + 1)), np.empty(step)
-    u, scratch, no_noise = np.empty(count * step), np.empty(8), np.zeros(targets.shape[1])
-    misses = 0
+    m, count, misses = neighbours.shape[1], len(columns) + 1, 0
+    memory = _, keep, a, inverse, scratch = _memory(len(x), m)
+    step, end, order = keep.size, keep.size - 8, keep.size // 8
+    u, no_noise = np.empty(count * step), np.zeros(targets.shape[1])
     for place in range(first, last, 8):
-        _gather(x, targets, neighbours, place, last, noise, no_noise, variance, points, keep, a)
-        misses |= _generate(
-            points, keep, m, d, scale, variance, table, table.size, base, a, scratch
-        )
-        factor_packed(a, inverse, order)
+        misses |= _factor(x, targets, neighbours, place, last, noise, no_noise, field, memory)
         if len(given):
             for lane in range(8):
                 i = min(place + lane, last - 1)

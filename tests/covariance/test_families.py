@@ -54,13 +54,23 @@ def test_likelihoods_scores_and_kriging_are_those_of_other_implementations(case)
         own = name.removeprefix("log_")
         factor = model.parameters()[own] if name != own else 1.0
         assert factor * score[own] == pytest.approx(float(value), rel=1e-8, abs=1e-8), name
-    new = np.array(data["new_locations"])
-    sigma = model(seen.locations, seen.locations, case["metric"]) + model.nugget * np.eye(len(seen))
-    cross = model(seen.locations, new, case["metric"])
-    weights = np.linalg.solve(sigma, cross)
-    variance = model.variance - (weights * cross).sum(axis=0)
-    np.testing.assert_allclose(weights.T @ seen.values, numbers(case["kriging_mean"]), rtol=1e-8)
-    np.testing.assert_allclose(variance, numbers(case["kriging_variance"]), rtol=1e-8)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()), trend="zero")
+    prediction = gx.predict(fit, np.array(data["new_locations"]))
+    np.testing.assert_allclose(prediction.mean, numbers(case["kriging_mean"]), rtol=1e-8)
+    np.testing.assert_allclose(prediction.variance, numbers(case["kriging_variance"]), rtol=1e-8)
+
+
+MAXIMA = json.loads((REFERENCES / "families_maxima.json").read_text())["cases"]
+NAMES = [f"{case['family']}-{'-'.join(case['held'])}" for case in MAXIMA]
+
+
+@pytest.mark.parametrize("case", MAXIMA, ids=NAMES)
+def test_fits_reach_the_maximum_of_an_independent_optimizer(case):
+    seen = gx.Observations(case["locations"], case["values"])
+    held = {name: float(case["parameters"][name]) for name in case["held"]}
+    fit = gx.fit(seen, family=case["family"], fixed=held, trend="zero", progress=False)
+    assert fit.outcome.good
+    assert fit.log_likelihood == pytest.approx(float(case["log_likelihood"]), rel=0, abs=1e-6)
 
 
 def places_on_the_sphere(n=250):

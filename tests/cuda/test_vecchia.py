@@ -22,8 +22,9 @@ from geomxp.vecchia.graph import Graph
 
 U = 2.0**-53
 KERNELS = {"likelihood", "likelihood_and_derivatives", "weights", "fold"}
-HOSTS = (1, 8, 16, 64)
-"""Lanes of the teams that the host runs: one, parts of a warp, and two warps."""
+HOSTS = (*((team, 1) for team in (1, 8, 16, 64)), (1, 0), (1, 2))
+"""Lanes of the teams that the host runs: one, parts of a warp, and two warps; and the number of
+shape parameters."""
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +75,13 @@ def hosts(tmp_path_factory):
     (folder / "vecchia.cuh").write_text(cuda.source("vecchia.cuh"))
     text = Path(__file__).with_name("vecchia_on_host.cpp").read_text()
 
-    def build(team):
+    def build(variant):
+        team, shapes = variant
         share = max(device.TEAMS) + 8 if team == 1 else device.SHARE
-        options = ["-O1", f"-DTEAM={team}", f"-DSHARE={share}"]
-        return library(folder / f"host{team}.cpp", text, *options)
+        options = ["-O1", f"-DTEAM={team}", f"-DSHARE={share}", f"-DSHAPES={shapes}"]
+        return library(folder / f"host{team}_{shapes}.cpp", text, *options)
 
-    build(1)
+    build(HOSTS[0])
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(HOSTS, pool.map(build, HOSTS), strict=True))
 
@@ -203,8 +205,11 @@ CASES = {
     "chordal": ("chordal", 2, gx.Matern(2.0, 900.0, 1.0, 0.1)),
     "great-circle": ("great-circle", 2, gx.Matern(2.0, 900.0, 0.4, 0.1)),
     "no nugget": ("euclidean", 2, gx.Matern(4.0, 0.2, 0.5)),
+    "compact support": ("euclidean", 2, gx.Spherical(1.3, 0.9, 0.05)),
+    "folded table": ("euclidean", 2, gx.Wendland(1.3, 0.9, 1.0, 3.0, 0.05)),
+    "two shapes": ("euclidean", 2, gx.Cauchy(1.3, 0.2, 1.2, 0.8, 0.05, (30.0, 0.6))),
 }
-SETS = ((), ("variance", "nugget"), ("smoothness",), ("range",), "all")
+SETS = ((), ("variance", "nugget"), "shapes", ("range",), "all")
 
 
 def blocks_of(case, n, m, columns=2):
@@ -214,6 +219,8 @@ def blocks_of(case, n, m, columns=2):
 
 
 def names_of(chosen, model):
+    if chosen == "shapes":
+        return tuple(shape.name for shape in model.shapes)
     return tuple(model.parameters()) if chosen == "all" else chosen
 
 
@@ -234,13 +241,14 @@ def assert_close(found, expected, blocks, m):
 @pytest.mark.parametrize("m", [0, 1, 2, 7, 8, 30, 31, 60])
 def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m):
     blocks = blocks_of(case, m + 24, m, columns=1 + m % 4)
+    host = hosts[1, len(blocks.model.shapes)]
     for chosen in SETS:
         names = names_of(chosen, blocks.model)
         expected, failed = blocks.on_cpu(names)
-        found, where = blocks.on_host(hosts[1], names)
+        found, where = blocks.on_host(host, names)
         assert failed is where is None
         tolerance = assert_close(found, expected, blocks, m)
-    for one, other in zip(blocks.weights_on_host(hosts[1]), blocks.weights_on_cpu(), strict=True):
+    for one, other in zip(blocks.weights_on_host(host), blocks.weights_on_cpu(), strict=True):
         assert np.abs(one - other).max(initial=0.0) <= tolerance * max(1, blocks.model.variance)
 
 
@@ -250,10 +258,10 @@ def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team,
     blocks = blocks_of("anisotropic", m + 5, m)
     names = names_of("all", blocks.model)
     for chosen in ((), names):
-        alone, _ = blocks.on_host(hosts[1], chosen)
-        shared, _ = blocks.on_host(hosts[team], chosen, downwards=downwards)
+        alone, _ = blocks.on_host(hosts[1, 1], chosen)
+        shared, _ = blocks.on_host(hosts[team, 1], chosen, downwards=downwards)
         np.testing.assert_array_equal(shared, alone)
-    both = [blocks.weights_on_host(hosts[k], downwards=downwards) for k in (1, team)]
+    both = [blocks.weights_on_host(hosts[k, 1], downwards=downwards) for k in (1, team)]
     for shared, alone in zip(*both, strict=True):
         np.testing.assert_array_equal(shared, alone)
 
@@ -262,7 +270,7 @@ def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team,
 def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(hosts, case):
     blocks = blocks_of(case, 40, 12)
     names = names_of("all", blocks.model)
-    first, *others = (blocks.on_host(hosts[1], names, most=most)[0] for most in (0, 40, 10_000))
+    first, *others = (blocks.on_host(hosts[1, 1], names, most=most)[0] for most in (0, 40, 10_000))
     for other in others:
         np.testing.assert_array_equal(other, first)
 
@@ -291,7 +299,7 @@ def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
     names = names_of("all", blocks.model)
     expected, _ = blocks.on_cpu(names)
     for size in (1, 7, 50, 64):
-        assert_close(blocks.on_host(hosts[1], names, size)[0], expected, blocks, 9)
+        assert_close(blocks.on_host(hosts[1, 1], names, size)[0], expected, blocks, 9)
 
 
 @pytest.mark.parametrize("names", [(), ("variance", "range")])
@@ -302,9 +310,9 @@ def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
     _, expected = blocks.on_cpu(names)
     assert expected is not None
     for size in (1, 4, 60):
-        assert blocks.on_host(hosts[1], names, size)[1] == expected
-    assert blocks.on_host(hosts[8], names)[1] == expected
-    variances = blocks.weights_on_host(hosts[1])[1]
+        assert blocks.on_host(hosts[1, 1], names, size)[1] == expected
+    assert blocks.on_host(hosts[8, 1], names)[1] == expected
+    variances = blocks.weights_on_host(hosts[1, 1])[1]
     np.testing.assert_array_equal(variances > 0, blocks.weights_on_cpu()[1] > 0)
 
 
@@ -312,7 +320,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
     far, close = testing.places(30, seed=1), 0.5 + 1e-13 * testing.places(8, seed=2)
     blocks = Case(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
     names = ("smoothness", "range")
-    assert_close(blocks.on_host(hosts[1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
+    assert_close(blocks.on_host(hosts[1, 1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
     given = device.Pairs(blocks.model, "euclidean", blocks.box, 38, 5)
     before = given.octaves
     work = []
@@ -322,7 +330,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
         layout = device.SharedLayout.of(5, 2, 0, 0)
         out = np.empty((38, 5)), np.empty(38)
         entries = [pointer(array) for array in out]
-        missed = blocks._call(hosts[1].weighed, entries, given, tables, base, layout, 0, 0, 0)
+        missed = blocks._call(hosts[1, 1].weighed, entries, given, tables, base, layout, 0, 0, 0)
         return [(missed,)]
 
     # no other test has a table of this smoothness, which might reach further
@@ -337,7 +345,7 @@ def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
     model = gx.Matern(1.7 * c**2, 0.2, 0.8, 0.1 * c**2)
     blocks = Case(model, "euclidean", testing.places(40, 2, seed=9), 9)
     blocks.columns *= c
-    (found, _), (expected, _) = (one.on_host(hosts[1]) for one in (blocks, plain))
+    (found, _), (expected, _) = (one.on_host(hosts[1, 1]) for one in (blocks, plain))
     expected[0] += 2 * 40 * np.log(c)
     assert_close(found, expected, plain, 9)
 

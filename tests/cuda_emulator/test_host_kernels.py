@@ -516,7 +516,7 @@ def test_address_sanitizer_finds_an_access_outside_of_an_array(tmp_path):
 
 SOURCES = {
     "matern": (cuda.source("matern.cu"), "covariances_fp64"),
-    "quantize": (cuda.source("quantize.cu"), "fp32_to_planes"),
+    "quantize": (cuda.source("quantize.cu"), "fp8_to_fp16"),
     **{
         f"vecchia-{team}": (cuda.source("vecchia.cu"), "likelihood", f"-DTEAM={team}")
         for team in (8, 16, 32, 64)
@@ -537,7 +537,7 @@ def test_all_kernels_of_a_source_are_found():
     formats = ("fp32", "tf32", "bf16", "fp16", "fp8")
     expected = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in formats}
     expected |= {f"{form}_to_{out}" for form in formats[2:] for out in ("fp32", "fp64")}
-    expected |= {"fp64_to_fp64", "fp32_to_fp64", "fp8_to_fp16", "fp32_to_planes"}
+    expected |= {"fp64_to_fp64", "fp32_to_fp64", "fp8_to_fp16"}
     scaled = {f"{source}_to_{form}" for source in ("fp64", "fp32") for form in ("fp16", "fp8")}
     scaled |= {f"{form}_to_{out}" for form in ("fp16", "fp8") for out in ("fp32", "fp64")}
     expected |= {f"{name}_by_pointer" for name in scaled} | {"factors"}

@@ -166,7 +166,7 @@ def test_wrong_questions_have_one_line_answers(field, whole, some):
             gx.bootstrap(whole, draws=draws)
     with pytest.raises(gx.InvalidInput, match="`seed` must be a whole number of at least 0"):
         gx.bootstrap(whole, seed=-1)
-    with pytest.raises(gx.InvalidInput, match=r"`fit` must be what gx.fit returns"):
+    with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit"):
         gx.bootstrap(TRUTH)
     held = gx.fit(field, TRUTH, fixed=tuple(TRUTH.parameters()))
     with pytest.raises(gx.InvalidInput, match="nothing to estimate"):

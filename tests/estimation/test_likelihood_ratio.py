@@ -56,7 +56,7 @@ def test_a_nugget_of_zero_is_at_the_end_of_what_it_can_be(plain, bare):
     test = gx.likelihood_ratio_test(bare, plain)
     assert test.statistic > 0
     assert test.p_value == pytest.approx(0.5 * chi2.sf(test.statistic, 1), rel=1e-12)
-    assert "nugget held at the end of what it can be: compared with ½χ²(0) + ½χ²(1)" in test.message
+    assert "nugget held at its limit: compared with ½χ²(0) + ½χ²(1)" in test.message
 
 
 def test_a_nugget_held_above_zero_is_inside(field, plain):
@@ -148,7 +148,7 @@ def test_fits_of_different_likelihoods_are_refused(field, plain):
     linear = gx.fit(field, fixed=HALF, trend="linear", reml=True)
     with pytest.raises(gx.InvalidInput, match="compare trends by ML"):
         gx.likelihood_ratio_test(reml, linear)
-    with pytest.raises(gx.InvalidInput, match=r"must be what gx.fit returns. Got Matern"):
+    with pytest.raises(gx.InvalidInput, match=r"must be a Fit, as gx.fit returns it. Got Matern"):
         gx.likelihood_ratio_test(plain.model, plain)
 
 
@@ -161,7 +161,7 @@ def test_another_place_to_compute_is_no_other_likelihood(field, plain):
 
 def test_a_full_fit_below_the_restricted_one_is_no_maximum(field, plain, bare):
     low = replace(plain, log_likelihood=bare.log_likelihood - 1.0)
-    with pytest.raises(gx.InvalidInput, match=r"is 1 below the restricted one's.*fit again"):
+    with pytest.raises(gx.InvalidInput, match=r"is 1 below that of the restricted fit.*fit again"):
         gx.likelihood_ratio_test(bare, low)
 
 

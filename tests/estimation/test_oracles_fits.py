@@ -108,7 +108,7 @@ def test_restricted_likelihood_without_a_finite_maximum_is_said_in_words():
     assert "increases monotonically to an intrinsic limit" in WITHOUT_END["expect"]
     with pytest.raises(gx.FitFailed, match=r"no finite maximum.*range goes to infinity") as caught:
         fitted(WITHOUT_END)
-    assert "variance/range^(2 smoothness) bounded" in str(caught.value)
+    assert "variance/range^1 bounded" in str(caught.value)
     fit = caught.value.fit
     assert fit.outcome.ending == "NO_FINITE_MAXIMUM"
     # glmmTMB stops there, at a range of 3.7e8 m; rounding carries nlme a little beyond
@@ -151,7 +151,7 @@ def test_nugget_on_its_boundary_is_zero_and_said_so():
     assert fit.model.nugget == 0.0
     assert fit.log_likelihood == pytest.approx(-83.5695736956, abs=1e-9)
     assert fit.log_likelihood == pytest.approx(fitted(FITS[0]).log_likelihood, abs=1e-9)
-    assert "nugget is 0, at its boundary" in fit.outcome.message
+    assert "nugget is 0, its lower limit" in fit.outcome.message
     assert fit.standard_errors["nugget"] is None
 
 

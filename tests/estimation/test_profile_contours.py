@@ -137,5 +137,5 @@ def test_contours_refuse_what_they_cannot_follow(fit):
 def test_contours_about_a_point_below_the_maximum_say_so(fit):
     worse = fit.model.parameters() | {"range": 1.5 * fit.model.range}
     wrong = replace(fit, model=gx.Matern.from_parameters(worse))
-    with pytest.warns(gx.GeomxpWarning, match="higher by .* fit again from Matern"):
+    with pytest.warns(gx.GeomxpWarning, match="higher by .* Fit again from Matern"):
         profile_contours(wrong, "range", "variance", levels=(0.9,), rays=6)

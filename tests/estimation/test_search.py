@@ -3,7 +3,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.estimation import search as scoring
-from geomxp.estimation.parameters import Natural
+from geomxp.estimation.parameters import Coordinates
 from geomxp.estimation.search import SEARCHES, maximize
 
 
@@ -75,7 +75,7 @@ def test_a_box_holds_the_search(search):
 def quadratic(information, wrong):
     """ℓ = -½(x - c)'I(x - c) in logarithms, with another information than its own."""
     centre = np.log([2.0, 0.3])
-    natural = Natural(("variance", "range"), gx.Matern(1.0, 1.0, 0.5))
+    natural = Coordinates(("variance", "range"), gx.Matern(1.0, 1.0, 0.5))
 
     def evaluate(model, close):
         x = natural.point(model) - centre

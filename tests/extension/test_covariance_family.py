@@ -18,7 +18,7 @@ class Mixture(gx.Isotropic):
     """C(h) = σ² (w exp(-h/a) + (1 - w) exp(-h²/a²)), valid in all Euclidean dimensions."""
 
     family = "mixture"
-    shapes = (gx.Parameter("weight", 0.5, upper=1.0, search=(0.01, 1.0)),)
+    shapes = (gx.Parameter("weight", 0.5, "identity", upper=1.0, closed=True, search=(0.0, 1.0)),)
 
     variance: float
     range: float
@@ -95,5 +95,5 @@ def test_fits_predict_and_survive_a_file(seen, tmp_path):
 def test_it_is_refused_where_it_is_not_known_to_be_valid():
     with pytest.raises(gx.InvalidInput, match="chordal"):
         TRUE.check_valid_on("great-circle", 2)
-    with pytest.raises(gx.InvalidInput, match="`weight` must be greater than 0 and at most 1"):
+    with pytest.raises(gx.InvalidInput, match="`weight` must be at least 0 and at most 1"):
         TRUE.replace(weight=1.2)

@@ -11,13 +11,13 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.linalg.formats import Tile
-from geomxp.tiles.stores import BaseStore
+from geomxp.tiles.stores import Store
 
 MODEL = gx.Matern(1.0, 0.2, 0.5, 0.01)
 RULES = [gx.uniform("fp64"), gx.by_tile_norm(1e-4), gx.layered("fp16", "fp32")]
 
 
-class FileStore(BaseStore):
+class FileStore(Store):
     """Each final tile in a file of NumPy's format."""
 
     def __init__(self, originals, formats):

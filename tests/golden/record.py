@@ -1073,10 +1073,14 @@ def command(*words):
     return status, out.getvalue(), err.getvalue()
 
 
+ADDED = ("family",)
+"""Keys of documents that have been added since the values were recorded."""
+
+
 def schema(value):
     """Return the keys of a JSON document, and the types of what they stand for."""
     if isinstance(value, dict):
-        return {key: schema(item) for key, item in value.items()}
+        return {key: schema(item) for key, item in value.items() if key not in ADDED}
     if isinstance(value, list):
         return [schema(value[0])] if value else []
     if value is None:

@@ -109,7 +109,7 @@ def test_a_worker_killed_between_two_evaluations_changes_no_bit(client, workers,
     assert there(MODEL).log_likelihood == here(MODEL).log_likelihood
     kill(client, workers[victim])
     assert there(TURNED).log_likelihood == here(TURNED).log_likelihood
-    assert there._passes.crew.losses >= 1
+    assert there._passes._backend.losses >= 1
 
 
 def test_a_worker_killed_while_parts_are_made_changes_no_bit(client, workers, seen):

@@ -12,7 +12,7 @@ from compilers import compiled, library
 import geomxp as gx
 from geomxp import cuda
 from geomxp.likelihood.factorize import tile_factor
-from geomxp.linalg import formats_gpu, loops, mixed, products_gpu
+from geomxp.linalg import formats_gpu, mixed, products_gpu
 from geomxp.linalg.formats import (
     BF16,
     FORMATS,
@@ -57,7 +57,6 @@ EACH(from_fp16, unsigned short, double, widened_fp64(fp16_number(x)))
 EACH(from_bf16, unsigned short, double, widened_fp64(bf16_number(x)))
 EACH(from_fp8, unsigned char, double, widened_fp64(fp8_number(x)))
 EACH(fp8_to_fp16, unsigned char, unsigned short, fp8_as_fp16(x))
-EACH(low_plane, float, unsigned short, fp16_low_bits(x, fp16_bits_saturated(x)))
 """
 
 
@@ -74,7 +73,7 @@ def test_there_is_a_kernel_for_each_source_and_format():
     scaled = {f"{source}_to_{form}" for source in wide for form in ("fp16", "fp8")}
     scaled |= {f"{form}_to_{target}" for form in ("fp16", "fp8") for target in wide}
     expected = {f"exponent_{source}" for source in wide} | scaled
-    expected |= {"factors", "fp8_to_fp16", "fp32_to_planes", "fp32_to_fp8_by_rows"}
+    expected |= {"factors", "fp8_to_fp16", "fp32_to_fp8_by_rows"}
     expected |= {"fp64_to_fp8_by_rows"}
     expected |= {f"{source}_to_{form}" for source in wide for form in FORMATS}
     expected |= {f"bf16_to_{target}" for target in wide}
@@ -176,15 +175,6 @@ def test_fp16_holds_all_numbers_of_fp8(on_host):
     known = np.isfinite(numbers)
     wide = on_host("fp8_to_fp16", bits, np.uint16).view(np.float16)
     np.testing.assert_array_equal(wide[known] * 2.0**8, numbers[known])
-
-
-def test_two_planes_of_fp16_are_those_of_the_cpu(on_host):
-    numbers = awkward(FP16)
-    numbers = numbers[abs(numbers) < 2.0**15]
-    high, low = np.empty((2, len(numbers)), np.uint16)
-    loops.split_fp16(numbers, np.float32(1.0), high, low)
-    np.testing.assert_array_equal(on_host("float_to_fp16", numbers, np.uint16), high)
-    np.testing.assert_array_equal(on_host("low_plane", numbers, np.uint16), low)
 
 
 @pytest.mark.parametrize("source", ["float", "double"])

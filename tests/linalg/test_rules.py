@@ -271,7 +271,7 @@ def test_a_function_of_the_callers_own_has_no_description():
     [None, {}, {"rule": "by_tile_norm"}, {"rule": "none", "arguments": []}, {"rule": "uniform"}],
 )
 def test_what_describes_no_rule_is_refused(document):
-    with pytest.raises(gx.InvalidInput, match="no such precision rule"):
+    with pytest.raises(gx.InvalidInput, match="the precision rule must be one of"):
         described(document)
 
 

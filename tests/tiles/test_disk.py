@@ -274,7 +274,7 @@ def test_another_process_with_the_same_problem_is_refused_and_the_first_goes_on(
     run = subprocess.run(
         [sys.executable, "-c", CLAIM, tmp_path], capture_output=True, text=True, check=True
     )
-    assert run.stdout.endswith("in use: another process computes the same.\n")
+    assert run.stdout.endswith("computes this problem. Name another scratch directory.\n")
     assert first.path.exists()
     data, found = random_bytes(4096, 6), aligned(4096)
     first.write((0, 0), data)

@@ -1,0 +1,101 @@
+"""Covariance families on the command line, and in reports."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.cli.main import main
+from geomxp.covariance.families import FAMILIES
+from geomxp.reporting.report import report_html
+
+GIVEN = ["--variance", "0.6", "--range", "500", "--nugget", "0.06"]
+SHAPES = {
+    "matern": ["--smoothness", "0.5"],
+    "powered-exponential": ["--parameter", "power=1.5"],
+    "cauchy": ["--parameter", "power=1", "--parameter", "decay=2"],
+    "rational-quadratic": ["--parameter", "shape=2"],
+    "wendland": ["--smoothness", "0.5", "--parameter", "shape=3.5"],
+}
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        status = main(list(arguments))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_has_a_log_likelihood(run, family):
+    words = ["log-likelihood", "meuse", "--family", family, *GIVEN, *SHAPES.get(family, [])]
+    status, out, err = run(*words, "--json")
+    assert (status, err) == (0, "")
+    shapes = [word for word in SHAPES.get(family, []) if "=" in word]
+    values = {name: float(value) for name, value in (word.split("=") for word in shapes)}
+    if "--smoothness" in words:
+        values["smoothness"] = 0.5
+    model = FAMILIES[family](variance=0.6, range=500.0, nugget=0.06, **values)
+    expected = gx.log_likelihood(gx.datasets.load("meuse"), model).log_likelihood
+    assert json.loads(out)["log_likelihood"] == expected
+
+
+def test_a_family_is_fitted_predicted_from_and_drawn(run, tmp_path):
+    path = str(tmp_path / "fit.json")
+    words = ["fit", "jura", "--family", "powered-exponential", "--fix", "power=1.0"]
+    assert run(*words, "--start", "range=0.3", "--output", path)[0] == 0
+    fitted = gx.Fit.load(path)
+    assert fitted.model.family == "powered-exponential"
+    assert fitted.model.parameters()["power"] == 1.0
+    # with power 1 it is the exponential model, as Matérn's with smoothness 0.5
+    matern = gx.fit(gx.datasets.load("jura"), fixed={"smoothness": 0.5}, progress=False)
+    assert fitted.log_likelihood == pytest.approx(matern.log_likelihood, abs=1e-5)
+    assert run("predict", path, "jura_validation", "--json")[0] == 0
+    assert run("simulate", "--fit", path, "--at", "jura_validation", "--json")[0] == 0
+    words = ["--variance", "1", "--range", "0.1", "--family", "gaussian", "--nugget", "0.1"]
+    assert run("simulate", "--n", "9", *words)[0] == 0
+    assert run("compare", "--n", "60", *words, "--tile", "20", "--accuracies", "1e-3")[0] == 0
+
+
+def test_families_are_compared(run):
+    words = ["compare-models", "meuse", "--family", "matern,spherical", "--smoothness", "0.5"]
+    status, out, _ = run(*words)
+    assert status == 0
+    assert re.search(r"spherical +constant", out)
+    assert re.search(r"matern +constant", out)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--family", "gausian"], "Got 'gausian'. Did you mean 'gaussian'?"),
+        (["--family", "cauchy"], "--parameter power=VALUE and --parameter decay=VALUE must be"),
+        (["--family", "gaussian", "--smoothness", "1"], "gaussian model has no parameter 'smooth"),
+        (["--parameter", "power=1"], "a matern model has no parameter 'power'; it has variance"),
+        (["--parameter", "power"], "--parameter needs name=value. Got 'power'."),
+    ],
+)
+def test_wrong_parameters_of_a_family_are_one_line(run, words, message):
+    status, out, err = run("log-likelihood", "meuse", *GIVEN, *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reports_name_the_family_and_its_formula(family):
+    random = np.random.default_rng(0)
+    seen = gx.Observations(random.random((40, 2)), random.standard_normal(40))
+    kind = FAMILIES[family]
+    model = kind.from_parameters({p.name: p.value or 0.1 for p in kind.declared} | {"range": 0.3})
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    page = report_html(fit, budget=0.0)
+    title = re.search("<title>(.*) model of value</title>", page)[1]
+    assert title.lower().replace("é", "e").endswith(family.replace("-", " "))
+    formula = re.search('<p class="formula">(.*?)</p>', page, re.DOTALL)[1]
+    assert formula.startswith("<i>C</i>(<i>h</i>) = σ²")
+    assert ("Γ" in formula) == (family == "matern")
