@@ -574,7 +574,7 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
             raise InvalidInput(
                 f'metric="{metric}" needs two columns, longitude and latitude. Got {d}.'
             )
-        for column, (name, least, most, hint) in enumerate(DEGREES):
+        for column, name, least, most, hint in DEGREES:
             outside = np.flatnonzero(np.abs(locations[:, column]) > most)
             if len(outside):
                 raise InvalidInput(
@@ -586,8 +586,8 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
 
 
 DEGREES = (
-    ("longitudes", -360, 360, ""),
-    ("latitudes", -90, 90, ": longitude must be the first column"),
+    (1, "latitudes", -90, 90, ": longitude must be the first column"),
+    (0, "longitudes", -360, 360, ""),
 )
 
 

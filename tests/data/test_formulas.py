@@ -141,7 +141,7 @@ def test_variables_and_categories_are_told_apart():
         ("I(1 < x < 3)", "compare two at a time"),
         ("I(`soil pH` if x else 1)", "'`soil pH` if x else 1' is not allowed in a formula"),
         ("C(rock, Treatment('gold'))", "not among the provided levels"),
-        ("C(rock, levels=['clay'])", r"C\(…\) met a value that is none of its levels"),
+        ("C(rock, levels=['clay'])", r"a value in C\(…\) is not one of the levels"),
         ("Treatment('clay')", "no function 'Treatment'"),
         ("I + I(x)", "'I' is a column and a function"),
         ("x + 'a'", "String literals are not valid"),

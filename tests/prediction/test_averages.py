@@ -174,3 +174,13 @@ def test_a_polygon_of_many_corners_is_nearly_its_disc():
     # a disc is the densest shape: no rectangle of its area is as near to itself
     side = np.sqrt(np.pi)
     assert rectangle(side, side).variance(unit(0.8)) < region.variance(unit(0.8)) < found
+
+
+@pytest.mark.parametrize("length", [0.5, 1.0, 3.0])
+def test_families_with_a_finite_range_have_their_closed_form_on_an_interval(length):
+    """2/L² ∫ (L - h)(1 - 3h/2 + h³/2) dh from 0 to min(L, 1)."""
+    top = min(length, 1.0)
+    mean = top - 0.75 * top**2 + top**4 / 8
+    moment = top**2 / 2 - top**3 / 2 + top**5 / 10
+    found = Region(np.array([0.0, length])).variance(gx.Spherical(1.0, 1.0))
+    assert found == pytest.approx(2 * (length * mean - moment) / length**2, abs=1e-10)

@@ -149,3 +149,11 @@ def test_predictions_stay_in_little_memory(monkeypatch):
     gx.predict(fit, testing.places(20_000, seed=6))
     assert max(largest) <= 60_000
     assert sum(largest) == 60 * 20_000
+
+
+def test_predictions_show_themselves_as_a_table_in_notebooks():
+    fit = held(testing.observations(), testing.MODEL)
+    for result in (gx.predict(fit, testing.places(5, seed=3)), gx.predict_raster(fit, cells=4)):
+        html = result._repr_html_()
+        assert html.count("<tr>") == len(str(result).split("\n\n")[1].splitlines())
+        assert "standard error" in html
