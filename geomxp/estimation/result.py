@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         PathLikeText,
         Sequence,
     )
+    from ..covariance.distance import Metric
     from ..likelihood.base import Likelihood
     from .diagnose import Estimate
 
@@ -263,7 +264,12 @@ class Fit:
         tables.write_json(path, self.to_dict() | {"history": list(self.history)})
 
     @classmethod
-    def load(cls, path: PathLikeText, family: str | type[Covariance] | None = None) -> Fit:
+    def load(
+        cls,
+        path: PathLikeText,
+        family: str | type[Covariance] | None = None,
+        metric: str | Metric | None = None,
+    ) -> Fit:
         """Read a fit that `save` wrote, and its table again.
 
         Parameters
@@ -271,6 +277,8 @@ class Fit:
         path : path
         family : class, optional
             Covariance family of the fit, for one that has no name in geomxp.
+        metric : Metric, optional
+            Metric of observations that came from no table, for one that has no name in geomxp.
 
         Raises
         ------
@@ -285,7 +293,7 @@ class Fit:
         document = tables.read_json(path)
         _check(document, SCHEMA, str(path), "")
         try:
-            return _from_document(document, path, family)
+            return _from_document(document, path, family, metric)
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
@@ -374,12 +382,13 @@ def _arrays_entry(observations):
     }
 
 
-def _from_document(document, path, family):
+def _from_document(document, path, family, metric=None):
     if document["table"] is None:
         _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
         levels = document["observations"].setdefault("levels", {})
         _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
-        observations = Observations(metric=document["model"]["metric"], **document["observations"])
+        metric = metric or document["model"]["metric"]
+        observations = Observations(metric=metric, **document["observations"])
     else:
         _check(document["table"], TABLE, str(path), "table.")
         observations = _read_again(document["table"], path)
