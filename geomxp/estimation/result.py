@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         PathLikeText,
         Sequence,
     )
+    from ..covariance.distance import Metric
     from ..likelihood.base import Likelihood
     from .diagnose import Estimate
 
@@ -267,8 +268,9 @@ class Fit:
         cls,
         path: PathLikeText,
         *,
-        family: type[Covariance] | None = None,
+        family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
+        metric: str | Metric | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again.
 
@@ -279,6 +281,8 @@ class Fit:
             Covariance family of the fit, if it is not one of geomxp's.
         method : Likelihood, optional
             Method of the fit, if it is not one of geomxp's.
+        metric : Metric, optional
+            Metric of the fit's own observations, if it is not one of geomxp's.
 
         Raises
         ------
@@ -293,7 +297,7 @@ class Fit:
         document = tables.read_json(path)
         _check(document, SCHEMA, str(path), "")
         try:
-            return _from_document(document, path, family, method)
+            return _from_document(document, path, family, method, metric)
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
@@ -382,12 +386,13 @@ def _arrays_entry(observations):
     }
 
 
-def _from_document(document, path, family, method):
+def _from_document(document, path, family, method=None, metric=None):
     if document["table"] is None:
         _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
         levels = document["observations"].setdefault("levels", {})
         _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
-        observations = Observations(metric=document["model"]["metric"], **document["observations"])
+        metric = metric or document["model"]["metric"]
+        observations = Observations(metric=metric, **document["observations"])
     else:
         _check(document["table"], TABLE, str(path), "table.")
         observations = _read_again(document["table"], path)

@@ -147,7 +147,7 @@ def _raster(fit, cells, raster):
 
 def _coordinate_label(observations, j):
     """Return the axis label of coordinate j."""
-    unit = observations.unit if observations.metric == "euclidean" else "degrees"
+    unit = "degrees" if observations.geographic else observations.unit
     return label(observations.location_names[j], unit)
 
 
@@ -165,7 +165,7 @@ def _lay_map(ax, observations):
     places = observations.locations[:, :2]
     # length of a unit of the second coordinate, in units of the first
     ratio = 1.0
-    if observations.metric != "euclidean":
+    if observations.geographic:
         ratio = 1.0 / max(cos(radians(float(places[:, 1].mean()))), 0.1)
     width, height = np.ptp(places, axis=0) * (1.0, ratio)
     slim = not min(width, height) * SLIM > max(width, height)

@@ -79,7 +79,7 @@ class Frame:
         size = np.where(size > 0, size, max(float(size.max()), 1.0) / SLIM)
         low, high = (low + high - size) / 2 - MARGIN * size, (low + high + size) / 2 + MARGIN * size
         ratio, unit = 1.0, observations.unit
-        if observations.metric != "euclidean":
+        if observations.geographic:
             ratio = 1.0 / max(cos(radians(float(locations[:, 1].mean()))), 0.1)
             unit = "degrees"
         shape = size[1] * ratio / size[0]

@@ -48,17 +48,16 @@ def test_likelihoods_use_it(method):
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_fits_and_predictions_use_it():
+def test_fits_predict_and_survive_a_file(tmp_path):
     field = gx.simulate(gx.Matern(1.0, 4.0, 0.5), places(), draws=1, seed=0, metric=DAILY)[0]
-    new = places(10, seed=2)
-    found = [
-        gx.predict(gx.fit(seen, fixed={"smoothness": 0.5}, trend="constant"), at)
-        for seen, at in (
-            (gx.Observations(places(), field, metric=DAILY), new),
-            (gx.Observations(on_cylinder(places()), field), on_cylinder(new)),
-        )
-    ]
-    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-4)
+    new, points = places(10, seed=2), gx.Observations(on_cylinder(places()), field)
+    fit = gx.fit(gx.Observations(places(), field, metric=DAILY), fixed={"smoothness": 0.5})
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json", metric=DAILY)
+    found = gx.predict(again, new).mean
+    np.testing.assert_array_equal(found, gx.predict(fit, new).mean)
+    straight = gx.fit(points, fixed={"smoothness": 0.5})
+    np.testing.assert_allclose(found, gx.predict(straight, on_cylinder(new)).mean, rtol=1e-4)
 
 
 def test_families_are_checked_in_its_dimension():
