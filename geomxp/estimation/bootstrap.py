@@ -214,14 +214,14 @@ def _check(fit, draws, seed):
 
 def _simulated(fit, draws, seed):
     """Return draws of the values; the factor is released before the fits."""
-    seen = fit.observations
-    design = fit.trend.design(seen.locations, seen.covariates)
+    observations = fit.observations
+    design = fit.trend.design(observations.locations, observations.covariates)
     mean, values = design @ fit.coefficients, []
-    with blas_threads(len(seen)):
-        factor = fit.method.prepare(seen, design, fit.reml).factorize(fit.model)
+    with blas_threads(len(observations)):
+        factor = fit.method.prepare(observations, design, fit.reml).factorize(fit.model)
         for k in range(draws):
             # one by one: products of several columns may round differently
-            white = np.random.default_rng([seed, k]).standard_normal((len(seen), 1))
+            white = np.random.default_rng([seed, k]).standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
     return values
 

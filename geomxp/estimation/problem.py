@@ -349,9 +349,9 @@ class Problem:
         # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
         # search again from a visible nugget
         visible = model.replace(nugget=0.1 * model.largest_variance)
-        again, seen, _ = self.search(table, visible)
+        again, moved, _ = self.search(table, visible)
         if again > value:
-            value, model = again, seen
+            value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self.search(without, model.replace(nugget=0.0))
         rises = bare is not None and self._rises_from_zero(bare)
@@ -359,9 +359,9 @@ class Problem:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
             self.vanishing = None if rises else NO_NUGGET
-            again, seen, _ = self.search(table, model)
+            again, moved, _ = self.search(table, model)
             if again > value:
-                value, model = again, seen
+                value, model = again, moved
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, table

@@ -583,8 +583,8 @@ def searched(problem, candidates, evaluations, tasks):
     common = type(problem), about, (problem.tolerance, problem.choice), evaluations
     line = problem.monitor.line
     line.expect(len(candidates), "starts")
-    for found, *seen, complaint in tasks.over(_alone, common, candidates, line.advance):
-        problem.monitor.join(*seen)
+    for found, *recorded, complaint in tasks.over(_alone, common, candidates, line.advance):
+        problem.monitor.join(*recorded)
         problem.complaint = complaint or problem.complaint
         yield found
     line.expect(None, "")

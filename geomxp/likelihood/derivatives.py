@@ -33,7 +33,9 @@ CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
 """Weights by number of steps; backward at the upper limit of a parameter."""
 
 
-def differentiate(factor, least_squares, model, seen, design, reml, names, *, curvature=False):
+def differentiate(
+    factor, least_squares, model, observations, design, reml, names, *, curvature=False
+):
     """Return the derivatives at a model, given the factor of Σ, which is overwritten.
 
     Parameters
@@ -41,7 +43,7 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     factor : CholeskyFactor or TileFactor
     least_squares : GeneralisedLeastSquares
     model : Covariance
-    seen : Observations
+    observations : Observations
     design : (n, p) ndarray
     reml : bool
     names : sequence of str
@@ -58,14 +60,14 @@ def differentiate(factor, least_squares, model, seen, design, reml, names, *, cu
     both = factor.solve(np.asfortranarray(np.column_stack((least_squares.residual, rooted))))
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
-    places = seen.locations if order is None else seen.locations[order]
+    places = observations.locations if order is None else observations.locations[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
     if curvature:
-        expected = _expected(lower, model, places, seen.metric, names, white)
+        expected = _expected(lower, model, places, observations.metric, names, white)
     beside = projection if reml else projection[:, :0]
     way = _in_place if backend_of(lower).on_gpu else _in_ram
-    q, half, weigh = way(lower, model, (Inputs(places, seen.metric), names), alpha, beside)
+    q, half, weigh = way(lower, model, (Inputs(places, observations.metric), names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2

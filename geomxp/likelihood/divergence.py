@@ -120,22 +120,22 @@ class Divergence:
 class _Reference:
     """FP64 factor of a model, with which others are compared."""
 
-    def __init__(self, seen, model, design, on):
-        self.seen, self.model, self.design = seen, model, design
-        self.factor, self.seconds = _timed(Exact(on=on), seen, model)
+    def __init__(self, observations, model, design, on):
+        self.observations, self.model, self.design = observations, model, design
+        self.factor, self.seconds = _timed(Exact(on=on), observations, model)
         self.log_determinant = self.factor.log_determinant()
         self.quadratic_form = self._quadratic_form(self.factor)
 
     def _quadratic_form(self, factor):
         if self.design is None:
             return None
-        return fit_trend(factor, self.seen.values, self.design).quadratic_form
+        return fit_trend(factor, self.observations.values, self.design).quadratic_form
 
     def compare(self, method):
         """Return the `Divergence` of a method."""
-        n = len(self.seen)
+        n = len(self.observations)
         neighbours = method.neighbours
-        factor, seconds = _timed(method, self.seen, self.model)
+        factor, seconds = _timed(method, self.observations, self.model)
         difference = factor.log_determinant() - self.log_determinant
         with blas_threads(n):
             trace = self._trace(factor) if neighbours is None else float(n)
@@ -161,21 +161,21 @@ class _Reference:
     def _trace(self, factor):
         """Return tr(Σₐ⁻¹Σ₀) = ‖L⁻¹L₀‖_F², a few columns at a time."""
         total = 0.0
-        for first in range(0, len(self.seen), PANEL):
+        for first in range(0, len(self.observations), PANEL):
             white = factor.half_solve(self.factor.columns(first, first + PANEL))
             total += float(np.einsum("ij,ij->", white, white))
         return total
 
 
-def _timed(method, seen, model):
+def _timed(method, observations, model):
     """Return a factor and its seconds, the minimum of up to three runs.
 
     Work that is done once for a data set is not timed.
     """
-    seconds, evaluator = [], method.prepare(seen)
+    seconds, evaluator = [], method.prepare(observations)
     while len(seconds) < 3 and sum(seconds) < 2.0:
         start = time.perf_counter()
-        with blas_threads(len(seen)):
+        with blas_threads(len(observations)):
             factor = evaluator.factorize(model)
         seconds.append(time.perf_counter() - start)
     return factor, min(seconds)
@@ -256,28 +256,28 @@ def compare(
             raise InvalidInput(
                 f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
             )
-    seen, design = places, None
+    observations, design = places, None
     if isinstance(places, Observations):
         # in the order of the tiles, L₀ is as triangular as L
         rows = hilbert(model.isotropic(places.locations, places.metric))
-        seen = places.subset(rows)
-        kind = Trend.of(seen, trend)
-        design = kind.design(seen.locations, seen.covariates)
+        observations = places.subset(rows)
+        kind = Trend.of(observations, trend)
+        design = kind.design(observations.locations, observations.covariates)
         kind.check_full_rank(design)
     else:
         places = checked_locations(places, metric)
         if not len(places):
             raise InvalidInput("`places` must hold at least one place.")
         rows = hilbert(model.isotropic(places, metric))
-        seen = Locations(places[rows], metric)
+        observations = Locations(places[rows], metric)
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
-        method.prepare(seen)
+        method.prepare(observations)
     on = next((method.reference_device for method in methods if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
-            reference, found = _Reference(seen, model, design, on), []
+            reference, found = _Reference(observations, model, design, on), []
             line.expect(len(methods), "methods")
             for method in methods:
                 found.append(reference.compare(method))

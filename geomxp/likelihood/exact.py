@@ -169,24 +169,26 @@ class ExactEvaluator(Evaluator):
         NotPositiveDefinite
             The message names the two closest locations.
         """
-        seen = self.observations
-        model.check_valid_on(seen.metric, seen.dimensions)
+        observations = self.observations
+        model.check_valid_on(observations.metric, observations.dimensions)
         if model.nugget == 0 and self._twins:
             # rounding may leave a positive pivot and a meaningless likelihood
-            raise explain(NotPositiveDefinite("two equal rows"), seen, model)
+            raise explain(NotPositiveDefinite("two equal rows"), observations, model)
         try:
             if self.method.tiled:
                 rule = self._frozen or self.method.precision
                 about = (self.method.tile, self._watched_placement())
-                factor = tile_factor(model, seen, rule, *about, workspace)
+                factor = tile_factor(model, observations, rule, *about, workspace)
                 if not self.method.refine:
                     return factor
                 attempts = finer_rules(rule) if self.method.fallback else ()
-                finer = (partial(tile_factor, model, seen, other, *about) for other in attempts)
+                finer = (
+                    partial(tile_factor, model, observations, other, *about) for other in attempts
+                )
                 return RefinedFactor(factor, self.method.refine, finer=finer)
-            return dense_factor(model, seen, self.device, workspace)
+            return dense_factor(model, observations, self.device, workspace)
         except NotPositiveDefinite as error:
-            raise explain(error, seen, model) from None
+            raise explain(error, observations, model) from None
 
     def _watched_placement(self):
         """Return the placement, with a new trace for each factorization if requested."""
@@ -457,17 +459,17 @@ class Exact(Likelihood):
         >>> plan.layout.tiles, plan.on_disk
         (10, 440000000)
         """
-        seen = places if isinstance(places, Observations) else None
-        if seen is None and not (isinstance(places, Integral) and places > 0):
+        observations = places if isinstance(places, Observations) else None
+        if observations is None and not (isinstance(places, Integral) and places > 0):
             raise InvalidInput(
                 "`places` must be Observations, or how many there are. Got "
                 f"{places if isinstance(places, Integral) else type(places).__name__}."
             )
-        n, placement = int(places) if seen is None else len(seen), self.placement
+        n, placement = int(places) if observations is None else len(observations), self.placement
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
-        formats = planned_formats(self.precision, layout, placement, seen, model)
+        formats = planned_formats(self.precision, layout, placement, observations, model)
         return placement.plan(layout, formats)
 
     def describe(self, n: int) -> Document:

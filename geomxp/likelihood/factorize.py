@@ -28,13 +28,13 @@ BLIND = ("uniform", "by_band", "layered")
 """Rules that do not depend on the matrix."""
 
 
-def dense_factor(model, seen, device, workspace=None):
+def dense_factor(model, observations, device, workspace=None):
     """Factor Σ(θ) in FP64 as one array.
 
     Parameters
     ----------
     model : Covariance
-    seen : Observations
+    observations : Observations
     device : Device
     workspace : (n, n) array on the device, Fortran order, optional
         Written over, and then part of the factor.
@@ -48,14 +48,16 @@ def dense_factor(model, seen, device, workspace=None):
     NotPositiveDefinite
     """
     if device.index is None:
-        sigma = assemble.covariance_matrix(model, seen.locations, seen.metric, workspace)
+        sigma = assemble.covariance_matrix(
+            model, observations.locations, observations.metric, workspace
+        )
     else:
-        about = seen.locations, seen.metric, device.index, workspace
+        about = observations.locations, observations.metric, device.index, workspace
         sigma = assemble.covariance_matrix_on_gpu(model, *about)
     return CholeskyFactor(recursive.potrf(sigma))
 
 
-def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
+def tile_factor(model, observations, rule, tile=None, placement=None, host=None):
     """Factor Σ(θ) in tiles with formats chosen by a rule, promoted to finer ones on failure.
 
     If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
@@ -64,7 +66,7 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
     Parameters
     ----------
     model : Covariance
-    seen : Observations
+    observations : Observations
     rule : callable
         Of `geomxp.linalg.precision`.
     tile : int, optional
@@ -85,15 +87,20 @@ def tile_factor(model, seen, rule, tile=None, placement=None, host=None):
         If the tiles do not fit in the formats that the rule gives them.
     """
     placement, rule = placement or InMemory(), as_rule(rule)
-    order = hilbert(model.isotropic(seen.locations, seen.metric))
-    places, layout = seen.locations[order], placement.layout(len(seen.locations), tile)
-    originals = placement.originals(model, places, seen.metric, layout)
-    about, first = _asked_by(rule, originals, places, seen.metric), None
+    order = hilbert(model.isotropic(observations.locations, observations.metric))
+    places, layout = (
+        observations.locations[order],
+        placement.layout(len(observations.locations), tile),
+    )
+    originals = placement.originals(model, places, observations.metric, layout)
+    about, first = _asked_by(rule, originals, places, observations.metric), None
     norms = cache(originals.norms)
     for attempt in (rule, *finer_rules(rule)):
         formats = _chosen(attempt, layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(model, places, seen.metric, layout, formats, host, originals)
+        store = placement.store(
+            model, places, observations.metric, layout, formats, host, originals
+        )
         try:
             factorize(store, store.order(), store.runner)
         except NotPositiveDefinite:
@@ -157,7 +164,7 @@ def _is_blind(rule):
     return named is not None and named["rule"] in BLIND
 
 
-def planned_formats(rule, layout, placement, seen=None, model=None):
+def planned_formats(rule, layout, placement, observations=None, model=None):
     """Return the formats with which `tile_factor` begins.
 
     Parameters
@@ -165,7 +172,7 @@ def planned_formats(rule, layout, placement, seen=None, model=None):
     rule : callable
     layout : Layout
     placement : Placement
-    seen : Observations, optional
+    observations : Observations, optional
     model : Covariance, optional
         Not needed for rules that do not depend on the matrix.
 
@@ -174,16 +181,18 @@ def planned_formats(rule, layout, placement, seen=None, model=None):
     InvalidInput
         If the rule depends on the matrix and they are not given.
     """
-    if seen is None or model is None:
+    if observations is None or model is None:
         if not _is_blind(rule):
             raise InvalidInput(
                 "the formats of this `precision` depend on the matrix: give the observations and a "
                 "model, method.plan(observations, model)."
             )
         return rule(np.ones((layout.tiles, layout.tiles)))
-    places = seen.locations[hilbert(model.isotropic(seen.locations, seen.metric))]
-    originals = placement.originals(model, places, seen.metric, layout)
-    about = _asked_by(rule, originals, places, seen.metric)
+    places = observations.locations[
+        hilbert(model.isotropic(observations.locations, observations.metric))
+    ]
+    originals = placement.originals(model, places, observations.metric, layout)
+    about = _asked_by(rule, originals, places, observations.metric)
     return _chosen(rule, layout.tiles, originals.norms, about)
 
 
@@ -203,17 +212,17 @@ def _finer(rule):
     return rule.finer()
 
 
-def explain(error, seen, model):
+def explain(error, observations, model):
     """Return `NotPositiveDefinite` with a message that names the closest locations and a remedy."""
-    if model.nugget == 0 and seen.duplicate():
-        return NotPositiveDefinite(coincidence(seen), error.order)
+    if model.nugget == 0 and observations.duplicate():
+        return NotPositiveDefinite(coincidence(observations), error.order)
     advice = (
         "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
     ) + ", a shorter range or a smaller smoothness"
-    i, j = _closest_pair(seen, model)
+    i, j = _closest_pair(observations, model)
     return NotPositiveDefinite(
         f"the covariance matrix is not positive definite in FP64 (leading minor {error.order} of "
-        f"{len(seen)}); the closest locations are rows {i + 1} and {j + 1}: {advice}.",
+        f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}.",
         error.order,
     )
 

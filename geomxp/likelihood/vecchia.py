@@ -370,10 +370,10 @@ class VecchiaEvaluator(Evaluator):
         return Evaluation.failed(outcome, len(self.observations), time.perf_counter() - start)
 
     def _check(self, model):
-        seen = self.observations
-        model.check_valid_on(seen.metric, seen.dimensions)
+        observations = self.observations
+        model.check_valid_on(observations.metric, observations.dimensions)
         if model.nugget == 0 and self._twins:
-            raise NotPositiveDefinite(coincidence(seen))
+            raise NotPositiveDefinite(coincidence(observations))
 
     def _reduce(self, model, names):
         """Return `Sums` over all blocks; the last ones are cached."""

@@ -173,7 +173,7 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     monkeypatch.setattr(sums, "BLOCK", 64)
     names = tuple(model.parameters())
     lower = evaluator.factorize(model).lower
-    about = (evaluator.observations.locations, "euclidean", names)
+    about = (gx.Inputs(evaluator.observations.locations, "euclidean"), names)
     alpha, beside = np.ones(n), np.ones((n, 2))
     tracemalloc.start()
     q, _, weigh = derivatives._in_place(lower, model, about, alpha, beside)
