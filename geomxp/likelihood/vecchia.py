@@ -17,8 +17,9 @@ from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite,
 from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
 from ..runtime.devices import free_memory, human_bytes, resolve
 from ..vecchia import shards
-from ..vecchia.blocks import Sums, passes_on, wanted_for
+from ..vecchia.blocks import Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
+from ..vecchia.gpu import passes_on
 from ..vecchia.graph import Graph, ordered_tree
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .factorize import coincidence

@@ -315,15 +315,6 @@ class Blocks:
         return in_threads(one_slice, range(0, k, SLICE), k * (m + 1) ** 2)
 
 
-def passes_on(device, *data):
-    """Return the passes on a device, given the arguments of `LocalPasses`."""
-    if device.index is None:
-        return LocalPasses(*data)
-    from .gpu import GpuPasses
-
-    return GpuPasses(*data, device)
-
-
 class LocalPasses:
     """Passes over the blocks of one data set in this process, on the CPU.
 

@@ -14,7 +14,7 @@ from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import check_tabulated, tables_for, turning_forms, with_table
+from .blocks import LocalPasses, check_tabulated, tables_for, turning_forms, with_table
 from .graph import Graph
 
 MOST = 128
@@ -190,6 +190,11 @@ def mask_of(wanted):
     9
     """
     return sum(1 << k for k, bit in enumerate(wanted) if bit)
+
+
+def passes_on(device, *data):
+    """Return the passes on a device, the CPU or a GPU, given the arguments of `LocalPasses`."""
+    return LocalPasses(*data) if device.index is None else GpuPasses(*data, device)
 
 
 class GpuPasses:
