@@ -104,17 +104,12 @@ def test_every_room_has_a_layer():
     assert {room_of(module) for module in MODULES} == set(LEVEL)
 
 
-UPWARD = set()
-CYCLES = ()
-"""What is left to mend: these two lists may only shrink."""
-
-
 def test_imports_point_down():
-    assert {line for module in MODULES for line in upward(module)} <= UPWARD
+    assert [line for module in MODULES for line in upward(module)] == []
 
 
 def test_no_modules_import_each_other():
-    assert all(any(set(cycle) <= known for known in CYCLES) for cycle in cycles())
+    assert cycles() == []
 
 
 @pytest.mark.parametrize("module", MODULES)
