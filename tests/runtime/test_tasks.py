@@ -237,7 +237,7 @@ def test_a_task_that_costs_worker_after_worker_ends_in_one_line(client, workers)
     before = allow(1)
     try:
         with pytest.raises(
-            LostCluster, match=r"2 workers that had task \d of 3 were lost"
+            LostCluster, match=r"2 workers that ran task \d of 3 were lost"
         ) as error:
             over(client, deadly, range(3))
     finally:
@@ -375,9 +375,9 @@ def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):
 
 
 def call_itself(version):
-    import geomxp
+    from geomxp import _version
 
-    geomxp.__version__, before = version, geomxp.__version__
+    _version.__version__, before = version, _version.__version__
     return before
 
 
@@ -393,9 +393,9 @@ def test_a_worker_with_another_version_is_refused_before_the_run(client, workers
 
 def test_a_worker_with_another_version_that_comes_later_is_refused(client, workers):
     def change(_, k):
-        import geomxp
+        from geomxp import _version
 
-        geomxp.__version__ = "0.0.1"
+        _version.__version__ = "0.0.1"
         time.sleep(0.1)
 
     try:
@@ -453,7 +453,7 @@ BAD_ADDRESS = """
 import sys
 import geomxp as gx
 try:
-    gx.fit(gx.datasets.load("meuse"), how=gx.Exact(on=sys.argv[1]))
+    gx.fit(gx.datasets.load("meuse"), method=gx.Exact(on=sys.argv[1]))
 except gx.GeomxpError as error:
     print(error)
 """

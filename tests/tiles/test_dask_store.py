@@ -284,9 +284,9 @@ def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(
 
 def test_a_worker_with_another_version_is_refused_by_name(client, workers):
     def call_itself(version):
-        import geomxp
+        from geomxp import _version
 
-        geomxp.__version__, before = version, geomxp.__version__
+        _version.__version__, before = version, _version.__version__
         return before
 
     at = workers[1]
