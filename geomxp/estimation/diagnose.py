@@ -1,5 +1,7 @@
 """Diagnose the end of a search: a maximum, a bound, a ridge, or no finite maximum."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import exp, inf, isfinite, log, sqrt
 
@@ -284,7 +286,7 @@ class Estimate:
     upper: float
 
     @classmethod
-    def of_logarithm(cls, logarithm, error, z):
+    def of_logarithm(cls, logarithm: float, error: float, z: float) -> Estimate:
         """Return the estimate of exp(logarithm) by the delta method."""
         value = exp_or_inf(logarithm)
         ends = exp_or_inf(logarithm - z * error), exp_or_inf(logarithm + z * error)

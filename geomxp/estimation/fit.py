@@ -29,6 +29,7 @@ from .search import SEARCHES
 if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText
     from ..likelihood.base import Likelihood
+    from .result import Model
 
 FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
@@ -39,10 +40,10 @@ WHERE = ("on", "memory", "device_memory", "tiled")
 
 def fit(
     observations: Observations,
-    model: Covariance | None = None,
+    model: Model | None = None,
     method: Likelihood | None = None,
     *,
-    family: str | type[Covariance] | None = None,
+    family: str | type[Model] | None = None,
     fixed: Fixed = (),
     start: Mapping[str, float] | None = None,
     bounds: Mapping[str, Interval] | None = None,
@@ -58,7 +59,7 @@ def fit(
     progress: bool = True,
     seed: int = 0,
     raise_on_failure: bool = True,
-) -> Fit:
+) -> Fit[Model]:
     """Estimate a covariance model by maximum likelihood.
 
     Parameters

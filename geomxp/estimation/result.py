@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from .intervals import check_is_estimate, confidence_intervals, derived, fisher_
 from .parameters import ANISOTROPY, check_bounds, template
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from .._typing import (
         Document,
         Floats,
@@ -41,9 +43,15 @@ if TYPE_CHECKING:
     from ..likelihood.base import Likelihood
     from .diagnose import Estimate
 
+    Model = TypeVar("Model", bound=Covariance, default=Matern)
+else:
+    from typing import TypeVar
+
+    Model = TypeVar("Model")
+
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Generic[Model]):
     """Maximum-likelihood estimates.
 
     Parameters
@@ -84,7 +92,7 @@ class Fit:
         Bounds given by the caller.
     """
 
-    model: Covariance
+    model: Model
     log_likelihood: float
     outcome: Outcome
     evaluations: int

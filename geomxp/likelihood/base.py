@@ -80,7 +80,7 @@ class Likelihood:
         return {"name": type(self).__name__.lower(), "on": self.on}
 
     @property
-    def arithmetic(self):
+    def arithmetic(self) -> tuple:
         """Everything that changes the value of ℓ: log-likelihoods of equal ones are comparable."""
         return type(self), self.precision
 

@@ -246,7 +246,7 @@ class Vecchia(Likelihood):
         return replace(self, ordering=np.argsort(place))
 
     @property
-    def arithmetic(self):
+    def arithmetic(self) -> tuple:
         """Neighbours and ordering change the value of ℓ."""
         return type(self), self.neighbours, self.ordering
 

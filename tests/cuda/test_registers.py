@@ -8,7 +8,7 @@ import pytest
 from compilers import compiled
 
 from geomxp import cuda
-from geomxp.linalg import batched, tuning
+from geomxp.linalg import batched
 from geomxp.linalg.batched_gpu import potrf_text
 from geomxp.linalg.batched_programs import Variant
 from geomxp.vecchia import gpu
@@ -67,7 +67,7 @@ def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
     ("variant", "n"),
     [
         (Variant(), None),
-        *((Variant(looking, 4, unroll=True), tuning.UNROLLED) for looking in ("left", "top")),
+        *((Variant(looking, 4, unroll=True), batched.UNROLLED) for looking in ("left", "top")),
     ],
     ids=str,
 )

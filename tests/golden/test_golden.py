@@ -74,7 +74,7 @@ def test_what_was_recorded_is_still_compared():
         ([1.0, 2.0], [1.0]),
         ([1.0, 2.0], [1.0, 2.1]),
         ([1, 2], [2, 2]),
-        ({"a": 1.0}, {"a": 1.0, "b": 2.0}),
+        ({"a": 1.0, "b": 2.0}, {"a": 1.0}),
         ({"a": [{"b": 1.0}]}, {"a": [{"b": 1.1}]}),
         (1.0, "nan"),
     ],
@@ -82,6 +82,10 @@ def test_what_was_recorded_is_still_compared():
 def test_a_value_that_has_changed_is_seen(known, found):
     assert differences(known, found, 1e-6)
     assert not differences(known, known, 1e-6)
+
+
+def test_a_document_may_gain_keys():
+    assert not differences({"a": 1.0}, {"a": 1.0, "b": 2.0}, 1e-6)
 
 
 def test_numbers_in_a_list_have_one_scale():
