@@ -84,10 +84,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     told = ridge(ours, coordinates.names, summit.information)
     if told:
         notes.append(told)
-    message = f"Warning: {' '.join(notes)}" if notes else ""
     if NUGGET in problem.table.free and model.nugget == 0:
-        message += " The nugget is 0, its lower limit: the data show no noise."
-    return Outcome(Ending.CONVERGED, message.strip()), False
+        notes.append("The nugget is 0, its lower limit: the data show no noise.")
+    return Outcome(Ending.CONVERGED, " ".join(notes)), False
 
 
 def _nugget_vanishes(problem, table, pinned):
@@ -120,10 +119,9 @@ def _range_grows(problem, table, model, pinned, value):
     ours = problem.monitor.rescale(model, 0.0)[0]
     unit = ours.parameters()[LENGTH] / model.parameters()[LENGTH]
     shown = _profile_in_words(problem, model, profile, [x * unit for x in practical])
-    exponent = f"^{model.infill_exponent:.3g}" if isfinite(model.infill_exponent) else ""
     return (
         "The log-likelihood has no finite maximum: it increases as the range goes to infinity "
-        f"with variance/range{exponent} bounded (an intrinsic random field). "
+        f"with {microergodic(model)} bounded (an intrinsic random field). "
         f"Profile at practical ranges: {shown}. Fix the range or a shape parameter, use another "
         "trend, or ML instead of REML."
     )
@@ -382,9 +380,15 @@ def ridge(model, names, information, level=0.95):
         return f"{said}."
     estimate = Estimate.of_logarithm(logarithm, error, z_value(level))
     return (
-        f"{said}; variance/range^{model.infill_exponent:.3g} = {estimate.value:.4g} is "
+        f"{said}; {microergodic(model)} = {estimate.value:.4g} is "
         f"({100 * level:g} % interval {estimate.lower:.4g} to {estimate.upper:.4g})."
     )
+
+
+def microergodic(model):
+    """Return the formula of the quantity that dense data determine, such as variance/range^3."""
+    k = model.infill_exponent
+    return "variance/range" + (f"^{k:.3g}" if isfinite(k) and k != 1 else "")
 
 
 def z_value(level):

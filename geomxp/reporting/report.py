@@ -195,7 +195,6 @@ def cautions(fit, found):
     result = []
     if fit.outcome.good:
         message = fit.outcome.message.partition("Rounding in these formats")[0].strip()
-        message = message.removeprefix("Warning: ")
         # parts of messages in files of earlier versions are not sentences
         sentences = re.split(r"(?<=\.) (?=[A-Z])", message)
         parts = message.split("; ") if message[:1].islower() else sentences

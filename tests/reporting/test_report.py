@@ -316,7 +316,7 @@ def test_report_warns_of_what_is_no_estimate(nasty):
 
 def test_cautions_tell_a_ridge_and_intervals_that_do_not_cover(fit):
     ridge = "Variance and range are not separately identifiable (log-correlation 0.99)."
-    outcome = gx.Outcome(gx.Ending.CONVERGED, f"Warning: {ridge}")
+    outcome = gx.Outcome(gx.Ending.CONVERGED, ridge)
     left_out = gx.leave_one_out(fit)
     narrow = replace(left_out, variance=left_out.variance / 4)
     said = cautions(replace(fit, outcome=outcome), Findings(validation=narrow))
