@@ -494,15 +494,15 @@ FAULTS = (
     Fault(
         "an evaluation overwrites a factor in memory that is kept",
         "likelihood/exact.py",
-        "return dense_factor(model, seen, self.device, workspace)",
-        "return dense_factor(model, seen, self.device, self._space())",
+        "return dense_factor(model, observations, self.device, workspace)",
+        "return dense_factor(model, observations, self.device, self._space())",
         MEMORIES + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed[{}]",
     ),
     Fault(
         "an evaluation overwrites tiles that are kept",
         "likelihood/exact.py",
-        "factor = tile_factor(model, seen, rule, *about, workspace)",
-        "factor = tile_factor(model, seen, rule, *about, self._space())",
+        "factor = tile_factor(model, observations, rule, *about, workspace)",
+        "factor = tile_factor(model, observations, rule, *about, self._space())",
         MEMORIES
         + "test_a_factor_on_a_gpu_is_kept_while_others_are_computed"
         + "[{'tile': 64, 'device_memory': '2MB'}]",
