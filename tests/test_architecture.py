@@ -132,3 +132,26 @@ def test_public_names_exist_and_have_docstrings():
 
     for name in geomxp.__all__:
         assert getattr(geomxp, name).__doc__, name
+
+
+def classes_asked_for(module):
+    """Names of classes in calls of isinstance."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            yield from (
+                part.attr if isinstance(part, ast.Attribute) else part.id
+                for part in ast.walk(node.args[1])
+                if isinstance(part, ast.Attribute | ast.Name)
+            )
+
+
+def test_only_the_room_of_likelihoods_tells_methods_apart():
+    others = [module for module in MODULES if room_of(module) != "likelihood"]
+    asking = {m for m in others if {"Exact", "Vecchia"} & set(classes_asked_for(m))}
+    assert asking == set()
+
+
+def test_only_the_backend_asks_what_kind_of_array_it_has():
+    # blocks of predictions are what users write: arrays, lists or geometries
+    allowed = {"linalg.backend", "prediction.supports"}
+    assert {m for m in MODULES if "ndarray" in set(classes_asked_for(m))} == allowed
