@@ -7,11 +7,20 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
+from geomxp.covariance.distance import metric_of
 from geomxp.tiles import refine
 
 HELD = ("variance", "range", "smoothness", "nugget")
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.1)
 SMALL, LARGE = 40, 1240
+FAMILIES = (
+    *("Cauchy", "Gaussian", "PoweredExponential", "RationalQuadratic", "Spherical", "Wendland"),
+)
+
+
+def family(name):
+    kind = getattr(gx, name)
+    return kind.from_parameters({p.name: p.value for p in kind.declared})
 
 
 def observations(n):
@@ -57,6 +66,10 @@ SHOWN = {
     "Fit": fitted,
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
+    **{name: lambda n, name=name: family(name) for name in FAMILIES},
+    "Inputs": lambda n: gx.Inputs(observations(n).locations),
+    "Metric": lambda n: metric_of("euclidean"),
+    "Parameter": lambda n: MODEL.table[0],
     "MemoryPlan": lambda n: gx.Exact(tile=n // 8, memory="100MB").plan(n),
     "Misspecification": lambda n: gx.Misspecification(*np.ones((4, n))),
     "ModelComparison": comparison,

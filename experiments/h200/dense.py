@@ -11,7 +11,7 @@ from harness import FAILED, RANGES, Prediction, load, reason, tried
 
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
-from geomxp.covariance import matern
+from geomxp.covariance import bessel
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import formats, nested, recursive
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64
@@ -91,9 +91,9 @@ def _numbers(array, form):
 def _error(pairs, what, found):
     """Return the largest distance from SciPy's K_ν, whose own errors reach 1e-13."""
     function = {
-        "correlation": matern.correlation,
-        "smoothness": matern.correlation_by_smoothness,
-        "slope": matern.correlation_slope,
+        "correlation": bessel.correlation,
+        "smoothness": bessel.correlation_by_smoothness,
+        "slope": bessel.correlation_slope,
     }[what]
     x = pairs.x[:, : len(found)]
     apart = np.sqrt(((x[:, :, None] - x[:, None, :]) ** 2).sum(axis=0) * pairs.inverse)

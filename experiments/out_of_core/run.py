@@ -52,7 +52,8 @@ def work(case):
     placement = Placement.of(
         case.get("on", "cpu"), case.get("memory"), case.get("device_memory"), case.get("scratch")
     )
-    placement = replace(placement, policy=case.get("policy", "v3"), trace=trace)
+    options = {} if placement.in_core else {"policy": case.get("policy", "v3")}
+    placement = replace(placement, trace=trace, **options)
     rule = gx.by_tile_norm(case["accuracy"]) if case.get("accuracy") else gx.uniform("fp64")
     start = time.perf_counter()
     factor = tile_factor(MODEL, seen, rule, tile, placement)

@@ -10,7 +10,7 @@ from ..runtime import devices
 
 LIBRARIES = (
     *("numpy", "scipy", "numba", "llvmlite", "nlopt", "pandas", "pyarrow", "formulaic"),
-    *("matplotlib", "jinja2", "typer", "rich", "psutil", "threadpoolctl"),
+    *("matplotlib", "jinja2", "typer", "rich", "psutil", "shapely", "threadpoolctl"),
 )
 EXTRAS = {
     "gpu": ("cupy-cuda13x",),

@@ -125,6 +125,11 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.locations)
 
+    def __repr__(self) -> str:
+        extra = [name for name in ("time", "variable") if getattr(self, name) is not None]
+        about = [f"{len(self):,} locations", str(self.metric), *extra]
+        return f"<Inputs: {', '.join(about)}>"
+
     def __getitem__(self, rows: slice | Whole) -> Inputs:
         return Inputs(
             self.locations[rows],

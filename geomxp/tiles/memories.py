@@ -138,7 +138,8 @@ class Disk:
         except BlockingIOError:
             os.close(descriptor)
             raise InvalidInput(
-                f"{path} is in use: another process computes this problem."
+                f"{path} is in use: another process computes this problem. "
+                "Name another scratch directory."
             ) from None
         except OSError as error:
             raise InvalidInput(

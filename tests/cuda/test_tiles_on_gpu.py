@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from threading import Barrier, BrokenBarrierError
 
 import numpy as np
@@ -111,10 +110,10 @@ def orders(emulated):
     ids=["fp64", "all formats"],
 )
 def test_out_of_core_a_gpu_has_the_bits_of_one_memory_in_any_order(rule, room, runs, policy):
-    seen, placement = testing.observations(98), InMemory((Device("gpu:0", 0),))
-    known = tile_factor(testing.MODEL, seen, rule, 16, placement).dense()
+    seen, gpus = testing.observations(98), (Device("gpu:0", 0),)
+    known = tile_factor(testing.MODEL, seen, rule, 16, InMemory(gpus)).dense()
     # eight or nine slots, which are soon reused
-    placement = replace(placement, device_memory=room, policy=policy)
+    placement = OutOfCore(gpus, device_memory=room, policy=policy)
     for _ in orders(runs):
         found = tile_factor(testing.MODEL, seen, rule, 16, placement)
         np.testing.assert_array_equal(found.dense(), known)

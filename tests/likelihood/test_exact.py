@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp import cuda, testing
+from geomxp import testing
 from geomxp.covariance import sums
 from geomxp.likelihood import exact
-from geomxp.linalg import recursive
+from geomxp.linalg import device, recursive
 from geomxp.runtime import devices
 from geomxp.tiles import assemble
 
@@ -68,7 +68,7 @@ def matrices_made(monkeypatch):
 
     def noted(n, index):
         made.append(n)
-        return cuda.empty_matrix(n, index)
+        return device.empty_matrix(n, index)
 
     for module in (exact, assemble, recursive):
         monkeypatch.setattr(module, "empty_matrix", noted)

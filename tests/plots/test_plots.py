@@ -132,7 +132,7 @@ def test_empirical_variogram_refuses_what_it_cannot_use(field):
     with pytest.raises(gx.InvalidInput, match="`bins` must be a whole number"):
         empirical_variogram(field, field.values, bins=0)
     one = gx.Observations(np.zeros((4, 2)), np.arange(4.0))
-    with pytest.raises(gx.InvalidInput, match="all places are the same"):
+    with pytest.raises(gx.InvalidInput, match="all locations are the same"):
         empirical_variogram(one, one.values)
 
 
@@ -317,7 +317,7 @@ def test_maps_of_predictions_say_why_there_is_none(fit):
     line = gx.Observations(random.random(30), values)
     flat = gx.Observations(np.column_stack((random.random(30), np.ones(30))), values)
     for seen, got in ((line, r"1 coordinate\(s\)"), (flat, "a line")):
-        with pytest.raises(gx.InvalidInput, match=f"spread over a plane. Got {got}"):
+        with pytest.raises(gx.InvalidInput, match=f"span a plane. Got {got}"):
             plots.prediction_map(gx.fit(seen, model, fixed=EVERYTHING))
     with_covariate = gx.Observations(random.random((30, 2)), values, values**2)
     held = gx.fit(with_covariate, model, fixed=EVERYTHING, trend="covariates")

@@ -445,7 +445,7 @@ def test_a_method_with_a_cluster_or_a_scratch_of_its_own_is_refused(client, seen
 
 
 def test_folds_that_come_from_one_factorization_are_refused(client, fit):
-    with pytest.raises(gx.InvalidInput, match="come from one factorization: leave `on` out"):
+    with pytest.raises(gx.InvalidInput, match="one factorization for all folds: leave `on`"):
         gx.cross_validate(fit, 4, on=client)
 
 
