@@ -361,6 +361,6 @@ def test_what_no_cluster_has_is_refused(about, words):
 
 def test_an_arithmetic_without_a_rate_is_named():
     cluster = replace(CLUSTER, rates={"fp64": 1e9, "fp16": 1e9, "fp32": 1e9})
-    with pytest.raises(gx.InvalidInput, match=r"`rates` has no fp8, .* simulate\.measured"):
+    with pytest.raises(gx.InvalidInput, match=r"`rates` has no fp8, .*simulate\.measured"):
         simulate_cluster(cluster, LAYOUT, formats_of("layered"))
     assert simulate_cluster(cluster, LAYOUT, formats_of("fp32")).seconds > 0
