@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "cupy_backends": "cupy-cuda13x",
     "netCDF4": "netcdf4",
     "sklearn": "scikit-learn",
+    "typing_extensions": "typing-extensions",
     # jinja2 needs the first, geopandas the others: they hand them out
     "markupsafe": "jinja2",
     "pyproj": "geopandas",

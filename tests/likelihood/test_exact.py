@@ -1,9 +1,11 @@
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.covariance import sums
+from geomxp.covariance import sums, table
 from geomxp.likelihood import exact
 from geomxp.linalg import device, recursive
 from geomxp.runtime import devices
@@ -98,6 +100,8 @@ def test_evaluations_on_a_gpu_share_one_matrix_and_a_factor_has_its_own(matrices
 def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     import cupy
 
+    # tables that other tests have widened would take the room
+    monkeypatch.setattr(table, "_tables", OrderedDict())
     seen, targets = testing.observations(600), testing.places(20, seed=9)
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
     monkeypatch.setattr(sums, "BLOCK", 64)
