@@ -58,7 +58,7 @@ def work(case):
     start = time.perf_counter()
     factor = tile_factor(MODEL, seen, rule, tile, placement)
     seconds = time.perf_counter() - start
-    moved = getattr(factor.store, "moved", None)
+    moved = factor.store.moved
     document = {
         "seconds": seconds,
         "log_determinant": factor.log_determinant().hex(),

@@ -94,7 +94,7 @@ class ObservationModel:
     """How values relate to the Gaussian field; this one: values are the field plus noise.
 
     z_i = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass changes
-    the transformation to the Gaussian scale or the noise of each observation.
+    the transformation to the Gaussian scale.
     """
 
     def transform(self, values: Floats) -> Floats:
@@ -104,10 +104,6 @@ class ObservationModel:
     def log_jacobian(self, values: Floats) -> float:
         """Return log|dt(z)/dz| of the transformation t, to add to the log-likelihood."""
         return 0.0
-
-    def noise(self, model: Covariance, n: int) -> Floats:
-        """Return the variance of the noise of each observation, (n,)."""
-        return np.full(n, model.nugget)
 
 
 class Evaluator:
