@@ -46,17 +46,14 @@ class NumpyBackend(Backend):
             blas.multiply_on_units(c.T, b, a, form, alpha)
 
     def round_into(self, out, array, form, exponent):
-        """Out <- the numbers of array·2^exponent in a format."""
         out, array = _aligned(out, array)
         _convert(form.encode, array, array.dtype.type(2.0**exponent), out)
 
     def widen_into(self, out, values, form, exponent):
-        """Out <- stored numbers times 2^-exponent."""
         out, values = _aligned(out, values)
         _convert(form.decode, values, out.dtype.type(2.0**-exponent), out)
 
     def as_wider(self, values, form):
-        """Return the numbers of FP8 as FP16."""
         loops = _loops()
         out = np.empty(values.shape, form.wider.dtype, order=order_of(values))
         to, source = (out, values) if by_columns(values) else (out.T, values.T)
@@ -65,13 +62,11 @@ class NumpyBackend(Backend):
         return out
 
     def assign(self, out, a):
-        """Out <- A."""
         # numbers that the caller does not read may be anything
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             out[...] = a
 
     def largest(self, array):
-        """Return max|a|."""
         if not array.size:
             return 0.0
         loops = _loops()
@@ -85,7 +80,6 @@ class NumpyBackend(Backend):
         return _number(loops.largest_by_column(flat, step, *shape, mask), array)
 
     def survey(self, a):
-        """Return the diagonal, and max|a| of the lower triangle."""
         if not len(a):
             return a.diagonal(), 0.0
         lower = a if contiguous(a) else a.copy(order="F")
@@ -94,7 +88,6 @@ class NumpyBackend(Backend):
         return a.diagonal(), _number(_loops().largest_of_lower(*line, len(a), mask, by_rows), lower)
 
     def copy_lower(self, out, source, rows=None, columns=None):
-        """Lower triangle of out <- rows_i a_ij columns_j."""
         if not (contiguous(source) and contiguous(out)):
             # as the compiled loops, without warnings
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -115,12 +108,10 @@ class NumpyBackend(Backend):
             loops.copy_lower(*x, along, across, *y, by_rows)
 
     def add_lower(self, c, total):
-        """Lower triangle of C <- C + total, of one layout."""
         x, y, by_rows = _lines(total, c)
         _loops().add_lower(*x, *y, len(c), by_rows)
 
     def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC."""
         for j in range(len(c) if beta != 1.0 else 0):
             if beta == 0.0:
                 c[j:, j] = 0.0
@@ -128,23 +119,19 @@ class NumpyBackend(Backend):
                 c[j:, j] *= c.dtype.type(beta)
 
     def clear_upper(self, a):
-        """Set the entries above the diagonal to zero."""
         for j in range(1, len(a)):
             a[:j, j] = 0.0
 
     def index(self, array):
-        """Return None: the array is not on a GPU."""
+        return None
 
     def on(self, array):
-        """Return a context that changes nothing."""
         return nullcontext()
 
     def put(self, array, like):
-        """Return the array."""
         return array
 
     def get(self, array):
-        """Return the array."""
         return array
 
 

@@ -1,4 +1,4 @@
-"""CuPy arrays: kernels of cuda/quantize.cu and combine.cu, cuBLAS and cuSOLVER, a second stream.
+"""CuPy arrays: kernels of cuda/quantize.cu and combine.cu, cuBLAS and cuSOLVER.
 
 The CPU must wait for the GPU to know an exponent. To leave it on the GPU, let `Exponents` find it
 and pass the array that `Exponents.find` returns wherever an exponent is expected:
@@ -26,7 +26,6 @@ counterpart there, as of CuPy's cupy_hipblas.h:
   64.
 """
 
-from contextlib import contextmanager
 from ctypes import addressof
 from functools import cache
 from numbers import Real
@@ -37,7 +36,7 @@ from ..cuda import module
 from ..errors import InvalidInput
 from . import products_gpu
 from .blas import LETTERS
-from .device import cublas_handle, streams
+from .device import cublas_handle
 from .views import Backend, by_columns, columns_of, contiguous, layout, leading, order_of
 
 THREADS = 256
@@ -235,44 +234,6 @@ def _steps(a):
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
-# The second stream of a factorization
-
-
-@contextmanager
-def second_stream(like):
-    """Run the enclosed operations on a second stream of an array's GPU, and yield the stream.
-
-    They follow all earlier ones of the current stream, and run concurrently with those that follow
-    this block. Memory allocated in the block is reused by this stream only, so no other stream
-    overwrites it.
-    """
-    import cupy
-
-    with like.device:
-        now = cupy.cuda.get_current_stream().record()
-        (stream,) = streams(like.device.id, 1)
-        stream.wait_event(now)
-        with stream:
-            yield stream
-
-
-def synchronize(like):
-    """Wait until the current and the second stream of an array's GPU have done all."""
-    import cupy
-
-    with like.device:
-        streams(like.device.id, 1)[0].synchronize()
-        cupy.cuda.get_current_stream().synchronize()
-
-
-def wait_for(event, like):
-    """Make later operations on an array's GPU wait for an event."""
-    import cupy
-
-    with like.device:
-        cupy.cuda.get_current_stream().wait_event(event)
-
-
 # BLAS and LAPACK on arrays with contiguous columns; as in `blas`
 
 
@@ -441,7 +402,6 @@ class CupyBackend(Backend):
         return super().scale_of(alpha, a, b) if known else factors(a, b, alpha)
 
     def exponent_of(self, array, form):
-        """Return the exponent that brings an array to the top of a format's range, on its GPU."""
         (array,) = columns_of(array)
         with array.device:
             return Exponents(1).find(0, array, form)
@@ -462,7 +422,6 @@ class CupyBackend(Backend):
             _transpose_into(out, array, form, exponent)
 
     def widen_into(self, out, values, form, exponent):
-        """Out <- stored numbers times 2^-exponent."""
         if by_columns(out) != by_columns(values):
             wide = self.empty(out.shape, out.dtype, out, order_of(values))
             self.widen_into(wide, values, form, exponent)
@@ -478,17 +437,14 @@ class CupyBackend(Backend):
             _launch(f"{kernel}_by_pointer", [values, out], (exponent,))
 
     def as_wider(self, values, form):
-        """Return the numbers of FP8 as FP16."""
         out = self.empty(values.shape, form.wider.dtype, values, order_of(values))
         _launch("fp8_to_fp16", columns_of(values, out))
         return out
 
     def assign(self, out, a):
-        """Out <- A."""
         combine(out, a)
 
     def largest(self, array):
-        """Return max|a|; the CPU waits."""
         with array.device:
             if contiguous(array):
                 (array,) = columns_of(array)
@@ -497,7 +453,6 @@ class CupyBackend(Backend):
             return magnitude_of(found.fetch()[0][0], array.dtype)
 
     def survey(self, a):
-        """Return the diagonal, and max|a| of the lower triangle, in one transfer."""
         n = len(a)
         with a.device:
             found = self.xp.zeros(n + 1)
@@ -509,42 +464,34 @@ class CupyBackend(Backend):
         return found[:n], float(found[n])
 
     def copy_lower(self, out, source, rows=None, columns=None):
-        """Lower triangle of out <- rows_i a_ij columns_j."""
         with source.device:
             if rows is not None:
                 rows, columns = self.xp.asarray(rows), self.xp.asarray(columns)
             combine(out, source, lower=True, rows=rows, columns=columns)
 
     def add_lower(self, c, total):
-        """Lower triangle of C <- C + total."""
         combine(c, total, beta=1.0, lower=True)
 
     def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC."""
         if beta != 1.0:
             combine(c, c, alpha=beta, lower=True)
 
     def clear_upper(self, a):
-        """Set the entries above the diagonal to zero."""
         # no product with zeros, which would keep a NaN
         above = a[:-1, 1:].T
         combine(above, above, alpha=0.0, lower=True)
 
     def index(self, array):
-        """Return the number of the array's GPU."""
         return array.device.id
 
     def on(self, array):
-        """Return the array's device, as a context."""
         return array.device
 
     def put(self, array, like):
-        """Return an array on the GPU of another one, in Fortran order."""
         with like.device:
             return self.xp.asfortranarray(self.xp.asarray(array))
 
     def get(self, array):
-        """Return an array as a NumPy array; the CPU waits."""
         return array.get(order="A")
 
 

@@ -266,32 +266,24 @@ def potrf(a, info=None):
     `info`, (1,) int32, receives the order of the first leading minor that is not positive, 0 if all
     are; without it the CPU waits, and NotPositiveDefinite has that order.
     """
-    backend = backend_of(a)
-    if backend.on_gpu:
-        _factor_on_gpu(a, info)
+    backend, order = backend_of(a), 0
+    if backend.on_gpu and len(a) > LARGEST_ON_GPU:
+        recursive.potrf(a)
+    elif backend.on_gpu:
+        word = backend.zeros(1, np.int32, a) if info is None else info
+        backend.potrf(a, word)
+        order = int(word[0]) if info is None else 0
     else:
-        _factor_on_cpu(a)
+        form = FP64 if a.dtype == np.float64 else FP32
+        leaf = recursive.leaf_size("potrf", len(a), (form,))
+        if len(a) > leaf:
+            recursive.factor_by_halves(recursive.Triangle(a, (form,), leaf), (form,))
+        else:
+            order = backend.potrf(a)
+        wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
+        if wrong.size:
+            order = int(min(order or len(a), wrong[0] + 1))
+    if order:
+        raise recursive.not_positive(order)
     backend.clear_upper(a)
     return a
-
-
-def _factor_on_cpu(a):
-    form = FP64 if a.dtype == np.float64 else FP32
-    leaf, info = recursive.leaf_size("potrf", len(a), (form,)), 0
-    if len(a) > leaf:
-        recursive.factor_by_halves(recursive.Triangle(a, (form,), leaf), (form,))
-    else:
-        info = blas.potrf(a)
-    wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
-    if info > 0 or wrong.size:
-        raise recursive.not_positive(int(min([info or len(a), *(wrong[:1] + 1)])))
-
-
-def _factor_on_gpu(a, info):
-    if len(a) > LARGEST_ON_GPU:
-        recursive.potrf(a)
-        return
-    word = gpu.CUPY.zeros(1, np.int32, a) if info is None else info
-    gpu.factor("L", a, word)
-    if info is None and (order := int(word[0])):
-        raise recursive.not_positive(order)

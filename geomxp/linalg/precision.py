@@ -69,12 +69,7 @@ class PrecisionMap:
         return {f.name: found[f] for f in sorted(found, key=lambda f: (f.unit_roundoff, -f.bytes))}
 
     def bytes(self, layout: Any) -> int:
-        """Return the bytes of all tiles in their formats.
-
-        Parameters
-        ----------
-        layout : geomxp.tiles.layout.Layout
-        """
+        """Return the bytes of all tiles of a `tiles.layout.Layout` in their formats."""
         return sum(
             form.bytes * layout.height(i) * layout.height(k)
             for i, row in enumerate(self.rows)
@@ -94,16 +89,7 @@ class PrecisionMap:
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
-        """Return the map with the tiles of block row k one level finer, and how many changed.
-
-        Parameters
-        ----------
-        k : int
-
-        Returns
-        -------
-        PrecisionMap, int
-        """
+        """Return the map with the tiles of block row k one level finer, and how many changed."""
         row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
         return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
@@ -140,14 +126,7 @@ def candidates():
 def shares(norms, precisions, sizes, form):
     """Return each tile's share of the divergence in a format, (T, T), below the diagonal.
 
-    Parameters
-    ----------
-    norms : (T, T) ndarray
-    precisions : (T,) ndarray
-        p_i.
-    sizes : (T,) ndarray
-        Rows of each block row.
-    form : Format
+    From the Frobenius norms of the tiles, (T, T), the p_i, (T,), and the rows of each block row.
     """
     deviation = form.rounding * form.unit_roundoff * norms
     if form.coarse:
@@ -159,31 +138,15 @@ def shares(norms, precisions, sizes, form):
 def predicted(formats, norms, precisions, sizes):
     """Return the divergence that a map of tiles should cause, all in formats with a cost."""
     share = {form: shares(norms, precisions, sizes, form) for form in candidates()}
-    return float(
-        sum(
-            share[form][i, k]
-            for i, row in enumerate(formats.rows)
-            for k, form in enumerate(row[:i])
-        )
-    )
+    below = ((i, k, form) for i, row in enumerate(formats.rows) for k, form in enumerate(row[:i]))
+    return float(sum(share[form][i, k] for i, k, form in below))
 
 
 def cheapest(norms, precisions, sizes, target):
-    """Return the cheapest map whose predicted divergence is at most the target.
+    """Return the cheapest map whose predicted divergence is at most the target, in nats.
 
     Minimises Σ cost + weight · Σ share over the formats of the tiles, for the smallest weight that
     meets the target. Diagonal tiles are FP64.
-
-    Parameters
-    ----------
-    norms : (T, T) ndarray
-    precisions, sizes : (T,) ndarray
-    target : float
-        In nats.
-
-    Returns
-    -------
-    PrecisionMap
     """
     forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
@@ -277,7 +240,6 @@ class OwnRule(PrecisionRule):
     function: Callable[..., PrecisionMap]
 
     def __call__(self, norms):
-        """Return the map that the function chooses."""
         return self.function(norms)
 
 
@@ -293,7 +255,6 @@ class Uniform(PrecisionRule):
     form: Format
 
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         # diagonal tiles are factored, in FP32 at least
         diagonal = self.form if self.form in (FP64, FP32) else FP32
         return _map(norms, lambda i, k: diagonal if i == k else self.form)
@@ -321,10 +282,7 @@ class Frozen(PrecisionRule):
 
     formats: PrecisionMap
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map."""
         return self.formats
 
 
@@ -334,11 +292,7 @@ class ByBand(PrecisionRule):
 
     widths: tuple[tuple[Format, float], ...]
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
-
         def choose(i, k):
             return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
 
@@ -386,7 +340,6 @@ class ByTileNorm(PrecisionRule):
     scale: bool = True
 
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         norms = np.asarray(norms, dtype=np.float64)
         tiles, whole, forms = len(norms), frobenius(norms), candidates()
 
@@ -438,10 +391,7 @@ class Layered(PrecisionRule):
 
     layers: tuple[Format, ...]
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         tiles = len(norms)
         depth = np.full((tiles, tiles), len(self.layers) - 1)
 
@@ -489,11 +439,9 @@ class ForDivergence(PrecisionRule):
     kl: float
     safety: float = 1.0
 
-    accuracy = None
     needs_precisions = True
 
     def __call__(self, norms, precisions, sizes):
-        """Return the map for (T, T) norms and the (T,) precisions and sizes of block rows."""
         found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
         return replace(found, error=promised_error(found, norms))
 
@@ -571,12 +519,7 @@ RULES = {
 
 
 def described(document):
-    """Return the rule of a dict that `describe` returned.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """Return the rule of a dict that `describe` returned, or raise InvalidInput."""
     try:
         return RULES[document["rule"]](*document["arguments"])
     except (KeyError, TypeError):

@@ -20,7 +20,7 @@ from ..errors import InvalidInput, NotPositiveDefinite
 from ..runtime.devices import usable_cores
 from . import blas, gpu
 from .backend import backend_of, device_of
-from .device import empty_matrix
+from .device import empty_matrix, streams
 from .formats import FP64
 from .views import by_columns, leading, order_of
 
@@ -527,28 +527,39 @@ class _Pivots:
             k = next(self._next)
             self._backend.potrf(t.a, self._words[k : k + 1])
 
+    def _current(self):
+        return self._backend.xp.cuda.get_current_stream()
+
     @contextmanager
     def beside(self, t):
         """Factor a block on a second stream, concurrently with the operations that follow.
 
-        The block must not be read or written again before `join`.
+        The block must not be read or written again before `join`. Memory allocated here is reused
+        by this stream only, so no other stream overwrites it.
         """
-        with gpu.second_stream(self._words) as stream:
-            yield
-            self._moment = stream.record()
+        with self._words.device:
+            now = self._current().record()
+            (stream,) = streams(self._words.device.id, 1)
+            stream.wait_event(now)
+            with stream:
+                yield
+                self._moment = stream.record()
         self._beside = t
 
     def join(self, t):
         """Return whether a block was factored on the second stream; if so, wait for it there."""
         if t is not self._beside:
             return False
-        gpu.wait_for(self._moment, self._words)
+        with self._words.device:
+            self._current().wait_event(self._moment)
         return True
 
     def synchronize(self):
         """Wait until the GPU has executed the operations of both streams."""
         if self._words is not None:
-            gpu.synchronize(self._words)
+            with self._words.device:
+                streams(self._words.device.id, 1)[0].synchronize()
+                self._current().synchronize()
 
     def check(self):
         """Raise `NotPositiveDefinite` if a leaf on a GPU has no factor."""

@@ -410,14 +410,14 @@ FAULTS = (
     Fault(
         "nothing waits for the block that the second stream factors",
         "linalg/recursive.py",
-        "        gpu.wait_for(self._moment, self._words)\n",
-        "",
+        "            self._current().wait_event(self._moment)\n",
+        "            pass\n",
         IN_ANY_ORDER + "[('fp16', 'fp32')]",
     ),
     Fault(
         "a block is factored beside before its update is done",
-        "linalg/gpu.py",
-        "        stream.wait_event(now)\n",
+        "linalg/recursive.py",
+        "            stream.wait_event(now)\n",
         "",
         IN_ANY_ORDER + "[('fp16', 'fp32')]",
     ),
