@@ -28,8 +28,8 @@ def mkl():
     """Return MKL's library, or None where it is not installed."""
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_config_var("userbase") or sys.prefix}
     patterns = ("lib/libmkl_rt.so*", "lib/libmkl_rt*.dylib", "Library/bin/mkl_rt*.dll")
-    found = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
-    for name in (*sorted(found), find_library("mkl_rt")):
+    paths = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
+    for name in (*sorted(paths), find_library("mkl_rt")):
         try:
             return ctypes.CDLL(name) if name else None
         except OSError:

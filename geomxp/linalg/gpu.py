@@ -3,13 +3,13 @@
 The CPU must wait for the GPU to know an exponent. To leave it on the GPU, let `Exponents` find it
 and pass the array that `Exponents.find` returns wherever an exponent is expected:
 
-    found = Exponents(1)
-    exponent = found.find(0, array, FP16)
+    exponents = Exponents(1)
+    exponent = exponents.find(0, array, FP16)
     CUPY.round_into(values, array, FP16, exponent)
     alpha = factors(exponent, other_exponent, -1.0)
 
-`found.fetch()`, at the end, tells which arrays were not finite. Exponents and bits are those of the
-CPU's casts.
+`exponents.fetch()`, at the end, has the largest magnitudes, which tell whether all arrays were
+finite. Exponents and bits are those of the CPU's casts.
 
 Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives
 the names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk
@@ -92,8 +92,8 @@ class Exponents:
         with array.device:
             if layout(array) != "F":
                 array = cupy.asfortranarray(array)
-            about = np.int32(top), np.int32(own), np.int32(shift)
-            _launch(f"exponent_{TYPES[array.dtype]}", [array], about, (largest, row))
+            settings = np.int32(top), np.int32(own), np.int32(shift)
+            _launch(f"exponent_{TYPES[array.dtype]}", [array], settings, (largest, row))
         return row
 
     def fetch(self):
@@ -145,10 +145,10 @@ def _transpose_into(out, array, form, exponent):
         raise ValueError("only FP8 can be stored by rows")
     across = min(-(-m // SIDE), most)
     down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
-    about = array, m, n, _step(array), exponent, out, _step(out.T)
     with array.device:
         launch = module("quantize.cu").get_function(f"{TYPES[array.dtype]}_to_fp8_by_rows")
-        launch((across, down), (THREADS,), about)
+        arguments = array, m, n, _step(array), exponent, out, _step(out.T)
+        launch((across, down), (THREADS,), arguments)
 
 
 def _launch(kernel, arrays, scale=(), result=()):
@@ -326,12 +326,12 @@ def factor(uplo, a, info=None):
             f"cuSOLVER's potrf takes at most {LARGEST_INDEX:,} entries in an array (order 46,340). "
             f"Got {n:,} columns that are {step:,} apart: use the CPU or smaller leaves."
         )
-    place = (_triangle(cublas, uplo), n, a.data.ptr, step)
+    triangle = (_triangle(cublas, uplo), n, a.data.ptr, step)
     with a.device:
         handle = get_cusolver_handle()
-        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
+        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *triangle)
         work, word = cupy.empty(size, a.dtype), cupy.empty(1, np.int32) if info is None else info
-        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, word.data.ptr)
+        getattr(cusolver, letter + "potrf")(handle, *triangle, work.data.ptr, size, word.data.ptr)
         if info is None:
             return int(word[0])
         if n:
@@ -430,7 +430,7 @@ class CupyBackend(Backend):
         out, values = columns_of(out, values)
         kernel = f"{TYPES.get(values.dtype, form.name)}_to_{TYPES[out.dtype]}"
         if _is_number(exponent):
-            # what is multiplied, FP32 or FP64, is multiplied as what it is
+            # FP32 and FP64 numbers are multiplied in their own type
             real = values.dtype if values.dtype in TYPES else out.dtype
             _launch(kernel, [values, out], (real.type(2.0**-exponent),))
         else:
@@ -448,20 +448,20 @@ class CupyBackend(Backend):
         with array.device:
             if contiguous(array):
                 (array,) = columns_of(array)
-            found = Exponents(1)
-            found.find(0, array, None)
-            return magnitude_of(found.fetch()[0][0], array.dtype)
+            exponents = Exponents(1)
+            exponents.find(0, array, None)
+            return magnitude_of(exponents.fetch()[0][0], array.dtype)
 
     def survey(self, a):
         n = len(a)
         with a.device:
-            found = self.xp.zeros(n + 1)
+            numbers = self.xp.zeros(n + 1)
             if n:
-                found[:n] = a.diagonal()
+                numbers[:n] = a.diagonal()
                 launch = _kernel("largest_of_lower", a)
-                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
-            found = found.get()
-        return found[:n], float(found[n])
+                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, numbers[n:]))
+            numbers = numbers.get()
+        return numbers[:n], float(numbers[n])
 
     def copy_lower(self, out, source, rows=None, columns=None):
         with source.device:

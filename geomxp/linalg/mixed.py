@@ -121,8 +121,8 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta):
     own, as_wider = (None, None) if alpha is None else (alpha[:1], alpha[1:])
     if form.wider is not None and left.form is right.form is form:
         scale = _factor(left, right, own)
-        about = c.device.id, *c.shape, left.shape[1]
-        plan = products_gpu.plan(form, *about, on_device=not isinstance(scale, float))
+        shape, on_device = (*c.shape, left.shape[1]), not isinstance(scale, float)
+        plan = products_gpu.plan(form, c.device.id, *shape, on_device=on_device)
         if plan is not None:
             a = _by_rows(left)
             b = a if right is left else _by_rows(right)
@@ -139,14 +139,14 @@ def _by_rows(tile):
 
 
 def _factor(a, b, known):
-    """Return α of C <- C + αAB': a float, or on the GPU where an exponent is there.
+    """Return α of C <- C + αAB': a float, or an array on the GPU where an exponent is on it.
 
     It is `known`, if given, where both exponents are on the GPU.
     """
-    there = [not isinstance(tile.exponent, int) for tile in (a, b)]
-    if not any(there):
+    on_gpu = [not isinstance(tile.exponent, int) for tile in (a, b)]
+    if not any(on_gpu):
         return -(2.0 ** -(a.exponent + b.exponent))
-    if all(there) and known is not None:
+    if all(on_gpu) and known is not None:
         return known
     return gpu.factors(_first(a), _first(b), -1.0)
 

@@ -65,8 +65,9 @@ class PrecisionMap:
 
     def counts(self) -> dict[str, int]:
         """Return the number of tiles in each format, finest first, as a dict by its name."""
-        found = Counter(form for row in self.rows for form in row)
-        return {f.name: found[f] for f in sorted(found, key=lambda f: (f.unit_roundoff, -f.bytes))}
+        counts = Counter(form for row in self.rows for form in row)
+        finest_first = sorted(counts, key=lambda form: (form.unit_roundoff, -form.bytes))
+        return {form.name: counts[form] for form in finest_first}
 
     def bytes(self, layout: Any) -> int:
         """Return the bytes of all tiles of a `tiles.layout.Layout` in their formats."""
@@ -151,7 +152,6 @@ def cheapest(norms, precisions, sizes, target):
     forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
     cost = np.array([form.cost for form in forms])[:, None, None]
-    tiles = len(norms)
 
     def choose(weight):
         choice = np.argmin(cost + share * weight, axis=0)
@@ -167,33 +167,30 @@ def cheapest(norms, precisions, sizes, target):
             high, choice, predicted = middle, tried, divergence
         else:
             low = middle
-    rows = tuple(
-        tuple(FP64 if i == k else forms[choice[i, k]] for k in range(i + 1)) for i in range(tiles)
-    )
-    return replace(PrecisionMap(rows), divergence=predicted)
+    return _map(norms, lambda i, k: forms[choice[i, k]], divergence=predicted)
 
 
 # Rules: from the norms of the tiles to a map. Diagonal tiles are FP64, or with `uniform` at least
 # FP32.
 
 
-def _map(norms, choose, **about):
-    """Return the map of choose(i, k), with its error bound."""
+def _map(norms, choose, diagonal=FP64, **properties):
+    """Return the map of choose(i, k) below the diagonal, with its error bound."""
     norms = np.asarray(norms, dtype=np.float64)
-    rows = tuple(tuple(choose(i, k) for k in range(i + 1)) for i in range(len(norms)))
-    found = PrecisionMap(rows, **about)
-    return replace(found, error=promised_error(found, norms))
+    rows = tuple((*(choose(i, k) for k in range(i)), diagonal) for i in range(len(norms)))
+    formats = PrecisionMap(rows, **properties)
+    return replace(formats, error=promised_error(formats, norms))
 
 
-def _positive(name, given, example, unit=""):
+def _positive(name, value, example, unit=""):
     """Return a positive number, or raise `InvalidInput`."""
     try:
-        number = float(given)
+        number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not 0 < number < inf:
         raise InvalidInput(
-            f"`{name}` must be a positive number{unit}, such as {example}. Got {given!r}."
+            f"`{name}` must be a positive number{unit}, such as {example}. Got {value!r}."
         )
     return number
 
@@ -257,7 +254,7 @@ class Uniform(PrecisionRule):
     def __call__(self, norms):
         # diagonal tiles are factored, in FP32 at least
         diagonal = self.form if self.form in (FP64, FP32) else FP32
-        return _map(norms, lambda i, k: diagonal if i == k else self.form)
+        return _map(norms, lambda i, k: self.form, diagonal)
 
 
 def uniform(name: str | Format) -> Rule:
@@ -294,7 +291,7 @@ class ByBand(PrecisionRule):
 
     def __call__(self, norms):
         def choose(i, k):
-            return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
+            return next(form for form, last in self.widths if i - k <= last)
 
         return _map(norms, choose)
 
@@ -344,8 +341,6 @@ class ByTileNorm(PrecisionRule):
         tiles, whole, forms = len(norms), frobenius(norms), candidates()
 
         def choose(i, k):
-            if i == k:
-                return FP64
             for form in forms:
                 # T ‖A_ik‖_F / ‖A‖_F < ε / u_p
                 if tiles * norms[i, k] * form.unit_roundoff < self.accuracy * whole:
@@ -404,7 +399,7 @@ class Layered(PrecisionRule):
             halve(middle, last, level + 1)
 
         halve(0, tiles, 0)
-        return _map(norms, lambda i, k: FP64 if i == k else self.layers[depth[i, k]])
+        return _map(norms, lambda i, k: self.layers[depth[i, k]])
 
     def finer(self):
         """Return the rule to try when this one's factorization fails: without its coarsest."""
@@ -442,8 +437,7 @@ class ForDivergence(PrecisionRule):
     needs_precisions = True
 
     def __call__(self, norms, precisions, sizes):
-        found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
-        return replace(found, error=promised_error(found, norms))
+        return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""

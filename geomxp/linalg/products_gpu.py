@@ -37,7 +37,7 @@ ON_DEVICE = 1
 """CUBLASLT_POINTER_MODE_DEVICE."""
 
 BETAS = np.array([0.0, 1.0], np.float32)
-"""Where α is on a GPU, β must be there as well."""
+"""Where α is on a GPU, β must be on it as well."""
 
 MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
 """CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, and the 32 MiB that cuBLAS advises for Hopper."""
@@ -160,7 +160,7 @@ def plan(form, index, m, n, k, steps=None, on_device=False):
     if on_device:
         _set("MatmulDesc", operation, POINTER_MODE, c_int(ON_DEVICE))
     lda, ldb, ldc = steps or (k, k, m)
-    a, b = (_layout(form.cuda_type, k, *about) for about in ((m, lda), (n, ldb)))
+    a, b = _layout(form.cuda_type, k, m, lda), _layout(form.cuda_type, k, n, ldb)
     c = _layout(SUMS, m, n, ldc)
     preference = _created("MatmulPreference")
     _set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
@@ -181,7 +181,7 @@ def execute(plan, c, a, b, alpha, beta=1.0):
     """C <- βC + α A B' for stored numbers, laid out as the plan says, α where it says."""
     import cupy
 
-    operation, about_a, about_b, about_c, chosen = plan
+    operation, layout_a, layout_b, layout_c, chosen = plan
     _, addresses, _kept = _scalars(alpha, beta)
     first, second = map(c_void_p, addresses)
     size = chosen.workspace
@@ -190,8 +190,8 @@ def execute(plan, c, a, b, alpha, beta=1.0):
         "cublasLtMatmul",
         # a handle of cuBLAS is one of cuBLASLt
         *(c_void_p(cublas_handle()), operation),
-        *(first, c_void_p(a.data.ptr), about_a, c_void_p(b.data.ptr), about_b),
-        *(second, c_void_p(c.data.ptr), about_c, c_void_p(c.data.ptr), about_c),
+        *(first, c_void_p(a.data.ptr), layout_a, c_void_p(b.data.ptr), layout_b),
+        *(second, c_void_p(c.data.ptr), layout_c, c_void_p(c.data.ptr), layout_c),
         *(byref(chosen.algorithm), c_void_p(workspace.data.ptr), c_size_t(size)),
         c_void_p(cupy.cuda.get_current_stream().ptr),
     )
@@ -203,15 +203,15 @@ def _layout(kind, rows, columns, step):
     return _created("MatrixLayout", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(step))
 
 
-def _created(what, *arguments):
+def _created(kind, *arguments):
     descriptor = c_void_p()
-    _call(f"cublasLt{what}Create", byref(descriptor), *arguments)
+    _call(f"cublasLt{kind}Create", byref(descriptor), *arguments)
     return descriptor
 
 
-def _set(what, descriptor, attribute, value):
+def _set(kind, descriptor, attribute, value):
     size = c_size_t(ctypes.sizeof(value))
-    _call(f"cublasLt{what}SetAttribute", descriptor, c_int(attribute), byref(value), size)
+    _call(f"cublasLt{kind}SetAttribute", descriptor, c_int(attribute), byref(value), size)
 
 
 def _call(name, *arguments):
@@ -227,7 +227,7 @@ def _check(status):
 
 @cache
 def _cublaslt():
-    """Return the cuBLASLt that CuPy's cuBLAS has loaded, found by its name."""
+    """Return the cuBLASLt that CuPy's cuBLAS has loaded, by its name."""
     from cupy.cuda import runtime
     from cupy_backends.cuda.libs import cublas  # noqa: F401  (loads it)
 

@@ -11,7 +11,7 @@ Sources: paper 000, algorithms 1-3; paper 003 for the triangular solve and produ
 
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -62,7 +62,7 @@ def not_positive(order):
 # two follows from the bound: a GPU then need not report the largest magnitude, and the whole panel
 # is multiplied at once. Otherwise each piece has its own power, and neighbouring pieces whose
 # powers agree are multiplied together. The range of FP8 is too small for one bound: its pieces have
-# their own powers (on a GPU, known only there) until `Rows.close` casts the whole panel again.
+# their own powers (on a GPU, unknown to the CPU) until `Rows.close` casts the whole panel again.
 
 
 class Panel:
@@ -186,8 +186,8 @@ def padded(shape, dtype, like, order):
     long = shape[0] if order == "F" else shape[1]
     stride = -(-long * dtype.itemsize // 64) * 64
     stride += 64 if stride % 1024 == 0 else 0
-    room = stride // dtype.itemsize
-    whole = (room, shape[1]) if order == "F" else (shape[0], room)
+    padded_long = stride // dtype.itemsize
+    whole = (padded_long, shape[1]) if order == "F" else (shape[0], padded_long)
     return backend_of(like).empty(whole, dtype, like, order)[: shape[0], : shape[1]]
 
 
@@ -212,17 +212,15 @@ class Triangle:
     first: int = 0
     bound: float | None = None
     quarter: bool = False
-    panels: dict = field(default_factory=dict)
 
     def __post_init__(self):
         self.order = n = len(self.a)
-        self.half = halve(n, self.leaf) if n > self.leaf else 0
-        self._prepared = {}
-        if self.half:
-            h, inner, part = self.half, self.forms[1:] or self.forms, type(self)
-            about, more = (inner, self.leaf, self.unit), (self.bound, self.quarter)
-            self.a11 = part(self.a[:h, :h], *about, self.first, *more)
-            self.a22 = part(self.a[h:, h:], *about, self.first + h, *more)
+        self.half = h = halve(n, self.leaf) if n > self.leaf else 0
+        self.panels, self._prepared = {}, {}
+        if h:
+            inner = self.forms[1:] or self.forms
+            self.a11 = replace(self, a=self.a[:h, :h], forms=inner)
+            self.a22 = replace(self, a=self.a[h:, h:], forms=inner, first=self.first + h)
 
     def is_one_view(self, largest):
         """Return whether this is stored as one view, of at most a given order."""
@@ -256,8 +254,8 @@ class Triangle:
     def quarters(self):
         """Return a leaf, read in its format, as a triangle whose leaves are a quarter of it."""
         if "quarters" not in self._prepared:
-            about = self.unit, self.first, self.bound, True
-            self._prepared["quarters"] = Triangle(self.a, self.forms, -(-self.leaf // 4), *about)
+            leaf, same = -(-self.leaf // 4), (self.unit, self.first, self.bound)
+            self._prepared["quarters"] = Triangle(self.a, self.forms, leaf, *same, quarter=True)
         return self._prepared["quarters"].read_in(self.forms[-1])
 
     def inverse(self):
@@ -547,7 +545,7 @@ class _Pivots:
         self._beside = t
 
     def join(self, t):
-        """Return whether a block was factored on the second stream; if so, wait for it there."""
+        """Return whether a block was factored on the second stream, after a wait for it."""
         if t is not self._beside:
             return False
         with self._words.device:

@@ -1,7 +1,7 @@
 """Array backends: the operations that linear algebra needs, and BLAS on views of any layout.
 
 The rows or the columns of a view are contiguous, in a larger array or alone. The transpose of a
-view is the same memory seen the other way. Row- and column-major, left and right, upper and lower
+view is the same memory in the other order. Row- and column-major, left and right, upper and lower
 are therefore one case each: the routines of a library see columns.
 """
 
