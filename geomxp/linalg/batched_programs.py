@@ -21,7 +21,7 @@ import os
 import sys
 import tempfile
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -63,13 +63,7 @@ class Variant:
 
 
 class Text:
-    """Lines of a program.
-
-    Parameters
-    ----------
-    unroll : bool
-        Unroll loops, whose bounds must then be known.
-    """
+    """Lines of a program; with `unroll`, loops are unrolled and their bounds must be known."""
 
     def __init__(self, unroll=False):
         self.lines, self.depth, self.unroll = [], 0, unroll
@@ -87,12 +81,12 @@ class Text:
 
     def loop(self, name, start, stop, step, write):
         """Write a loop; `write` receives the name of its variable, or each of its values."""
-        if self.unroll:
-            for value in range(start, stop, step):
-                write(value)
-        else:
+        if not self.unroll:
             steps = f", {step}" if step != 1 else ""
             self.block(f"for {name} in range({start}, {stop}{steps}):", lambda: write(name))
+            return
+        for value in range(start, stop, step):
+            write(value)
 
 
 def _plus(a, b):
@@ -107,15 +101,8 @@ def _pairs(rows, columns, lower):
 class Tiles:
     """Operations on a tile of variables c_p_q.
 
-    Its row p begins at r_p; row q of the factor it is multiplied with, at s_q.
-
-    Parameters
-    ----------
-    text : Text
-    ahead : bool
-        Prefetch what lies `ahead` entries after each entry that is loaded once.
-    packed : bool
-        Rows lie as in a packed triangle.
+    Its row p begins at r_p; row q of the factor it is multiplied with, at s_q. With `ahead`, what
+    lies `ahead` entries after each entry that is loaded once is prefetched.
     """
 
     def __init__(self, text, ahead=False, packed=False):
@@ -275,18 +262,9 @@ class _Factorization:
 def potrf(variant, n=None, ahead=False):
     """Return the lines of a factorization A = L L' of an interleaved chunk, in place.
 
-    Parameters
-    ----------
-    variant : Variant
-    n : int or None
-        The order, if the program is for one order only.
-    ahead : bool
-        Prefetch the matrices that lie `ahead` entries further in memory.
-
-    Returns
-    -------
-    list of str
-        On a, n, ld, lanes, first, and room for n numbers in `inverse`, `width` apart.
+    They use a, n, ld, lanes, first, and `inverse` with room for n numbers that are `width` apart;
+    with `ahead`, they prefetch the matrices that lie `ahead` entries further in memory. A program
+    for one order only is given `n`.
     """
     program = _Factorization(variant.tile, n, variant.unroll, ahead)
     getattr(program, variant.looking)()
@@ -326,14 +304,7 @@ def _substitute(text, rows, columns, i, backward):
 def substitution_text(backward):
     """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place, for an interleaved chunk.
 
-    Parameters
-    ----------
-    backward : bool
-
-    Returns
-    -------
-    list of str
-        On a, b, n, ld, columns, lanes and first.
+    They use a, b, n, ld, columns, lanes and first.
     """
     text = Text()
     text("row = ld * lanes", "wide = columns * lanes")
@@ -356,18 +327,10 @@ def substitution_text(backward):
 
 
 def packed_text(operation):
-    """Return the lines of an operation on packed matrices, whose order is a multiple of TILE.
+    """Return the lines of an operation on packed matrices, whose order n is a multiple of TILE.
 
-    Parameters
-    ----------
-    operation : {"factor", "forward", "backward"}
-        A <- L; y <- L⁻¹y by rows of L; y <- L'⁻¹y by columns of L'.
-
-    Returns
-    -------
-    list of str
-        On a, n, the reciprocals of the diagonal in `inverse`, and the vectors y that begin at
-        `start`.
+    "factor": a <- L; "forward": y <- L⁻¹y by rows of L; "backward": y <- L'⁻¹y by columns of L'.
+    `inverse` has the reciprocals of the diagonal; y begins at `start`.
     """
     if operation == "factor":
         program = _Factorization(TILE, None, False, False, packed=True)
@@ -419,16 +382,7 @@ import numpy as np
 from numba import njit
 
 from geomxp.linalg import simd
-from geomxp.linalg.simd import (
-    {load}
-    minus,
-    reciprocal,
-    root,
-    store,
-    times,
-    touch,
-    width_of,
-)
+from geomxp.linalg.simd import {load}, minus, reciprocal, root, store, times, touch, width_of
 
 '''
 
@@ -519,15 +473,6 @@ def {name}_batch(lower, x, lanes):
         simd.unpack(some, lanes, b, n * columns, member, members, b)
 """
 
-LAST = """
-
-@njit(nogil=True, cache={cache}, error_model="numpy")
-def backward_last(lower, x, n):
-    x[:n] = 0
-    x[n - 1] = 1
-    backward_chunk(lower, x, n)
-"""
-
 PACKED = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def factor_packed(a, inverse, n):
@@ -563,13 +508,7 @@ def cache_directory():
 
 
 def write_whole(path, text):
-    """Write a file atomically: other processes see all of it or nothing.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write a file atomically: other processes see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -581,34 +520,20 @@ def _indented(lines):
     return "\n".join("    " + line for line in lines)
 
 
-def factorization(variant=None, n=None):
-    """Return a module with `factor_chunk(a, n)` and its loops over chunks and over batches.
+def factorization(variant=Variant(), n=None):
+    """Return a module with `factor_chunk(a, n)`, `factor_chunks` and `factor_batch`.
 
-    Parameters
-    ----------
-    variant : Variant or None
-    n : int or None
-        The order, for an unrolled variant.
-
-    Returns
-    -------
-    module
-        `factor_chunk`, `factor_chunks`, `factor_batch`, compiled by numba when first called.
+    numba compiles them when they are first called. An unrolled variant is for one order n.
     """
-    variant = variant or Variant()
-    order = n if variant.unroll else None
-    return _factorization(variant.looking, variant.tile, variant.unroll, order)
+    return _factorization(replace(variant, chunk=1), n if variant.unroll else None)
 
 
 @cache
-def _factorization(looking, tile, unroll, n):
-    variant = Variant(looking, tile, 1, unroll)
-    constants = "" if n is None else f"    n = {n}\n"
-    wrong = "" if n is None else f" or n != {n}"
-    body = _indented(potrf(variant, n))
-    ahead = _indented(potrf(variant, n, ahead=True))
-    unrolled = "_unrolled" if unroll else ""
-    title = f"potrf_{looking}_{tile}{unrolled}" + (f"_{n}" if n else "")
+def _factorization(variant, n):
+    constants, wrong, title = "", "", f"potrf_{variant.looking}_{variant.tile}"
+    if n is not None:
+        constants, wrong, title = f"    n = {n}\n", f" or n != {n}", f"{title}_unrolled_{n}"
+    body, ahead = (_indented(potrf(variant, n, ahead)) for ahead in (False, True))
     return _module(title, POTRF, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
 
 
@@ -617,17 +542,17 @@ def substitution(backward):
     """Return a module with `forward_chunk` or `backward_chunk`, and its loop over a batch."""
     name = "backward" if backward else "forward"
     body = _indented(substitution_text(backward))
-    return _module(name, SUBSTITUTION + (LAST if backward else ""), body=body, name=name)
+    return _module(name, SUBSTITUTION, body=body, name=name)
 
 
 @cache
 def packed():
     """Return a module with `factor_packed`, `forward_packed` and `backward_packed`."""
     bodies = {name: _indented(packed_text(name)) for name in ("factor", "forward", "backward")}
-    return _module("packed", PACKED, load="load8 as load,", **bodies)
+    return _module("packed", PACKED, load="load8 as load", **bodies)
 
 
-def _module(title, form, load="load,", **parts):
+def _module(title, form, load="load", **parts):
     """Return a module made of a text, from the cache directory if that is writable."""
     form = HEAD.format(title=title, load=load) + form
     text = form.format(cache=True, **parts)
