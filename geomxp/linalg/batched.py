@@ -41,7 +41,7 @@ import numpy as np
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import binding
 from . import batched_gpu, batched_programs, simd
-from .batched_programs import LOOKING, MOST, Variant, cache_directory, write_whole
+from .batched_programs import LOOKING, MOST, UNTUNED, Variant, cache_directory, write_whole
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, DTypeLike, Floats, Sequence, Whole
@@ -346,7 +346,6 @@ def _substituted(lower, b, passes):
 # (experiments/batched).
 
 
-UNTUNED = Variant()
 SHIPPED = (
     (8, Variant("left", 4, 4, unroll=True)),
     (16, Variant("top", 4, 1, unroll=True)),

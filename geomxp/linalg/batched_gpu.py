@@ -16,7 +16,7 @@ import numpy as np
 from ..cuda import OPTIONS, module, source
 from ..errors import InvalidInput
 from . import batched_programs
-from .batched_programs import MOST, Variant
+from .batched_programs import MOST, UNTUNED
 
 WARP = 32
 """Matrices of a chunk, and threads of a block, for each unit of `Variant.chunk`."""
@@ -64,8 +64,8 @@ def translated(lines):
     return out, sorted(integers), sorted(numbers)
 
 
-def potrf_text(variant=Variant(), n=None):
-    """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; of an unrolled variant, for order n."""
+def potrf_text(variant=UNTUNED, n=None):
+    """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; if unrolled, for one order n."""
     body, integers, numbers = translated(batched_programs.potrf(variant, n))
     lines = [
         f"int {', '.join(integers)};",
@@ -170,7 +170,7 @@ def _interleaved(a, lower, info, variant):
 
 
 def substitute(lower, b, dtype, passes):
-    """Return b after forward (False) and then backward (True) substitution, as far as in `passes`."""
+    """Return b after forward (False) or backward (True) substitution, or both in this order."""
     import cupy
 
     if getattr(b, "device", None) != lower.device:

@@ -62,6 +62,9 @@ class Variant:
     unroll: bool = False
 
 
+UNTUNED = Variant()
+
+
 class Text:
     """Lines of a program; with `unroll`, loops are unrolled and their bounds must be known."""
 
@@ -520,7 +523,7 @@ def _indented(lines):
     return "\n".join("    " + line for line in lines)
 
 
-def factorization(variant=Variant(), n=None):
+def factorization(variant=UNTUNED, n=None):
     """Return a module with `factor_chunk(a, n)`, `factor_chunks` and `factor_batch`.
 
     numba compiles them when they are first called. An unrolled variant is for one order n.
