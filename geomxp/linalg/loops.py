@@ -383,7 +383,7 @@ def _mirror(out):
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUMS)
 def row_sums(a, first, last, scale, sums):
-    """Add |a_ij| / (s_i s_j), and |a_ij|, of columns first ≤ j < last to the sums of both their rows.
+    """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both rows, for columns first ≤ j < last.
 
     a, (n, n), is in Fortran order; sums are (2, n).
     """
