@@ -57,11 +57,11 @@ class Vecchia(Likelihood):
     Examples
     --------
     >>> import geomxp as gx
-    >>> places = np.random.default_rng(0).random((300, 2))
-    >>> seen, model = gx.Observations(places, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
-    >>> exact = gx.log_likelihood(seen, model)
-    >>> all_before = gx.log_likelihood(seen, model, Vecchia(299))
-    >>> abs(all_before.log_likelihood / exact.log_likelihood - 1) < 1e-12
+    >>> locations = np.random.default_rng(0).random((300, 2))
+    >>> observations, model = gx.Observations(locations, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
+    >>> exact = gx.log_likelihood(observations, model)
+    >>> all_neighbours = gx.log_likelihood(observations, model, Vecchia(299))
+    >>> abs(all_neighbours.log_likelihood / exact.log_likelihood - 1) < 1e-12
     True
     """
 
@@ -100,12 +100,10 @@ class Vecchia(Likelihood):
         """Return the method for a subset of the rows, in their original order."""
         if isinstance(self.ordering, str) and self.ordering != "given":
             return self
-        place = np.asarray(rows)
+        positions = np.asarray(rows)
         if self.ordering != "given":
-            inverse = np.empty(len(self.ordering), dtype=np.int64)
-            inverse[list(self.ordering)] = np.arange(len(self.ordering))
-            place = inverse[rows]
-        return replace(self, ordering=np.argsort(place))
+            positions = np.argsort(self.ordering)[rows]
+        return replace(self, ordering=np.argsort(positions))
 
     @property
     def arithmetic(self) -> tuple:
@@ -196,19 +194,19 @@ class VecchiaEvaluator(Evaluator):
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome if a block has no Cholesky factor."""
-        start = time.perf_counter()
+        start, n = time.perf_counter(), len(self.observations)
         try:
             sums = self._reduce(model, ())
             least_squares = self._least_squares(sums.gram)
+            value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
+            value += self.log_jacobian
+            if not np.isfinite(value):
+                raise NotPositiveDefinite(
+                    "the log-likelihood overflows FP64: rescale the values and the variance."
+                )
         except NotPositiveDefinite as error:
-            return self._failed(str(error), start)
-        n = len(self.observations)
-        value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
-        value += self.log_jacobian
-        if not np.isfinite(value):
-            return self._failed(
-                "the log-likelihood overflows FP64: rescale the values and the variance.", start
-            )
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
+            return Evaluation.failed(outcome, n, time.perf_counter() - start)
         return Evaluation(
             value,
             sums.log_determinant,
@@ -221,10 +219,6 @@ class VecchiaEvaluator(Evaluator):
             least_squares.log_determinant_of_information,
             seconds=time.perf_counter() - start,
         )
-
-    def _failed(self, message, start):
-        outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
-        return Evaluation.failed(outcome, len(self.observations), time.perf_counter() - start)
 
     def _check(self, model):
         observations = self.observations
@@ -246,7 +240,7 @@ class VecchiaEvaluator(Evaluator):
         return sums
 
     def _explain(self, failed, model):
-        """Return `NotPositiveDefinite` for a place of the tree, naming rows of the observations."""
+        """Return `NotPositiveDefinite` for a location of the tree, naming the observations' rows."""
         tree, near = self._passes.tree, self._passes.neighbours_of(failed)
         rows = tree.order[[failed, *near[near >= 0]]]
         points = model.isotropic(self.observations.locations[rows], self.observations.metric)
