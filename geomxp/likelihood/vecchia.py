@@ -240,7 +240,7 @@ class VecchiaEvaluator(Evaluator):
         return sums
 
     def _explain(self, failed, model):
-        """Return `NotPositiveDefinite` for a location of the tree, naming the observations' rows."""
+        """Return the exception for a location of the tree, which names rows of the observations."""
         tree, near = self._passes.tree, self._passes.neighbours_of(failed)
         rows = tree.order[[failed, *near[near >= 0]]]
         points = model.isotropic(self.observations.locations[rows], self.observations.metric)
