@@ -100,7 +100,7 @@ FAULTS = (
     ),
     Fault(
         "the stride of a column is too short",
-        "cuda/batched.cu",
+        "cuda/batched.cuh",
         "column += rows - k;",
         "column += rows - k - 4;",
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
