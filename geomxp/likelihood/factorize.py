@@ -98,11 +98,9 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
     for attempt in (rule, *finer_rules(rule)):
         formats = _chosen(attempt, layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(
-            model, places, observations.metric, layout, formats, host, originals
-        )
+        store = placement.store(originals, formats, host)
         try:
-            factorize(store, store.order(), store.runner)
+            factorize(store)
         except NotPositiveDefinite:
             if host is None:
                 store.close()

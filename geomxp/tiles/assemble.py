@@ -137,8 +137,13 @@ class Originals:
         # in two steps, because 4^e may overflow
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
+        self.source = model, locations, metric, layout
         self.model = model.scaled(unit).scaled(unit)
         self.pairs = self.model.pairs(Inputs(locations, metric))
+
+    def on(self, index):
+        """Return the same on another device."""
+        return Originals(*self.source, index)
 
     def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.

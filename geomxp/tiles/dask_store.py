@@ -283,11 +283,6 @@ class DaskOriginals:
         return np.sqrt(squares)
 
 
-def run(store, tiles):
-    """Finish tiles of a `DaskStore`: its runner; see `schedule.run`."""
-    store.finish(tiles)
-
-
 class DaskStore(Store):
     """Tiles as futures on the workers; see `Store`. `original` and `write` run inside the tasks.
 
@@ -301,8 +296,6 @@ class DaskStore(Store):
     NotEnoughMemory
         If a worker's memory is too small for its part.
     """
-
-    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
@@ -373,7 +366,7 @@ class DaskStore(Store):
         for futures in (self._futures, self._maps, self._begun, self._upper):
             futures.clear()
 
-    def finish(self, tiles):
+    def run(self, tiles):
         """Finish some tiles, and compute lost ones again, until all are final.
 
         Parameters
@@ -467,7 +460,7 @@ class DaskStore(Store):
 
     def collect(self, submit, things="block rows"):
         """Return the results of tasks that read the tiles; see `DaskBackend.collect`."""
-        return self.backend.collect(submit, lambda: self.finish(()), self._held, things)
+        return self.backend.collect(submit, lambda: self.run(()), self._held, things)
 
 
 # Factor: what statistics asks of L, computed on the workers.

@@ -134,15 +134,8 @@ STREAMS = 4
 """Streams of the block rows, beside the stream of the diagonal tiles."""
 
 
-def run(store, tiles):
-    """Finish tiles of a `GpuStore`: its runner; see `schedule.run`."""
-    store.run(tiles)
-
-
 class GpuStore(InCore):
     """All tiles in the memory of one GPU, each in its format; see `InCore`."""
-
-    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
