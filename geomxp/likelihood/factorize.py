@@ -47,13 +47,8 @@ def dense_factor(model, observations, device, workspace=None):
     ------
     NotPositiveDefinite
     """
-    if device.index is None:
-        sigma = assemble.covariance_matrix(
-            model, observations.locations, observations.metric, workspace
-        )
-    else:
-        about = observations.locations, observations.metric, device.index, workspace
-        sigma = assemble.covariance_matrix_on_gpu(model, *about)
+    about = observations.locations, observations.metric, workspace, device.index
+    sigma = assemble.covariance_matrix(model, *about)
     return CholeskyFactor(recursive.potrf(sigma))
 
 
