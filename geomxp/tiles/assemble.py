@@ -67,6 +67,17 @@ def derivative_matrix(model, locations, metric, name, index=None):
     return derivative
 
 
+def norms_of(layout, square):
+    """Return the Frobenius norms of all tiles, see `Originals.norms`, from square(i, k) = norm²."""
+    squares = np.zeros((layout.tiles, layout.tiles))
+
+    def measure(pair):
+        squares[pair] = square(*pair)
+
+    in_threads(measure, layout.lower, layout.n**2 // 2)
+    return np.sqrt(squares)
+
+
 class Originals:
     """Generator of the tiles of A, Σ(θ) = 4^e A; it stores none of them.
 
@@ -104,7 +115,7 @@ class Originals:
                 out[...] = fine
             return out
         rows, columns = self.layout.rows(i), self.layout.rows(k)
-        shape = self.layout.height(i), self.layout.height(k)
+        shape = self.layout.shape(i, k)
         if self.index is not None:
             return self._tile_on_gpu(rows, columns, shape, form, out, missed)
         out = np.empty(shape, form.dtype, order="F") if out is None else out
@@ -151,17 +162,11 @@ class Originals:
 
     def norms(self):
         """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
-        tiles = self.layout.tiles
-        squares = np.zeros((tiles, tiles))
-        pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
-        if self.index is not None:
-            squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
-            return np.sqrt(squares)
-
-        def measure(pair):
-            squares[pair] = self.square(*pair)
-
-        in_threads(measure, pairs, self.layout.n**2 // 2)
+        if self.index is None:
+            return norms_of(self.layout, self.square)
+        squares = np.zeros((self.layout.tiles, self.layout.tiles))
+        pairs = self.layout.lower
+        squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
         return np.sqrt(squares)
 
     def _squares_on_gpu(self, pairs):
@@ -175,7 +180,7 @@ class Originals:
                 missed = self.missed_pairs(len(pairs))
                 squares = cupy.zeros(missed.shape)
                 for (i, k), wrong, sums in zip(pairs, missed, squares, strict=True):
-                    shape = layout.height(i), layout.height(k)
+                    shape = layout.shape(i, k)
                     out = work[: shape[0] * shape[1]].reshape(shape, order="F")
                     about = layout.rows(i), layout.rows(k), shape, FP32, out, wrong, sums
                     self._tile_on_gpu(*about)
@@ -188,7 +193,7 @@ class Originals:
 
 
 def originals(model, locations, metric, tile=None, index=None):
-    """Return `Originals`; if `tile` is None with the usual size for the number of locations."""
+    """Return `Originals`, by default with the usual size of tiles for the number of locations."""
     return Originals(model, locations, metric, Layout.of(len(locations), tile), index)
 
 

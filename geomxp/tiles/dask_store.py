@@ -8,6 +8,7 @@ any one, not the owner's. An unfinished tile is one array, which never travels.
 """
 
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -240,20 +241,10 @@ class DaskStore(Store):
 
     def _row_bytes(self):
         """Return the bytes of each block row."""
-        height = self.layout.height
+        tiles, shape = range(self.layout.tiles), self.layout.shape
         return [
-            sum(form.bytes * height(i) * height(k) for k, form in enumerate(row))
-            for i, row in enumerate(self.formats.rows)
+            sum(self.formats[i, k].bytes * prod(shape(i, k)) for k in range(i + 1)) for i in tiles
         ]
-
-    def traffic(self):
-        """Return the bytes of a factorization's copies: L_kj to each worker with a row below k."""
-        p, tiles = len(self.backend), self.layout.tiles
-        total = 0
-        for k, held in enumerate(self._row_bytes()):
-            readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
-            total += held * len(readers)
-        return total
 
     def has(self, i, k):
         """Return whether tile (i, k) is final and not lost."""

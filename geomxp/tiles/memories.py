@@ -110,13 +110,12 @@ class Disk:
 
     def _open(self):
         """Open the file for direct access, or through the page cache if that is not supported."""
-        path = descriptor = None
+        path = self.path
         try:
-            path = self.path
             if path is None:
                 descriptor, name = tempfile.mkstemp(".tiles", "geomxp-", self.directory)
                 os.close(descriptor)
-                path, descriptor = Path(name), None
+                path = Path(name)
             try:
                 descriptor = os.open(path, MODE | getattr(os, "O_DIRECT", 0), 0o600)
                 self.direct = hasattr(os, "O_DIRECT")

@@ -65,9 +65,8 @@ class StreamWorker:
     def original(self, i, k):
         """Return A_ik, generated in its slot of the fast memory."""
         step = self._take("original", (i, k))
-        shape = self.layout.height(i), self.layout.height(k)
-        self._slot = step.slot
-        out = self.memory.array(step.slot, shape, working_format(self.formats[i, k]).dtype)
+        self._slot, dtype = step.slot, working_format(self.formats[i, k]).dtype
+        out = self.memory.array(step.slot, self.layout.shape(i, k), dtype)
         return original(self.device.originals, self.formats, i, k, out=out)
 
     def final(self, i, k):

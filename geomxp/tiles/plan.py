@@ -10,6 +10,7 @@ al., "Accelerating mixed-precision out-of-core Cholesky factorization with stati
 
 from collections import deque
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -95,12 +96,11 @@ class Sizes:
 
     def tile(self, i, k):
         """Return the bytes of tile (i, k) in its format."""
-        return self.formats[i, k].bytes * self.layout.height(i) * self.layout.height(k)
+        return self.formats[i, k].bytes * prod(self.layout.shape(i, k))
 
     def accumulator(self, i, k):
         """Return the bytes of the accumulator of tile (i, k), in FP64 or FP32."""
-        width = working_format(self.formats[i, k]).bytes
-        return width * self.layout.height(i) * self.layout.height(k)
+        return working_format(self.formats[i, k]).bytes * prod(self.layout.shape(i, k))
 
     def units(self, width):
         """Return the units of the arena, 2^m, of a tile with so many bytes per entry."""

@@ -12,6 +12,7 @@ scalars. A column that has converged is not changed again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from ..linalg import blas
 from ..linalg.formats import FP64
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
+from .assemble import norms_of
 from .cholesky import factorize
 from .factor import Factor
 from .layout import Layout
@@ -197,6 +199,12 @@ METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
 # Operators: products with the matrix, and with an approximate inverse.
 
 
+def _largest(b):
+    """Return max|b| of each column, 1 for zeros."""
+    largest = np.abs(b).max(axis=0)
+    return np.where(largest > 0, largest, 1.0)
+
+
 class Dense:
     """H = D⁻¹AD⁻¹ of a dense matrix A; generates the tiles of μ(H + shift·I).
 
@@ -218,7 +226,6 @@ class Dense:
         self._two_norm = 2.0 ** np.round(np.log2(self._largest_eigenvalue()))
         if not scaling:
             self.scale = np.full(len(a), np.sqrt(self._two_norm) * self._middle)
-        self._norms = None
 
     def _largest_eigenvalue(self, steps=5):
         """Estimate ‖A‖₂ by the power method, in units of the square of `_middle`."""
@@ -237,7 +244,7 @@ class Dense:
 
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         if out is None:
-            out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
+            out = np.empty(self.layout.shape(i, k), form.dtype, order="F")
         loops.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
@@ -247,40 +254,38 @@ class Dense:
 
     def norms(self) -> Floats:
         """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
-        tiles = self.layout.tiles
-        norms = np.zeros((tiles, tiles))
 
-        def measure(pair):
-            norms[pair] = np.linalg.norm(self.tile(*pair))
+        def square(i, k):
+            entries = self.tile(i, k).reshape(-1, order="F")
+            return entries @ entries
 
-        in_threads(measure, [(i, k) for i in range(tiles) for k in range(i + 1)], len(self.a) ** 2)
-        return norms
+        return norms_of(self.layout, square)
 
-    def infinity_norms(self) -> tuple[float, float]:
-        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
+    @cached_property
+    def _infinity_norms(self):
+        """‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
         from ..linalg import loops
 
-        if self._norms is None:
-            n, step = len(self.a), 256
-            starts = range(0, n, step)
-            parts = [np.zeros((2, n)) for _ in range(usable_cores())]
+        n, step = len(self.a), 256
+        starts = range(0, n, step)
+        parts = [np.zeros((2, n)) for _ in range(usable_cores())]
 
-            def work(core):
-                for j in starts[core :: len(parts)]:
-                    loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+        def work(core):
+            for j in starts[core :: len(parts)]:
+                loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
 
-            in_threads(work, range(len(parts)), n * n // 2)
-            scaled, plain = sum(parts).max(axis=1)
-            self._norms = float(scaled), float(plain / self._middle / self._middle / self._two_norm)
-        return self._norms
+        in_threads(work, range(len(parts)), n * n // 2)
+        scaled, plain = sum(parts).max(axis=1)
+        return float(scaled), float(plain / self._middle / self._middle / self._two_norm)
 
     def _times(self, x):
         with blas_threads(len(self.a)), blas.cores(usable_cores()):
             return blas.symm(self.a, np.asfortranarray(x))
 
+    @property
     def norm(self) -> float:
-        """Return ‖H‖∞."""
-        return self.infinity_norms()[0]
+        """‖H‖∞."""
+        return self._infinity_norms[0]
 
     def multiply(self, x: Floats) -> Floats:
         """Return Hx in FP64."""
@@ -292,9 +297,8 @@ class Dense:
         They map r to ‖b - Ax‖∞ / (n ‖A‖∞), and x to max|x|, with A scaled to ‖A‖₂ = 1 and the
         right-hand sides b of A, (n, m), to max|b| = 1.
         """
-        largest = np.abs(b).max(axis=0)
-        largest = np.where(largest > 0, largest, 1.0)
-        norm = len(b) * self.infinity_norms()[1]
+        largest = _largest(b)
+        norm = len(b) * self._infinity_norms[1]
         forth = self.scale[:, None] / largest
         back = self._two_norm * self._middle / self.scale[:, None] * (self._middle / largest)
         return (
@@ -308,10 +312,10 @@ class Regenerated:
 
     def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
-        self._pairs = [(i, k) for i in range(self.layout.tiles) for k in range(i + 1)]
 
+    @cached_property
     def norm(self) -> float:
-        """Return ‖A‖∞."""
+        """‖A‖∞."""
 
         def add(part, i, k, tile):
             tile = np.abs(tile)
@@ -339,7 +343,7 @@ class Regenerated:
         def work(core):
             part = np.zeros(shape, order="F")
             with blas.one_core():
-                for i, k in self._pairs[core::cores]:
+                for i, k in self.layout.lower[core::cores]:
                     add(part, i, k, self.originals.tile(i, k))
             return part
 
@@ -357,8 +361,7 @@ class Preconditioner:
     def __call__(self, b: Floats) -> Floats:
         """Return the product with the inverse, (n, m) in FP64."""
         # powers of two: exact, and within FP32's range
-        largest = np.abs(b).max(axis=0)
-        unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
+        unit = 2.0 ** np.round(np.log2(_largest(b)))
         y = np.asfortranarray(b / unit, dtype=self.dtype)
         with blas_threads(0):
             self._forward(y)
@@ -466,8 +469,7 @@ class Refinement:
 
 
 def refined(
-    multiply: Operator,
-    norm: float,
+    matrix: Any,
     precondition: Operator,
     b: Floats,
     *,
@@ -476,7 +478,9 @@ def refined(
     limit: int = ITERATIONS,
     also: tuple[Operator, Operator] | None = None,
 ) -> tuple[Floats, Progress]:
-    """Solve Ax = b, b (n,) or (n, m), with a preconditioner, to FP64's accuracy; `norm` is ‖A‖∞.
+    """Solve Ax = b, b (n,) or (n, m), with a preconditioner, to FP64's accuracy.
+
+    ``matrix.multiply(x)`` is Ax in FP64, and ``matrix.norm`` is ‖A‖∞.
 
     The tolerance bounds ‖b - Ax‖∞ / (n ‖A‖∞), with b scaled to max|b| = 1. A residual at the level
     of rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well. `also` has norms of residuals and
@@ -486,9 +490,8 @@ def refined(
     if method not in METHODS:
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
     columns = b.reshape(len(b), -1)
-    largest = np.abs(columns).max(axis=0)
-    unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
-    norm = len(b) * norm
+    unit = 2.0 ** np.round(np.log2(_largest(columns)))
+    norm = len(b) * matrix.norm
 
     def scaled(r, x):
         return np.abs(r).max(axis=0) / norm, 2.0**-53 * np.abs(x).max(axis=0) / len(b)
@@ -499,7 +502,7 @@ def refined(
     views = (scaled,) if also is None else (scaled, original)
 
     progress = Progress(views, tolerance, limit, PATIENCE[method])
-    x = METHODS[method](multiply, precondition, columns / unit, progress)
+    x = METHODS[method](matrix.multiply, precondition, columns / unit, progress)
     return (x * unit).reshape(b.shape), progress
 
 
@@ -576,8 +579,7 @@ def solve(
             continue
         d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
         x, progress = refined(
-            source.multiply,
-            source.norm(),
+            source,
             Preconditioner(store, source.multiple),
             b / d,
             method=method,
@@ -697,7 +699,6 @@ class RefinedFactor(Factor):
             setattr(self, name, getattr(factor, name))
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
-        self._norm = None
 
     def solve(self, b: Floats) -> Floats:
         """Return Σ⁻¹b for (n,) or (n, m); raises `NotRefined` if no factor meets the tolerance."""
@@ -711,11 +712,8 @@ class RefinedFactor(Factor):
             self._adopt(following())
 
     def _refined(self, b):
-        if self._norm is None:
-            self._norm = self._product.norm()
         x, progress = refined(
-            self._product.multiply,
-            self._norm,
+            self._product,
             self._precondition,
             np.asfortranarray(b)[self.order],
             method=self.method,

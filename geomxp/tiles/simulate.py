@@ -157,8 +157,7 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
     in_core = policy == "in core"
     sizes = Sizes(layout, formats, machine.streams)
     if in_core:
-        tiles = layout.tiles * (layout.tiles + 1) // 2
-        policy, memory = "v3", (tiles + 10 * machine.streams) * sizes.block
+        policy, memory = "v3", (len(layout.lower) + 10 * machine.streams) * sizes.block
     plans = _plans(sizes, policy, memory or machine.memory, devices, width)
     players = [
         _Player(machine, sizes, not in_core, plan, number) for number, plan in enumerate(plans)
@@ -290,7 +289,7 @@ class _Player:
     def _seconds(self, step):
         """Return the seconds of a kernel."""
         (i, k), machine, layout = step.tile, self.machine, self.sizes.layout
-        m, n = layout.height(i), layout.height(k)
+        m, n = layout.shape(i, k)
         fine = self.sizes.formats[i, k] is FP64
         # FP32 takes half as long as FP64
         half = 1.0 if fine else 0.5
