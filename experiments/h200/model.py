@@ -861,10 +861,10 @@ def recorded_generation(size=GENERATED):
     emulator()
     import geomxp as gx
     from geomxp import testing
-    from geomxp.tiles.assemble import covariance_matrix_on_gpu
+    from geomxp.tiles.assemble import covariance_matrix
 
     model, places = gx.Matern(1.0, RANGES["weak"], 0.5), testing.places(size.n)
-    return recorded(lambda: covariance_matrix_on_gpu(model, places, "euclidean", 0), size.scale)
+    return recorded(lambda: covariance_matrix(model, places, "euclidean", index=0), size.scale)
 
 
 def targets():

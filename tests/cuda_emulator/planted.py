@@ -100,7 +100,7 @@ FAULTS = (
     ),
     Fault(
         "the stride of a column is too short",
-        "cuda/batched.cu",
+        "cuda/batched.cuh",
         "column += rows - k;",
         "column += rows - k - 4;",
         BATCHED + "test_a_gpu_has_the_bits_of_the_cpu[float32]",
@@ -580,8 +580,8 @@ FAULTS = (
     Fault(
         "a promoted tile keeps the slot that it has outgrown",
         "tiles/memories.py",
-        "if found is None or len(found) < count:",
-        "if found is None:",
+        "if slot is None or len(slot) < count:",
+        "if slot is None:",
         MEMORIES + "test_promoted_tiles_have_room_beside_the_others",
     ),
     Fault(
@@ -692,8 +692,8 @@ FAULTS = (
     Fault(
         "a copy in does not wait for the steps that used its slot",
         "tiles/out_of_core.py",
-        "self._wait_for(store, read.after)",
-        "self._wait_for(store, read.after) and []",
+        "self._wait_for(read.after)",
+        "self._wait_for(read.after) and []",
         OUT_OF_CORE + "[fp64-v2]",
     ),
     Fault(

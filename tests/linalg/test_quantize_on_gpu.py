@@ -28,8 +28,8 @@ from geomxp.linalg.formats import (
 )
 from geomxp.linalg.mixed import cast_formats, subtract_product
 from geomxp.tiles import assemble
+from geomxp.tiles.cholesky import left_looking, run
 from geomxp.tiles.placement import Placement
-from geomxp.tiles.schedule import left_looking, run
 from geomxp.tiles.stores import InCore
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
