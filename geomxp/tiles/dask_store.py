@@ -84,33 +84,29 @@ def _last(i, k, depths):
     return Piece(i, k, max(0, k - depths[-1]) if depths else 0, k, True)
 
 
-def depths_for(threads, tiles):
-    """Return the depths that keep a number of threads busy with the fewest tasks.
+def useful_depths(threads, tiles):
+    """Return the depths that keep a number of threads busy; later ones need less memory.
 
     From simulations of 4 to 64 nodes (experiments/cluster): up to T/20 threads one task per tile is
     as fast; two tasks serve up to T threads of all workers together, and three tasks more.
+    """
+    return [depths for share, depths in LADDER if threads > max(1, share * tiles)]
+
+
+def depths_for(threads, tiles):
+    """Return the depths that keep a number of threads busy with the fewest tasks.
 
     Examples
     --------
     >>> depths_for(1, 12), depths_for(4, 12), depths_for(1024, 200)
     ((), (3,), (16, 2))
     """
-    if threads > 1:
-        for share, depths in LADDER:
-            if threads > share * tiles:
-                return depths
-    return ()
+    return next(iter(useful_depths(threads, tiles)), ())
 
 
 def columns_ahead(depths):
     """Return the largest number of begun and unfinished tiles of a block row."""
     return depths[0] + 1 if depths else 0
-
-
-def shallower(depths):
-    """Return the depths that need less memory, in decreasing order of memory."""
-    known = [step for _, step in LADDER] + [()]
-    return known[known.index(depths) + 1 :]
 
 
 def share(rows, slots, depths, block):
@@ -175,10 +171,6 @@ def _failures(diagonal):
     return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
 
 
-def _tell(total, done):
-    tell(done, total, "tiles")
-
-
 class DaskOriginals:
     """`geomxp.tiles.assemble.Originals` on every worker of a cluster.
 
@@ -233,8 +225,7 @@ class DaskStore(Store):
         """Return the depths for these workers, or the largest that their memory allows."""
         rows, p, block = self._row_bytes(), len(self.backend), FP64.bytes * self.layout.tile**2
         self.backend.check_memory(share(rows, p, (), block), BLOCKS * block)
-        wanted = depths_for(self.backend.threads, self.layout.tiles)
-        for depths in (wanted, *shallower(wanted)) if wanted else ():
+        for depths in useful_depths(self.backend.threads, self.layout.tiles):
             if self.backend.has_room(share(rows, p, depths, block), BLOCKS * block):
                 return depths
         return ()
@@ -306,6 +297,7 @@ class DaskStore(Store):
         self._begun.clear()
         self._upper.clear()
         missing, final = set(tiles), []
+        report = partial(tell, total=len(tiles), things="tiles")
         plan = [p for p in pieces(self.layout.tiles, self.depths) if (p.i, p.k) in missing]
         for begin in range(0, len(plan), AHEAD):
             for number, piece in enumerate(plan[begin : begin + AHEAD], begin):
@@ -316,7 +308,7 @@ class DaskStore(Store):
             if last:
                 self._upper.clear()
             most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
-            self.backend.wait(final, most, self._held, partial(_tell, len(tiles)))
+            self.backend.wait(final, most, self._held, report)
 
     def _look_for_failures(self, columns):
         """Raise the first failure of these diagonal tiles, and forget the tiles after it."""

@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -395,9 +395,11 @@ def _release(regions, pinned):
 
 
 class Ram:
-    """Fast memory in RAM over a slow one, a `Host` or a `Disk`."""
+    """Fast memory in RAM over a slow one, a `Host` or a `Disk`; moments are times in seconds."""
 
     index = None
+    # see `Gpu`
+    active, mark = nullcontext, perf_counter
 
     def __init__(self, slow):
         self.slow, self._arena = slow, None
@@ -409,11 +411,6 @@ class Ram:
     def close(self):
         """Free the arena."""
         self._arena = None
-
-    @contextmanager
-    def active(self):
-        """Enclose the computations of one worker."""
-        yield
 
     def array(self, slot, shape, dtype, order="F"):
         """Return a slot as an array."""
@@ -431,10 +428,6 @@ class Ram:
         begin = perf_counter()
         self.slow.write(key, self._arena[slot : slot + pages(count)])
         return begin, perf_counter()
-
-    def mark(self):
-        """Return the moment at which this worker's operations so far are done."""
-        return perf_counter()
 
     def wait(self, moments):
         """Wait for some moments: on a CPU they are past."""

@@ -241,17 +241,13 @@ class OutOfCoreStore(Store):
         """Return the columns of a panel whose operands stay in the fast memory."""
         if self.width is not None:
             return self.width
-        arena = min(self.arena(device) for device in self.devices)
-        return self.sizes.panel_width(arena, len(self.devices))
+        smallest = min(device.budget for device in self.devices)
+        return self.sizes.panel_width(self.sizes.arena(smallest), len(self.devices))
 
     @property
     def sizes(self):
         """`Sizes` for the formats that the tiles have now."""
         return Sizes(self.layout, self.formats, self.devices[0].streams)
-
-    def arena(self, device):
-        """Return the bytes of a device that are available for tiles."""
-        return device.budget - self.sizes.beside
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
@@ -345,8 +341,9 @@ class OutOfCoreDevice:
     @contextmanager
     def working(self, store, number, order, mine):
         """Yield this device's workers with their tiles."""
-        self.sizes, self.number, arena = store.sizes, number, store.arena(self)
+        self.sizes, self.number = store.sizes, number
         self.sizes.check(self.budget)
+        arena = self.sizes.arena(self.budget)
         plan = Plan(order, mine, self.sizes, arena, store.policy)
         self.memory.open(arena)
         # only during a run: a store and its devices must not keep each other alive

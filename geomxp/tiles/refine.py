@@ -560,8 +560,8 @@ def solve(
     Examples
     --------
     >>> a = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> refinement = solve(a, np.array([4.0, 7.0]))
-    >>> bool(np.allclose(refinement.solution, [1.0, 2.0])), str(refinement.outcome.ending)
+    >>> result = solve(a, np.array([4.0, 7.0]))
+    >>> bool(np.allclose(result.solution, [1.0, 2.0], rtol=1e-13)), str(result.outcome.ending)
     (True, 'CONVERGED')
     """
     a, b = _checked(a, b)

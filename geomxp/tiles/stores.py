@@ -55,13 +55,17 @@ class Casts(dict):
         return super().get(form, default)
 
 
+def with_casts(tile, wanted, make):
+    """Return a tile with casts to the wanted formats, which `make(form)` returns on demand."""
+    if not wanted:
+        return tile
+    return Tile(tile.form, tile.values, tile.exponent, Casts(wanted, make))
+
+
 def readable(formats, i, k, tile):
     """Return tile (i, k) with the casts that its readers need, each made on demand."""
     wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
-    if not wanted:
-        return tile
-    casts = Casts(wanted, lambda form: quantize(tile.values, form, split=wanted[form]))
-    return Tile(tile.form, tile.values, tile.exponent, casts)
+    return with_casts(tile, wanted, lambda f: quantize(tile.values, f, split=wanted[f]))
 
 
 class Store:

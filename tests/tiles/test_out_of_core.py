@@ -311,7 +311,7 @@ def planned(store):
         moved[way][1] += 1
 
     for part, mine in zip(store.devices, deal(order, len(store.devices)), strict=True):
-        arena = store.arena(part)
+        arena = sizes.arena(part.budget)
         for step in Plan(order, mine, sizes, arena, store.policy):
             for read in step.reads:
                 if read.load:
