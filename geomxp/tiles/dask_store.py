@@ -133,7 +133,7 @@ BLOCKS = 4
 @pinned()
 def _row_squares(originals, i):
     """Return the squared norms of block row i."""
-    return [originals.square(i, k) for k in range(i + 1)]
+    return originals.squares([(i, k) for k in range(i + 1)])
 
 
 @pinned()

@@ -253,13 +253,17 @@ class Dense:
         return out
 
     def norms(self) -> Floats:
-        """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
+        """Return the Frobenius norms of all tiles; see `assemble.norms_of`."""
+        return norms_of(self)
 
-        def square(i, k):
-            entries = self.tile(i, k).reshape(-1, order="F")
+    def squares(self, pairs: list[tuple[int, int]]) -> list[float]:
+        """Return the squared Frobenius norms of tiles."""
+
+        def square(pair):
+            entries = self.tile(*pair).reshape(-1, order="F")
             return entries @ entries
 
-        return norms_of(self.layout, square)
+        return in_threads(square, pairs, len(self.a) ** 2)
 
     @cached_property
     def _infinity_norms(self):
