@@ -1,7 +1,7 @@
 """Tiles on the workers of a Dask cluster: task schedule, store and factor.
 
 Block row i belongs to the worker of slot i mod p, which generates, finishes and keeps its tiles. A
-task computes a piece of a tile. The tiles of its own row are there already; those of block row k
+task computes a piece of a tile. The worker has the tiles of its own row already; those of block row k
 travel in their own formats when they are final, once to each worker that has a row below. They
 travel under names of their own, released with column k: of copies under one name Dask would keep
 any one, not the owner's. An unfinished tile is one array, which never travels.
@@ -270,17 +270,17 @@ class DaskStore(Store):
 
     def run(self, tiles):
         """Finish some tiles, and compute lost ones again, until all are final."""
-        wanted, unseen = set(tiles) | set(self._futures), set()
+        wanted, unchecked = set(tiles) | set(self._futures), set()
         try:
             while True:
                 missing = [tile for tile in self.order() if tile in wanted and not self.has(*tile)]
-                unseen |= {k for i, k in missing if i == k}
-                if not missing and not unseen:
+                unchecked |= {k for i, k in missing if i == k}
+                if not missing and not unchecked:
                     return
                 try:
                     self._finish_once(missing)
-                    self._look_for_failures(unseen)
-                    unseen.clear()
+                    self._raise_failure(unchecked)
+                    unchecked.clear()
                 except WorkerLost:
                     self.backend.replace()
         except BaseException:
@@ -310,14 +310,14 @@ class DaskStore(Store):
             most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
             self.backend.wait(final, most, self._held, report)
 
-    def _look_for_failures(self, columns):
+    def _raise_failure(self, columns):
         """Raise the first failure of these diagonal tiles, and forget the tiles after it."""
-        p, hands = len(self.backend), {}
+        p, groups = len(self.backend), {}
         for k in columns:
-            hands.setdefault(k % p, {})[k] = self._futures[k, k]
-        tasks = [self.backend.submit(slot, _failures, hand) for slot, hand in hands.items()]
+            groups.setdefault(k % p, {})[k] = self._futures[k, k]
+        tasks = [self.backend.submit(slot, _failures, group) for slot, group in groups.items()]
         self.backend.wait(tasks, held=self._held)
-        failures = {k: e for found in self.backend.gather(tasks) for k, e in found.items()}
+        failures = {k: e for group in self.backend.gather(tasks) for k, e in group.items()}
         if failures:
             first = min(failures)
             self._futures = {tile: f for tile, f in self._futures.items() if tile[1] < first}
@@ -367,10 +367,10 @@ def _operand(matrix, y):
     return backend_of(matrix).put(aligned(y), matrix)
 
 
-def _solved(diagonal, y, **about):
+def _solved(diagonal, y, transposed=False):
     """Return L_kk⁻¹y, or L_kk⁻'y."""
     lower = diagonal.widen()
-    return on_host(recursive.trsm(lower, _operand(lower, y), **about))
+    return on_host(recursive.trsm(lower, _operand(lower, y), transposed=transposed))
 
 
 def _product(matrix, y):

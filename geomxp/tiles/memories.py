@@ -154,11 +154,11 @@ class Disk:
 
     def write_at(self, offset, data):
         """Write whole pages at an offset."""
-        begin, left = offset, memoryview(data)
+        begin, rest = offset, memoryview(data)
         try:
-            while left.nbytes:
-                done = os.pwrite(self._descriptor, left, offset)
-                left, offset = left[done:], offset + done
+            while rest.nbytes:
+                done = os.pwrite(self._descriptor, rest, offset)
+                rest, offset = rest[done:], offset + done
         except OSError as error:
             raise self._full(error) from None
         if not self.direct and hasattr(os, "posix_fadvise"):
@@ -178,12 +178,12 @@ class Disk:
 
     def read_at(self, offset, data):
         """Read whole pages at an offset."""
-        left = memoryview(data)
-        while left.nbytes:
-            done = os.preadv(self._descriptor, [left], offset)
+        rest = memoryview(data)
+        while rest.nbytes:
+            done = os.preadv(self._descriptor, [rest], offset)
             if not done:
                 raise OSError(f"the scratch file in {self.directory} ends too early")
-            left, offset = left[done:], offset + done
+            rest, offset = rest[done:], offset + done
 
     def holds(self, key, count):
         """Return whether the file is long enough to contain a tile of so many bytes."""

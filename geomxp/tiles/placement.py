@@ -289,8 +289,8 @@ def _fingerprint(originals, formats):
     model, locations, metric, layout = originals.source
     places = hashlib.sha256(locations.tobytes()).hexdigest()
     rows = hashlib.sha256(str(formats).encode()).hexdigest()
-    about = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
-    return f"geomxp {__version__} {about} {places} {rows}"
+    problem = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
+    return f"geomxp {__version__} {problem} {places} {rows}"
 
 
 # Memory plan.
