@@ -23,6 +23,7 @@ from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import ANISOTROPY, check_bounds, template, words
+from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
 

@@ -18,8 +18,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
-from ..estimation.profile import design_of
-from ..estimation.result import Fit
+from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.trend import fit_trend
 from ..linalg import recursive

@@ -23,8 +23,7 @@ from ..errors import (
     check_whole,
 )
 from ..estimation.bootstrap import refit
-from ..estimation.profile import design_of
-from ..estimation.result import Fit, check_fit, z_value
+from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads

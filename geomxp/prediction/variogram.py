@@ -7,8 +7,7 @@ import numpy as np
 
 from ..covariance.distance import between, embed
 from ..errors import InvalidInput, check_whole
-from ..estimation.profile import design_of
-from ..estimation.result import z_value
+from ..estimation.result import design_of, z_value
 from ..runtime.devices import blas_threads
 
 MOST = 2000
