@@ -652,7 +652,7 @@ def precision_influence(
     options = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
     first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **options)
     rows = [_row(first)]
-    options["fixed"] = list(held_values(first))
+    options |= {"fixed": list(held_values(first)), "raise_on_failure": False}
     for accuracy in accuracies:
         began = time.perf_counter()
         mixed = replace(method, precision=by_tile_norm(accuracy))
@@ -660,9 +660,7 @@ def precision_influence(
             with warnings.catch_warnings():
                 # promotions have a column
                 warnings.simplefilter("ignore", GeomxpWarning)
-                again = fit_model(
-                    observations, first.model, mixed, raise_on_failure=False, **options
-                )
+                again = fit_model(observations, first.model, mixed, **options)
             rows.append(_row(again))
         except GeomxpError as error:
             # the row of a fit that failed
