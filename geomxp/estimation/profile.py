@@ -513,15 +513,6 @@ def profile_likelihood(fit, name, *, points=9):
     either side of it (in degrees for an angle). The result is (values, log-likelihoods), both (k,);
     values are increasing, in the unit of the parameter; those without a likelihood and those
     outside the box of the search are left out.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
-    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("range", "smoothness", "nugget"))
-    >>> values, profile = profile_likelihood(fit, "variance", points=5)
-    >>> bool(values[2] == fit.model.variance), bool(abs(profile[2] - fit.log_likelihood) < 1e-12)
-    (True, True)
     """
     if name not in fit.free:
         free = ", ".join(fit.free) or "none"
@@ -781,16 +772,6 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     ℓ_p(v, w) = max {ℓ(θ) : θ_first = v, θ_second = w}; inside the contour of level q it is less
     than ½χ²₂(q) below the maximum. `rays` is the smallest number of directions; a ray costs about
     eight gradients of ℓ.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5, "nugget": 0.05})
-    >>> curve = profile_contours(fit, "variance", "range", levels=[0.9], rays=8).curves[0]
-    >>> model = gx.Matern(curve[0, 0], curve[0, 1], 0.5, 0.05)
-    >>> value = gx.log_likelihood(fit.observations, model, trend="constant").log_likelihood
-    >>> bool(abs(fit.log_likelihood - value + np.log(0.1)) < 1e-2)
-    True
     """
     names, levels = _checked(fit, first, second, levels, rays)
     path = Path(fit)

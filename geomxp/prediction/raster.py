@@ -448,13 +448,6 @@ def grid_over(observations, cells):
     """Return the centres (m, d) of a regular grid over the bounding box of the observations.
 
     `cells` is the number along the longest side; cells are (nearly) square.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
-    >>> grid_over(observations, 2).tolist()
-    [[1.0, 1.0], [3.0, 1.0]]
     """
     low, high = _box(observations, None)
     axes = [_centres(*ends) for ends in zip(low, high, _counts(low, high, cells), strict=True)]

@@ -277,11 +277,6 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
 
     "grid": cell centres of a square grid. "jittered": the same moved at random by up to 0.4 cells,
     as ExaGeoStat's synthetic data. "uniform": independent uniform.
-
-    Examples
-    --------
-    >>> lay_out(4, "grid").tolist()
-    [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
     """
     check_whole("n", n)
     check_one_of("layout", layout, LAYOUTS)
