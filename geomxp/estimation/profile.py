@@ -435,14 +435,14 @@ class _Bracket:
 
     def move(self, away, fall, slope, curvature):
         """Return the step from a distance, given the profile's fall and slope there."""
-        left = self.drop - fall
+        rest = self.drop - fall
         if fall > 0.05 * self.drop and slope < 0:
             # Newton's method on √(2 fall), whose derivative is -slope/√(2 fall)
             root = sqrt(2 * fall)
             step = (sqrt(2 * self.drop) - root) * root / -slope
         elif curvature > 0:
-            # -slope s + ½ curvature s² = left
-            step = (slope + sqrt(max(slope**2 + 2 * curvature * left, 0.0))) / curvature
+            # -slope s + ½ curvature s² = rest
+            step = (slope + sqrt(max(slope**2 + 2 * curvature * rest, 0.0))) / curvature
         else:
             step = self.longest
         if not self.inner < away + step < self.outer:

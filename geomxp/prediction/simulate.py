@@ -246,10 +246,9 @@ def _check_memory(n, device):
     try:
         check_memory(n, 3, device)
     except NotEnoughMemory as error:
-        about = str(error).partition(": use")[0]
-        raise NotEnoughMemory(
-            f"{about}: draw with method=Vecchia(30), or at fewer locations."
-        ) from None
+        reason = str(error).partition(": use")[0]
+        advice = "draw with method=Vecchia(30), or at fewer locations."
+        raise NotEnoughMemory(f"{reason}: {advice}") from None
 
 
 def _root(covariance):

@@ -529,9 +529,9 @@ def _check_leverages(design):
     if p == 0:
         return
     q, _ = np.linalg.qr(design / np.abs(design).max(axis=0))
-    left = 1.0 - np.einsum("ij,ij->i", q, q)
-    row = int(np.argmin(left))
-    if left[row] <= 8 * n * np.finfo(float).eps:
+    rest = 1.0 - np.einsum("ij,ij->i", q, q)
+    row = int(np.argmin(rest))
+    if rest[row] <= 8 * n * np.finfo(float).eps:
         raise InvalidInput(
             f"row {row + 1} cannot be left out, because the others do not determine the "
             'coefficients of the trend: use trend="constant", or leave a covariate out.'
