@@ -51,7 +51,7 @@ from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
 from .reporting.report import report
-from .tiles.memory_plan import MemoryPlan
+from .tiles.placement import MemoryPlan
 
 __all__ = [
     "Anisotropy",

@@ -21,7 +21,7 @@ from ..runtime.progress import Line
 from .charts import Chart, chart
 
 if TYPE_CHECKING:
-    from ..vecchia.graph import Graph
+    from ..vecchia.factor import Graph
 
 BUDGET = 60.0
 """Seconds for all parts together."""
