@@ -79,10 +79,10 @@ class Raster:
 
     def _summary(self):
         known = int(np.isfinite(self.mean).sum())
-        what = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
+        kind = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
         columns = dict(zip(self.names, (self.x, self.y), strict=True))
         columns |= {"mean": self.mean, "standard error": self.standard_error}
-        return f"{self!r}"[1:-1] + f"\n{known:,} {what}", columns
+        return f"{self!r}"[1:-1] + f"\n{known:,} {kind}", columns
 
     @property
     def standard_error(self) -> Floats:
@@ -149,17 +149,18 @@ class Raster:
             the names of the last three end in _of_observation.
         """
         lower, upper = self.interval(level, of)
-        variance, end, what = self.variance, "", "field"
+        variance, end, target = self.variance, "", "field"
         if of == "observation":
-            variance, end, what = self.variance + self.nugget, "_of_observation", "new observation"
+            variance, end = self.variance + self.nugget, "_of_observation"
+            target = "new observation"
         elif self.nugget is None:
-            what = "field's average over a cell"
-        name, interval = self.value_name, f"{100 * level:g} % interval of the {what}"
+            target = "field's average over a cell"
+        name, interval = self.value_name, f"{100 * level:g} % interval of the {target}"
         layers = {
             "mean": (self.mean, f"kriging mean of {name}"),
             f"standard_error{end}": (
                 np.sqrt(variance),
-                f"standard error of {name} predicted for the {what}",
+                f"standard error of {name} predicted for the {target}",
             ),
             f"lower{end}": (lower, f"lower bound of {name}, {interval}"),
             f"upper{end}": (upper, f"upper bound of {name}, {interval}"),
@@ -174,7 +175,7 @@ class Raster:
             self.x,
             self.y,
             self.names,
-            attributes=self._about(),
+            attributes=self._attributes(),
             crs=self.crs,
             spherical=metric_of(self.metric).geographic,
             length_unit=self.length_unit,
@@ -204,7 +205,7 @@ class Raster:
             files.write(self.to_xarray(level, of, units), path)
         elif suffix in files.GEOTIFF:
             layers = self.layers(level, of, units)
-            files.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._about())
+            files.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._attributes())
         else:
             frame = self.to_frame(level, of)
             if suffix in files.VECTORS:
@@ -213,7 +214,7 @@ class Raster:
                 frame = geopandas.GeoDataFrame(frame, geometry=points)
             tables.write_frame(frame, path)
 
-    def _about(self):
+    def _attributes(self):
         return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
 
 
@@ -396,6 +397,7 @@ def _stepped(low, high, resolution, aligned):
 
 
 def _checked(low, high, counts):
+    """Return the extent and the shape (rows, columns) of a grid that is not too large."""
     if counts.prod() > MOST:
         raise InvalidInput(
             f"the grid must have at most {MOST:.0e} cells. Got {counts.prod():.3g}: use larger "
@@ -446,13 +448,6 @@ def grid_over(observations, cells):
     """Return the centres (m, d) of a regular grid over the bounding box of the observations.
 
     `cells` is the number along the longest side; cells are (nearly) square.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
-    >>> grid_over(observations, 2).tolist()
-    [[1.0, 1.0], [3.0, 1.0]]
     """
     low, high = _box(observations, None)
     axes = [_centres(*ends) for ends in zip(low, high, _counts(low, high, cells), strict=True)]
