@@ -170,7 +170,7 @@ def validate(given):
     from ..data import tables
     from ..estimation.result import Fit, z_value
     from ..prediction.validation import cross_validate, leave_one_out
-    from ..runtime.dask import is_cluster
+    from ..runtime.devices import is_cluster
 
     screen, on, level = given.screen, given.on, given.level
     excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}

@@ -14,8 +14,8 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
-from ..runtime.devices import free_memory, human_bytes, resolve
+from ..runtime.dask import DaskBackend, Parts, address_of
+from ..runtime.devices import free_memory, human_bytes, is_cluster, resolve
 from ..vecchia import shards
 from ..vecchia.blocks import Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor

@@ -6,6 +6,7 @@ the control group.
 
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -302,6 +303,24 @@ def resolve_all(on):
     if len({device.index is None for device in devices}) > 1:
         raise InvalidInput(f"`on` must name CPUs or GPUs, not both. Got {on!r}.")
     return devices
+
+
+def is_cluster(on):
+    """Return whether `on` is a Dask cluster: the address of a scheduler, or a client.
+
+    Examples
+    --------
+    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
+    (True, False)
+    """
+    return (isinstance(on, str) and "://" in on) or is_client(on)
+
+
+def is_client(on):
+    """Return whether `on` is a Dask client."""
+    # a client exists only after its library was imported; None while a thread imports it
+    kind = getattr(sys.modules.get("distributed"), "Client", None)
+    return kind is not None and isinstance(on, kind)
 
 
 def gpu_count():

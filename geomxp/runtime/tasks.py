@@ -22,13 +22,12 @@ from .dask import (
     LOSSES,
     DaskBackend,
     address_of,
-    is_cluster,
     itself,
     other_version,
     paused,
     refuse_paused,
 )
-from .devices import pinned, usable_cores
+from .devices import is_cluster, pinned, usable_cores
 
 AHEAD = 100
 """Unfinished tasks that the scheduler holds at most, or two per thread of the cluster if more."""
