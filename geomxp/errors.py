@@ -100,6 +100,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
+def one_line(error: object, most: int = 200) -> str:
+    r"""Return the text of an error as one line of at most `most` characters, without a full stop.
+
+    Examples
+    --------
+    >>> one_line(ValueError("no such\n  file.")), one_line(KeyError())
+    ('no such file', 'KeyError')
+    """
+    return " ".join(str(error).split())[:most].rstrip(".") or type(error).__name__
+
+
 # Outcomes of computations: a word and a sentence.
 
 

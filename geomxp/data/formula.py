@@ -44,20 +44,9 @@ ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 class Formula:
     """A validated formula.
 
-    Parameters
-    ----------
-    text : str
-        The formula as given.
-    plain : str
-        The formula with a plain name in place of each name in backticks.
-    quoted : tuple of (str, str)
-        The plain names, and the names in backticks.
-    variables : tuple of str
-        Columns of the formula, in the order of their first use.
-    categories : frozenset of str
-        Columns that are used in C(…) only.
-    computed : frozenset of str
-        Columns that are used in computations.
+    `text` is the formula as given, `plain` has a plain name in place of each name in backticks, and
+    `quoted` pairs these names. `variables` are the columns in the order of their first use,
+    `categories` those that are used in C(…) only, `computed` those that are used in computations.
     """
 
     text: str
@@ -69,18 +58,10 @@ class Formula:
 
     @classmethod
     def parse(cls, text):
-        """Parse and validate a formula.
+        """Parse and validate a formula of one side, "x" or "~ x".
 
-        Parameters
-        ----------
-        text : str
-            One side: "x", or "~ x". Names with characters other than letters, digits and _ must
-            be in backticks.
-
-        Raises
-        ------
-        InvalidInput
-            For a name, operator or constant that is not allowed.
+        Names with characters other than letters, digits and _ must be in backticks. A name,
+        operator or constant that is not allowed is an `InvalidInput`.
 
         Examples
         --------
@@ -109,13 +90,7 @@ class Formula:
         )
 
     def check_columns(self, known, texts=()):
-        """Raise `InvalidInput` for an unknown column, or text in a computation.
-
-        Parameters
-        ----------
-        known, texts : sequence of str
-            All columns, and the columns of text.
-        """
+        """Refuse a column that is not among `known`, and one of `texts` in a computation."""
         for name in self.variables:
             if name not in known:
                 columns = ", ".join(map(str, known)) or "none"
@@ -130,19 +105,9 @@ class Formula:
                 )
 
     def learn(self, frame):
-        """Compute the names of the columns, and the state of the transforms.
+        """Return the names of the columns, and formulaic's ModelSpec: the state of the transforms.
 
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            The variables at the observations: numbers, or text.
-
-        Returns
-        -------
-        names : tuple of str
-            Names of the columns.
-        memory : formulaic.ModelSpec
-            State of the transforms at the observations: means, knots, levels.
+        The frame holds the variables at the observations; the state is means, knots and levels.
         """
         parsed = _parsed(self.text, self.plain)
         _, memory = self._run(parsed.get_model_matrix, frame, na_action="ignore")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data import files, spatial, tables
+from ..data import spatial, tables
 from ..data.observations import Observations, checked_locations
 from ..errors import GeomxpWarning, InvalidInput
 
@@ -127,7 +127,7 @@ def check_output(data, path):
     """
     if path:
         # all locations can be written as points
-        files.check_kind(path, True, spatial.is_grid(data))
+        tables.check_kind(path, True, spatial.is_grid(data))
 
 
 def check_columns(data):
@@ -154,10 +154,10 @@ def for_file(prediction, path, observations, level, of):
     xarray.Dataset, geopandas.GeoDataFrame or pandas.DataFrame
     """
     ending = Path(path).suffix.lower()
-    if ending in files.GRIDS:
+    if ending in tables.GRIDS:
         return prediction.to_xarray(level, of)
     frame = prediction.to_frame(level, of)
-    if ending not in files.VECTORS or spatial.is_geographic_frame(frame):
+    if ending not in tables.VECTORS or spatial.is_geographic_frame(frame):
         return frame
     if prediction.locations.shape[1] == 1:
         raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")

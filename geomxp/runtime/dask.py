@@ -7,7 +7,7 @@ import uuid
 import warnings
 from threading import Lock
 
-from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
+from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory, one_line
 from .devices import human_bytes, is_client, pinned
 from .progress import tell
 
@@ -28,21 +28,7 @@ _lock = Lock()
 
 
 def address_of(on):
-    """Return the address of a cluster's scheduler, and remember the client of it.
-
-    Parameters
-    ----------
-    on : str or dask.distributed.Client
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InvalidInput
-        If the client is asynchronous or closed.
-    """
+    """Return the address of a scheduler; an open, synchronous client is remembered under it."""
     if not is_client(on):
         return on
     if on.asynchronous:
@@ -55,22 +41,7 @@ def address_of(on):
 
 
 def connect(address):
-    """Return the client of the scheduler at an address, the same one at every call.
-
-    Parameters
-    ----------
-    address : str
-        Such as "tcp://host:8786".
-
-    Raises
-    ------
-    MissingDevice
-        If Dask is not installed.
-    InvalidInput
-        If the address is not valid.
-    LostCluster
-        If no scheduler answers.
-    """
+    """Return the client of the scheduler at an address, the same one at every call."""
     try:
         from distributed import Client
     except ImportError:
@@ -86,7 +57,7 @@ def connect(address):
             except Exception as error:
                 # any error of the connection or of its configuration
                 raise LostCluster(
-                    f'no Dask scheduler answers at "{address}" ({in_one_line(error)}): check the '
+                    f'no Dask scheduler answers at "{address}" ({one_line(error)}): check the '
                     "address, and that the scheduler runs."
                 ) from None
             _clients[address] = client
@@ -94,11 +65,7 @@ def connect(address):
 
 
 def _check(address):
-    """Raise `InvalidInput` for an address that a client would refuse.
-
-    Dask does not close a client whose address it refuses; that client keeps the process from
-    ending.
-    """
+    """Refuse an address before Dask does, which would leave a client open and Python running."""
     from distributed.comm import resolve_address
     from distributed.security import Security
 
@@ -110,57 +77,9 @@ def _check(address):
     except Exception as error:
         # any error of the address or of its configuration
         raise InvalidInput(
-            f'"{address}" is not the address of a Dask scheduler ({in_one_line(error)}): write it '
+            f'"{address}" is not the address of a Dask scheduler ({one_line(error)}): write it '
             'as "tcp://host:8786".'
         ) from None
-
-
-def in_one_line(error):
-    """Return an error's message on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-# Workers that are paused for lack of memory.
-#
-# Dask pauses a worker whose process is near its memory limit: it finishes its running tasks and
-# starts no other until memory becomes free. Memory that no task holds never does.
-
-PATIENCE = 60.0
-"""Seconds after which an idle worker that Dask has paused is given up."""
-
-
-def paused(info, before):
-    """Return since when workers are paused and idle.
-
-    Parameters
-    ----------
-    info : dict
-        The scheduler's identity.
-    before : dict of str to float
-        Result of the previous call.
-
-    Returns
-    -------
-    dict of str to float
-        Seconds of the monotonic clock, by the worker's address.
-    """
-    now = time.monotonic()
-    return {
-        at: before.get(at, now)
-        for at, found in info["workers"].items()
-        if found["status"] == "paused" and not found["metrics"]["task_counts"].get("executing")
-    }
-
-
-def refuse_paused(since, among):
-    """Raise `NotEnoughMemory` if one of the workers `among` has been paused for too long."""
-    now = time.monotonic()
-    for at in among:
-        if now - since.get(at, now) > PATIENCE:
-            raise NotEnoughMemory(
-                f"worker {at} has been paused by Dask for {PATIENCE:.0f} s: its process holds "
-                "nearly all of its memory limit. Use workers with more memory, or more of them."
-            )
 
 
 # Tasks bound to a worker.
@@ -171,6 +90,9 @@ def refuse_paused(since, among):
 
 GLANCE = 1.0
 """Seconds without a result after which the workers are checked."""
+
+PATIENCE = 60.0
+"""Seconds after which an idle worker that Dask has paused for lack of memory is given up."""
 
 GRACE = 15.0
 """Seconds in which a new worker may replace a lost one, before the others take its work."""
@@ -243,31 +165,11 @@ def other_version(name, at, has, wanted):
 class DaskBackend:
     """Workers of a Dask cluster, each in a slot: block row i belongs to slot i mod p.
 
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler.
-
-    Attributes
-    ----------
-    slots : list of str
-        Addresses of the workers.
-    workers : dict of str to dict
-        Description of each worker by its address.
-    losses : int
-        Times that workers were lost.
-    gpu : bool
-        Whether the workers compute on GPUs: each was started with the resource GPU, as by
-        `dask cuda worker --resources GPU=1`. Not yet run on real GPUs.
-
-    Raises
-    ------
-    LostCluster
-        If the cluster cannot be reached or has no workers.
-    InvalidInput
-        If a worker lacks this version of geomxp, or workers differ in `PROBES` or in GPUs.
-    MissingDevice
-        If a worker with the resource GPU cannot use one.
+    `slots` lists the addresses of the workers, `workers` describes each worker by its address,
+    `losses` counts the times that workers were lost. `gpu` is true if the workers compute on GPUs:
+    each was started with the resource GPU, as by `dask cuda worker --resources GPU=1` (not yet run
+    on real GPUs). Workers are refused if they lack this version of geomxp, or differ in `PROBES` or
+    in GPUs.
     """
 
     def __init__(self, address):
@@ -277,7 +179,7 @@ class DaskBackend:
             raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
         self.slots = sorted(self.workers)
         self.gpu = self.workers[self.slots[0]]["gpu"]
-        self.losses, self._paused = 0, {}
+        self.losses, self._paused_since = 0, {}
 
     def __len__(self):
         return len(self.slots)
@@ -291,7 +193,7 @@ class DaskBackend:
         workers = {at: about for at, about in workers.items() if not isinstance(about, OSError)}
         for at, about in workers.items():
             if isinstance(about, Exception):
-                raise LostCluster(f"worker {at} does not answer: {in_one_line(about)}.")
+                raise LostCluster(f"worker {at} does not answer: {one_line(about)}.")
             if about["geomxp"] != __version__:
                 raise other_version(about["name"], at, about["geomxp"], __version__)
             if "refused" in about:
@@ -319,7 +221,7 @@ class DaskBackend:
             reason = f"the connection is {self.client.status}"
         except Exception as error:
             # any error of the connection
-            reason = in_one_line(error)
+            reason = one_line(error)
         raise LostCluster(
             f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again and repeat '
             "the command; a fit with a checkpoint continues from it."
@@ -335,12 +237,7 @@ class DaskBackend:
     def check_memory(self, share, beside=0):
         """Raise `NotEnoughMemory`, naming a worker, if its memory is too small for its slots.
 
-        Parameters
-        ----------
-        share : sequence of int
-            Bytes that each slot needs.
-        beside : int
-            Further bytes that each thread needs while it computes.
+        `share` holds the bytes of each slot, `beside` further bytes of each computing thread.
         """
         if self._too_small(share, beside):
             # recently released memory may not be free yet
@@ -350,7 +247,7 @@ class DaskBackend:
                 raise NotEnoughMemory(problem)
 
     def has_room(self, share, beside):
-        """Return whether `check_memory` would pass."""
+        """Whether `check_memory` would pass."""
         return self._too_small(share, beside) is None
 
     @property
@@ -393,29 +290,16 @@ class DaskBackend:
             return self.client.submit(function, *args, key=key, pure=False, **options)
 
     def wait(self, futures, most=0, held=tuple, watch=lambda done: None):
-        """Wait until all futures except `most` are finished.
+        """Wait until all futures except `most` are finished; the first failure is raised.
 
-        Parameters
-        ----------
-        futures : sequence of Future
-            In an order in which the first failure causes those after it.
-        most : int
-        held : callable
-            Returns the futures that the tasks may read: if one is lost they never finish.
-        watch : callable
-            watch(done) is called whenever more futures are finished.
-
-        Raises
-        ------
-        WorkerLost
-            If results are lost; see `replace`.
-        LostCluster
-        Exception
-            The exception of a task.
+        Futures come in an order in which the first failure causes those after it. held() returns
+        the futures that the tasks may read: if one is lost they never finish. watch(done) is called
+        whenever more are finished. Lost results raise `WorkerLost`; see `replace`.
         """
         from distributed import CancelledError, wait
 
-        pending, self._paused = futures, {}
+        pending = futures
+        self.forget_paused()
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
             watch(len(futures) - len(pending))
             self._check(pending)
@@ -455,18 +339,40 @@ class DaskBackend:
         info = self.identity()
         if not set(self.slots) <= set(info["workers"]):
             raise WorkerLost
-        self._paused = paused(info, self._paused)
-        refuse_paused(self._paused, self.slots)
+        self.paused(info)
+        self.refuse_paused(self.slots)
+
+    def paused(self, info):
+        """Return the workers that are idle and paused, the last one last.
+
+        Dask pauses a worker whose process is near its memory limit: it finishes its running tasks
+        and starts no other until memory becomes free. Memory that no task holds never does.
+        """
+        now = time.monotonic()
+        self._paused_since = {
+            at: self._paused_since.get(at, now)
+            for at, worker in info["workers"].items()
+            if worker["status"] == "paused"
+            and not worker["metrics"]["task_counts"].get("executing")
+        }
+        return sorted(self._paused_since, key=self._paused_since.get)
+
+    def refuse_paused(self, among):
+        """Raise `NotEnoughMemory` if one of the workers `among` has been paused for too long."""
+        now = time.monotonic()
+        for at in among:
+            if now - self._paused_since.get(at, now) > PATIENCE:
+                raise NotEnoughMemory(
+                    f"worker {at} has been paused by Dask for {PATIENCE:.0f} s: its process holds "
+                    "nearly all of its memory limit. Use workers with more memory, or more of them."
+                )
+
+    def forget_paused(self):
+        """Count pauses from now on."""
+        self._paused_since = {}
 
     def gather(self, futures):
-        """Return the results of finished futures.
-
-        Raises
-        ------
-        WorkerLost
-            If one is lost during the transfer: Dask itself would wait forever.
-        LostCluster
-        """
+        """Return the results of finished futures; raise `WorkerLost` if one is lost on the way."""
         from distributed import CancelledError
 
         coming = asyncio.run_coroutine_threadsafe(
@@ -476,6 +382,7 @@ class DaskBackend:
             try:
                 return coming.result(GLANCE)
             except TimeoutError:
+                # Dask itself would wait forever for a lost result
                 try:
                     self.look()
                     self._check(futures)
@@ -494,18 +401,10 @@ class DaskBackend:
         return await self.client.gather(futures, asynchronous=True)
 
     def collect(self, submit, restore=lambda: None, held=tuple, things="tasks"):
-        """Return the results of tasks; submit them again whenever workers are lost.
+        """Return the results of the futures from submit(); submit again after losses of workers.
 
-        Parameters
-        ----------
-        submit : callable
-            Submits the tasks and returns their futures in order.
-        restore : callable
-            Computes lost operands of the tasks again.
-        held : callable
-            See `wait`.
-        things : str
-            Plural noun for the progress line.
+        restore() computes lost operands of the tasks again. For `held` see `wait`; `things` is the
+        plural noun for the progress line.
         """
         while True:
             try:
@@ -518,13 +417,7 @@ class DaskBackend:
                 restore()
 
     def replace(self):
-        """Give the slots of lost workers to new workers, or to the remaining ones.
-
-        Raises
-        ------
-        LostCluster
-            If no worker remains, or workers are lost too often.
-        """
+        """Give the slots of lost workers to new workers, or to the remaining ones."""
         self.losses += 1
         if self.losses > LOSSES + 2 * len(self):
             raise LostCluster(
@@ -574,23 +467,11 @@ def itself(value):
 class Parts:
     """Parts of one data set on the workers of a cluster; part s belongs to slot s mod p.
 
-    A part is made in three steps: a task finds which data of other parts it needs, this process
-    sends these data and nothing else, and both stay on the worker. A part that is lost with its
-    worker is made again in the same way, with the same bits.
-
-    Parameters
-    ----------
-    backend : DaskBackend
-    ranges : sequence of tuple
-        Arguments that define each part.
-    common : object
-        Sent to the workers only while parts are made.
-    find : callable
-        find(common, *range) returns what a worker keeps of a part.
-    needs : callable
-        needs(kept) returns which data the part needs from this process.
-    supply : callable
-        supply(range, needed) returns these data, in this process.
+    A part is made in three steps: find(common, *range) runs on a worker and returns what the worker
+    keeps of the part; needs(kept) returns which data of other parts it needs; this process sends
+    supply(range, needed) and nothing else. Both results stay on the worker. A part that is lost
+    with its worker is made again in the same way, with the same bits. `common` is sent to the
+    workers only while parts are made.
     """
 
     def __init__(self, backend, ranges, common, find, needs, supply):
@@ -603,14 +484,7 @@ class Parts:
         return len(self.ranges)
 
     def over(self, function, *args):
-        """Return [function(kept, sent, *args)] of all parts, in order.
-
-        Raises
-        ------
-        LostCluster
-        Exception
-            The exception of the function.
-        """
+        """Return [function(kept, sent, *args)] of all parts, in order."""
         return self._collect(range(len(self)), function, args)
 
     def at(self, s, function, *args):
@@ -681,6 +555,6 @@ class Parts:
                 backend.look()
                 time.sleep(GLANCE)
             raise LostCluster(
-                f"worker {at} cannot receive its part ({in_one_line(error)}): see its log. The "
+                f"worker {at} cannot receive its part ({one_line(error)}): see its log. The "
                 "usual cause is too little memory."
             ) from error

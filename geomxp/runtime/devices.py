@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from threading import Lock
 
-from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory
+from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
 
 COMPILER = {
     "njit": "numba",
@@ -89,19 +89,10 @@ def _cpu_quota(root="/sys/fs/cgroup"):
 
 def free_memory():
     """Return the bytes of memory that this process can still take without swapping."""
-    free = _available_memory()
-    limit = _memory_limit()
-    return free if limit is None else max(0, min(free, limit))
-
-
-def _available_memory(path="/proc/meminfo"):
-    """Return the bytes of available memory: MemAvailable on Linux, psutil's figure elsewhere."""
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(Path(path)) or "", re.MULTILINE)
-    if found:
-        return int(found[1]) * 1024
     import psutil
 
-    return psutil.virtual_memory().available
+    free, limit = psutil.virtual_memory().available, _memory_limit()
+    return free if limit is None else max(0, min(free, limit))
 
 
 def _memory_limit(root="/sys/fs/cgroup"):
@@ -124,15 +115,10 @@ def _read(path):
 
 
 def in_threads(work, items, entries):
-    """Return [work(item) for item in items], computed by one thread per core for large work.
+    """Return [work(item) for item in items], by one thread per core if `entries` is large.
 
-    Parameters
-    ----------
-    work : callable
-        Should release the interpreter's lock.
-    items : iterable
-    entries : int
-        Matrix entries of all items together: one thread computes fewer than 100,000.
+    `work` should release the interpreter's lock. `entries` counts the matrix entries of all items:
+    one thread computes fewer than 100,000.
     """
     items = list(items)
     threads = min(len(items), 1 + entries // 100_000)
@@ -148,15 +134,7 @@ SMALL = 600
 
 @contextmanager
 def blas_threads(order):
-    """Let BLAS use all usable cores inside the block, or one thread for small matrices.
-
-    Without threadpoolctl the number of BLAS threads is not changed.
-
-    Parameters
-    ----------
-    order : int
-        Order of the matrices in the block.
-    """
+    """Let BLAS use all usable cores inside the block, or one thread for matrices of small order."""
     pools = _threadpools()
     if pools is None:
         yield
@@ -219,15 +197,7 @@ def _threadpools():
 
 @dataclass(frozen=True)
 class Device:
-    """The CPU or one GPU.
-
-    Parameters
-    ----------
-    name : str
-        "cpu" or "gpu:N".
-    index : int or None
-        Number of the GPU; None for the CPU.
-    """
+    """The CPU, "cpu" without an index, or one GPU, "gpu:N" with index N."""
 
     name: str
     index: int | None = None
@@ -247,24 +217,7 @@ STREAM_OF_ITS_OWN = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 
 def resolve(on):
-    """Return the device of a name.
-
-    Parameters
-    ----------
-    on : str
-        "cpu", "gpu" or "gpu:N".
-
-    Returns
-    -------
-    Device
-
-    Raises
-    ------
-    MissingDevice
-        If the GPU or CuPy is missing.
-    InvalidInput
-        If the name is not one of these, or CuPy is configured to use one stream per thread.
-    """
+    """Return the `Device` called "cpu", "gpu" or "gpu:N", if it can be used."""
     if on == "cpu":
         return Device("cpu")
     kind, _, number = str(on).partition(":")
@@ -283,18 +236,9 @@ def resolve(on):
 
 
 def resolve_all(on):
-    """Return the devices of a name or of a list of names.
+    """Return the devices of a list of names, or of a string of names separated by commas.
 
     A device named more than once acts as several devices that share its memory.
-
-    Parameters
-    ----------
-    on : str or sequence of str
-        See `resolve`; a string may hold several names separated by commas.
-
-    Returns
-    -------
-    tuple of Device
     """
     names = on.split(",") if isinstance(on, str) else on
     if not isinstance(names, (list, tuple)) or not names:
@@ -324,13 +268,7 @@ def is_client(on):
 
 
 def gpu_count():
-    """Return the number of GPUs that CuPy finds.
-
-    Raises
-    ------
-    MissingDevice
-        If CuPy or the driver is missing.
-    """
+    """Return the number of GPUs that CuPy finds; raise `MissingDevice` without CuPy or a driver."""
     try:
         import cupy
     except ImportError:
@@ -340,8 +278,9 @@ def gpu_count():
     try:
         return cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise MissingDevice(f'on="gpu" needs an NVIDIA GPU and its driver: {reason}.') from None
+        raise MissingDevice(
+            f'on="gpu" needs an NVIDIA GPU and its driver: {one_line(error)}.'
+        ) from None
 
 
 OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2}
@@ -350,12 +289,7 @@ OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, 
 
 @contextmanager
 def gpu_memory():
-    """Turn CuPy's out-of-memory errors into `NotEnoughMemory`; a context manager and a decorator.
-
-    Raises
-    ------
-    NotEnoughMemory
-    """
+    """Turn CuPy's out-of-memory errors into `NotEnoughMemory`, in a block or as a decorator."""
     try:
         yield
     except Exception as error:
@@ -371,13 +305,7 @@ def gpu_memory():
 
 
 def human_bytes(count):
-    """Format a number of bytes.
-
-    Examples
-    --------
-    >>> human_bytes(7.5e9)
-    '7.5 GB'
-    """
+    """Format a number of bytes, such as "7.5 GB"."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -390,21 +318,7 @@ UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
 
 
 def bytes_of(name, text):
-    """Parse a size in bytes such as "4GB".
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    text : str or int
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    InvalidInput
+    """Parse a size in bytes such as "4GB", the argument `name`.
 
     Examples
     --------

@@ -16,17 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, LostCluster
-from .dask import (
-    GLANCE,
-    GRACE,
-    LOSSES,
-    DaskBackend,
-    address_of,
-    itself,
-    other_version,
-    paused,
-    refuse_paused,
-)
+from .dask import GLANCE, GRACE, LOSSES, DaskBackend, address_of, itself, other_version
 from .devices import is_cluster, pinned, usable_cores
 
 AHEAD = 100
@@ -39,41 +29,12 @@ _warned = ContextVar("warned", default=None)
 """Warnings of the task that a thread runs, so far."""
 
 
-class LocalBackend:
-    """Runs tasks in this process, one after the other."""
-
-    threads = 1
-
-    def over(self, function, common, items, took=lambda: None):
-        """Yield function(common, item) of all items in order; see `Tasks.over`."""
-        for item in items:
-            result = function(common, item)
-            took()
-            yield result
-
-
 class Tasks:
     """Independent computations in this process or on a Dask cluster.
 
-    Parameters
-    ----------
-    on : str or dask.distributed.Client
-        "cpu": this process, one task after the other. Or a Dask cluster: the address of its
-        scheduler, such as "tcp://host:8786", or a client.
-    method : Likelihood, optional
-        The method that each task computes with.
-    option : str
-        Name of the caller's argument for `on`, for messages.
-
-    Raises
-    ------
-    InvalidInput
-        If `on` is neither, a worker has another version of geomxp, or `method` uses a cluster or a
-        scratch directory itself.
-    LostCluster
-        If the cluster cannot be reached or has no workers.
-    MissingDevice
-        If Dask is not installed.
+    `on` is "cpu" (this process, one task after the other) or a cluster: the address of its
+    scheduler, or a client. `method` is the method that each task computes with; it must use no
+    cluster and no scratch directory itself. Messages call the caller's argument `option`.
 
     Examples
     --------
@@ -82,7 +43,7 @@ class Tasks:
     """
 
     def __init__(self, on="cpu", method=None, option="on"):
-        self.backend = LocalBackend()
+        self.workers = None
         if isinstance(on, str) and on == "cpu":
             return
         if not is_cluster(on):
@@ -100,52 +61,30 @@ class Tasks:
                 f"`scratch` keeps the tiles of one computation, and `{option}` runs several at the "
                 "same time: leave one of them out."
             )
-        self.backend = _DaskTasks(DaskBackend(address_of(on)))
+        self.workers = DaskBackend(address_of(on))
 
     @property
     def local(self):
         """Whether the tasks run in this process."""
-        return isinstance(self.backend, LocalBackend)
+        return self.workers is None
 
     @property
     def threads(self):
         """Tasks that run at the same time."""
-        return self.backend.threads
+        return 1 if self.local else self.workers.threads
 
     def over(self, function, common, items, took=lambda: None):
-        """Yield function(common, item) of all items, in order.
+        """Yield function(common, item) of all items, in order; the first error in order is raised.
 
-        Parameters
-        ----------
-        function : callable
-            A module's function, which workers import by name. Equal arguments must give equal bits.
-        common : object
-            Argument of all tasks: sent to each worker once.
-        items : sequence
-        took : callable
-            Called whenever a task is done, in any order.
-
-        Raises
-        ------
-        LostCluster
-            If the scheduler or all workers are lost, or one item's workers are lost every time.
-        Exception
-            The exception of the first item, in order, for which the function fails.
+        `function` is imported by workers by name; equal arguments must give equal bits. `common` is
+        sent to each worker once. took() is called whenever a task is done, in any order.
         """
-        return self.backend.over(function, common, items, took)
-
-
-class _DaskTasks:
-    """Runs tasks on the workers of a cluster."""
-
-    def __init__(self, workers):
-        self.workers = workers
-
-    @property
-    def threads(self):
-        return self.workers.threads
-
-    def over(self, function, common, items, took):
+        if self.local:
+            for item in items:
+                result = function(common, item)
+                took()
+                yield result
+            return
         run = _Run(self.workers, function, common, items, took)
         try:
             for k in range(len(items)):
@@ -162,20 +101,20 @@ class _Run:
         self.workers, self.client, self.took = workers, workers.client, took
         self._call, self._items = _packed((function, common)), items
         self._waiting = deque(range(len(items)))
-        threads = sum(about["threads"] for about in workers.workers.values())
-        self._ahead = max(AHEAD, 2 * threads)
+        self._ahead = max(AHEAD, 2 * workers.threads)
         self._common, self._tasks, self._arrived = None, {}, {}
-        self._losses, self._seen, self._paused = 0, time.monotonic(), {}
+        self._losses, self._seen = 0, time.monotonic()
+        workers.forget_paused()
 
     def result(self, k):
         """Wait for item k; return its result or raise its exception."""
         while k not in self._arrived:
             self._send()
             self._wait()
-        found = self._arrived.pop(k)
-        if isinstance(found, Exception):
-            raise found
-        result, warned = found
+        outcome = self._arrived.pop(k)
+        if isinstance(outcome, Exception):
+            raise outcome
+        result, warned = outcome
         for message in warned:
             # attributed to the caller of the public function
             warnings.warn(message, GeomxpWarning, stacklevel=4)
@@ -215,7 +154,8 @@ class _Run:
         if not done:
             self._look()
             return
-        self._seen, self._paused, cancelled = time.monotonic(), {}, False
+        self._seen, cancelled = time.monotonic(), False
+        self.workers.forget_paused()
         for k in sorted(numbers[coming] for coming in done):
             # a failure drops the tasks after it
             if k in self._tasks:
@@ -282,10 +222,10 @@ class _Run:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > GRACE:
             raise LostCluster(f'all workers of the cluster at "{self.workers.address}" are lost.')
-        self._paused = paused(info, self._paused)
-        if set(self._paused) == set(info["workers"]):
+        paused = self.workers.paused(info)
+        if len(paused) == len(info["workers"]):
             # as long as one works it takes the others' tasks
-            refuse_paused(self._paused, sorted(self._paused, key=self._paused.get)[-1:])
+            self.workers.refuse_paused(paused[-1:])
 
 
 def _packed(value):
