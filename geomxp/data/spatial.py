@@ -141,13 +141,13 @@ class Table:
     """Locations as plain columns, with the object that they came from.
 
     `columns` has one row per location and includes the coordinates, whose names are `locations`: x
-    or longitude first; none if `given` does not define any. `unit` of length and `metric` are ""
+    or longitude first; none if `source` does not define any. `unit` of length and `metric` are ""
     and None if they are unknown. A grid has `dims`, name to size in the order of the rows, and
     `rows`, (n,) truths: cells that have results (None: all).
     """
 
     columns: object
-    given: object
+    source: object
     locations: tuple[str, ...] = ()
     crs: str | None = None
     unit: str = ""
@@ -163,8 +163,8 @@ class Table:
 
     def check_geometry(self, advice=""):
         """Raise `InvalidInput` for a missing or empty point."""
-        if is_geographic_frame(self.given) and self.locations[0] in ("x", "lon"):
-            shapes = self.given.geometry
+        if is_geographic_frame(self.source) and self.locations[0] in ("x", "lon"):
+            shapes = self.source.geometry
             missing = (shapes.isna() | shapes.is_empty).to_numpy()
             if missing.any():
                 raise InvalidInput(
@@ -177,7 +177,7 @@ class Table:
 
         The cells of a grid are rows.
         """
-        frame = self.columns if self.dims is not None else self.given
+        frame = self.columns if self.dims is not None else self.source
         check_free(frame, results.columns)
         return frame.assign(**{name: column.to_numpy() for name, column in results.items()})
 
@@ -339,8 +339,8 @@ def on_grid(table, results):
         )
     import xarray
 
-    mapping = _mapping(table.given)
-    grid = table.given.set_coords([*table.locations, *filter(None, [mapping])])
+    mapping = _mapping(table.source)
+    grid = table.source.set_coords([*table.locations, *filter(None, [mapping])])
     coordinates = {
         name: coordinate.drop_encoding()
         for name, coordinate in grid.coords.items()

@@ -51,7 +51,7 @@ def connect(address):
     with _lock:
         client = _clients.get(address)
         if client is None or client.status != "running":
-            _check(address)
+            _check_address(address)
             try:
                 client = Client(address, timeout=TIMEOUT, set_as_default=False)
             except Exception as error:
@@ -64,7 +64,7 @@ def connect(address):
         return client
 
 
-def _check(address):
+def _check_address(address):
     """Refuse an address before Dask does, which would leave a client open and Python running."""
     from distributed.comm import resolve_address
     from distributed.security import Security
@@ -128,27 +128,31 @@ def _describe_worker(probes):
             # above this Dask pauses the worker
             most = memory.memory_limit * memory.memory_pause_fraction
             room = most - psutil.Process().memory_info().rss
-        about = {"name": str(dask_worker.name), "host": dask_worker.ip, "room": room}
-        about["threads"] = dask_worker.state.nthreads
-        about["gpu"] = bool(dask_worker.state.total_resources.get("GPU"))
+        worker = {
+            "name": str(dask_worker.name),
+            "host": dask_worker.ip,
+            "threads": dask_worker.state.nthreads,
+            "gpu": bool(dask_worker.state.total_resources.get("GPU")),
+            "room": room,
+        }
         try:
             from .._version import __version__
             from ..errors import GeomxpError
             from .devices import free_memory, resolve
         except ImportError as error:
-            return about | {"geomxp": None, "error": str(error)}
-        about["geomxp"] = __version__
-        about["probes"] = {
+            return worker | {"geomxp": None, "error": str(error)}
+        worker["geomxp"] = __version__
+        worker["probes"] = {
             name: getattr(import_module(module), function)()
             for name, (module, function, _) in probes.items()
         }
-        if not about["gpu"]:
-            return about | {"free": free_memory()}
+        if not worker["gpu"]:
+            return worker | {"free": free_memory()}
         try:
             # the first one: tools that start workers for GPUs number each worker's own first
-            return about | {"free": resolve("gpu").free_memory(), "room": None}
+            return worker | {"free": resolve("gpu").free_memory(), "room": None}
         except GeomxpError as error:
-            return about | {"refused": str(error)}
+            return worker | {"refused": str(error)}
 
     return describe
 
@@ -189,35 +193,35 @@ class DaskBackend:
         from .._version import __version__
 
         describe = _describe_worker(dict(PROBES))
-        workers = self.answer(lambda: self.client.run(describe, on_error="return"))
-        workers = {at: about for at, about in workers.items() if not isinstance(about, OSError)}
-        for at, about in workers.items():
-            if isinstance(about, Exception):
-                raise LostCluster(f"worker {at} does not answer: {one_line(about)}.")
-            if about["geomxp"] != __version__:
-                raise other_version(about["name"], at, about["geomxp"], __version__)
-            if "refused" in about:
+        workers = self.reach(lambda: self.client.run(describe, on_error="return"))
+        workers = {at: worker for at, worker in workers.items() if not isinstance(worker, OSError)}
+        for at, worker in workers.items():
+            if isinstance(worker, Exception):
+                raise LostCluster(f"worker {at} does not answer: {one_line(worker)}.")
+            if worker["geomxp"] != __version__:
+                raise other_version(worker["name"], at, worker["geomxp"], __version__)
+            if "refused" in worker:
                 raise MissingDevice(
-                    f"worker {about['name']} ({at}) was started with a resource GPU: "
-                    f"{about['refused']}"
+                    f"worker {worker['name']} ({at}) was started with a resource GPU: "
+                    f"{worker['refused']}"
                 )
-        gpus = {about["gpu"]: at for at, about in workers.items()}
+        gpus = {worker["gpu"]: at for at, worker in workers.items()}
         if len(gpus) > 1:
             raise InvalidInput(
                 f"worker {gpus[True]} has a resource GPU and worker {gpus[False]} has none: they "
                 "compute differently. Use workers of one kind."
             )
         for name, (*_, message) in PROBES.items():
-            kinds = {about["probes"][name]: at for at, about in workers.items()}
+            kinds = {worker["probes"][name]: at for at, worker in workers.items()}
             if len(kinds) > 1 and not gpus.get(True):
                 raise InvalidInput(message.format(one=kinds[True], other=kinds[False]))
         return workers
 
-    def answer(self, ask):
-        """Return ask(), or raise `LostCluster` if the connection fails."""
+    def reach(self, call):
+        """Return call(), or raise `LostCluster` if the connection fails."""
         try:
             if self.client.status == "running":
-                return ask()
+                return call()
             reason = f"the connection is {self.client.status}"
         except Exception as error:
             # any error of the connection
@@ -232,7 +236,7 @@ class DaskBackend:
 
         `Client.scheduler_info` would return the last known state of an unreachable scheduler.
         """
-        return self.answer(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
+        return self.reach(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
 
     def check_memory(self, share, beside=0):
         """Raise `NotEnoughMemory`, naming a worker, if its memory is too small for its slots.
@@ -257,16 +261,16 @@ class DaskBackend:
 
     def _too_small(self, share, beside):
         """Return a message naming a worker with too little memory, or None."""
-        hosts = [about["host"] for about in self.workers.values()]
+        hosts = [worker["host"] for worker in self.workers.values()]
         for at in sorted(set(self.slots) & set(self.workers)):
-            about = self.workers[at]
-            room = about["free"] / (1 if self.gpu else hosts.count(about["host"]))
-            room = room if about["room"] is None else min(room, about["room"])
+            worker = self.workers[at]
+            room = worker["free"] / (1 if self.gpu else hosts.count(worker["host"]))
+            room = room if worker["room"] is None else min(room, worker["room"])
             needed = sum(b for slot, b in zip(self.slots, share, strict=True) if slot == at)
-            needed += beside * about["threads"]
+            needed += beside * worker["threads"]
             if needed > room:
                 return (
-                    f"worker {about['name']} ({at}) needs {human_bytes(needed)} for its part, "
+                    f"worker {worker['name']} ({at}) needs {human_bytes(needed)} for its part, "
                     f"{human_bytes(max(room, 0))} free: use more workers, workers with more "
                     "memory, or for tiles ask for less accuracy."
                 )
@@ -282,7 +286,7 @@ class DaskBackend:
 
     def submit_anywhere(self, function, *args, **options):
         """Return the future of function(*args); options are those of `Client.submit`."""
-        self.answer(lambda: None)
+        self.reach(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # the warning that a task is large: its arguments have to travel in any case
@@ -302,39 +306,39 @@ class DaskBackend:
         self.forget_paused()
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
             watch(len(futures) - len(pending))
-            self._check(pending)
+            self._check_futures(pending)
             try:
                 with self.client.as_current():
                     wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
             except TimeoutError as error:
-                _let_go(error)
-                self.look()
-                self._check(held())
+                _detach(error)
+                self.check_workers()
+                self._check_futures(held())
             except CancelledError as error:
                 # the next check raises the error
-                _let_go(error)
+                _detach(error)
                 continue
             except Exception:
-                self.look()
+                self.check_workers()
                 raise
         watch(len(futures) - len(pending))
 
-    def _check(self, futures):
+    def _check_futures(self, futures):
         for future in futures:
             status = future.status
             if status == "error":
                 raise self._reason(future)
             if status in ("lost", "cancelled"):
-                self.look()
+                self.check_workers()
                 raise WorkerLost
 
     def _reason(self, future):
         from distributed import KilledWorker
 
-        error = self.answer(future.exception)
+        error = self.reach(future.exception)
         return WorkerLost() if error is None or isinstance(error, KilledWorker) else error
 
-    def look(self):
+    def check_workers(self):
         """Raise `WorkerLost` or `LostCluster` if workers are missing or paused for too long."""
         info = self.identity()
         if not set(self.slots) <= set(info["workers"]):
@@ -378,24 +382,20 @@ class DaskBackend:
         coming = asyncio.run_coroutine_threadsafe(
             self._gathered(futures), self.client.loop.asyncio_loop
         )
-        while True:
-            try:
-                return coming.result(GLANCE)
-            except TimeoutError:
-                # Dask itself would wait forever for a lost result
+        try:
+            while True:
                 try:
-                    self.look()
-                    self._check(futures)
-                except BaseException:
-                    coming.cancel()
-                    raise
-            except CancelledError:
-                self.look()
-                raise WorkerLost from None
-            except BaseException:
-                # an interruption by Ctrl-C
-                coming.cancel()
-                raise
+                    return coming.result(GLANCE)
+                except TimeoutError:
+                    # Dask itself would wait forever for a lost result
+                    self.check_workers()
+                    self._check_futures(futures)
+        except CancelledError:
+            self.check_workers()
+            raise WorkerLost from None
+        finally:
+            # also when the caller is interrupted
+            coming.cancel()
 
     async def _gathered(self, futures):
         return await self.client.gather(futures, asynchronous=True)
@@ -439,7 +439,7 @@ class DaskBackend:
             self.slots[slot] = others[turn % len(others)]
 
 
-def _let_go(error):
+def _detach(error):
     """Detach an exception, which Dask's own frames keep, from the frames of its callers.
 
     Tiles in these frames would stay alive until Python collects cycles.
@@ -508,9 +508,8 @@ class Parts:
         def finished(future):
             return future is not None and future.status == "finished"
 
-        return [
-            s for s in range(len(self)) if not (finished(self._kept[s]) and finished(self._sent[s]))
-        ]
+        parts = enumerate(zip(self._kept, self._sent, strict=True))
+        return [s for s, futures in parts if not all(map(finished, futures))]
 
     def _make_all(self):
         """Make the missing parts."""
@@ -552,7 +551,7 @@ class Parts:
         except Exception as error:
             # any error of the connection; the scheduler may not know of the loss yet
             for _ in range(NOTICED):
-                backend.look()
+                backend.check_workers()
                 time.sleep(GLANCE)
             raise LostCluster(
                 f"worker {at} cannot receive its part ({one_line(error)}): see its log. The "

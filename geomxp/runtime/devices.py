@@ -49,28 +49,19 @@ def __getattr__(name):
 
 
 _most = ContextVar("most", default=None)
-
-
-@contextmanager
-def at_most(cores):
-    """Limit the cores that the calling thread uses inside the block; see `usable_cores`."""
-    before = _most.set(cores)
-    try:
-        yield
-    finally:
-        _most.reset(before)
+"""Most cores that the calling thread uses, as `pinned` sets it."""
 
 
 def usable_cores():
     """Return the number of cores that this process may use, at least 1.
 
-    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
+    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `pinned`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(_cpu_quota() or cores)]
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if asked.isdigit():
-        limits.append(int(asked))
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if requested.isdigit():
+        limits.append(int(requested))
     if _most.get() is not None:
         limits.append(_most.get())
     return max(1, min(limits))
@@ -78,20 +69,26 @@ def usable_cores():
 
 def _cpu_quota(root="/sys/fs/cgroup"):
     """Return the cores that the control group grants (v2, then v1), or None without a limit."""
-    unified = _read(Path(root, "cpu.max"))
+    unified = _read(root, "cpu.max")
     if unified:
         quota, period = [*unified.split(), "100000"][:2]
         return None if quota == "max" else int(quota) / int(period)
-    quota = _read(Path(root, "cpu/cpu.cfs_quota_us"))
-    period = _read(Path(root, "cpu/cpu.cfs_period_us"))
+    quota = _read(root, "cpu/cpu.cfs_quota_us")
+    period = _read(root, "cpu/cpu.cfs_period_us")
     return int(quota) / int(period) if quota and period and int(quota) > 0 else None
 
 
 def free_memory():
     """Return the bytes of memory that this process can still take without swapping."""
-    import psutil
+    match = re.search(r"^MemAvailable:\s*(\d+) kB$", _read("/proc/meminfo") or "", re.MULTILINE)
+    if match:
+        free = 1024 * int(match[1])
+    else:
+        # not Linux
+        import psutil
 
-    free, limit = psutil.virtual_memory().available, _memory_limit()
+        free = psutil.virtual_memory().available
+    limit = _memory_limit()
     return free if limit is None else max(0, min(free, limit))
 
 
@@ -101,15 +98,15 @@ def _memory_limit(root="/sys/fs/cgroup"):
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
-        limit, used = _read(Path(root, limit_file)), _read(Path(root, used_file))
+        limit, used = _read(root, limit_file), _read(root, used_file)
         if limit and used and limit != "max" and int(limit) < 2**60:
             return int(limit) - int(used)
     return None
 
 
-def _read(path):
+def _read(*path):
     try:
-        return path.read_text().strip()
+        return Path(*path).read_text().strip()
     except OSError:
         return None
 
@@ -162,7 +159,8 @@ class _Pinned:
 
     @contextmanager
     def __call__(self, cores=1):
-        with at_most(cores), ExitStack() as limits:
+        with ExitStack() as limits:
+            limits.callback(_most.reset, _most.set(cores))
             with self._lock:
                 self._count += 1
                 if self._count == 1:
@@ -186,7 +184,7 @@ pinned = _Pinned()
 @cache
 def _threadpools():
     """Return the controller of the BLAS libraries, or None where threadpoolctl is missing."""
-    import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
+    import scipy.linalg  # noqa: F401  (loads its BLAS)
 
     try:
         from threadpoolctl import ThreadpoolController
@@ -220,11 +218,10 @@ def resolve(on):
     """Return the `Device` called "cpu", "gpu" or "gpu:N", if it can be used."""
     if on == "cpu":
         return Device("cpu")
-    kind, _, number = str(on).partition(":")
-    if kind != "gpu" or not (number.isdigit() or (not number and on == "gpu")):
+    match = re.fullmatch(r"gpu(:\d+)?", str(on), re.ASCII)
+    if match is None:
         raise InvalidInput(f'`on` must be "cpu", "gpu" or "gpu:N". Got {on!r}.')
-    index = int(number or 0)
-    count = gpu_count()
+    index, count = int((match[1] or ":0")[1:]), gpu_count()
     if index >= count:
         raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
     if os.environ.get(STREAM_OF_ITS_OWN, "0") not in ("", "0"):
@@ -325,9 +322,9 @@ def bytes_of(name, text):
     >>> bytes_of("memory", "1.5GB"), bytes_of("memory", 4096)
     (1500000000, 4096)
     """
-    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     try:
-        count = float(found[1]) * UNITS[found[2].lower()]
+        count = float(match[1]) * UNITS[match[2].lower()]
     except (TypeError, ValueError, KeyError):
         count = 0.0
     if not 1 <= count < 2**62:

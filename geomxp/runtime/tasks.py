@@ -73,19 +73,19 @@ class Tasks:
         """Tasks that run at the same time."""
         return 1 if self.local else self.workers.threads
 
-    def over(self, function, common, items, took=lambda: None):
+    def over(self, function, common, items, on_done=lambda: None):
         """Yield function(common, item) of all items, in order; the first error in order is raised.
 
         `function` is imported by workers by name; equal arguments must give equal bits. `common` is
-        sent to each worker once. took() is called whenever a task is done, in any order.
+        sent to each worker once. on_done() is called whenever a task is done, in any order.
         """
         if self.local:
             for item in items:
                 result = function(common, item)
-                took()
+                on_done()
                 yield result
             return
-        run = _Run(self.workers, function, common, items, took)
+        run = _Run(self.workers, function, common, items, on_done)
         try:
             for k in range(len(items)):
                 yield run.result(k)
@@ -97,13 +97,13 @@ class Tasks:
 class _Run:
     """The tasks of one call: those on the cluster, and results that wait for their turn."""
 
-    def __init__(self, workers, function, common, items, took):
-        self.workers, self.client, self.took = workers, workers.client, took
+    def __init__(self, workers, function, common, items, on_done):
+        self.workers, self.client, self.on_done = workers, workers.client, on_done
         self._call, self._items = _packed((function, common)), items
         self._waiting = deque(range(len(items)))
         self._ahead = max(AHEAD, 2 * workers.threads)
         self._common, self._tasks, self._arrived = None, {}, {}
-        self._losses, self._seen = 0, time.monotonic()
+        self._losses, self._last_worker = 0, time.monotonic()
         workers.forget_paused()
 
     def result(self, k):
@@ -152,9 +152,9 @@ class _Run:
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
         done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:
-            self._look()
+            self._check_workers()
             return
-        self._seen, cancelled = time.monotonic(), False
+        self._last_worker, cancelled = time.monotonic(), False
         self.workers.forget_paused()
         for k in sorted(numbers[coming] for coming in done):
             # a failure drops the tasks after it
@@ -169,26 +169,26 @@ class _Run:
 
         task, coming = self._tasks[k]
         try:
-            found = coming.result()
+            outcome = coming.result()
         except Exception as error:
             if task.status != "error":
                 # cancelled by another client, or with the connection
                 return False
-            found = error
+            outcome = error
             if isinstance(error, KilledWorker):
-                found = LostCluster(
+                outcome = LostCluster(
                     f"{error.allowed_failures + 1} workers that ran task {k + 1} of "
                     f"{len(self._items)} were lost, the last at {error.last_worker.address}: see "
                     "their logs. The usual cause is too little memory."
                 )
         del self._tasks[k]
-        self._arrived[k] = found
-        if isinstance(found, Exception):
+        self._arrived[k] = outcome
+        if isinstance(outcome, Exception):
             # earlier items may fail as well: the first failure is raised
             self._waiting = deque(other for other in self._waiting if other < k)
             self._drop([other for other in self._tasks if other > k])
         else:
-            self.took()
+            self.on_done()
         # released here: in the future's finalizer Python would swallow a Ctrl-C
         task.release()
         return True
@@ -204,7 +204,7 @@ class _Run:
 
     def _begin_anew(self):
         """Submit the cancelled tasks again: the scheduler or all workers have restarted."""
-        self._look()
+        self._check_workers()
         self._losses += 1
         if self._losses > LOSSES:
             raise LostCluster(
@@ -215,12 +215,12 @@ class _Run:
         self.cancel()
         self._waiting.extendleft(reversed(again))
 
-    def _look(self):
+    def _check_workers(self):
         """Raise if the scheduler is lost, or no worker has been working for some time."""
         info = self.workers.identity()
         if info["workers"]:
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > GRACE:
+            self._last_worker = time.monotonic()
+        elif time.monotonic() - self._last_worker > GRACE:
             raise LostCluster(f'all workers of the cluster at "{self.workers.address}" are lost.')
         paused = self.workers.paused(info)
         if len(paused) == len(info["workers"]):
@@ -245,7 +245,7 @@ def _call(version, process, call, item):
     if __version__ != version:
         return other_version(worker.name, worker.address, __version__, version)
     if process != _process:
-        _listen()
+        _collect_warnings()
     before = _warned.set([])
     try:
         function, common = pickle.loads(call)
@@ -259,16 +259,16 @@ def _call(version, process, call, item):
 
 
 @cache
-def _listen():
+def _collect_warnings():
     """Collect each task's warnings: `catch_warnings` does not separate threads."""
     show = warnings.showwarning
 
-    def hear(message, category, *where, **more):
+    def record(message, category, *where, **more):
         warned = _warned.get()
         if warned is not None and issubclass(category, GeomxpWarning):
             warned.append(str(message))
         else:
             show(message, category, *where, **more)
 
-    warnings.showwarning = hear
+    warnings.showwarning = record
     warnings.simplefilter("always", GeomxpWarning)
