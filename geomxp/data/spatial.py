@@ -43,13 +43,7 @@ class System:
 
 
 def describe(crs):
-    """Return the `System` of an input of `pyproj.CRS.from_user_input`, without its vertical part.
-
-    Examples
-    --------
-    >>> describe("EPSG:28992")
-    System(name='EPSG:28992', geographic=False, unit='metre')
-    """
+    """Return the `System` of what `pyproj.CRS.from_user_input` takes, without its vertical part."""
     system = _horizontal(crs)
     if system.is_geocentric or system.is_vertical:
         kind = "geocentric" if system.is_geocentric else "vertical"
@@ -161,6 +155,12 @@ class Table:
             return replace(self, locations=names)
         return replace(self, locations=names, crs=None, unit="", metric=None)
 
+    def with_system(self, system):
+        """Return the table with the `System` of its coordinates."""
+        if system.geographic:
+            return replace(self, crs=system.name, unit="", metric="chordal")
+        return replace(self, crs=system.name, unit=system.unit, metric="euclidean")
+
     def check_geometry(self, advice=""):
         """Raise `InvalidInput` for a missing or empty point."""
         if is_geographic_frame(self.source) and self.locations[0] in ("x", "lon"):
@@ -240,21 +240,15 @@ def _from_geometry(data):
     # shapely.get_x refuses empty points
     points[shapely.is_empty(points)] = None
     system = None if frame.crs is None else describe(frame.crs)
-    geographic = system is not None and system.geographic
-    names = ("lon", "lat") if geographic else ("x", "y")
+    names = ("lon", "lat") if system is not None and system.geographic else ("x", "y")
     columns = dict(zip(names, (shapely.get_x(points), shapely.get_y(points)), strict=True))
     others = frame.drop(columns=[frame.active_geometry_name, *names], errors="ignore")
     heights = shapely.get_z(points)
     if "z" not in others.columns and len(points) and np.isfinite(heights).all():
         columns["z"] = heights
-    return Table(
-        pd.concat([pd.DataFrame(columns, index=frame.index), pd.DataFrame(others)], axis=1),
-        frame,
-        names,
-        None if system is None else system.name,
-        "" if geographic or system is None else system.unit,
-        None if system is None else "chordal" if geographic else "euclidean",
-    )
+    plain = [pd.DataFrame(columns, index=frame.index), pd.DataFrame(others)]
+    table = Table(pd.concat(plain, axis=1), frame, names)
+    return table if system is None else table.with_system(system)
 
 
 def of_polygons(data):
@@ -325,9 +319,7 @@ def _from_grid(data, names=(), locations=()):
         if wanted or (variable.dims and set(variable.dims) <= set(dims)):
             columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
     order = [*chosen, *(name for name in columns if name not in chosen)]
-    return Table(
-        pd.DataFrame(columns)[order], dataset, chosen, *_system_of(dataset, chosen), dims=dims
-    )
+    return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, dims=dims))
 
 
 def on_grid(table, results):
@@ -421,24 +413,24 @@ def _without_single_dims(dataset, dims, names):
     return dataset.squeeze(single)
 
 
-def _system_of(dataset, chosen):
-    """Return the CRS of the chosen coordinates, their unit of length and the metric."""
-    roles = [_role(name, dataset[name]) for name in chosen[:2]]
+def _with_system_of(dataset, table):
+    """Return the table with the CRS of its coordinates, their unit of length and the metric."""
+    roles = [_role(name, dataset[name]) for name in table.locations[:2]]
     mapping = _mapping(dataset)
     system = None if mapping is None else _described(dataset[mapping].attrs)
-    if roles == ["longitude", "latitude"]:
-        geographic = system is not None and system.geographic
-        return system.name if geographic else LONGITUDE_LATITUDE, "", "chordal"
-    if roles != ["x", "y"]:
-        return None, "", None
-    if system is not None and system.geographic:
-        return system.name, "", "chordal"
-    unit = str(dataset[chosen[0]].attrs.get("units", "")).lower()
+    geographic = system is not None and system.geographic
+    if roles == ["longitude", "latitude"] and not geographic:
+        return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
+    if roles not in (["longitude", "latitude"], ["x", "y"]):
+        return table
+    unit = str(dataset[table.locations[0]].attrs.get("units", "")).lower()
     unit = UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
-    if system is None or unit not in ("", system.unit.lower()):
+    if system is None:
+        return replace(table, unit=unit)
+    if not geographic and unit not in ("", system.unit.lower()):
         # coordinates in another unit than their system's cannot be reprojected
-        return None, unit, "euclidean" if system is not None else None
-    return system.name, system.unit, "euclidean"
+        return replace(table, unit=unit, metric="euclidean")
+    return table.with_system(system)
 
 
 def _mapping(dataset):

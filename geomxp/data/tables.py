@@ -77,7 +77,7 @@ def read_data(path):
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
     except UNREADABLE as error:
-        raise InvalidInput(f"{path}: not {kind} ({_about(error, path)}).") from None
+        raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
 def read_frame(path):
@@ -89,7 +89,7 @@ def read_frame(path):
         raise InvalidInput(f"{path}: {error}") from None
 
 
-def _about(error, path):
+def _reason(error, path):
     """Return a library's message without the path and its own advice."""
     return one_line(str(error).replace(str(path), "the file").split(";")[0], 160)
 
@@ -173,6 +173,35 @@ def _read_delimited(path):
     return frame
 
 
+def _header(path):
+    """Return the names of the columns, and the separator of cells."""
+    import pandas as pd
+
+    # with a separator that does not occur, the whole line is one cell
+    line = pd.read_csv(path, sep="\x1f", header=None, nrows=1, quoting=csv.QUOTE_NONE, **AS_TEXT)
+    text = "" if line.empty else str(line.iloc[0, 0])
+    separator = "\t" if ".tsv" in path.suffixes else separator_of(text)
+    names = pd.read_csv(path, sep=separator, header=None, nrows=1, **AS_TEXT)
+    cells = [] if names.empty else [" ".join(str(name).split()) for name in names.iloc[0]]
+    # pandas keeps quotation marks that follow a space
+    bare = [re.sub(r'^"(.*)"$', r"\1", cell).strip() for cell in cells]
+    return [name or f"Unnamed: {k}" for k, name in enumerate(bare)], separator
+
+
+def separator_of(line):
+    """Return the separator of the names in a header; one inside quotation marks does not count."""
+    return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
+
+
+def _with_points(column):
+    """Return a column of text with decimal commas replaced by points."""
+    text = column.astype("string").str.strip()
+    commas = text.str.fullmatch(DECIMAL_COMMA).fillna(False)
+    if not commas.any() or text.str.contains(".", regex=False).any():
+        return column
+    return column.where(~commas, text.str.replace(",", "."))
+
+
 READERS = {
     ".parquet": ("a Parquet table", (), _read_parquet),
     ".npz": ("an NPZ archive of numbers", (), _read_npz),
@@ -190,41 +219,6 @@ UNREADABLE = (
 """Errors of libraries that read a damaged file."""
 
 
-def _header(path):
-    """Return the names of the columns, and the separator of cells."""
-    import pandas as pd
-
-    # with a separator that does not occur, the whole line is one cell
-    line = pd.read_csv(path, sep="\x1f", header=None, nrows=1, quoting=csv.QUOTE_NONE, **AS_TEXT)
-    text = "" if line.empty else str(line.iloc[0, 0])
-    separator = "\t" if ".tsv" in path.suffixes else separator_of(text)
-    names = pd.read_csv(path, sep=separator, header=None, nrows=1, **AS_TEXT)
-    cells = [] if names.empty else [" ".join(str(name).split()) for name in names.iloc[0]]
-    # pandas keeps quotation marks that follow a space
-    bare = [re.sub(r'^"(.*)"$', r"\1", cell).strip() for cell in cells]
-    return [name or f"Unnamed: {k}" for k, name in enumerate(bare)], separator
-
-
-def separator_of(line):
-    r"""Return the separator of the names in a header.
-
-    Examples
-    --------
-    >>> separator_of('x;y;"pH, wet"'), separator_of("depth"), separator_of("x\ty")
-    (';', ',', '\t')
-    """
-    return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
-
-
-def _with_points(column):
-    """Return a column of text with decimal commas replaced by points."""
-    text = column.astype("string").str.strip()
-    commas = text.str.fullmatch(DECIMAL_COMMA).fillna(False)
-    if not commas.any() or text.str.contains(".", regex=False).any():
-        return column
-    return column.where(~commas, text.str.replace(",", "."))
-
-
 # Columns as numbers
 
 
@@ -233,10 +227,7 @@ def number_columns(frame, names):
 
     A column that does not exist, or a cell of text (row and value are named), is an `InvalidInput`.
     """
-    check_columns(frame, names)
-    return np.column_stack([_numbers(frame[name], name) for name in names]).reshape(
-        len(frame), len(names)
-    )
+    return encode(frame, names, levels={})[0]
 
 
 def check_columns(frame, names):
@@ -294,14 +285,8 @@ ADVICE = (
 
 
 def advice_on(cell):
-    """Return the remedy for a cell that is not a number, as the end of a sentence.
-
-    Examples
-    --------
-    >>> advice_on("2020-01-31"), advice_on("clay")
-    (': write dates as numbers: days, or years', '')
-    """
-    return next((f": {what}" for form, what in ADVICE if re.fullmatch(form, cell.strip())), "")
+    """Return the remedy for a cell that is not a number, as the end of a sentence."""
+    return next((f": {remedy}" for form, remedy in ADVICE if re.fullmatch(form, cell.strip())), "")
 
 
 # Columns of text as codes of their levels
@@ -313,12 +298,6 @@ def encode(frame, names, levels=None, texts=()):
     A column is text if it has cells and none of them is a number, a column among `texts` as soon as
     one cell is not a number; if `levels` are known, the columns that they name. Text becomes the
     position in the sorted levels, a missing cell NaN. An unknown level is an `InvalidInput`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> encode(pd.DataFrame({"rock": ["lime", "clay", "lime"], "z": [1, 2, 3]}), ["rock", "z"])[1]
-    {'rock': ('clay', 'lime')}
     """
     check_columns(frame, names)
     columns, used = [np.empty((len(frame), 0))], {}
@@ -496,7 +475,7 @@ def _write_vector(frame, path):
             # a fixed name: some file names are not valid names of layers
             pyogrio.write_dataframe(frame, path, layer="places", driver=DRIVERS[suffix])
     except (RuntimeError, ValueError) as error:
-        raise InvalidInput(f"it cannot hold these columns ({_about(error, path)}).") from None
+        raise InvalidInput(f"it cannot hold these columns ({_reason(error, path)}).") from None
 
 
 def _write_grid(dataset, path):
@@ -504,7 +483,7 @@ def _write_grid(dataset, path):
     try:
         dataset.to_netcdf(path, engine="netcdf4")
     except (ValueError, TypeError, RuntimeError) as error:
-        raise InvalidInput(f"it cannot hold these variables ({_about(error, path)}).") from None
+        raise InvalidInput(f"it cannot hold these variables ({_reason(error, path)}).") from None
 
 
 def typed(frame):

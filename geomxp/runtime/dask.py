@@ -277,21 +277,18 @@ class DaskBackend:
         return None
 
     def submit(self, slot, function, *args, priority=0):
-        """Return the future of function(*args) on the worker of a slot (any number, mod p).
+        """Return the future of function(*args) on the worker of a slot (mod p), or on any if None.
 
         Of the tasks that are ready a worker takes the one of the highest priority.
         """
-        workers = [self.slots[slot % len(self)]]
-        return self.submit_anywhere(function, *args, workers=workers, priority=priority)
-
-    def submit_anywhere(self, function, *args, **options):
-        """Return the future of function(*args); options are those of `Client.submit`."""
+        workers = None if slot is None else [self.slots[slot % len(self)]]
+        options = {"workers": workers, "priority": priority, "pure": False}
         self.reach(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # the warning that a task is large: its arguments have to travel in any case
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-            return self.client.submit(function, *args, key=key, pure=False, **options)
+            return self.client.submit(function, *args, key=key, **options)
 
     def wait(self, futures, most=0, held=tuple, watch=lambda done: None):
         """Wait until all futures except `most` are finished; the first failure is raised.

@@ -247,18 +247,12 @@ def resolve_all(on):
 
 
 def is_cluster(on):
-    """Return whether `on` is a Dask cluster: the address of a scheduler, or a client.
-
-    Examples
-    --------
-    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
-    (True, False)
-    """
+    """Whether `on` is a Dask cluster: a client, or an address such as "tcp://host:8786"."""
     return (isinstance(on, str) and "://" in on) or is_client(on)
 
 
 def is_client(on):
-    """Return whether `on` is a Dask client."""
+    """Whether `on` is a Dask client."""
     # a client exists only after its library was imported; None while a thread imports it
     kind = getattr(sys.modules.get("distributed"), "Client", None)
     return kind is not None and isinstance(on, kind)
@@ -315,13 +309,7 @@ UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
 
 
 def bytes_of(name, text):
-    """Parse a size in bytes such as "4GB", the argument `name`.
-
-    Examples
-    --------
-    >>> bytes_of("memory", "1.5GB"), bytes_of("memory", 4096)
-    (1500000000, 4096)
-    """
+    """Parse the argument `name`, a size in bytes: a number, or text such as "1.5GB"."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     try:
         count = float(match[1]) * UNITS[match[2].lower()]

@@ -15,14 +15,7 @@ _listener = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener):
-    """Call listener(done, total, things) at each `tell` inside the block.
-
-    Examples
-    --------
-    >>> with listening(print):
-    ...     tell(3, 10, "tiles")
-    3 10 tiles
-    """
+    """Call listener(done, total, things) at each `tell` inside the block."""
     before = _listener.set(listener)
     try:
         yield
@@ -48,13 +41,6 @@ class Line:
     starting after two seconds, and removes it at the end. It also shows what `tell` reports
     meanwhile. `things` is the plural noun for the `total` things to do. `about` is appended to the
     line. `began` and `since` are the start of the work and of the counting, by `time.perf_counter`.
-
-    Examples
-    --------
-    >>> with Line("predicting", 4, "places") as line:
-    ...     line.advance(3)
-    >>> str(line).partition(" places")[0]
-    'predicting  3 of 4'
     """
 
     def __init__(self, what, total=None, things="", shown=True):

@@ -34,16 +34,12 @@ class Tasks:
 
     `on` is "cpu" (this process, one task after the other) or a cluster: the address of its
     scheduler, or a client. `method` is the method that each task computes with; it must use no
-    cluster and no scratch directory itself. Messages call the caller's argument `option`.
-
-    Examples
-    --------
-    >>> list(Tasks("cpu").over(pow, 2, [1, 2, 3]))
-    [2, 4, 8]
+    cluster and no scratch directory itself. Messages call the caller's argument `option`. `threads`
+    tasks run at the same time.
     """
 
     def __init__(self, on="cpu", method=None, option="on"):
-        self.workers = None
+        self.workers, self.local, self.threads = None, True, 1
         if isinstance(on, str) and on == "cpu":
             return
         if not is_cluster(on):
@@ -61,17 +57,8 @@ class Tasks:
                 f"`scratch` keeps the tiles of one computation, and `{option}` runs several at the "
                 "same time: leave one of them out."
             )
-        self.workers = DaskBackend(address_of(on))
-
-    @property
-    def local(self):
-        """Whether the tasks run in this process."""
-        return self.workers is None
-
-    @property
-    def threads(self):
-        """Tasks that run at the same time."""
-        return 1 if self.local else self.workers.threads
+        self.workers, self.local = DaskBackend(address_of(on)), False
+        self.threads = self.workers.threads
 
     def over(self, function, common, items, on_done=lambda: None):
         """Yield function(common, item) of all items, in order; the first error in order is raised.
@@ -133,12 +120,12 @@ class _Run:
 
         if self._common is None:
             # a task, not scattered data: Dask repeats it if its worker is lost
-            self._common = self.workers.submit_anywhere(itself, self._call)
+            self._common = self.workers.submit(None, itself, self._call)
         loop = self.client.loop.asyncio_loop
         while self._waiting and len(self._tasks) < self._ahead:
             k = self._waiting[0]
             arguments = __version__, _process, self._common, _packed(self._items[k])
-            task = self.workers.submit_anywhere(_call, *arguments)
+            task = self.workers.submit(None, _call, *arguments)
             coming = asyncio.run_coroutine_threadsafe(self._gathered(task), loop)
             self._tasks[k] = task, coming
             self._waiting.popleft()

@@ -14,13 +14,7 @@ from .devices import human_bytes
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes and copies into and out of the fast memories.
-
-    Examples
-    --------
-    >>> print(Traffic(3_000_000, 1_000_000, copies_in=12, copies_out=4))
-    3.0 MB in 12 copies in, 1.0 MB in 4 copies out
-    """
+    """Bytes and copies into and out of the fast memories."""
 
     bytes_in: int = 0
     bytes_out: int = 0
