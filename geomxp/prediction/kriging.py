@@ -14,15 +14,14 @@ import numpy as np
 import scipy
 
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..data import files, spatial, tables
+from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.factorize import coincidence
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
-from ..runtime.dask import is_cluster
-from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.devices import blas_threads, gpu_memory, is_cluster
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks
@@ -455,7 +454,7 @@ def check_output(data, path):
     """Raise `InvalidInput` if a file cannot hold predictions at a frame or a grid."""
     if path:
         # all locations can be written as points
-        files.check_kind(path, True, spatial.is_grid(data))
+        tables.check_kind(path, True, spatial.is_grid(data))
 
 
 def check_columns(data):
@@ -466,10 +465,10 @@ def check_columns(data):
 def for_file(prediction, path, observations, level, of):
     """Return predictions at a frame or grid as the content of a file: grid, points or columns."""
     ending = Path(path).suffix.lower()
-    if ending in files.GRIDS:
+    if ending in tables.GRIDS:
         return prediction.to_xarray(level, of)
     frame = prediction.to_frame(level, of)
-    if ending not in files.VECTORS or spatial.is_geographic_frame(frame):
+    if ending not in tables.VECTORS or spatial.is_geographic_frame(frame):
         return frame
     if prediction.locations.shape[1] == 1:
         raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of
-from ..data import files, spatial, tables
+from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import check_fit
@@ -170,7 +170,7 @@ class Raster:
 
     def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
         """Return an xarray Dataset that follows the CF conventions; parameters as of `layers`."""
-        return files.as_dataset(
+        return rasters.as_dataset(
             self.layers(level, of, units),
             self.x,
             self.y,
@@ -201,14 +201,14 @@ class Raster:
             If the file cannot be written; an existing file of this name is unchanged.
         """
         suffix = Path(path).suffix.lower()
-        if suffix in files.GRIDS:
-            files.write(self.to_xarray(level, of, units), path)
-        elif suffix in files.GEOTIFF:
+        if suffix in tables.GRIDS:
+            tables.write_frame(self.to_xarray(level, of, units), path)
+        elif suffix in rasters.GEOTIFF:
             layers = self.layers(level, of, units)
-            files.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._attributes())
+            rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._attributes())
         else:
             frame = self.to_frame(level, of)
-            if suffix in files.VECTORS:
+            if suffix in tables.VECTORS:
                 geopandas = spatial.library("geopandas")
                 points = geopandas.points_from_xy(*(frame[n] for n in self.names), crs=self.crs)
                 frame = geopandas.GeoDataFrame(frame, geometry=points)
@@ -330,7 +330,7 @@ def _grid_of(observations, cells, resolution, bounds, like):
     if like is not None:
         if not cells is resolution is bounds is None:
             raise InvalidInput("`like` gives the cells: leave out cells, resolution and bounds.")
-        extent, shape, crs = files.read_cells(like)
+        extent, shape, crs = rasters.read_cells(like)
         _check_same_system(like, crs, system)
         system = system or crs
     else:
@@ -417,8 +417,8 @@ def _mask_of(mask, raster, observations):
     if mask is None:
         return np.ones(shape, dtype=bool)
     if isinstance(mask, (str, Path)):
-        _check_same_system(mask, files.read_cells(mask)[2], observations.system)
-        known = files.read_mask(mask, raster.x, raster.y)
+        known, crs = rasters.read_mask(mask, raster.x, raster.y)
+        _check_same_system(mask, crs, observations.system)
     elif _is_truth(mask):
         known = np.asarray(mask)
         if known.shape != shape:
