@@ -169,24 +169,22 @@ def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
             row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
             misses |= missed(s, row)
             both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
-            for shape in range(2, distance):
-                if wanted[shape]:
+            value = both
+            for basis in range(2, distance + 1):
+                if wanted[basis]:
                     value = polynomial(tables, table, row, t) * both
-                    _add_products(g, shape * step, i, j, value, b_i, b_j)
+                    _add_products(g, basis * step, i, j, value, b_i, b_j)
                     table += size
-            if wanted[distance]:
-                value = polynomial(tables, table, row, t) * both
-                _add_products(g, distance * step, i, j, value, b_i, b_j)
-                if wanted[distance + 1]:
-                    # r ρ'(r) u'Mu/u'u, for u = 0 too
-                    value = value / (squared + spread(1e-300))
-                    d0 = load(points, i * 8) - load(points, j * 8)
-                    d1 = load(points, step + i * 8) - load(points, step + j * 8)
-                    for k in range(2):
-                        inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
-                        inner = inner + spread(maps[k, 2]) * d1 * d1
-                        at = (distance + 1 + k) * step
-                        _add_products(g, at, i, j, value * inner, b_i, b_j)
+            if wanted[distance + 1]:
+                # r ρ'(r) u'Mu/u'u, for u = 0 too
+                value = value / (squared + spread(1e-300))
+                d0 = load(points, i * 8) - load(points, j * 8)
+                d1 = load(points, step + i * 8) - load(points, step + j * 8)
+                for k in range(2):
+                    inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
+                    inner = inner + spread(maps[k, 2]) * d1 * d1
+                    at = (distance + 1 + k) * step
+                    _add_products(g, at, i, j, value * inner, b_i, b_j)
     return misses
 
 
