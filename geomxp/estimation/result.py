@@ -279,10 +279,22 @@ class Fit(Generic[Model]):
     def derived(self, level: float = 0.95) -> dict[str, Estimate]:
         """Return derived quantities, with intervals by the delta method on logarithms.
 
-        "microergodic": σ²/a^k with k = 2ν of a Matérn model, which the data determine better than
-        σ² and a (Zhang 2004). "effective_range": distance with correlation 5 %. "nugget_ratio":
-        τ²/σ². Quantities that are 0 or depend on no estimated parameter are left out. Raises
-        `InvalidInput` if the fit has no standard errors.
+        Parameters
+        ----------
+        level : float
+
+        Returns
+        -------
+        dict of str to Estimate
+            "microergodic": σ²/a^k with k = 2ν of a Matérn model, which the data determine better
+            than σ² and a (Zhang 2004). "effective_range": distance with correlation 5 %.
+            "nugget_ratio": τ²/σ². Quantities that are 0 or depend on no estimated parameter are
+            left out.
+
+        Raises
+        ------
+        InvalidInput
+            If the fit has no standard errors.
         """
         z, covariance = z_value(level), _covariance(self)
         result = {}

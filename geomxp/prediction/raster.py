@@ -112,7 +112,10 @@ class Raster:
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of the cells that are not masked: coordinates and predictions.
 
-        The arguments and the other columns are those of `Prediction.to_frame`.
+        Parameters
+        ----------
+        level, of :
+            As of `Prediction.to_frame`.
         """
         import pandas as pd
 
