@@ -41,7 +41,7 @@ class Parameter:
         Coordinate in which a search moves and in which intervals are symmetric.
     lower, upper : float
         The value must be greater than `lower` and at most `upper`.
-    unit : {"", "value²", "length", "degrees"}
+    unit : {"", "value²", "length", "time", "degrees"}
     linear : bool
         Whether Σ is linear in it.
     closed : bool
@@ -98,7 +98,9 @@ def finite(name: str, value: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Where, when and of which variable values are wanted: the arguments of a covariance.
+    """Locations, times and variables: the arguments of a covariance.
+
+    Inputs can stand for observations where no values are needed.
 
     Parameters
     ----------
@@ -108,12 +110,20 @@ class Inputs:
         For space-time families.
     variable : (n,) ndarray of int, optional
         Number of the variable, from 0; for multivariate families.
+
+    Examples
+    --------
+    >>> inputs = Inputs(np.zeros((3, 2)), time=np.array([0.0, 1.0, 0.0]))
+    >>> inputs, inputs.duplicate()
+    (<Inputs: 3 locations, euclidean, time>, (0, 2))
     """
 
     locations: Floats
     metric: Metric | str = "euclidean"
     time: Floats | None = None
     variable: Whole | None = None
+
+    values = covariates = None
 
     @classmethod
     def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:
@@ -143,6 +153,33 @@ class Inputs:
         """Points of the metric's Euclidean space, (n, k)."""
         return metric_of(self.metric).embed(self.locations)
 
+    @property
+    def inputs(self) -> Inputs:
+        """The inputs themselves, as `Observations.inputs`."""
+        return self
+
+    @property
+    def dimensions(self) -> int:
+        """Number of coordinates, d."""
+        return self.locations.shape[-1]
+
+    def duplicate(self) -> tuple[int, int] | None:
+        """Return the first pair of rows (i, j), i < j, with the same inputs, or None."""
+        locations = self.locations + 0.0
+        if metric_of(self.metric).geographic:
+            pole = np.abs(locations[:, 1]) == 90
+            locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
+        extra = [column for column in (self.time, self.variable) if column is not None]
+        keys = np.column_stack([locations, *extra])
+        order = np.lexsort(keys.T[::-1])
+        first = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]).all(axis=1))
+        if not len(first):
+            return None
+        # lexsort is stable: rows with the same inputs stay in their order
+        pairs = np.column_stack((order[first], order[first + 1]))
+        i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
+        return int(i), int(j)
+
 
 class Covariance:
     """Base of all covariance families.
@@ -158,12 +195,16 @@ class Covariance:
     declared : tuple of Parameter
         Its parameters in a fixed order, with values to start from. "nugget" is the noise variance
         of each observation and not a part of `matrix`.
+    uses : tuple of {"time", "variable"}
+        Inputs beside the locations that `matrix` reads. Inputs without them are refused, and so
+        are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
     """
 
     family: ClassVar[str]
     declared: ClassVar[tuple[Parameter, ...]]
+    uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
     nugget: float
 
@@ -216,7 +257,8 @@ class Covariance:
         (n, m) ndarray, Fortran order
         """
         a, b = Inputs.of(a, metric), Inputs.of(b, metric)
-        self.check_valid_on(a.metric, a.locations.shape[-1])
+        self.check_inputs(a)
+        self.check_inputs(b)
         return self.matrix(a, b)
 
     def matrix(self, a: Inputs, b: Inputs) -> Floats:
@@ -281,6 +323,20 @@ class Covariance:
         """
         return {p.name: (p.lower, p.upper) for p in self.table}
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
+        for name in ("time", "variable"):
+            if name in self.uses and getattr(inputs, name) is None:
+                raise InvalidInput(
+                    f"a {self.family} model needs the {name} of each location: give `{name}`."
+                )
+            if name not in self.uses and getattr(inputs, name) is not None:
+                raise InvalidInput(
+                    f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
+                    "use a family that does."
+                )
+        self.check_valid_on(inputs.metric, inputs.dimensions)
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         metric = metric_of(metric)
@@ -322,9 +378,11 @@ class Covariance:
         """K such that dense data determine variance/range^k; infinite for smooth fields."""
         return inf
 
-    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
-        """Map locations to points that are near each other where the correlation is high."""
-        return metric_of(metric).embed(locations)
+    def isotropic(
+        self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean"
+    ) -> Floats:
+        """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
+        return Inputs.of(inputs, metric).points
 
 
 @dataclass(frozen=True)
@@ -618,9 +676,11 @@ class Isotropic(Covariance):
         root = brentq(lambda r: float(unit.correlation(r)) - correlation, bottom, top, xtol=1e-300)
         return self.range * root
 
-    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
-        """Map locations to points between which the model depends on distance only."""
-        points = metric_of(metric).embed(locations)
+    def isotropic(
+        self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean"
+    ) -> Floats:
+        """Map inputs to points between which the model depends on distance only."""
+        points = Inputs.of(inputs, metric).points
         return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:

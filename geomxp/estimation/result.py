@@ -381,7 +381,13 @@ def _trend_entry(fit):
 
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
-    return {
+    extra = {}
+    for name in ("time", "variable"):
+        if getattr(observations, name) is not None:
+            label = f"{name}_name"
+            extra[name] = getattr(observations, name).tolist()
+            extra[label] = getattr(observations, label)
+    return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
         "covariates": None if observations.covariates is None else observations.covariates.tolist(),
@@ -502,6 +508,7 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
+    extra = {name: table[name] for name in ("time", "variable") if name in table}
     if table.get("dataset"):
         observations = datasets.load(
             table["dataset"],
@@ -511,6 +518,7 @@ def _read_again(table, path):
             formula=table.get("formula"),
             metric=table["metric"],
             drop_missing=table["drop_missing"],
+            **extra,
         )
     else:
         where = Path(table["path"])
@@ -525,6 +533,7 @@ def _read_again(table, path):
             metric=table["metric"],
             drop_missing=table["drop_missing"],
             crs=table.get("crs"),
+            **extra,
         )
     if observations.source["sha256"] != table["sha256"]:
         raise InvalidInput(

@@ -44,18 +44,18 @@ class Points:
 
     Parameters
     ----------
-    locations : (m, d) ndarray
+    inputs : Inputs
     """
 
-    def __init__(self, locations):
-        self.locations = locations
+    def __init__(self, inputs):
+        self.inputs, self.locations = inputs, inputs.locations
 
     def __len__(self):
-        return len(self.locations)
+        return len(self.inputs)
 
     def part(self, part):
         """Return a slice of the targets."""
-        return Points(self.locations[part])
+        return Points(self.inputs[part])
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
@@ -66,7 +66,7 @@ class Points:
 
         With `index` they are generated on the GPU of that number, and stay there.
         """
-        return _between(model, locations, self.locations[part], metric, index)
+        return _between(model, locations, self.inputs[part], metric, index)
 
     def covariances_with(self, model, locations, metric, near):
         """Return None: the covariances of points with their neighbours follow from the model."""
@@ -74,14 +74,14 @@ class Points:
 
     def variances(self, model, metric):
         """Return the field's variance at each target, (m,)."""
-        return model.diagonal(Inputs(self.locations, metric))
+        return model.diagonal(self.inputs)
 
 
 def _between(model, a, b, metric, index):
-    """Return the covariances of the field between two sets of locations, on the CPU or a GPU."""
+    """Return the covariances of the field between two sets of inputs, on the CPU or a GPU."""
     if index is None:
         return model(a, b, metric)
-    return model.pairs(Inputs(a, metric), Inputs(b, metric)).covariance(index)
+    return model.pairs(Inputs.of(a, metric), Inputs.of(b, metric)).covariance(index)
 
 
 class Blocks:

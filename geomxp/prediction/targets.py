@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..covariance.base import Inputs
 from ..data import files, spatial, tables
-from ..data.observations import Observations, checked_locations
+from ..data.observations import Observations, checked_inputs
 from ..errors import GeomxpWarning, InvalidInput
 
 RESULTS = (
@@ -17,22 +18,24 @@ RESULTS = (
 """Columns that `Prediction.to_frame` may add."""
 
 
-def targets_of(fit, new_locations, covariates=None):
-    """Return coordinates in the system of a fit's observations, and covariates.
+def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
+    """Return inputs in the coordinate system of a fit's observations, and covariates.
 
     Parameters
     ----------
     fit : Fit
-    new_locations : array_like, Observations, frame or grid
+    new_locations : array_like, Inputs, Observations, frame or grid
         A pandas frame must have the columns of the observations' coordinates. Points of a
         geopandas frame and cells of a grid are reprojected. Cells of a grid with a missing
         covariate are dropped, with a warning.
     covariates : (m, q) array_like, optional
         Taken by name from a frame, a grid or observations if not given.
+    time, variable : scalar or (m,) array_like, optional
+        Taken by name from a frame or a grid, or from inputs or observations, if not given.
 
     Returns
     -------
-    locations : (m, d) ndarray
+    inputs : Inputs
     covariates : frame, Observations, (m, q) array_like or None
         As `Trend.design` takes them.
     table : Table or None
@@ -47,20 +50,28 @@ def targets_of(fit, new_locations, covariates=None):
     observations, table = fit.observations, None
     if spatial.is_frame(new_locations):
         new_locations, covariates, table = _from_frame(fit, new_locations, covariates)
-    if isinstance(new_locations, Observations):
+        known = table.columns.columns
+        if time is None and observations.time is not None and observations.time_name in known:
+            time = table.columns[observations.time_name]
+        name = observations.variable_name
+        if variable is None and observations.variable is not None and name in known:
+            variable = table.columns[name]
+    if isinstance(new_locations, (Inputs, Observations)):
         if new_locations.metric != observations.metric:
             raise InvalidInput(
                 f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
             )
-        covariates = new_locations if covariates is None else covariates
-        new_locations = new_locations.locations
-    locations = checked_locations(new_locations, observations.metric)
-    if locations.shape[1] != observations.dimensions:
+        if isinstance(new_locations, Observations) and covariates is None:
+            covariates = new_locations
+        new_locations = new_locations.inputs
+    inputs = checked_inputs(new_locations, observations.metric, time, variable)
+    if inputs.dimensions != observations.dimensions:
         raise InvalidInput(
             f"`new_locations` must have {observations.dimensions} columns of coordinates, as the "
-            f"observations have. Got {locations.shape[1]}."
+            f"observations have. Got {inputs.dimensions}."
         )
-    return locations, covariates, table
+    fit.model.check_inputs(inputs)
+    return inputs, covariates, table
 
 
 def _from_frame(fit, data, covariates):

@@ -9,7 +9,7 @@ from math import frexp
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.base import Inputs
+from ..covariance.base import Inputs, Isotropic
 from ..covariance.generate import panels_of
 from ..linalg.backend import device_of
 from ..linalg.device import empty_matrix
@@ -31,9 +31,10 @@ def covariance_matrix(model, locations, metric, out=None):
 
     Parameters
     ----------
-    model : Matern
-    locations : (n, d) ndarray
+    model : Covariance
+    locations : (n, d) ndarray or Inputs
     metric : str
+        Of an array of locations.
     out : (n, n) ndarray, Fortran order, optional
         Overwritten and returned.
 
@@ -44,7 +45,7 @@ def covariance_matrix(model, locations, metric, out=None):
     """
     n = len(locations)
     sigma = np.empty((n, n), order="F") if out is None else out
-    pairs = model.pairs(Inputs(locations, metric))
+    pairs = model.pairs(Inputs.of(locations, metric))
 
     def write(block):
         rows, columns = block
@@ -72,7 +73,7 @@ def covariance_matrix_on_gpu(model, locations, metric, index, out=None):
     n = len(locations)
     sigma = empty_matrix(n, index) if out is None else out
     whole = slice(0, n)
-    model.pairs(Inputs(locations, metric)).write_on_gpu(
+    model.pairs(Inputs.of(locations, metric)).write_on_gpu(
         "correlation", whole, whole, sigma, triangle=True, nugget=model.nugget
     )
     return sigma
@@ -93,7 +94,7 @@ def derivative_matrix(model, locations, metric, name, index=None):
     (n, n) array, Fortran order
         The upper triangle is not set.
     """
-    n, pairs = len(locations), model.pairs(Inputs(locations, metric))
+    n, pairs = len(locations), model.pairs(Inputs.of(locations, metric))
     if index is not None:
         return _derivative_matrix_on_gpu(pairs, n, name, index)
     result = np.empty((n, n), order="F")
@@ -123,10 +124,11 @@ class Originals:
 
     Parameters
     ----------
-    model : Matern
-    locations : (n, d) ndarray
+    model : Covariance
+    locations : (n, d) ndarray or Inputs
         In an order that keeps neighbours together; see `covariance.ordering`.
     metric : str
+        Of an array of locations.
     layout : Layout
     index : int, optional
         Number of the GPU that generates the tiles; the CPU if not given.
@@ -138,7 +140,7 @@ class Originals:
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
         self.model = model.scaled(unit).scaled(unit)
-        self.pairs = self.model.pairs(Inputs(locations, metric))
+        self.pairs = self.model.pairs(Inputs.of(locations, metric))
 
     def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.
@@ -268,9 +270,10 @@ def conditional_precisions(originals, locations, metric):
     Parameters
     ----------
     originals : Originals
-    locations : (n, d) ndarray
+    locations : (n, d) ndarray or Inputs
         In the order of the tiles.
     metric : str
+        Of an array of locations.
 
     Returns
     -------
@@ -288,17 +291,25 @@ def conditional_precisions(originals, locations, metric):
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((some, near[:, :-1]))
-    precision = _precisions(model, points[near])
+    if isinstance(model, Isotropic):
+        precision = _precisions(_correlated(model, points[near]))
+    else:
+        inputs = Inputs.of(locations, metric)
+        sets = [model.matrix(inputs[rows], inputs[rows]) for rows in near]
+        precision = _precisions(np.array(sets) + model.nugget * np.eye(near.shape[1]))
     block = some // layout.tile
     count, total = np.bincount(block), np.bincount(block, precision)
     return total / count * [layout.height(i) for i in range(layout.tiles)]
 
 
-def _precisions(model, points):
-    """Return (Σ⁻¹)_00 of many small sets of points, (b, m, d), bounded by FP64's rounding."""
+def _correlated(model, points):
+    """Return Σ of many small sets of points, (b, m, d), between which a model is isotropic."""
     apart = np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
-    sigma = model.variance * model.correlation(apart)
-    sigma += model.nugget * np.eye(points.shape[1])
+    return model.variance * model.correlation(apart) + model.nugget * np.eye(points.shape[1])
+
+
+def _precisions(sigma):
+    """Return (Σ⁻¹)_00 of many small Σ, (b, m, m), bounded by FP64's rounding."""
     values, vectors = np.linalg.eigh(sigma)
-    least = points.shape[1] * 2.0**-53 * values[:, -1:]
+    least = sigma.shape[1] * 2.0**-53 * values[:, -1:]
     return np.sum(vectors[:, 0] ** 2 / np.maximum(values, least), axis=1)
