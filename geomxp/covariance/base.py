@@ -378,9 +378,7 @@ class Covariance:
         """K such that dense data determine variance/range^k; infinite for smooth fields."""
         return inf
 
-    def isotropic(
-        self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean"
-    ) -> Floats:
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
         return Inputs.of(inputs, metric).points
 
@@ -676,9 +674,7 @@ class Isotropic(Covariance):
         root = brentq(lambda r: float(unit.correlation(r)) - correlation, bottom, top, xtol=1e-300)
         return self.range * root
 
-    def isotropic(
-        self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean"
-    ) -> Floats:
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
         """Map inputs to points between which the model depends on distance only."""
         points = Inputs.of(inputs, metric).points
         return points if self.anisotropy is None else points @ self.anisotropy.matrix().T

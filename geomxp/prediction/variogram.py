@@ -5,6 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
+from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..errors import InvalidInput
 from ..estimation.result import z_value
@@ -69,6 +70,16 @@ def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
     """Return the pairs of locations in bins of distance; arguments as of `empirical_variogram`."""
     if not (isinstance(bins, Integral) and bins >= 1):
         raise InvalidInput(f"`bins` must be a whole number of at least 1. Got {bins!r}.")
+    if model is not None and not isinstance(model, Isotropic):
+        raise InvalidInput(
+            f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."
+        )
+    for name in ("time", "variable"):
+        column = getattr(observations, name)
+        if column is not None and np.ptp(column):
+            raise InvalidInput(
+                f"a semivariogram over distance needs observations of one {name}: take a subset."
+            )
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
