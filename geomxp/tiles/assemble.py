@@ -49,7 +49,7 @@ def covariance_matrix(model, locations, metric, out=None):
 
     def write(block):
         rows, columns = block
-        pairs.write("correlation", rows, columns, sigma, triangle=True)
+        pairs.write("correlation", rows, columns, sigma[rows, columns], triangle=True)
 
     in_threads(write, blocks(n), n * n // 2)
     sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
@@ -169,7 +169,7 @@ class Originals:
         if self.index is not None:
             return self._tile_on_gpu(rows, columns, shape, form, out, missed)
         out = np.empty(shape, form.dtype, order="F") if out is None else out
-        self.pairs.write("correlation", rows, columns, out, place=(0, 0))
+        self.pairs.write("correlation", rows, columns, out)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
         return out
@@ -185,8 +185,7 @@ class Originals:
                 squares = cupy.empty(count) if squares is None else squares[:count]
                 panels = squares, missed[:count]
             self.pairs.write_on_gpu(
-                *("correlation", rows, columns, out),
-                **{"place": (0, 0), "nugget": self.model.nugget, "panels": panels},
+                *("correlation", rows, columns, out), nugget=self.model.nugget, panels=panels
             )
         return out
 
