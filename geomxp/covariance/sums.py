@@ -133,7 +133,7 @@ def _by_table(pairs, names, weights, alpha, beside, products):
             sums, q = np.zeros(count), np.zeros((count, n if products else 0))
             missed = add_pairs(
                 *(pairs.x, columns.start, n, columns.start, columns.stop),
-                *(pairs.inverse, pairs.mapping, tables, base, slope_at, change),
+                *(pairs.inverse, pairs.mapping, (tables, base, slope_at), change),
                 *(weights, alpha, beside, sums, q),
             )
             return sums, q, missed
