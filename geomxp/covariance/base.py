@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .conventions import Convention, from_ours, to_ours
+from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
 from .table import Sampled
@@ -723,8 +723,8 @@ class Isotropic(Covariance):
         >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
         1.7320508075688774
         """
-        names = tuple(p.name for p in cls.declared)
-        return cls(**to_ours(names, cls.conventions, package, parameters))
+        ours = convention_of(cls.conventions, package).to_ours(package, parameters)
+        return cls(**{p.name: value for p, value in zip(cls.declared, ours, strict=True)})
 
     def to_convention(self, package: str) -> dict[str, float]:
         """Return this model's parameters as another package writes them, as a dict.
@@ -735,8 +735,10 @@ class Isotropic(Covariance):
         >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
         4.0
         """
-        names = tuple(p.name for p in self.declared)
-        return from_ours(names, self.conventions, package, self.parameters())
+        convention = convention_of(self.conventions, package)
+        if self.anisotropy is not None:
+            raise InvalidInput("`to_convention` translates isotropic models only.")
+        return convention.from_ours([getattr(self, p.name) for p in self.declared])
 
 
 _CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))

@@ -20,23 +20,12 @@ WIDTH = 256
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over all pairs of places: both orders of a pair, and the diagonal.
-
-    Parameters
-    ----------
-    names : tuple of str
-    quadratic : (k,) ndarray
-        α'(∂Σ/∂θ)α.
-    weighted : (k,) ndarray
-        Σ_ij W_ij ∂Σ_ij/∂θ, W = αα' - S + BB'.
-    products : (n, k) ndarray, Fortran order
-        (∂Σ/∂θ)α; no rows unless requested.
-    """
+    """Sums over all pairs of places: both orders of a pair, and the diagonal."""
 
     names: tuple
-    quadratic: np.ndarray
-    weighted: np.ndarray
-    products: np.ndarray
+    quadratic: np.ndarray  # α'(∂Σ/∂θ)α, (k,)
+    weighted: np.ndarray  # Σ_ij W_ij ∂Σ_ij/∂θ, (k,), with W = αα' - S + BB'
+    products: np.ndarray  # (∂Σ/∂θ)α, (n, k) in Fortran order; no rows unless requested
 
 
 def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True):
