@@ -326,11 +326,12 @@ class Covariance:
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
         for name in ("time", "variable"):
-            if name in self.uses and getattr(inputs, name) is None:
+            used, known = name in self.uses, getattr(inputs, name) is not None
+            if used and not known:
                 raise InvalidInput(
                     f"a {self.family} model needs the {name} of each location: give `{name}`."
                 )
-            if name not in self.uses and getattr(inputs, name) is not None:
+            if known and not used:
                 raise InvalidInput(
                     f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
                     "use a family that does."
@@ -345,12 +346,9 @@ class Covariance:
             lower, upper = limits[p.name]
             if lower <= p.value <= upper:
                 continue
-            where = (
-                "with great-circle distances"
-                if metric.arc
-                else f"in {metric.dimensions(dimensions)} dimensions"
-            )
-            remedy = ": use the chordal metric." if metric.arc else "."
+            where, remedy = f"in {metric.dimensions(dimensions)} dimensions", "."
+            if metric.arc:
+                where, remedy = "with great-circle distances", ": use the chordal metric."
             bound = f"at least {lower:g}" if p.value < lower else f"at most {upper:g}"
             raise InvalidInput(
                 f"{where} a {self.family} model needs {p.name} {bound}. "
@@ -430,17 +428,13 @@ class Anisotropy:
         c, s = cos(radians(self.angle)), sin(radians(self.angle))
         return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
 
-    def matrix_derivatives(self) -> tuple[Floats, Floats]:
-        """Return d matrix/d angle (per degree) and d matrix/d ratio."""
+    def generators(self) -> Floats:
+        """Return (∂A/∂φ)A⁻¹ for the angle (per degree) and the ratio, (2, 2, 2)."""
         c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
         by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
         by_ratio = np.array([[0.0, 0.0], [s / q**2, -c / q**2]])
-        return by_angle, by_ratio
-
-    def generators(self) -> Floats:
-        """Return (∂A/∂φ)A⁻¹ for angle and ratio, (2, 2, 2)."""
         back = np.linalg.inv(self.matrix())
-        return np.array([matrix @ back for matrix in self.matrix_derivatives()])
+        return np.array([by_angle @ back, by_ratio @ back])
 
 
 class Isotropic(Covariance):
@@ -538,47 +532,34 @@ class Isotropic(Covariance):
     # what a family defines
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
-        """Evaluate f(s) = ρ(√s), s > 0; with compact support only below 1.
+        """Evaluate f(s) = ρ(√s) for s = (h/a)² > 0; with compact support only below 1.
 
         Arguments and result are in extended precision (`numpy.longdouble`), where the machine
-        has it.
-
-        Parameters
-        ----------
-        s : ndarray
-            Squared scaled distances (h/a)².
-        rest : ndarray
-            1 - s, exact also where s is near 1.
+        has it; `rest` is 1 - s, exact also where s is near 1.
         """
         raise NotImplementedError
 
     def slope_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate r dρ/dr = 2 s f'(s). Here by differences of order 8 in log s."""
-        step = np.longdouble(1) / 256
-        total = 0.0
-        for k, weight in enumerate(_CENTRAL, start=1):
-            for sign in (1, -1):
-                moved = s * np.exp(sign * k * step)
-                total = total + sign * weight * self.correlation_of_squares(moved, 1 - moved)
-        return 2 * total / step
+
+        def moved(move):
+            other = s * np.exp(move)
+            return self.correlation_of_squares(other, 1 - other)
+
+        return 2 * _derivative_at_0(moved, np.longdouble(1) / 256)
 
     def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
         """Evaluate the derivative of f(s) by a shape parameter. Here by differences of order 8."""
         value = getattr(self, name)
-        step = np.longdouble(min(0.01, value / 8) if value else 0.01)
-        total = 0.0
-        for k, weight in enumerate(_CENTRAL, start=1):
-            for sign in (1, -1):
-                other = self._moved(name, value + sign * k * step)
-                total = total + sign * weight * other.correlation_of_squares(s, rest)
-        return total / step
 
-    def _moved(self, name, value):
-        """Return a copy with a shape parameter in extended precision, perhaps beyond its bound."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.__dict__[name] = value
-        return other
+        def moved(move):
+            # a parameter in extended precision, perhaps beyond its bound
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            other.__dict__[name] = value + move
+            return other.correlation_of_squares(s, rest)
+
+        return _derivative_at_0(moved, np.longdouble(min(0.01, value / 8) if value else 0.01))
 
     def expansions(self, octaves: Floats) -> Sampled:
         """Return expansions of the correlation and its derivatives on octaves of s."""
@@ -743,3 +724,12 @@ class Isotropic(Covariance):
 
 _CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
 """Weights of a central difference of order 8."""
+
+
+def _derivative_at_0(function, step):
+    """Return the derivative of a function of one number at 0, by a central difference."""
+    total = 0.0
+    for k, weight in enumerate(_CENTRAL, start=1):
+        for sign in (1, -1):
+            total = total + sign * weight * function(sign * k * step)
+    return total / step

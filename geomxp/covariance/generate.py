@@ -30,12 +30,12 @@ GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8":
 
 
 @cache
-def _loops():
+def loops():
     """Return the module with the loops for CPUs: compiled by numba, or in NumPy without it."""
     try:
-        from . import pairs_numba as loops
+        from . import pairs_numba as chosen
     except MissingPackage:
-        from . import pairs_numpy as loops
+        from . import pairs_numpy as chosen
 
         warnings.warn(
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
@@ -43,7 +43,7 @@ def _loops():
             GeomxpWarning,
             stacklevel=3,
         )
-    return loops
+    return chosen
 
 
 def box_of(*points):
@@ -221,11 +221,11 @@ class TablePairs(DensePairs):
         offset = -rows.start - columns.start * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        loops = _loops()
+        fill = loops().fill_fp32 if single else loops().fill
         low, high = self.octaves
         while True:
             table = table_of(self.model, low, high)
-            missed = (loops.fill_fp32 if single else loops.fill)(
+            missed = fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
                 *(self.inverse, self.mapping, *table.polynomials(what, single)),
                 out.dtype.type(self.model.variance),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import MissingPackage
 from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
+from . import generate
 from .table import LOWEST, table_of
 
 WIDTH = 256
@@ -53,7 +53,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     totals, columns = {}, {}
     if of_field:
         pairs = model.pairs(inputs)
-        method = _by_table if model.tabulated and _numba() else _by_blocks
+        method = _by_table if model.tabulated and generate.loops().add_pairs else _by_blocks
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     if "nugget" in names:
         diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
@@ -67,22 +67,12 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     return Sums(names, alpha @ stacked, weighted, stacked)
 
 
-def _numba():
-    try:
-        from . import pairs_numba  # noqa: F401
-    except MissingPackage:
-        return False
-    return True
-
-
 def _columns(n):
     return [slice(j, min(j + WIDTH, n)) for j in range(0, n, WIDTH)]
 
 
 def _by_table(pairs, names, weights, alpha, beside, products):
     """Return sums and products by parameter, from the polynomials of a table."""
-    from .pairs_numba import add_pairs
-
     n, model = pairs.x.shape[1], pairs.model
     # ∂C/∂θ = factor · field
     shapes = [shape.name for shape in model.shapes if shape.name in names]
@@ -105,7 +95,7 @@ def _by_table(pairs, names, weights, alpha, beside, products):
 
         def add(columns, tables=tables, base=table.base):
             sums, q = np.zeros(count), np.zeros((count, n if products else 0))
-            missed = add_pairs(
+            missed = generate.loops().add_pairs(
                 *(pairs.x, columns.start, n, columns.start, columns.stop),
                 *(pairs.inverse, pairs.mapping, (tables, base, slope_at), change),
                 *(weights, alpha, beside, sums, q),
