@@ -48,9 +48,9 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
 
     New locations are an array, Inputs, Observations, a frame or a grid. A pandas frame must have
     the columns of the observations' coordinates; points of a geopandas frame and cells of a grid
-    are reprojected. Cells of a grid with a missing covariate are dropped, with a warning. Covariates
-    are as `Trend.design` takes them, by name from a frame, a grid or observations if not given. The
-    table is the frame or grid that the locations came from; None for arrays and observations.
+    are reprojected. Cells of a grid with a missing covariate are dropped, with a warning.
+    Covariates are as `Trend.design` takes them, by name from a frame, a grid or observations if not
+    given. The table is the frame or grid that the locations came from; None for others.
     """
     observations, table = fit.observations, None
     if spatial.is_frame(new_locations):
