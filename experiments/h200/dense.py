@@ -73,10 +73,10 @@ def _generated(machine, places, nu, what, form):
 def _write(machine, pairs, what, form, some, out):
     """Out <- the values of some places among each other, in a format."""
     if machine.gpu:
-        pairs.write_on_gpu(what, some, some, out, place=(0, 0))
+        pairs.write_on_gpu(what, some, some, out)
         return
     wide = out if form in (FP64, FP32) else np.empty(out.shape, np.float32, order="F")
-    pairs.write(what, some, some, wide, place=(0, 0))
+    pairs.write(what, some, some, wide)
     if wide is not out:
         out[...] = formats.cast(wide, form).values
 

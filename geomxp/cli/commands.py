@@ -530,11 +530,11 @@ def _draws_of_fit(given, about):
         raise InvalidInput("--fit needs locations: give --at.")
     fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
     try:
-        locations, covariates, _ = targets_of(fitted, data)
-        fields = simulate(fitted, locations, covariates=covariates, **about)
+        inputs, covariates, _ = targets_of(fitted, data)
+        fields = simulate(fitted, inputs, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
-    return locations, fitted.observations.location_names, fields
+    return inputs.locations, fitted.observations.location_names, fields
 
 
 @command(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput
-from .conventions import Convention, from_ours, to_ours
+from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
 from .table import Sampled
@@ -41,7 +41,7 @@ class Parameter:
         Coordinate in which a search moves and in which intervals are symmetric.
     lower, upper : float
         The value must be greater than `lower` and at most `upper`.
-    unit : {"", "value²", "length", "degrees"}
+    unit : {"", "value²", "length", "time", "degrees"}
     linear : bool
         Whether Σ is linear in it.
     closed : bool
@@ -98,7 +98,9 @@ def finite(name: str, value: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Where, when and of which variable values are wanted: the arguments of a covariance.
+    """Locations, times and variables: the arguments of a covariance.
+
+    Inputs can stand for observations where no values are needed.
 
     Parameters
     ----------
@@ -108,12 +110,20 @@ class Inputs:
         For space-time families.
     variable : (n,) ndarray of int, optional
         Number of the variable, from 0; for multivariate families.
+
+    Examples
+    --------
+    >>> inputs = Inputs(np.zeros((3, 2)), time=np.array([0.0, 1.0, 0.0]))
+    >>> inputs, inputs.duplicate()
+    (<Inputs: 3 locations, euclidean, time>, (0, 2))
     """
 
     locations: Floats
     metric: Metric | str = "euclidean"
     time: Floats | None = None
     variable: Whole | None = None
+
+    values = covariates = None
 
     @classmethod
     def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:
@@ -143,6 +153,33 @@ class Inputs:
         """Points of the metric's Euclidean space, (n, k)."""
         return metric_of(self.metric).embed(self.locations)
 
+    @property
+    def inputs(self) -> Inputs:
+        """The inputs themselves, as `Observations.inputs`."""
+        return self
+
+    @property
+    def dimensions(self) -> int:
+        """Number of coordinates, d."""
+        return self.locations.shape[-1]
+
+    def duplicate(self) -> tuple[int, int] | None:
+        """Return the first pair of rows (i, j), i < j, with the same inputs, or None."""
+        locations = self.locations + 0.0
+        if metric_of(self.metric).geographic:
+            pole = np.abs(locations[:, 1]) == 90
+            locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
+        extra = [column for column in (self.time, self.variable) if column is not None]
+        keys = np.column_stack([locations, *extra])
+        order = np.lexsort(keys.T[::-1])
+        first = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]).all(axis=1))
+        if not len(first):
+            return None
+        # lexsort is stable: rows with the same inputs stay in their order
+        pairs = np.column_stack((order[first], order[first + 1]))
+        i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
+        return int(i), int(j)
+
 
 class Covariance:
     """Base of all covariance families.
@@ -158,12 +195,16 @@ class Covariance:
     declared : tuple of Parameter
         Its parameters in a fixed order, with values to start from. "nugget" is the noise variance
         of each observation and not a part of `matrix`.
+    uses : tuple of {"time", "variable"}
+        Inputs beside the locations that `matrix` reads. Inputs without them are refused, and so
+        are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
     """
 
     family: ClassVar[str]
     declared: ClassVar[tuple[Parameter, ...]]
+    uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
     nugget: float
 
@@ -216,7 +257,8 @@ class Covariance:
         (n, m) ndarray, Fortran order
         """
         a, b = Inputs.of(a, metric), Inputs.of(b, metric)
-        self.check_valid_on(a.metric, a.locations.shape[-1])
+        self.check_inputs(a)
+        self.check_inputs(b)
         return self.matrix(a, b)
 
     def matrix(self, a: Inputs, b: Inputs) -> Floats:
@@ -281,6 +323,21 @@ class Covariance:
         """
         return {p.name: (p.lower, p.upper) for p in self.table}
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
+        for name in ("time", "variable"):
+            used, known = name in self.uses, getattr(inputs, name) is not None
+            if used and not known:
+                raise InvalidInput(
+                    f"a {self.family} model needs the {name} of each location: give `{name}`."
+                )
+            if known and not used:
+                raise InvalidInput(
+                    f"a {self.family} model does not depend on `{name}`: leave `{name}` out, or "
+                    "use a family that does."
+                )
+        self.check_valid_on(inputs.metric, inputs.dimensions)
+
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         metric = metric_of(metric)
@@ -289,12 +346,9 @@ class Covariance:
             lower, upper = limits[p.name]
             if lower <= p.value <= upper:
                 continue
-            where = (
-                "with great-circle distances"
-                if metric.arc
-                else f"in {metric.dimensions(dimensions)} dimensions"
-            )
-            remedy = ": use the chordal metric." if metric.arc else "."
+            where, remedy = f"in {metric.dimensions(dimensions)} dimensions", "."
+            if metric.arc:
+                where, remedy = "with great-circle distances", ": use the chordal metric."
             bound = f"at least {lower:g}" if p.value < lower else f"at most {upper:g}"
             raise InvalidInput(
                 f"{where} a {self.family} model needs {p.name} {bound}. "
@@ -322,9 +376,9 @@ class Covariance:
         """K such that dense data determine variance/range^k; infinite for smooth fields."""
         return inf
 
-    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
-        """Map locations to points that are near each other where the correlation is high."""
-        return metric_of(metric).embed(locations)
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map inputs to points (n, k), k ≤ 3, that are near each other where they correlate."""
+        return Inputs.of(inputs, metric).points
 
 
 @dataclass(frozen=True)
@@ -374,17 +428,13 @@ class Anisotropy:
         c, s = cos(radians(self.angle)), sin(radians(self.angle))
         return np.array([[c, s], [-s / self.ratio, c / self.ratio]])
 
-    def matrix_derivatives(self) -> tuple[Floats, Floats]:
-        """Return d matrix/d angle (per degree) and d matrix/d ratio."""
+    def generators(self) -> Floats:
+        """Return (∂A/∂φ)A⁻¹ for the angle (per degree) and the ratio, (2, 2, 2)."""
         c, s, q = cos(radians(self.angle)), sin(radians(self.angle)), self.ratio
         by_angle = radians(1.0) * np.array([[-s, c], [-c / q, -s / q]])
         by_ratio = np.array([[0.0, 0.0], [s / q**2, -c / q**2]])
-        return by_angle, by_ratio
-
-    def generators(self) -> Floats:
-        """Return (∂A/∂φ)A⁻¹ for angle and ratio, (2, 2, 2)."""
         back = np.linalg.inv(self.matrix())
-        return np.array([matrix @ back for matrix in self.matrix_derivatives()])
+        return np.array([by_angle @ back, by_ratio @ back])
 
 
 class Isotropic(Covariance):
@@ -482,47 +532,34 @@ class Isotropic(Covariance):
     # what a family defines
 
     def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
-        """Evaluate f(s) = ρ(√s), s > 0; with compact support only below 1.
+        """Evaluate f(s) = ρ(√s) for s = (h/a)² > 0; with compact support only below 1.
 
         Arguments and result are in extended precision (`numpy.longdouble`), where the machine
-        has it.
-
-        Parameters
-        ----------
-        s : ndarray
-            Squared scaled distances (h/a)².
-        rest : ndarray
-            1 - s, exact also where s is near 1.
+        has it; `rest` is 1 - s, exact also where s is near 1.
         """
         raise NotImplementedError
 
     def slope_of_squares(self, s: Floats, rest: Floats) -> Floats:
         """Evaluate r dρ/dr = 2 s f'(s). Here by differences of order 8 in log s."""
-        step = np.longdouble(1) / 256
-        total = 0.0
-        for k, weight in enumerate(_CENTRAL, start=1):
-            for sign in (1, -1):
-                moved = s * np.exp(sign * k * step)
-                total = total + sign * weight * self.correlation_of_squares(moved, 1 - moved)
-        return 2 * total / step
+
+        def moved(move):
+            other = s * np.exp(move)
+            return self.correlation_of_squares(other, 1 - other)
+
+        return 2 * _derivative_at_0(moved, np.longdouble(1) / 256)
 
     def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
         """Evaluate the derivative of f(s) by a shape parameter. Here by differences of order 8."""
         value = getattr(self, name)
-        step = np.longdouble(min(0.01, value / 8) if value else 0.01)
-        total = 0.0
-        for k, weight in enumerate(_CENTRAL, start=1):
-            for sign in (1, -1):
-                other = self._moved(name, value + sign * k * step)
-                total = total + sign * weight * other.correlation_of_squares(s, rest)
-        return total / step
 
-    def _moved(self, name, value):
-        """Return a copy with a shape parameter in extended precision, perhaps beyond its bound."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.__dict__[name] = value
-        return other
+        def moved(move):
+            # a parameter in extended precision, perhaps beyond its bound
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            other.__dict__[name] = value + move
+            return other.correlation_of_squares(s, rest)
+
+        return _derivative_at_0(moved, np.longdouble(min(0.01, value / 8) if value else 0.01))
 
     def expansions(self, octaves: Floats) -> Sampled:
         """Return expansions of the correlation and its derivatives on octaves of s."""
@@ -625,9 +662,9 @@ class Isotropic(Covariance):
         root = brentq(lambda r: float(unit.correlation(r)) - correlation, bottom, top, xtol=1e-300)
         return self.range * root
 
-    def isotropic(self, locations: ArrayLike, metric: Metric | str = "euclidean") -> Floats:
-        """Map locations to points between which the model depends on distance only."""
-        points = metric_of(metric).embed(locations)
+    def isotropic(self, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Floats:
+        """Map inputs to points between which the model depends on distance only."""
+        points = Inputs.of(inputs, metric).points
         return points if self.anisotropy is None else points @ self.anisotropy.matrix().T
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
@@ -667,8 +704,8 @@ class Isotropic(Covariance):
         >>> Matern.from_convention("scikit-learn", variance=1.0, length_scale=3.0, nu=1.5).range
         1.7320508075688774
         """
-        names = tuple(p.name for p in cls.declared)
-        return cls(**to_ours(names, cls.conventions, package, parameters))
+        ours = convention_of(cls.conventions, package).to_ours(package, parameters)
+        return cls(**{p.name: value for p, value in zip(cls.declared, ours, strict=True)})
 
     def to_convention(self, package: str) -> dict[str, float]:
         """Return this model's parameters as another package writes them, as a dict.
@@ -679,9 +716,20 @@ class Isotropic(Covariance):
         >>> Matern(1.0, 2.0, 2.0).to_convention("gpytorch")["lengthscale"]
         4.0
         """
-        names = tuple(p.name for p in self.declared)
-        return from_ours(names, self.conventions, package, self.parameters())
+        convention = convention_of(self.conventions, package)
+        if self.anisotropy is not None:
+            raise InvalidInput("`to_convention` translates isotropic models only.")
+        return convention.from_ours([getattr(self, p.name) for p in self.declared])
 
 
 _CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
 """Weights of a central difference of order 8."""
+
+
+def _derivative_at_0(function, step):
+    """Return the derivative of a function of one number at 0, by a central difference."""
+    total = 0.0
+    for k, weight in enumerate(_CENTRAL, start=1):
+        for sign in (1, -1):
+            total = total + sign * weight * function(sign * k * step)
+    return total / step

@@ -29,18 +29,7 @@ TERMS = 28
 
 
 def correlation(r: ArrayLike, nu: float) -> Floats:
-    """Evaluate ρ_ν(r) = 2^(1-ν)/Γ(ν) r^ν K_ν(r).
-
-    Parameters
-    ----------
-    r : array_like
-        Scaled distances h/a ≥ 0.
-    nu : float
-        Smoothness ν > 0.
-
-    Returns
-    -------
-    ndarray, as r
+    """Evaluate ρ_ν(r) = 2^(1-ν)/Γ(ν) r^ν K_ν(r) for scaled distances r ≥ 0 and smoothness ν > 0.
 
     Examples
     --------
@@ -81,20 +70,7 @@ def correlation_by_smoothness(r: ArrayLike, nu: float) -> Floats:
 
 
 def matern_half_integer(r, p):
-    """Evaluate the correlation at smoothness p + ½, in closed form.
-
-    ρ(r) = exp(-r) · p!/(2p)! · Σ_{i=0}^{p} (p+i)!/(i!(p-i)!) (2r)^{p-i}
-
-    Parameters
-    ----------
-    r : ndarray
-        Scaled distances h/a ≥ 0.
-    p : int
-
-    Returns
-    -------
-    ndarray, as r
-    """
+    """Evaluate ρ for ν = p + ½: exp(-r) · p!/(2p)! · Σ_{i=0}^{p} (p+i)!/(i!(p-i)!) (2r)^{p-i}."""
     lead = factorial(p) / factorial(2 * p)
     total = np.zeros_like(r)
     for i in range(p + 1):
@@ -172,21 +148,8 @@ def log_gamma_and_digamma(nu):
     return log_gamma, digamma - np.sum(1 / steps)
 
 
-_BERNOULLI = np.array(
-    [
-        np.longdouble(a) / np.longdouble(b)
-        for a, b in (
-            (1, 6),
-            (-1, 30),
-            (1, 42),
-            (-1, 30),
-            (5, 66),
-            (-691, 2730),
-            (7, 6),
-            (-3617, 510),
-        )
-    ]
-)
+_BERNOULLI = np.array([1, -1, 1, -1, 5, -691, 7, -3617], dtype=np.longdouble)
+_BERNOULLI /= np.array([6, 30, 42, 30, 66, 2730, 6, 510], dtype=np.longdouble)
 """B_2, B_4, …, B_16."""
 
 
@@ -201,16 +164,8 @@ def matern_of_squares(s, nu):
     |Γ(ν + 2πi/h)|/Γ(ν) for small r and exp(-2π²/(r h²)) for large r (Trefethen and Weideman 2014,
     SIAM Review 56:385). All terms of f and of f' have one sign.
 
-    Parameters
-    ----------
-    s : (n,) ndarray of longdouble
-        Greater than 0. The values at one do not depend on the others.
-    nu : float
-
-    Returns
-    -------
-    (2, 2, n) ndarray of longdouble
-        f and ∂f/∂ν; f' and ∂f'/∂ν.
+    Return f and ∂f/∂ν, f' and ∂f'/∂ν, (2, 2, n) of longdouble, for s > 0, (n,) of longdouble. The
+    values at one s do not depend on the others.
     """
     r, nu = np.sqrt(s), np.longdouble(nu)
     log_gamma, digamma = log_gamma_and_digamma(nu)
@@ -264,17 +219,10 @@ def _trapezoid(r, nu, log_gamma, exponent):
 
 
 class BesselSeries:
-    """Taylor series of ρ and its derivatives in squared scaled distance.
+    """Taylor series of ρ and its derivatives in squared scaled distance, for 0 < ν ≤ 50.
 
     Bessel's equation gives all terms from the first two: four evaluations an octave serve all
-    polynomials of a table.
-
-    Parameters
-    ----------
-    nu : float
-        Smoothness, 0 < ν ≤ 50.
-    octaves : (K,) ndarray of longdouble
-        Their lower ends 2^k.
+    polynomials of a table. `octaves` are their lower ends 2^k, of longdouble.
     """
 
     def __init__(self, nu, octaves):
@@ -321,12 +269,8 @@ class BesselSeries:
 
         s f'' + (1-ν) f' - f/4 = 0, and for g = ∂f/∂ν:  s g'' + (1-ν) g' - g/4 = f'
 
-        Parameters
-        ----------
-        first : (2, K) ndarray of longdouble
-            The solution and its slope at the centres.
-        source : (TERMS, K) ndarray of longdouble, or 0
-            Coefficients of the function whose slope is the right-hand side.
+        `first`, (2, K), is the solution and its slope at the centres; `source`, (TERMS, K) or 0,
+        holds the coefficients of the function whose slope is the right-hand side.
         """
         nu, d = np.longdouble(self.nu), self._half_width
         ratio, quarter = d / self._centre, d / 4
@@ -348,11 +292,7 @@ def _economisation(split, degree):
     The intervals are equal parts of the series' own: u = c + t/parts. The polynomial in t is the
     truncated Chebyshev series, with tᵏ = 2^(1-k) Σ_j binom(k, j) T_{k-2j}(t), the term T_0 halved.
 
-    Returns
-    -------
-    matrix : (TERMS, parts (degree + 1)) ndarray
-    constants : (TERMS, parts) ndarray of longdouble
-        Its columns for t⁰, in extended precision.
+    Return the matrix, (TERMS, parts (degree + 1)), and in extended precision its columns for t⁰.
     """
     parts, k = 2**split // CENTRES, np.arange(TERMS)
     binomial = np.array([[comb(m, j) for j in k] for m in k], dtype=np.longdouble)

@@ -72,8 +72,7 @@ class Cauchy(Isotropic):
         x, log, rho = self._terms(s)
         if name == "decay":
             return -rho * log / self.power
-        change = log / self.power - x / (1 + x) * np.log(s) / 2
-        return rho * self.decay / self.power * change
+        return rho * self.decay / self.power * (log / self.power - x / (1 + x) * np.log(s) / 2)
 
     def _terms(self, s):
         """Return r^α, log(1 + r^α) and ρ."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidInput
 
 if TYPE_CHECKING:
-    from .._typing import Mapping
+    from .._typing import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -33,75 +33,41 @@ class Convention:
     relative_nugget: bool = False
     inverse_range: bool = False
 
-    def range_over_ours(self, shapes):
-        """Return the package's range over ours for values of the shape parameters."""
+    def to_ours(self, package: str, parameters: Mapping[str, float]) -> list[float]:
+        """Return our variance, range, shape parameters and nugget; a missing nugget is 0."""
+        variance, range_, *shapes, nugget = self.names
+        if set(parameters) - set(self.names) or set(self.names[:-1]) - set(parameters):
+            raise InvalidInput(
+                f"{package} calls its parameters {', '.join(self.names)}. "
+                f"Got {', '.join(map(str, parameters)) or 'none'}."
+            )
+        positive = [float(parameters[name]) for name in (range_, *shapes)]
+        if min(positive) <= 0:
+            named = " and ".join(f"`{name}`" for name in (range_, *shapes))
+            values = " and ".join(f"{value:g}" for value in positive)
+            raise InvalidInput(f"{named} must be greater than 0. Got {values}.")
+        length, *shapes = positive
+        sigma2, tau2 = float(parameters[variance]), float(parameters.get(nugget, 0.0))
+        length = 1 / length if self.inverse_range else length
+        length /= self._range_over_ours(shapes)
+        return [sigma2, length, *shapes, tau2 * sigma2 if self.relative_nugget else tau2]
+
+    def from_ours(self, ours: Sequence[float]) -> dict[str, float]:
+        """Return the package's parameters, given ours as `to_ours` returns them."""
+        sigma2, length, *shapes, tau2 = ours
+        length *= self._range_over_ours(shapes)
+        length = 1 / length if self.inverse_range else length
+        tau2 = tau2 / sigma2 if self.relative_nugget else tau2
+        return dict(zip(self.names, (sigma2, length, *shapes, tau2), strict=True))
+
+    def _range_over_ours(self, shapes):
         return self.scale(*shapes) if callable(self.scale) else self.scale
 
 
-def _convention(conventions, package):
+def convention_of(conventions: Mapping[str, Convention], package: str) -> Convention:
+    """Return the convention of a package; raise `InvalidInput` if it is unknown."""
     try:
         return conventions[package.lower()]
     except (KeyError, AttributeError):
         known = ", ".join(conventions)
         raise InvalidInput(f"`package` must be one of: {known}. Got {package!r}.") from None
-
-
-def to_ours(
-    names: tuple[str, ...],
-    conventions: Mapping[str, Convention],
-    package: str,
-    parameters: Mapping[str, float],
-) -> dict[str, float]:
-    """Convert a package's parameters to ours.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Our names: variance, range, the shape parameters, nugget.
-    conventions : dict of str to Convention
-        Those of the family, by package.
-    package : str
-    parameters : dict of str to float
-        Under the package's names; a nugget that is missing is 0.
-
-    Raises
-    ------
-    InvalidInput
-        If the package is unknown, or its parameters are not those of its convention.
-    """
-    convention = _convention(conventions, package)
-    variance, range_, *shapes, nugget = convention.names
-    if set(parameters) - set(convention.names) or set(convention.names[:-1]) - set(parameters):
-        raise InvalidInput(
-            f"{package} calls its parameters {', '.join(convention.names)}. "
-            f"Got {', '.join(map(str, parameters)) or 'none'}."
-        )
-    positive = [float(parameters[name]) for name in (range_, *shapes)]
-    if min(positive) <= 0:
-        raise InvalidInput(
-            f"{' and '.join(f'`{name}`' for name in (range_, *shapes))} must be greater than 0. "
-            f"Got {' and '.join(f'{value:g}' for value in positive)}."
-        )
-    length, *shapes = positive
-    sigma2, tau2 = float(parameters[variance]), float(parameters.get(nugget, 0.0))
-    length = 1 / length if convention.inverse_range else length
-    length /= convention.range_over_ours(shapes)
-    tau2 = tau2 * sigma2 if convention.relative_nugget else tau2
-    return dict(zip(names, (sigma2, length, *shapes, tau2), strict=True))
-
-
-def from_ours(
-    names: tuple[str, ...],
-    conventions: Mapping[str, Convention],
-    package: str,
-    parameters: Mapping[str, float],
-) -> dict[str, float]:
-    """Convert our parameters, as `Covariance.parameters` returns them; see `to_ours`."""
-    convention = _convention(conventions, package)
-    if "anisotropy_ratio" in parameters:
-        raise InvalidInput("`to_convention` translates isotropic models only.")
-    sigma2, length, *shapes, tau2 = (parameters[name] for name in names)
-    length *= convention.range_over_ours(shapes)
-    length = 1 / length if convention.inverse_range else length
-    tau2 = tau2 / sigma2 if convention.relative_nugget else tau2
-    return dict(zip(convention.names, (sigma2, length, *shapes, tau2), strict=True))

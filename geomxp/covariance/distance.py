@@ -68,17 +68,7 @@ class Metric:
         return self.name
 
     def embed(self, locations: ArrayLike) -> Floats:
-        """Return the points of locations.
-
-        Parameters
-        ----------
-        locations : (n, d) ndarray
-            Coordinates in one unit of length; longitude and latitude in degrees if `geographic`.
-
-        Returns
-        -------
-        (n, k) ndarray
-        """
+        """Return the points (n, k) of locations (n, d), which are degrees if `geographic`."""
         locations = np.asarray(locations, dtype=np.float64)
         return locations if self.embedding is None else self.embedding(locations)
 
@@ -100,22 +90,12 @@ def on_sphere(locations: Floats) -> Floats:
     # one place has one point: ±180 degrees are one meridian, and a pole has none
     longitude = np.where(np.abs(locations[:, 1]) == 90, 0.0, locations[:, 0] % 360.0)
     longitude, latitude = np.radians(longitude), np.radians(locations[:, 1])
-    return EARTH_RADIUS * np.column_stack(
-        (
-            np.cos(latitude) * np.cos(longitude),
-            np.cos(latitude) * np.sin(longitude),
-            np.sin(latitude),
-        )
-    )
+    x, y = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude)
+    return EARTH_RADIUS * np.column_stack((x, y, np.sin(latitude)))
 
 
-_ON_EARTH = {
-    "embedding": on_sphere,
-    "dimension": 3,
-    "unit": "km",
-    "geographic": True,
-    "fixed_scale": True,
-}
+_ON_EARTH = {"embedding": on_sphere, "dimension": 3, "unit": "km"}
+_ON_EARTH |= {"geographic": True, "fixed_scale": True}
 METRICS = {
     metric.name: metric
     for metric in (
@@ -136,12 +116,6 @@ def metric_of(metric: str | Metric) -> Metric:
     except (KeyError, TypeError):
         known = ", ".join(METRICS)
         raise InvalidInput(f"`metric` must be one of: {known}. Got {metric!r}.") from None
-
-
-def check_metric(metric: str | Metric) -> str | Metric:
-    """Return `metric` if there is such a metric, else raise `InvalidInput`."""
-    metric_of(metric)
-    return metric
 
 
 def embed(locations: ArrayLike, metric: str | Metric) -> Floats:

@@ -30,12 +30,12 @@ GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8":
 
 
 @cache
-def _loops():
+def loops():
     """Return the module with the loops for CPUs: compiled by numba, or in NumPy without it."""
     try:
-        from . import pairs_numba as loops
+        from . import pairs_numba as chosen
     except MissingPackage:
-        from . import pairs_numpy as loops
+        from . import pairs_numpy as chosen
 
         warnings.warn(
             "numba cannot be imported: covariances on the CPU are computed by NumPy, about ten "
@@ -43,7 +43,7 @@ def _loops():
             GeomxpWarning,
             stacklevel=3,
         )
-    return loops
+    return chosen
 
 
 def box_of(*points):
@@ -55,17 +55,7 @@ def box_of(*points):
 def scale_of(model, metric, box):
     """Return what maps places to points, A(x - middle)/unit, and 1/a² for their differences.
 
-    Parameters
-    ----------
-    model : Isotropic
-    metric : Metric or str
-    box : (2, d) ndarray
-        Lowest and highest coordinates of the embedded places.
-
-    Returns
-    -------
-    middle : float or (d,) ndarray
-    unit, inverse : float
+    `box`, (2, d), holds the lowest and the highest coordinates of the embedded places.
     """
     low, high = box
     # differences of coordinates near 1 have squares, and powers of two change no digit
@@ -81,18 +71,9 @@ def scale_of(model, metric, box):
 
 
 def octaves_of(extent, dimensions, few, metric, inverse):
-    """Return the octaves of s that the pairs of `few` places probably have; a miss extends them.
+    """Return the octaves of s that pairs of `few` places probably have; a miss extends them.
 
-    Parameters
-    ----------
-    extent : float
-        The largest difference of two points in a coordinate.
-    dimensions : int
-        Of the points.
-    few : int
-    metric : Metric or str
-    inverse : float
-        1/a².
+    `extent` is the largest difference of two points in a coordinate, `inverse` is 1/a².
     """
     extent = max(extent, 1e-300)
     longest = extent**2 * dimensions * inverse
@@ -114,70 +95,37 @@ def mapping_of(model, metric):
 
 
 class DensePairs:
-    """Covariances and derivatives between two sets of inputs, by a family's own `matrix`.
+    """Covariances and derivatives between inputs a and b, by a family's own `matrix`.
 
-    Parameters
-    ----------
-    model : Covariance
-    a, b : Inputs
-        Rows and columns; b is a if not given.
+    A block has the values of some rows and columns; `what` is "correlation" for the covariance σ²ρ,
+    "slope" for σ²r dρ/dr, or a parameter's name for the derivative by it.
     """
 
     def __init__(self, model, a, b=None):
         self.model, self.a, self.b = model, a, a if b is None else b
         self.symmetric = b is None
 
-    def write(self, what, rows, columns, out, *, triangle=False, place=None):
-        """Write a block of values, in the column-major order of `out`.
+    def write(self, what, rows, columns, out, *, triangle=False):
+        """Write a block into `out`, FP64 or FP32 in Fortran order or a part of such a matrix.
 
-        Parameters
-        ----------
-        what : str
-            "correlation" for the covariance σ²ρ, "slope" for σ²r dρ/dr, or a shape parameter's
-            name for its derivative.
-        rows, columns : slice
-        out : 2-D ndarray, Fortran order, of FP64 or FP32
-            The whole matrix; or the block itself where `place` is (0, 0).
-        triangle : bool
-            Leave out entries above the diagonal of the whole matrix.
-        place : (int, int), optional
-            Row and column of `out` where the block starts; its own rows and columns if not given.
+        With `triangle` entries above the diagonal of the whole matrix are not written.
         """
-        i, j = (rows.start, columns.start) if place is None else place
-        block = self._values(what, rows, columns)
-        target = out[i : i + block.shape[0], j : j + block.shape[1]]
         below = np.arange(rows.start, rows.stop)[:, None] >= np.arange(columns.start, columns.stop)
-        np.copyto(target, block, where=below if triangle else True)
+        np.copyto(out, self._values(what, rows, columns), where=below if triangle else True)
 
     def write_on_gpu(
-        self,
-        what,
-        rows,
-        columns,
-        out,
-        *,
-        triangle=False,
-        place=None,
-        scale=1.0,
-        nugget=0.0,
-        panels=None,
+        self, what, rows, columns, out, *, triangle=False, scale=1.0, nugget=0.0, panels=None
     ):
         """Write a block of FP64 or FP32 values on a GPU; see `TablePairs.write_on_gpu`."""
         import cupy
 
-        i, j = (rows.start, columns.start) if place is None else place
         block = self._values(what, rows, columns)
         apart = np.arange(rows.start, rows.stop)[:, None] - np.arange(columns.start, columns.stop)
         block = block + nugget * (apart == 0)
         block = np.where(apart >= 0, block, 0.0) if triangle else block
         with out.device:
-            target = out[i : i + block.shape[0], j : j + block.shape[1]]
-            values = cupy.asarray(block * scale)
-            cupy.copyto(
-                target,
-                values.astype(out.dtype),
-                where=cupy.asarray(apart >= 0) if triangle else True,
-            )
+            below = cupy.asarray(apart >= 0) if triangle else True
+            cupy.copyto(out, cupy.asarray(block * scale).astype(out.dtype), where=below)
             squares = cupy.asarray((block**2).sum())
             if panels is None:
                 return squares
@@ -199,43 +147,29 @@ class DensePairs:
         shape = rows.stop - rows.start, columns.stop - columns.start
         if index is None:
             out = np.empty(shape, order="F")
-            self.write(what, rows, columns, out, place=(0, 0))
+            self.write(what, rows, columns, out)
             return out
         import cupy
 
         with cupy.cuda.Device(index):
             out = cupy.empty(shape, order="F")
-            self.write_on_gpu(what, rows, columns, out, place=(0, 0))
+            self.write_on_gpu(what, rows, columns, out)
         return out
 
     def covariance(self, index=None):
-        """Return the covariances of all pairs, (n, m) in Fortran order.
-
-        They are computed on the GPU number `index`, or on the CPU, where threads share the
-        columns.
-        """
+        """Return the covariances of all pairs, (n, m) in Fortran order, from a GPU or threads."""
         n, m = len(self.a), len(self.b)
         if index is not None:
             return self.block("correlation", slice(0, n), slice(0, m), index)
         out = np.empty((n, m), order="F")
         panels = [slice(j, min(j + WIDTH, m)) for j in range(0, m, WIDTH)]
-        in_threads(lambda p: self.write("correlation", slice(0, n), p, out), panels, n * m)
+        in_threads(lambda p: self.write("correlation", slice(0, n), p, out[:, p]), panels, n * m)
         return out
 
     def derivatives(self, rows, columns, names, index=None):
-        """Return the derivatives of the field's covariance for a block of pairs.
+        """Return the derivatives of the field's covariance for a block, without the nugget's.
 
-        Parameters
-        ----------
-        rows, columns : slice
-        names : sequence of str
-            Parameters; the nugget, if among them, is left out.
-        index : int, optional
-            Number of the GPU where they are wanted, which must be the current one.
-
-        Returns
-        -------
-        dict of str to array
+        `index` is the number of the current GPU where they are wanted.
         """
         names = [name for name in names if name != "nugget"]
         found = self.model.derivatives(self.a[rows], self.b[columns], names=names)
@@ -247,16 +181,10 @@ class DensePairs:
 
 
 class TablePairs(DensePairs):
-    """Covariances and derivatives of an isotropic family between two sets of inputs.
+    """Covariances and derivatives of an isotropic family, from the polynomials of a table.
 
-    Parameters
-    ----------
-    model : Isotropic
-    a, b : Inputs
-        Rows and columns; b is a if not given.
-    box : (2, d) ndarray, optional
-        Lowest and highest coordinates of all points of which these are a part: parts with one
-        box have the bits of the whole. Of a and b if not given.
+    `box`, (2, d), holds the lowest and the highest coordinates of all points of which a and b are
+    a part, by default of a and b: parts with one box have the bits of the whole.
     """
 
     def __init__(self, model, a, b=None, box=None):
@@ -281,22 +209,23 @@ class TablePairs(DensePairs):
             points = points @ self.model.anisotropy.matrix().T
         return np.ascontiguousarray(points.T)
 
-    def write(self, what, rows, columns, out, *, triangle=False, place=None):
-        """Write a block of values; see `DensePairs.write`."""
-        i, j = (rows.start, columns.start) if place is None else place
+    def write(self, what, rows, columns, out, *, triangle=False):
+        """Write a block; see `DensePairs.write`."""
         if not self.model.tabulated:
-            super().write(what, rows, columns, out, triangle=triangle, place=place)
+            super().write(what, rows, columns, out, triangle=triangle)
             return
-        flat = out.reshape(-1, order="F")
-        stride = len(out)
-        offset = (i - rows.start) + (j - columns.start) * stride
+        stride = out.strides[1] // out.itemsize
+        # all from the block's first entry to its last, with what lies between its columns
+        count = (out.shape[1] - 1) * stride + out.shape[0]
+        flat = np.lib.stride_tricks.as_strided(out, (count,), (out.itemsize,))
+        offset = -rows.start - columns.start * stride
         single = out.dtype == np.float32
         first = 0 if triangle else -self.y.shape[1]
-        loops = _loops()
+        fill = loops().fill_fp32 if single else loops().fill
         low, high = self.octaves
         while True:
             table = table_of(self.model, low, high)
-            missed = (loops.fill_fp32 if single else loops.fill)(
+            missed = fill(
                 *(self.x, rows.start, rows.stop, self.y, columns.start, columns.stop),
                 *(self.inverse, self.mapping, *table.polynomials(what, single)),
                 out.dtype.type(self.model.variance),
@@ -309,51 +238,20 @@ class TablePairs(DensePairs):
             self.octaves = low, high
 
     def write_on_gpu(
-        self,
-        what,
-        rows,
-        columns,
-        out,
-        *,
-        triangle=False,
-        place=None,
-        scale=1.0,
-        nugget=0.0,
-        panels=None,
+        self, what, rows, columns, out, *, triangle=False, scale=1.0, nugget=0.0, panels=None
     ):
-        """Write a block of values on a GPU, as `write` does on the CPU.
+        """Write a block on a GPU: FP64 (derivatives too), FP32, FP16, or uint8 for FP8 (E4M3).
 
-        Parameters
-        ----------
-        what : str
-            As for `write`; derivatives in FP64 only.
-        rows, columns : slice
-        out : 2-D cupy.ndarray, Fortran order, of FP64, FP32, FP16, or uint8 for FP8 (E4M3)
-            The whole matrix; or the block itself where `place` is (0, 0).
-        triangle, place
-            As for `write`.
-        scale : float
-            A power of two by which the values are multiplied before they are rounded to `out`.
-        nugget : float
-            Added where the row's number is the column's.
-        panels : (FP64 cupy.ndarray, int32 cupy.ndarray), optional
-            Buffers with an entry for each panel of the block (see `panels_of`), for the sums of
-            squares and the counts of missed pairs. The CPU then does not wait to learn whether the
-            table must be extended; see `extend`.
+        Return the squared Frobenius norm of what was written, before scale and rounding, as a
+        number on the GPU; None if `panels` are given.
 
-        Returns
-        -------
-        cupy.ndarray, () or None
-            Squared Frobenius norm of what was written, before scale and rounding; on the GPU.
-            None if panels are given.
-
-        Raises
-        ------
-        InvalidInput
-            If the model has no table.
+        `scale` is a power of two by which values are multiplied before they are rounded. `nugget`
+        is added where the row's number is the column's. `panels` are an FP64 and an int32 buffer
+        with an entry for each panel of the block (see `panels_of`), for the sums of squares and the
+        counts of missed pairs: the CPU does not wait then to learn whether the table must be
+        extended (see `extend`). Raises `InvalidInput` if the model has no table.
         """
         self.model.check_tabulated('Use on="cpu".')
-        i, j = (rows.start, columns.start) if place is None else place
         stride = out.strides[1] // out.itemsize
         form = GPU_FORMATS[out.dtype.name]
         single = form != "fp64"
@@ -368,7 +266,7 @@ class TablePairs(DensePairs):
             entries = (
                 *(real(self.model.variance), real(nugget), real(scale)),
                 *(0 if triangle else -self.y.shape[1], out),
-                *((i - rows.start) + (j - columns.start) * stride, stride),
+                *(-rows.start - columns.start * stride, stride),
             )
             while True:
                 table = table_of(self.model, low, high)

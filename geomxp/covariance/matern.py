@@ -128,18 +128,9 @@ class Matern(Isotropic):
 
     def practical_range(self) -> float:
         """Return a√(8ν), the distance with correlation near 0.14 whatever ν is (Lindgren 2011)."""
-        return practical_range(self.range, self.smoothness)
+        return self.range * sqrt(8 * self.smoothness)
 
     @property
     def infill_exponent(self) -> float:
         """2ν: dense data determine variance/range^(2ν)."""
         return 2 * self.smoothness
-
-
-PARAMETERS = (*(p.name for p in Matern.declared), "anisotropy_angle", "anisotropy_ratio")
-"""Names of the parameters, in the order in which geomxp lists them."""
-
-
-def practical_range(range_: float, nu: float) -> float:
-    """Return a√(8ν), the distance with correlation near 0.14 whatever ν is (Lindgren 2011)."""
-    return range_ * sqrt(8 * nu)

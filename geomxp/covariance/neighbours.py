@@ -17,51 +17,23 @@ SLICE = 4096
 
 @dataclass(frozen=True)
 class Tree:
-    """A k-d tree: a complete binary tree over points in the order of its leaves.
+    """A k-d tree: a complete binary tree over points in the order of its k leaves.
 
-    Parameters
-    ----------
-    points : (n, d) ndarray
-        In the order of the leaves: neighbours are near each other in space.
-    order : (n,) ndarray of int64
-        The row of each point before it was sorted into the tree.
-    ranks : (n,) ndarray of int64
-        Position of each point in the order that defines predecessors.
-    bounds : (k + 1,) ndarray of int64
-        Leaf j holds the points bounds[j] ≤ i < bounds[j + 1], k a power of two.
-    low, high : (2 k, d) ndarray
-        Boxes of the nodes; node 1 is the root, node p has the children 2 p and 2 p + 1.
-    least : (2 k,) ndarray of int64
-        Lowest rank in each node.
-    unit : float
-        Coordinates have been divided by it.
+    Node 1 is the root, node p has the children 2 p and 2 p + 1; k is a power of two.
     """
 
-    points: np.ndarray
-    order: np.ndarray
-    ranks: np.ndarray
-    bounds: np.ndarray
-    low: np.ndarray
+    points: np.ndarray  # (n, d), in the order of the leaves, divided by `unit`
+    order: np.ndarray  # (n,), the row of each point before it was sorted into the tree
+    ranks: np.ndarray  # (n,), position of each point in the order that defines predecessors
+    bounds: np.ndarray  # (k + 1,): leaf j holds the points bounds[j] ≤ i < bounds[j + 1]
+    low: np.ndarray  # (2 k, d), with `high` the boxes of the nodes
     high: np.ndarray
-    least: np.ndarray
+    least: np.ndarray  # (2 k,), lowest rank in each node
     unit: float
 
 
 def tree_of(points, ranks=None):
-    """Build the tree.
-
-    Parameters
-    ----------
-    points : (n, d) ndarray
-        n ≥ 1; embedded locations, as `distance.embed` returns them.
-    ranks : (n,) ndarray of int, optional
-        A permutation: the position of each point in an order; the order of the rows if not
-        given.
-
-    Returns
-    -------
-    Tree
-    """
+    """Return the `Tree` of embedded points (n, d), n ≥ 1, whose ranks are by default their rows."""
     from .points_numba import build
 
     points = np.ascontiguousarray(points, dtype=np.float64)
@@ -74,19 +46,10 @@ def tree_of(points, ranks=None):
 
 
 def nearest_predecessors(tree, count):
-    """Return the nearest points of lower rank for each point of a tree.
+    """Return the `count` nearest points of lower rank for each point of a tree, (n, count).
 
-    Parameters
-    ----------
-    tree : Tree
-    count : int
-        How many.
-
-    Returns
-    -------
-    (n, count) ndarray of int32
-        Rows of `tree.points`, the nearest first and the lower rank first among equally near
-        ones; -1 where there are no more.
+    These are rows of `tree.points`, the nearest first and the lower rank first among equally near
+    ones; -1 where there are no more.
 
     Examples
     --------
@@ -100,20 +63,9 @@ def nearest_predecessors(tree, count):
 
 
 def nearest(tree, points, count, limits=None):
-    """Return the nearest points of a tree for other points.
+    """Return the nearest points of a tree for other points, as `nearest_predecessors` does.
 
-    Parameters
-    ----------
-    tree : Tree
-    points : (k, d) ndarray
-    count : int
-    limits : (k,) ndarray of int64, optional
-        Only points of lower rank count; all points if not given.
-
-    Returns
-    -------
-    (k, count) ndarray of int32
-        As `nearest_predecessors` returns them.
+    With `limits`, (k,), only points of lower rank count.
     """
     points = np.ascontiguousarray(points, dtype=np.float64) / tree.unit
     limits = np.full(len(points), len(tree.points)) if limits is None else limits

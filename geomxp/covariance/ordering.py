@@ -12,18 +12,9 @@ from .distance import embed
 
 
 def order_places(locations, ordering, metric="euclidean"):
-    """Return the permutation of an ordering.
+    """Return the permutation of "morton", "hilbert", "maximin" or "given", (n,).
 
-    Parameters
-    ----------
-    locations : (n, d) ndarray
-    ordering : {"morton", "hilbert", "maximin", "given"}
-    metric : str
-        Longitude and latitude are ordered as points on the sphere.
-
-    Returns
-    -------
-    (n,) ndarray of int
+    Longitude and latitude are ordered as points on the sphere.
     """
     functions = {"morton": morton, "hilbert": hilbert, "maximin": maximin}
     if ordering == "given":
@@ -53,16 +44,7 @@ def _interleave(cells, bits):
 
 
 def morton(points):
-    """Return the order of points along Morton's Z-curve.
-
-    Parameters
-    ----------
-    points : (n, d) ndarray
-        d = 1, 2 or 3.
-
-    Returns
-    -------
-    (n,) ndarray of int
+    """Return the order of points (n, d), d ≤ 3, along Morton's Z-curve, (n,).
 
     Examples
     --------
@@ -76,18 +58,9 @@ def morton(points):
 
 
 def hilbert(points):
-    """Return the order of points along Hilbert's curve, on which neighbours are near in space.
+    """Return the order of points (n, d), d ≤ 3, along Hilbert's curve, (n,).
 
     Skilling 2004, Programming the Hilbert curve, AIP Conf. Proc. 707:381, for all points at once.
-
-    Parameters
-    ----------
-    points : (n, d) ndarray
-        d = 1, 2 or 3.
-
-    Returns
-    -------
-    (n,) ndarray of int
     """
     n, d = points.shape
     if d == 1:
@@ -116,20 +89,11 @@ def hilbert(points):
 
 
 def maximin(points):
-    """Return the maximin order: each point is as far as possible from all points before it.
+    """Return the maximin order of points (n, d), d ≤ 3: each is as far as possible from all before.
 
     The first point is the one nearest to the centre. The work is O(n log n): when a point at
     distance ℓ from the chosen ones is added, only points within ℓ of it get nearer. A grid with
     cells of about ℓ, rebuilt each time ℓ has halved, finds them.
-
-    Parameters
-    ----------
-    points : (n, d) ndarray
-        d = 1, 2 or 3.
-
-    Returns
-    -------
-    (n,) ndarray of int
 
     Examples
     --------

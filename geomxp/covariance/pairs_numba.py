@@ -59,33 +59,51 @@ def squared_distances(x, i, k, y, j, inverse, mapping, s):
             s[p] = s[p] if s[p] < 0.5 else far
 
 
+# Functions of their own, called with slices: inlined, or with indices such as i + p, LLVM leaves
+# these loops scalar.
+
+
+@njit(nogil=True, cache=True)
+def _intervals(bits, base, top, count, row, t):
+    """Write the row of each s of a strip, from its bits, and its place in [-1, 1) of the interval.
+
+    Return the number of pairs that are closer, yet not 0 apart, than the table reaches.
+    """
+    missed = 0
+    for p in range(count):
+        b = bits[p]
+        q = (b >> _SHIFT) - base + 1
+        missed += q <= 0 and b > 0
+        row[p] = min(max(q, 0), top)
+        t[p] = (b & _MASK) * _HALF - 1.0
+    return missed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _polynomial(rows, row, t, count, scale, out):
+    """Write scale·p(s) of a strip."""
+    for p in range(count):
+        # unsigned, so that no index is taken for one from the end
+        r, u = row[p], t[np.uint64(p)]
+        value = rows[r, _7] * u + rows[r, _6]
+        value = value * u + rows[r, _5]
+        value = value * u + rows[r, _4]
+        value = value * u + rows[r, _3]
+        value = value * u + rows[r, _2]
+        value = value * u + rows[r, _1]
+        value = value * u + rows[r, _0]
+        out[np.uint64(p)] = value * scale
+
+
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
     """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
 
-    Parameters
-    ----------
-    x, y : (d, n), (d, m) ndarray
-        Points of the rows and of the columns.
-    i0, i1, j0, j1 : int
-    inverse : float
-        1/a².
-    mapping : int
-        See `generate.mapping_of`.
-    rows : (K + 2, 8) ndarray
-        Polynomials of a `Table`.
-    base : int
-        Its first interval.
-    scale : float
-    first : int
-        Column j starts at row j + first: 0 for a lower triangle, -m for whole columns.
-    out : 1-D ndarray
-        Entry (i, j) goes to offset + i + j·stride.
-
-    Returns
-    -------
-    int
-        How many pairs are closer, yet not 0 apart, than the table reaches: it must be extended.
+    Return the number of pairs that are closer, yet not 0 apart, than the table reaches: it must be
+    extended. x and y are points, (d, n) and (d, m); `inverse` is 1/a², `mapping` as of
+    `generate.mapping_of`; `rows`, (K + 2, 8), and `base`, the first interval, are of a `Table`.
+    Column j starts at row j + first: 0 for a lower triangle, -m for whole columns. Entry (i, j)
+    goes to offset + i + j·stride of the 1-D `out`.
     """
     s = np.empty(STRIP)
     bits = s.view(np.int64)
@@ -96,24 +114,9 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
         while i < i1:
             k = min(i1, i + STRIP)
             squared_distances(x, i, k, y, j, inverse, mapping, s)
-            for p in range(k - i):
-                b = bits[p]
-                q = (b >> _SHIFT) - base + 1
-                missed += q <= 0 and b > 0
-                row[p] = min(max(q, 0), top)
-                t[p] = (b & _MASK) * _HALF - 1.0
+            missed += _intervals(bits, base, top, k - i, row, t)
             place = offset + i + j * stride
-            for p in range(k - i):
-                # unsigned, so that no index is taken for one from the end
-                r, u = row[p], t[np.uint64(p)]
-                value = rows[r, _7] * u + rows[r, _6]
-                value = value * u + rows[r, _5]
-                value = value * u + rows[r, _4]
-                value = value * u + rows[r, _3]
-                value = value * u + rows[r, _2]
-                value = value * u + rows[r, _1]
-                value = value * u + rows[r, _0]
-                out[np.uint64(place + p)] = value * scale
+            _polynomial(rows, row, t, k - i, scale, out[place : place + k - i])
             i = k
     return missed
 
@@ -154,23 +157,6 @@ def fill_fp32(
 # Sums with the derivatives of the covariance, none of which is stored. They are a few fields of
 # pairs; every parameter's is one of them times a number (see `sums`).
 
-# Functions of their own, called with slices: inlined, or with indices such as i + p, LLVM leaves
-# these loops scalar.
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def _polynomial(rows, row, t, count, out):
-    """Write p(s) of a strip, given the row of each s and its place within the row's interval."""
-    for p in range(count):
-        r, u = row[p], t[np.uint64(p)]
-        value = rows[r, _7] * u + rows[r, _6]
-        value = value * u + rows[r, _5]
-        value = value * u + rows[r, _4]
-        value = value * u + rows[r, _3]
-        value = value * u + rows[r, _2]
-        value = value * u + rows[r, _1]
-        out[np.uint64(p)] = value * u + rows[r, _0]
-
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
 def _inner(a, b, count):
@@ -188,59 +174,21 @@ def _add(x, factor, y):
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def add_pairs(
-    x,
-    i0,
-    i1,
-    j0,
-    j1,
-    inverse,
-    mapping,
-    tables,
-    base,
-    slope_at,
-    change,
-    weights,
-    alpha,
-    beside,
-    sums,
-    q,
+    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q
 ):
     """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
 
     With w = α_i α_j - S_ij + (BB')_ij and f a field:
     sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
 
-    Parameters
-    ----------
-    x : (d, n) ndarray
-    i0, i1, j0, j1 : int
-    inverse : float
-        1/a².
-    mapping : int
-        See `generate.mapping_of`.
-    tables : (T, K + 2, 8) ndarray
-        Polynomials of the first T fields.
-    base : int
-        First interval of the tables.
-    slope_at : int
-        Which of them is r dρ/dr; -1 if none is.
-    change : (A, 2, 2) ndarray
-        (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters φ, which are
-        (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d.
-    weights : (n, n) ndarray, Fortran order
-        S, its lower triangle.
-    alpha : (n,) ndarray
-    beside : (p, n) ndarray
-        B'.
-    sums : (T + A,) ndarray
-    q : (T + A, n) ndarray
-        Of no columns where products are not wanted.
-
-    Returns
-    -------
-    int
-        How many pairs are closer than the table reaches.
+    Return the number of missed pairs, as `fill` does. `polynomials` are the tables of the first T
+    fields, (T, K + 2, 8), their first interval, and which of them is r dρ/dr (-1 if none is).
+    `change`, (A, 2, 2), is (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters
+    φ, (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d. `weights` is S, its lower triangle in Fortran
+    order, `beside` is B', (p, n), `sums` is (T + A,), and `q`, (T + A, n), has no columns where
+    products are not wanted.
     """
+    tables, base, slope_at = polynomials
     s = np.empty(STRIP)
     bits = s.view(np.int64)
     row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
@@ -254,12 +202,8 @@ def add_pairs(
             count = k - i
             ours, column = alpha[i:k], weights.T[j][i:k]
             squared_distances(x, i, k, x, j, inverse, mapping, s)
+            missed += _intervals(bits, base, top, count, row, t)
             for p in range(count):
-                b = bits[p]
-                place = (b >> _SHIFT) - base + 1
-                missed += place <= 0 and b > 0
-                row[p] = min(max(place, 0), top)
-                t[p] = (b & _MASK) * _HALF - 1.0
                 w[p] = ours[p] * alpha[j] - column[p]
             for c in range(beside.shape[0]):
                 other = beside[c][i:k]
@@ -267,7 +211,7 @@ def add_pairs(
                     w[p] += other[p] * beside[c, j]
             for field in range(sums.size):
                 if field < len(tables):
-                    _polynomial(tables[field], row, t, count, f)
+                    _polynomial(tables[field], row, t, count, 1.0, f)
                     if field == slope_at:
                         # a loop compiles two seconds sooner than an assignment of slices
                         for p in range(count):

@@ -35,7 +35,7 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
     return missed
 
 
-fill_fp32 = fill
+fill_fp32, add_pairs = fill, None
 
 
 def squared_distances(x, y, inverse, mapping):

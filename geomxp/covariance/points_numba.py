@@ -194,28 +194,24 @@ def _before(p, q, key):
 
 
 @njit(cache=True)
+def _squared(points, p, q):
+    """Return the squared distance of two points, of (3, n)."""
+    d0, d1 = points[0, p] - points[0, q], points[1, p] - points[1, q]
+    d2 = points[2, p] - points[2, q]
+    return d0 * d0 + d1 * d1 + d2 * d2
+
+
+@njit(cache=True)
 def farthest_first(points, first, dimensions):
-    """Return the farthest-point order of (3, n) points in [-1, 1], beginning with `first`.
+    """Return the farthest-point order of (3, n) points in [-1, 1], beginning with `first`, (n,).
 
-    Parameters
-    ----------
-    points : (3, n) ndarray
-        Rows beyond `dimensions` are 0.
-    first : int
-    dimensions : int
-
-    Returns
-    -------
-    (n,) ndarray of int64
+    Rows beyond `dimensions` are 0.
     """
     n = points.shape[1]
     order = np.empty(n, dtype=np.int64)
     key = np.empty(n)
     for p in range(n):
-        d0 = points[0, p] - points[0, first]
-        d1 = points[1, p] - points[1, first]
-        d2 = points[2, p] - points[2, first]
-        key[p] = d0 * d0 + d1 * d1 + d2 * d2
+        key[p] = _squared(points, p, first)
     key[first] = -1.0
     heap, slot = np.arange(n), np.arange(n)
     for i in range(n // 2 - 1, -1, -1):
@@ -265,10 +261,7 @@ def _update(points, chosen, reach, cell, counts, origin, start, member, key, hea
             row = (c0 * counts[1] + c1) * counts[2]
             for m in range(start[row + low[2]], start[row + high[2] + 1]):
                 p = member[m]
-                d0 = points[0, p] - points[0, chosen]
-                d1 = points[1, p] - points[1, chosen]
-                d2 = points[2, p] - points[2, chosen]
-                d = d0 * d0 + d1 * d1 + d2 * d2
+                d = _squared(points, p, chosen)
                 if d < key[p]:
                     key[p] = d
                     _sink(heap, slot, key, slot[p], size)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import MissingPackage
 from ..linalg.backend import backend_of
 from ..runtime.devices import in_threads
+from . import generate
 from .table import LOWEST, table_of
 
 WIDTH = 256
@@ -20,45 +20,19 @@ WIDTH = 256
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over all pairs of places: both orders of a pair, and the diagonal.
-
-    Parameters
-    ----------
-    names : tuple of str
-    quadratic : (k,) ndarray
-        α'(∂Σ/∂θ)α.
-    weighted : (k,) ndarray
-        Σ_ij W_ij ∂Σ_ij/∂θ, W = αα' - S + BB'.
-    products : (n, k) ndarray, Fortran order
-        (∂Σ/∂θ)α; no rows unless requested.
-    """
+    """Sums over all pairs of places: both orders of a pair, and the diagonal."""
 
     names: tuple
-    quadratic: np.ndarray
-    weighted: np.ndarray
-    products: np.ndarray
+    quadratic: np.ndarray  # α'(∂Σ/∂θ)α, (k,)
+    weighted: np.ndarray  # Σ_ij W_ij ∂Σ_ij/∂θ, (k,), with W = αα' - S + BB'
+    products: np.ndarray  # (∂Σ/∂θ)α, (n, k) in Fortran order; no rows unless requested
 
 
 def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True):
-    """Sum the derivatives of Σ(θ) = C + τ²I with weights, and multiply them with α.
+    """Return the `Sums` of the derivatives of Σ(θ) = C + τ²I with weights.
 
-    Parameters
-    ----------
-    model : Covariance
-    inputs : Inputs
-    names : sequence of str
-        Parameters of the model.
-    weights : (n, n) ndarray, Fortran order
-        The lower triangle of a symmetric S.
-    alpha : (n,) ndarray
-    beside : (n, p) ndarray
-        B; p may be 0.
-    products : bool
-        Whether the products are wanted.
-
-    Returns
-    -------
-    Sums
+    `weights`, (n, n), holds S in the lower triangle, `alpha` is α, (n,), and `beside` is B, (n, p),
+    where p may be 0.
 
     Examples
     --------
@@ -79,7 +53,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     totals, columns = {}, {}
     if of_field:
         pairs = model.pairs(inputs)
-        method = _by_table if model.tabulated and _numba() else _by_blocks
+        method = _by_table if model.tabulated and generate.loops().add_pairs else _by_blocks
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     if "nugget" in names:
         diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
@@ -93,22 +67,12 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     return Sums(names, alpha @ stacked, weighted, stacked)
 
 
-def _numba():
-    try:
-        from . import pairs_numba  # noqa: F401
-    except MissingPackage:
-        return False
-    return True
-
-
 def _columns(n):
     return [slice(j, min(j + WIDTH, n)) for j in range(0, n, WIDTH)]
 
 
 def _by_table(pairs, names, weights, alpha, beside, products):
     """Return sums and products by parameter, from the polynomials of a table."""
-    from .pairs_numba import add_pairs
-
     n, model = pairs.x.shape[1], pairs.model
     # ∂C/∂θ = factor · field
     shapes = [shape.name for shape in model.shapes if shape.name in names]
@@ -131,9 +95,9 @@ def _by_table(pairs, names, weights, alpha, beside, products):
 
         def add(columns, tables=tables, base=table.base):
             sums, q = np.zeros(count), np.zeros((count, n if products else 0))
-            missed = add_pairs(
+            missed = generate.loops().add_pairs(
                 *(pairs.x, columns.start, n, columns.start, columns.stop),
-                *(pairs.inverse, pairs.mapping, tables, base, slope_at, change),
+                *(pairs.inverse, pairs.mapping, (tables, base, slope_at), change),
                 *(weights, alpha, beside, sums, q),
             )
             return sums, q, missed
@@ -158,25 +122,15 @@ def _by_table(pairs, names, weights, alpha, beside, products):
 
 def _by_blocks(pairs, names, weights, alpha, beside, products):
     """As `_by_table`, from blocks of derivatives: without a table or without numba."""
-    n = len(alpha)
+    vectors, n = np.column_stack((alpha, beside.T)), len(alpha)
 
     def add(columns):
-        totals = dict.fromkeys(names, 0.0)
-        q = {name: np.zeros(n if products else 0) for name in names}
-        rows, width = slice(columns.start, n), columns.stop - columns.start
-        w = np.outer(alpha[rows], alpha[columns]) - weights[rows, columns]
-        w += beside[:, rows].T @ beside[:, columns]
-        diagonal = w[:width].diagonal()
-        for name, block in pairs.derivatives(rows, columns, names).items():
-            own, below = block[:width].diagonal(), np.tril(block, -1)
-            totals[name] += 2 * np.vdot(np.tril(w, -1), below) + diagonal @ own
-            if products:
-                q[name][columns] += alpha[rows] @ below + own * alpha[columns]
-                q[name][rows] += below @ alpha[columns]
-        return totals, q
+        ours = (block for block in blocks(n, WIDTH) if block[1] == columns)
+        return _sweep(pairs, names, ours, weights, vectors, alpha if products else None)
 
     parts = in_threads(add, _columns(n), n * n)
-    return tuple({name: sum(part[k][name] for part in parts) for name in names} for k in (0, 1))
+    totals, q = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return dict(zip(names, totals, strict=True)), dict(zip(names, q.T, strict=True))
 
 
 # The same by blocks of derivatives, on the CPU or a GPU: each block is generated, multiplied,
@@ -190,7 +144,7 @@ BLOCK = 4096
 
 
 def blocks(n, width=None):
-    """Yield the lower triangle as slices of rows and columns, `BLOCK` wide if not said otherwise.
+    """Yield the lower triangle as slices of rows and columns, by default `BLOCK` wide.
 
     Diagonal blocks are square; the others are rectangles below them.
     """
@@ -202,21 +156,7 @@ def blocks(n, width=None):
 
 
 def derivative_products(model, inputs, names, alpha, index=None):
-    """Multiply (∂Σ/∂θ)α for every parameter of Σ(θ) = C + τ²I.
-
-    Parameters
-    ----------
-    model : Covariance
-    inputs : Inputs
-    names : sequence of str
-        Parameters of the model.
-    alpha : (n,) ndarray
-    index : int, optional
-        Number of the GPU that does it; the CPU if not given.
-
-    Returns
-    -------
-    (n, k) ndarray, Fortran order
+    """Return (∂Σ/∂θ)α for every parameter of Σ(θ) = C + τ²I, (n, k), from the CPU or a GPU.
 
     Examples
     --------
@@ -230,62 +170,58 @@ def derivative_products(model, inputs, names, alpha, index=None):
     >>> bool((of_nugget[:, 0] == alpha[:, 0]).all())
     True
     """
-    names, n = tuple(names), len(inputs)
-    pairs, of_field = model.pairs(inputs), [k for k in names if k != "nugget"]
-    xp, device = _arrays_on(index)
-    with device:
-        vector = xp.asarray(alpha)
-        products = xp.zeros((n, len(names)), order="F")
-        if "nugget" in names:
-            products[:, names.index("nugget")] = vector
-        for rows, columns in blocks(n) if of_field else ():
-            for name, block in pairs.derivatives(rows, columns, of_field, index).items():
-                column = products[:, names.index(name)]
-                # q_i += D_ij α_j, and q_j += D_ij'α_i for the block above the diagonal
-                column[rows] += block @ vector[columns]
-                if rows != columns:
-                    column[columns] += block.T @ vector[rows]
-        return products if index is None else products.get(order="A")
+    pairs, some = model.pairs(inputs), blocks(len(inputs))
+    if tuple(names) == ("nugget",):
+        some = ()
+    _, products = _sweep(pairs, tuple(names), some, alpha=alpha, index=index)
+    return products
 
 
 def weighted_sums(model, inputs, names, weights, vectors):
-    """Sum Σ_ij W_ij ∂Σ_ij/∂θ for every parameter, W = VV' - S, where S lives.
+    """Return Σ_ij W_ij ∂Σ_ij/∂θ for every parameter, (k,), computed where S lives.
 
-    Parameters
-    ----------
-    model : Covariance
-    inputs : Inputs
-    names : sequence of str
-        Parameters of the model.
-    weights : (n, n) NumPy or CuPy array
-        The lower triangle of a symmetric S.
-    vectors : (n, p) ndarray
-        V, p > 0.
-
-    Returns
-    -------
-    (k,) ndarray
+    W = VV' - S, with S in the lower triangle of a NumPy or CuPy array, and V, (n, p), p > 0.
     """
-    names, n = tuple(names), len(inputs)
-    pairs, of_field = model.pairs(inputs), [k for k in names if k != "nugget"]
     index = backend_of(weights).index(weights)
+    totals, _ = _sweep(
+        model.pairs(inputs), tuple(names), blocks(len(inputs)), weights, vectors, index=index
+    )
+    return totals
+
+
+def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=None):
+    """Return Σ W ∂Σ, (k,), with weights, and (∂Σ)α, (n, k), with α, over some of the blocks."""
+    of_field = [name for name in names if name != "nugget"]
     xp, device = _arrays_on(index)
     with device:
-        vectors, totals = xp.asarray(vectors), xp.zeros(len(names))
-        for rows, columns in blocks(n):
-            # entries above the diagonal may be anything, NaN included
-            some = weights[rows, columns]
-            some = xp.tril(some) if rows == columns else some
-            # transposed twice: columns are contiguous then, as S's and the derivatives' are
-            w = (vectors[columns] @ vectors[rows].T).T - some
-            if rows == columns:
-                w = xp.tril(w) + xp.tril(w, -1).T
-                if "nugget" in names:
+        n = 0 if alpha is None else len(alpha)
+        totals, products = xp.zeros(len(names)), xp.zeros((n, len(names)), order="F")
+        vector = None if alpha is None else xp.asarray(alpha)
+        vectors = None if vectors is None else xp.asarray(vectors)
+        if alpha is not None and "nugget" in names:
+            products[:, names.index("nugget")] = vector
+        for rows, columns in some:
+            own = rows == columns
+            if weights is not None:
+                # entries above the diagonal may be anything, NaN included
+                part = weights[rows, columns]
+                part = xp.tril(part) if own else part
+                # transposed twice: columns are contiguous then, as S's and the derivatives' are
+                w = (vectors[columns] @ vectors[rows].T).T - part
+                w = xp.tril(w) + xp.tril(w, -1).T if own else w
+                if own and "nugget" in names:
                     totals[names.index("nugget")] += w.diagonal().sum()
             for name, block in pairs.derivatives(rows, columns, of_field, index).items():
-                block *= w
-                totals[names.index(name)] += (1.0 if rows == columns else 2.0) * block.sum()
-        return totals if index is None else totals.get()
+                if alpha is not None:
+                    column = products[:, names.index(name)]
+                    # q_i += D_ij α_j, and q_j += D_ij'α_i for the block above the diagonal
+                    column[rows] += block @ vector[columns]
+                    if not own:
+                        column[columns] += block.T @ vector[rows]
+                if weights is not None:
+                    block *= w
+                    totals[names.index(name)] += (1.0 if own else 2.0) * block.sum()
+        return (totals, products) if index is None else (totals.get(), products.get(order="A"))
 
 
 def _arrays_on(index):

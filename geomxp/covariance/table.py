@@ -50,24 +50,14 @@ def fold(s):
 
 
 class Table:
-    """Polynomials of a family's correlation and of its derivatives.
+    """Polynomials of a model's correlation and of its derivatives for 2^low ≤ v < 2^high.
 
-    Parameters
-    ----------
-    model : Isotropic
-        Its shape parameters count, and no others.
-    low, high : int
-        The table covers 2^low ≤ v < 2^high.
-
-    Attributes
-    ----------
-    base, base_fp32 : int
-        Number of the first interval, as the leading bits of v count them.
+    Of the model's parameters only the shapes count.
     """
 
     def __init__(self, model, low, high):
         self.low, self.high = low, high
-        # the sign, the exponent and SPLIT bits of the mantissa
+        # number of the first interval: the sign, the exponent and SPLIT bits of the mantissa
         self.base = (low + 1023) << SPLIT
         self.base_fp32 = (low + 127) << SPLIT_FP32
         self._expansions = model.expansions(np.exp2(np.arange(low, high, dtype=np.longdouble)))
@@ -76,15 +66,8 @@ class Table:
     def rows(self, what, single=False):
         """Return the coefficients of t⁰ … t⁷, (K + 2, 8), or of t⁰ … t², in FP32, (K + 2, 3).
 
-        The first row stands for s = 0, the last for v ≥ 2^high, where all is 0.
-
-        Parameters
-        ----------
-        what : str
-            "correlation" for ρ, "slope" for r dρ/dr = 2s f'(s), or the name of a shape parameter
-            for the derivative of ρ.
-        single : bool
-            In FP32.
+        The first row stands for s = 0, the last for v ≥ 2^high, where all is 0. `what` is
+        "correlation" for ρ, "slope" for r dρ/dr = 2s f'(s), or a shape parameter's name for ∂ρ.
         """
         if (what, single) not in self._rows:
             split, degree = (SPLIT_FP32, DEGREE_FP32) if single else (SPLIT, DEGREE)
@@ -100,14 +83,7 @@ class Table:
 
 
 class Sampled:
-    """A family's functions, interpolated in the Chebyshev nodes of each octave.
-
-    Parameters
-    ----------
-    model : Isotropic
-    octaves : (K,) ndarray of longdouble
-        Their lower ends 2^k.
-    """
+    """A model's functions, interpolated in the Chebyshev nodes of octaves with lower ends 2^k."""
 
     def __init__(self, model, octaves):
         self._model = model
@@ -122,9 +98,8 @@ class Sampled:
         with np.errstate(under="ignore", over="ignore"):
             values = self._model.of_squares(what, self._s, self._rest)
             values = np.asarray(values, dtype=np.longdouble) + np.zeros_like(self._s)
-            return (
-                (values @ _economisation(split, degree)).astype(np.float64).reshape(-1, degree + 1)
-            )
+            rows = values @ _economisation(split, degree)
+            return rows.astype(np.float64).reshape(-1, degree + 1)
 
 
 def _nodes(count):
@@ -179,17 +154,9 @@ KEPT = 8
 
 
 def table_of(model, low, high):
-    """Return a table for a model that covers the octaves low to high; the last few are kept.
+    """Return a `Table` of a model for 2^low ≤ s < 2^high; the last few tables are kept.
 
-    Parameters
-    ----------
-    model : Isotropic
-    low, high : int
-        2^low ≤ s < 2^high is wanted; clipped to where the correlation is neither 1 nor 0.
-
-    Returns
-    -------
-    Table
+    Octaves where the correlation is 1 or 0 are left out.
     """
     if model.support == "rough":
         low, high = min(low, -2), FOLDED

@@ -16,6 +16,7 @@ from math import ceil, inf, pi
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 
 from .base import Anisotropy, Isotropic, Parameter
 from .bessel import log_gamma_and_digamma
@@ -61,19 +62,8 @@ class Wendland(Isotropic):
     nugget: float = 0.0
     anisotropy: Anisotropy | None = None
 
-    def correlation_of_squares(self, s: Floats, rest: Floats) -> Floats:
-        """Evaluate ρ."""
-        return self._near_or_far("correlation", s, rest)
-
-    def slope_of_squares(self, s: Floats, rest: Floats) -> Floats:
-        """Evaluate r dρ/dr."""
-        return self._near_or_far("slope", s, rest)
-
-    def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
-        """Evaluate ∂ρ/∂κ or ∂ρ/∂μ."""
-        return self._near_or_far(name, s, rest)
-
-    def _near_or_far(self, what, s, rest):
+    def of_squares(self, what: str, s: Floats, rest: Floats) -> Floats:
+        """Evaluate ρ, r dρ/dr, ∂ρ/∂κ or ∂ρ/∂μ: a series near the end, else an integral."""
         s, rest = np.broadcast_arrays(s, rest)
         result, far = np.empty(s.shape, dtype=np.longdouble), rest <= 0.5
         result[far] = self._by_series(what, rest[far])
@@ -99,13 +89,13 @@ class Wendland(Isotropic):
             "smoothness": -terms * np.append(0, np.cumsum(1 / c)),
             "shape": terms * np.append(0, np.cumsum((1 / a + 1 / b) / 2 - 1 / c)),
         }
-        total = _horner(weights[what], z)
+        total = polyval(z, weights[what])
         if what == "slope":
             return -2 * (1 - z) * np.exp(log_scale + (k + m - 1) * np.log(z)) * total
         if what != "correlation":
             change = 2 * (psi_top - log2) - psi_half - psi_low
             change = change if what == "smoothness" else psi_top - psi_low - log2
-            total += (change + np.log(z)) * _horner(terms, z)
+            total += (change + np.log(z)) * polyval(z, terms)
         return np.exp(log_scale + (k + m) * np.log(z)) * total
 
     def _by_quadrature(self, what, r):
@@ -118,6 +108,7 @@ class Wendland(Isotropic):
         (first, psi_first), (second, psi_second), (both, psi_both) = map(
             log_gamma_and_digamma, (1 + 2 * k, m, 1 + 2 * k + m)
         )
+        # weights of the rule, t and 1 - t taken in
         y = step * np.arange(-ceil(46 / (k + 1) / step), ceil(46 / m / step) + 1)
         t = 1 / (1 + np.exp(-y.astype(np.longdouble)))
         log_weight = (k + 1) * np.log(t) + m * np.log1p(-t) + np.log(np.longdouble(step))
@@ -142,23 +133,16 @@ class Wendland(Isotropic):
         """Return the bounds of each parameter."""
         metric = metric_of(metric)
         least = (metric.dimensions(dimensions) + 1) / 2 + self.smoothness
-        found = super().limits(metric, dimensions) | {"shape": (least, inf)}
-        half_way = {"range": (0.0, pi * EARTH_RADIUS)} if metric.arc and self.smoothness else {}
-        return found | half_way
+        bounds = super().limits(metric, dimensions) | {"shape": (least, inf)}
+        if metric.arc and self.smoothness:
+            bounds["range"] = (0.0, pi * EARTH_RADIUS)
+        return bounds
 
     def practical_range(self) -> float:
         """Return a·(2κ+1)/(2κ+1+μ), the mean of u in the integral, where the correlation is low."""
-        return self.range * (2 * self.smoothness + 1) / (2 * self.smoothness + 1 + self.shape)
+        return self.range * self.infill_exponent / (self.infill_exponent + self.shape)
 
     @property
     def infill_exponent(self) -> float:
         """2κ+1: dense data determine variance/range^(2κ+1)."""
         return 2 * self.smoothness + 1
-
-
-def _horner(coefficients, z):
-    """Evaluate a polynomial, the coefficient of z⁰ first."""
-    total = np.zeros_like(z)
-    for coefficient in coefficients[::-1]:
-        total = total * z + coefficient
-    return total

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
+from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput
 from . import spatial, tables
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
         Mapping,
         PathLikeText,
         Sequence,
+        Whole,
     )
 
 NewLocations: TypeAlias = (
-    "ArrayLike | Observations | pandas.DataFrame | geopandas.GeoDataFrame"
+    "ArrayLike | Inputs | Observations | pandas.DataFrame | geopandas.GeoDataFrame"
     " | geopandas.GeoSeries | xarray.DataArray | xarray.Dataset"
 )
 """New locations: coordinates, or an object that holds them."""
@@ -52,6 +54,8 @@ class TableColumns(TypedDict, total=False):
     metric: str | None
     drop_missing: bool
     crs: str | None
+    time: str | None
+    variable: str | None
 
 
 ADVICE = "drop them (--drop-missing)"
@@ -59,35 +63,6 @@ ADVICE = "drop them (--drop-missing)"
 
 SYMBOLS = {"metre": "m", "kilometre": "km"}
 """Symbols of units of length."""
-
-
-@dataclass(frozen=True)
-class Locations:
-    """Locations without values, for computations that need no data.
-
-    Parameters
-    ----------
-    locations : (n, d) ndarray
-    metric : str or Metric
-    """
-
-    locations: Floats
-    metric: str | Metric
-
-    values = None
-    covariates = None
-
-    def __len__(self) -> int:
-        return len(self.locations)
-
-    @property
-    def dimensions(self) -> int:
-        """Number of coordinates, d."""
-        return self.locations.shape[1]
-
-    def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows at the same location; see `Observations.duplicate`."""
-        return _duplicate(self.locations, self.metric)
 
 
 @dataclass(frozen=True)
@@ -115,12 +90,20 @@ class Observations:
         Coordinate reference system of the locations: "EPSG:28992", or WKT.
     length_unit : str, optional
         Unit of the locations, such as "metre", for tables and figures.
+    time : (n,) array_like, optional
+        Time of each observation, a number in any unit, for space-time families. Ranges in time
+        have its unit.
+    variable : (n,) array_like of int, optional
+        Number of the variable that each value belongs to, from 0, for multivariate families.
+    time_name, variable_name : str
+        Names for tables, and of the columns that `predict` reads from a frame.
 
     Raises
     ------
     InvalidInput
         For fewer than 3 locations, shapes that do not match, NaN or infinite numbers (their count
-        and the first row are given), or latitudes outside ±90.
+        and the first row are given), latitudes outside ±90, or numbers of variables that are not
+        whole numbers from 0.
 
     Examples
     --------
@@ -140,6 +123,10 @@ class Observations:
     levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     crs: str | None = field(default=None, compare=False)
     length_unit: str = field(default="", compare=False)
+    time: Floats | None = None
+    variable: Whole | None = None
+    time_name: str = "time"
+    variable_name: str = "variable"
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -156,6 +143,10 @@ class Observations:
             levels: Mapping[str, Sequence[str]] = ...,
             crs: str | None = None,
             length_unit: str = "",
+            time: ArrayLike | None = None,
+            variable: ArrayLike | None = None,
+            time_name: str = "time",
+            variable_name: str = "variable",
         ) -> None: ...
 
     def __post_init__(self):
@@ -177,13 +168,18 @@ class Observations:
         put = object.__setattr__
         put(self, "locations", _read_only(locations))
         put(self, "values", _read_only(values))
+        if self.time is not None:
+            put(self, "time", _read_only(_one_for_each(self.time, "time", len(locations))))
+        if self.variable is not None:
+            put(self, "variable", _read_only(_checked_variable(self.variable, len(locations))))
         if self.covariates is not None:
             put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
         names = self.location_names or _default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
         if len(set(names)) < len(names):
             raise InvalidInput(f"coordinates must be different columns. Got {', '.join(names)}.")
-        for name, kinds in (("crs", (str, type(None))), ("length_unit", str)):
+        texts = (("length_unit", str), ("time_name", str), ("variable_name", str))
+        for name, kinds in (("crs", (str, type(None))), *texts):
             if not isinstance(getattr(self, name), kinds):
                 raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
         if metric.embedding is None and _looks_like_degrees(self.locations, names):
@@ -243,11 +239,20 @@ class Observations:
 
     def _summary(self):
         columns = dict(zip(self.location_names, self.locations.T, strict=True))
+        if self.time is not None:
+            columns[self.time_name] = self.time
+        if self.variable is not None:
+            columns[self.variable_name] = self.variable
         columns[self.value_name] = self.values
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
         return f"{len(self):,} observations, {self.metric} distances in {self.unit}", columns
+
+    @property
+    def inputs(self) -> Inputs:
+        """Locations with their metric, time and variable, as covariances take them."""
+        return Inputs(self.locations, self.metric, self.time, self.variable)
 
     @property
     def dimensions(self) -> int:
@@ -282,6 +287,8 @@ class Observations:
         metric: str | None = None,
         drop_missing: bool = False,
         crs: str | None = None,
+        time: str | None = None,
+        variable: str | None = None,
     ) -> Observations:
         """Make observations from a pandas or geopandas frame, or an xarray grid.
 
@@ -308,6 +315,8 @@ class Observations:
             Drop rows with a missing number in a used column, or without a geometry.
         crs : str, optional
             Coordinate reference system of the columns `locations`: "EPSG:28992".
+        time, variable : str, optional
+            Columns of the times, and of the numbers of the variables from 0.
 
         Returns
         -------
@@ -332,7 +341,8 @@ class Observations:
                 raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
         values = _only_variable(frame) if values is None else values
         needed = tables.covariates_of((), covariates, formula)[0]
-        table = spatial.tabulate(frame, (values, *needed), locations or ())
+        extra = tuple(name for name in (time, variable) if name is not None)
+        table = spatial.tabulate(frame, (values, *needed, *extra), locations or ())
         table = _with_system(table, tuple(locations or ()), crs)
         if values in table.locations:
             raise InvalidInput(
@@ -353,13 +363,15 @@ class Observations:
             table = _in_degrees(table)
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
-        numbers = tables.number_columns(table.columns, (*table.locations, values))
+        numbers = tables.number_columns(table.columns, (*table.locations, *extra, values))
         if drop_missing:
             known = np.isfinite(numbers).all(axis=1) & np.isfinite(codes).all(axis=1)
             numbers, codes = numbers[known], codes[known]
         degrees = spatial.names_say_degrees(table.locations)
+        d = len(table.locations)
+        inputs = dict(zip(extra, numbers[:, d:-1].T, strict=True))
         return cls(
-            numbers[:, :-1],
+            numbers[:, :d],
             numbers[:, -1],
             codes if names else None,
             metric or table.metric or ("chordal" if degrees else "euclidean"),
@@ -369,6 +381,10 @@ class Observations:
             levels=levels,
             crs=table.crs,
             length_unit=table.unit,
+            time=inputs.get(time),
+            variable=inputs.get(variable),
+            time_name=time or "time",
+            variable_name=variable or "variable",
         )
 
     @classmethod
@@ -383,7 +399,8 @@ class Observations:
             With coordinates x and y, or longitude and latitude, identified by their names or by
             the attributes `standard_name` and `units` of the CF conventions.
         **columns
-            values, locations, covariates, formula, metric, drop_missing, crs: as of `from_frame`.
+            values, locations, covariates, formula, metric, drop_missing, crs, time, variable: as of
+            `from_frame`.
 
         Returns
         -------
@@ -401,7 +418,7 @@ class Observations:
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
         sha = hashlib.sha256(str(self.metric).encode())
-        for array in (self.locations, self.values, self.covariates):
+        for array in (self.locations, self.values, self.covariates, self.time, self.variable):
             if array is not None:
                 sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
@@ -411,12 +428,14 @@ class Observations:
     def duplicate(self) -> tuple[int, int] | None:
         """Return the first pair of rows (i, j), i < j, at the same location, or None.
 
+        Rows of different times or variables are different.
+
         Examples
         --------
         >>> Observations([[0, 0], [1, 0], [0, 0]], [1.0, 2.0, 3.0]).duplicate()
         (0, 2)
         """
-        return _duplicate(self.locations, self.metric)
+        return self.inputs.duplicate()
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
@@ -428,6 +447,8 @@ class Observations:
                 locations=self.locations[rows],
                 values=self.values[rows],
                 covariates=None if self.covariates is None else self.covariates[rows],
+                time=None if self.time is None else self.time[rows],
+                variable=None if self.variable is None else self.variable[rows],
                 source={},
             )
 
@@ -450,7 +471,7 @@ def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observati
     path : path
         CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
     **columns
-        values, locations, covariates, formula, metric, drop_missing, crs: as of
+        values, locations, covariates, formula, metric, drop_missing, crs, time, variable: as of
         `Observations.from_frame`. `values` is the name of a column, `locations` and `covariates`
         are sequences of names.
 
@@ -490,6 +511,9 @@ def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observati
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
+    for name in ("time", "variable"):
+        if columns.get(name) is not None:
+            observations.source[name] = columns[name]
     return observations
 
 
@@ -583,6 +607,48 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
     return np.ascontiguousarray(locations)
 
 
+def checked_inputs(locations, metric="euclidean", time=None, variable=None):
+    """Return `Inputs` of finite numbers.
+
+    Locations are coordinates, or `Inputs`, whose metric, time and variable then hold if not given.
+    A scalar is the time or the variable of all locations.
+    """
+    if isinstance(locations, Inputs):
+        time = locations.time if time is None else time
+        variable = locations.variable if variable is None else variable
+        locations, metric = locations.locations, locations.metric
+    locations = checked_locations(locations, metric)
+    n = len(locations)
+    time = None if time is None else _one_for_each(time, "time", n)
+    variable = None if variable is None else _checked_variable(variable, n)
+    return Inputs(locations, metric, time, variable)
+
+
+def _one_for_each(column, name, n):
+    """Return one finite number for each of n locations, (n,); a scalar is that of all."""
+    numbers = _as_numbers(column, name)
+    numbers = np.full(n, numbers) if numbers.ndim == 0 else numbers
+    if numbers.shape != (n,):
+        raise InvalidInput(
+            f"`{name}` must hold one number for each of the {n} locations. "
+            f"Got shape {numbers.shape}."
+        )
+    check_finite(numbers[:, None], (name,), name)
+    return numbers
+
+
+def _checked_variable(column, n):
+    """Return the number of the variable of each of n locations, (n,) of int."""
+    numbers = _one_for_each(column, "variable", n)
+    wrong = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    if len(wrong):
+        raise InvalidInput(
+            "`variable` must hold whole numbers from 0, the number of each value's variable. "
+            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
+        )
+    return numbers.astype(np.int64)
+
+
 DEGREES = (
     (1, "latitudes", -90, 90, ": longitude must be the first column"),
     (0, "longitudes", -360, 360, ""),
@@ -624,23 +690,6 @@ def _read_only(array):
     copy = np.array(array)
     copy.setflags(write=False)
     return copy
-
-
-def _duplicate(locations, metric):
-    """Return the first pair of rows (i, j), i < j, at the same location, or None."""
-    locations = locations + 0.0
-    if metric_of(metric).geographic:
-        pole = np.abs(locations[:, 1]) == 90
-        locations[:, 0] = np.where(pole, 0.0, locations[:, 0] % 360.0)
-    order = np.lexsort(locations.T[::-1])
-    same = (locations[order[1:]] == locations[order[:-1]]).all(axis=1)
-    if not same.any():
-        return None
-    # lexsort is stable: rows at one location stay in their order
-    first = np.flatnonzero(same)
-    pairs = np.column_stack((order[first], order[first + 1]))
-    i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
-    return int(i), int(j)
 
 
 def _looks_like_degrees(locations, names=()):

@@ -343,7 +343,7 @@ def _check_validity(observations, base, values, bounds):
     metric, dimensions = observations.metric, observations.dimensions
     # lengths and limits are in the same unit only if the length is known
     model = base.replace(**values)
-    model.check_valid_on(metric, dimensions)
+    model.check_inputs(observations.inputs)
     limits = model.limits(metric, dimensions)
     for name, (_, upper) in bounds.items():
         if name != LENGTH and name in limits and upper > limits[name][1]:

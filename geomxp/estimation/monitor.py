@@ -191,7 +191,8 @@ def resume(path, fingerprint, family):
 def fingerprint(observations, design, *settings):
     """Return a hash of the data and of all settings that change the result."""
     digest = hashlib.sha256()
-    for array in (observations.locations, observations.values, design):
+    extra = [array for array in (observations.time, observations.variable) if array is not None]
+    for array in (observations.locations, observations.values, design, *extra):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((observations.metric, settings)).encode())
     return digest.hexdigest()

@@ -524,7 +524,13 @@ def _trend_entry(fit):
 
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
-    return {
+    extra = {}
+    for name in ("time", "variable"):
+        if getattr(observations, name) is not None:
+            label = f"{name}_name"
+            extra[name] = getattr(observations, name).tolist()
+            extra[label] = getattr(observations, label)
+    return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
         "covariates": None if observations.covariates is None else observations.covariates.tolist(),
@@ -647,6 +653,7 @@ def _read_again(table, path):
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
     columns |= {"values": table["value"], "formula": table.get("formula")}
+    columns |= {name: table[name] for name in ("time", "variable") if name in table}
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:

@@ -18,7 +18,6 @@ then Σ⁻¹ in its place, then the sums by blocks.
 import numpy as np
 import scipy
 
-from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
 from ..linalg.backend import backend_of
@@ -60,14 +59,14 @@ def differentiate(
     both = factor.solve(np.asfortranarray(np.column_stack((least_squares.residual, rooted))))
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
-    places = observations.locations if order is None else observations.locations[order]
+    places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
     if curvature:
         expected = _expected(lower, model, places, observations.metric, names, white)
     beside = projection if reml else projection[:, :0]
     way = _in_place if backend_of(lower).on_gpu else _in_ram
-    q, half, weigh = way(lower, model, (Inputs(places, observations.metric), names), alpha, beside)
+    q, half, weigh = way(lower, model, (places, names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
     average = (average + average.T) / 2

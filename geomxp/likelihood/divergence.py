@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.ordering import hilbert
-from ..data.observations import Locations, Observations, checked_locations
+from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes
@@ -22,7 +22,7 @@ from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Sequence
-    from ..covariance.base import Covariance
+    from ..covariance.base import Covariance, Inputs
 
 PANEL = 512
 """Columns of L₀ that are whitened at a time."""
@@ -184,7 +184,7 @@ def _timed(method, observations, model):
 @gpu_memory()
 def kl_divergence(
     model: Covariance,
-    places: ArrayLike | Observations,
+    places: ArrayLike | Inputs | Observations,
     method: Likelihood,
     *,
     metric: str = "euclidean",
@@ -196,7 +196,7 @@ def kl_divergence(
     Parameters
     ----------
     model : Covariance
-    places : (n, d) array_like or Observations
+    places : (n, d) array_like, Inputs or Observations
         With observations, the quadratic form is compared as well.
     method : Exact or Vecchia
     metric : str
@@ -229,7 +229,7 @@ def kl_divergence(
 @gpu_memory()
 def compare(
     model: Covariance,
-    places: ArrayLike | Observations,
+    places: ArrayLike | Inputs | Observations,
     methods: Sequence[Likelihood],
     *,
     metric: str = "euclidean",
@@ -241,7 +241,7 @@ def compare(
     Parameters
     ----------
     model : Covariance
-    places : (n, d) array_like or Observations
+    places : (n, d) array_like, Inputs or Observations
     methods : sequence of Exact or Vecchia
     metric, trend, progress :
         See `kl_divergence`.
@@ -259,17 +259,17 @@ def compare(
     observations, design = places, None
     if isinstance(places, Observations):
         # in the order of the tiles, L₀ is as triangular as L
-        rows = hilbert(model.isotropic(places.locations, places.metric))
+        rows = hilbert(model.isotropic(places.inputs))
         observations = places.subset(rows)
         kind = Trend.of(observations, trend)
         design = kind.design(observations.locations, observations.covariates)
         kind.check_full_rank(design)
     else:
-        places = checked_locations(places, metric)
+        places = checked_inputs(places, metric)
         if not len(places):
             raise InvalidInput("`places` must hold at least one place.")
-        rows = hilbert(model.isotropic(places, metric))
-        observations = Locations(places[rows], metric)
+        rows = hilbert(model.isotropic(places))
+        observations = places[rows]
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
@@ -287,17 +287,18 @@ def compare(
         raise
     except NotPositiveDefinite as error:
         # in the order of the caller's rows
-        original = places if isinstance(places, Observations) else Locations(places, metric)
-        raise explain(error, original, model) from None
+        raise explain(error, places, model) from None
 
 
-def kl_between(p: Covariance, q: Covariance, places: ArrayLike, metric: str = "euclidean") -> float:
+def kl_between(
+    p: Covariance, q: Covariance, places: ArrayLike | Inputs, metric: str = "euclidean"
+) -> float:
     """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
 
     Parameters
     ----------
     p, q : Covariance
-    places : (n, d) array_like
+    places : (n, d) array_like or Inputs
     metric : str
 
     Returns
@@ -311,8 +312,8 @@ def kl_between(p: Covariance, q: Covariance, places: ArrayLike, metric: str = "e
     >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
     True
     """
-    places = checked_locations(places, metric)
-    evaluator = Exact().prepare(Locations(places, metric))
+    places = checked_inputs(places, metric)
+    evaluator = Exact().prepare(places)
     with blas_threads(len(places)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
         sigma = assemble.covariance_matrix(p, places, metric)

@@ -169,7 +169,7 @@ class ExactEvaluator(Evaluator):
             The message names the two closest locations.
         """
         observations = self.observations
-        model.check_valid_on(observations.metric, observations.dimensions)
+        model.check_inputs(observations.inputs)
         if model.nugget == 0 and self._twins:
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)

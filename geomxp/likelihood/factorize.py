@@ -47,7 +47,7 @@ def dense_factor(model, observations, device, workspace=None):
     ------
     NotPositiveDefinite
     """
-    about = observations.locations, observations.metric, workspace, device.index
+    about = observations.inputs, observations.metric, workspace, device.index
     sigma = assemble.covariance_matrix(model, *about)
     return CholeskyFactor(recursive.potrf(sigma))
 
@@ -82,11 +82,8 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
         If the tiles do not fit in the formats that the rule gives them.
     """
     placement, rule = placement or InMemory(), as_rule(rule)
-    order = hilbert(model.isotropic(observations.locations, observations.metric))
-    places, layout = (
-        observations.locations[order],
-        placement.layout(len(observations.locations), tile),
-    )
+    order = hilbert(model.isotropic(observations.inputs))
+    places, layout = observations.inputs[order], placement.layout(len(observations), tile)
     originals = placement.originals(model, places, observations.metric, layout)
     about, first = _asked_by(rule, originals, places, observations.metric), None
     norms = cache(originals.norms)
@@ -181,9 +178,7 @@ def planned_formats(rule, layout, placement, observations=None, model=None):
                 "model, method.plan(observations, model)."
             )
         return rule(np.ones((layout.tiles, layout.tiles)))
-    places = observations.locations[
-        hilbert(model.isotropic(observations.locations, observations.metric))
-    ]
+    places = observations.inputs[hilbert(model.isotropic(observations.inputs))]
     originals = placement.originals(model, places, observations.metric, layout)
     about = _asked_by(rule, originals, places, observations.metric)
     return _chosen(rule, layout.tiles, originals.norms, about)
@@ -224,6 +219,8 @@ def coincidence(observations):
     """Return the message for duplicate locations without a nugget."""
     i, j = observations.duplicate()
     place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    if observations.inputs.time is not None:
+        place += f" at time {observations.inputs.time[i]:g}"
     return (
         f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
         "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
@@ -233,7 +230,7 @@ def coincidence(observations):
 def _closest_pair(observations, model):
     from scipy.spatial import cKDTree
 
-    points = model.isotropic(observations.locations, observations.metric)
+    points = model.isotropic(observations.inputs)
     distance, neighbour = cKDTree(points).query(points, k=2)
     i = int(np.argmin(distance[:, 1]))
     j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])

@@ -221,10 +221,9 @@ class VecchiaEvaluator(Evaluator):
         )
 
     def _check(self, model):
-        observations = self.observations
-        model.check_valid_on(observations.metric, observations.dimensions)
+        model.check_inputs(self.observations.inputs)
         if model.nugget == 0 and self._twins:
-            raise NotPositiveDefinite(coincidence(observations))
+            raise NotPositiveDefinite(coincidence(self.observations))
 
     def _reduce(self, model, names):
         """Return `Sums` over all blocks; the last ones are cached."""
@@ -243,7 +242,7 @@ class VecchiaEvaluator(Evaluator):
         """Return the exception for a location of the tree, which names rows of the observations."""
         tree, near = self._passes.tree, self._passes.neighbours_of(failed)
         rows = tree.order[[failed, *near[near >= 0]]]
-        points = model.isotropic(self.observations.locations[rows], self.observations.metric)
+        points = model.isotropic(self.observations.inputs[rows])
         apart = ((points[:, None] - points[None]) ** 2).sum(axis=2)
         i, j = np.unravel_index(np.argmin(apart + np.diag(np.full(len(rows), np.inf))), apart.shape)
         i, j = sorted((rows[i] + 1, rows[j] + 1))

@@ -28,7 +28,7 @@ from ..vecchia.blocks import Blocks
 from .supports import Points, blocks_of, targets_of
 
 if TYPE_CHECKING:
-    from .._typing import Block, Columns, Floats, Frame, Grid, Of
+    from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
     from ..covariance.base import Covariance
     from ..data.observations import NewLocations
     from ..estimation.result import Fit
@@ -175,6 +175,8 @@ def predict(
     discretisation: int | None = None,
     neighbours: int | None = None,
     local_trend: bool = False,
+    time: ArrayLike | None = None,
+    variable: ArrayLike | None = None,
     progress: bool = True,
 ) -> Prediction:
     """Predict the field at new locations, or its averages over blocks.
@@ -186,7 +188,7 @@ def predict(
     Parameters
     ----------
     fit : Fit
-    new_locations : (m, d) array_like, Observations, frame or xarray grid, optional
+    new_locations : (m, d) array_like, Inputs, Observations, frame or xarray grid, optional
         A pandas frame must have the columns of the observations' coordinates. Points of a
         geopandas frame and cells of a grid are reprojected to the coordinate reference system of
         the observations. Covariates are taken from a frame or a grid by name. `to_frame` and
@@ -210,6 +212,10 @@ def predict(
     local_trend : bool
         With neighbours: estimate the trend's coefficients from the neighbours of each target, as
         gstat's moving neighbourhoods do, not from all observations.
+    time : float or (m,) array_like, optional
+        Time of the new locations, for a space-time model; one number for all of them is enough.
+    variable : int or (m,) array_like of int, optional
+        Variable to predict, for a multivariate model.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -245,8 +251,14 @@ def predict(
     check_fit(fit)
     table = None
     if new_locations is not None:
-        new_locations, covariates, table = targets_of(fit, new_locations, covariates)
+        inputs, covariates, table = targets_of(fit, new_locations, covariates, time, variable)
+        new_locations = inputs.locations
     if block is not None:
+        if fit.model.uses:
+            raise InvalidInput(
+                f"averages over blocks need a model of locations only. A {fit.model.family} model "
+                f"depends on {' and '.join(fit.model.uses)}: predict points, without `block`."
+            )
         if table is None and spatial.is_geographic_frame(block):
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates
@@ -255,7 +267,7 @@ def predict(
         missing = "`new_locations` are missing" if new_locations is None else "`block` is missing"
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
     else:
-        targets = Points(new_locations)
+        targets = Points(inputs)
     design = targets.design(fit.trend, covariates)
     local = fit.method.approximate or neighbours is not None
     if local_trend and not local:
@@ -289,7 +301,7 @@ def _from_all(fit, targets, design, line):
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
             some = targets.part(part)
-            k = some.covariances(model, observations.locations, observations.metric, index)
+            k = some.covariances(model, observations.inputs, observations.metric, index)
             mean[part] = design[part] @ trend.coefficients + _product(k, weights)
             squares, cross = explained(k)
             variance[part] -= squares

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
-from ..data.observations import Locations, Observations, checked_locations
+from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.factorize import dense_factor
@@ -94,8 +94,8 @@ class Misspecification:
 def mloe_mmom(
     true: Covariance,
     approximated: Covariance,
-    locations: ArrayLike | Observations,
-    new_locations: ArrayLike | Observations,
+    locations: ArrayLike | Inputs | Observations,
+    new_locations: ArrayLike | Inputs | Observations,
     *,
     metric: str = "euclidean",
     of: Of = "field",
@@ -114,9 +114,9 @@ def mloe_mmom(
     Parameters
     ----------
     true, approximated : Covariance
-    locations : (n, d) array_like or Observations
+    locations : (n, d) array_like, Inputs or Observations
         Locations of the observations.
-    new_locations : (k, d) array_like or Observations
+    new_locations : (k, d) array_like, Inputs or Observations
         Targets of the predictions.
     metric : str
         Metric of arrays of locations.
@@ -149,17 +149,17 @@ def mloe_mmom(
     >>> result.mloe < 1e-12, round(result.mmom, 12)
     (True, 1.0)
     """
-    locations, targets, metric = _checked_pair(locations, new_locations, metric)
+    inputs, targets = _checked_pair(locations, new_locations, metric)
     _check_options(true, approximated, of, neighbours, method)
     models = true, approximated
     if neighbours is None:
-        result = _from_all(models, locations, targets, metric, method or Exact())
+        result = _from_all(models, inputs, targets, method or Exact())
     else:
-        result = _from_nearest(models, locations, targets, metric, int(neighbours))
+        result = _from_nearest(models, inputs, targets, int(neighbours))
     best, claimed, excess = result
     if of == "observation":
         best, claimed = best + true.nugget, claimed + approximated.nugget
-    lost = best <= 8 * len(locations) * np.finfo(float).eps * true.largest_variance
+    lost = best <= 8 * len(inputs) * np.finfo(float).eps * true.largest_variance
     if lost.any():
         raise InvalidInput(
             f"target {int(np.argmax(lost)) + 1} has no error to compare: the true model predicts "
@@ -168,10 +168,10 @@ def mloe_mmom(
     return Misspecification(best, best + excess, claimed, excess)
 
 
-def _from_all(models, locations, targets, metric, method):
+def _from_all(models, inputs, targets, method):
     """Return E_t, E_a and E_ta - E_t, (3, k), from all locations."""
-    n, k = len(locations), len(targets)
-    evaluator = method.prepare(Locations(locations, metric))
+    n, k = len(inputs), len(targets)
+    evaluator = method.prepare(inputs)
     width = min(PANEL, k)
     # two factors, and the weights of a panel
     check_memory(n, 2 + 6 * width / n, evaluator.device)
@@ -180,18 +180,18 @@ def _from_all(models, locations, targets, metric, method):
         factors = [evaluator.factorize(model) for model in models]
         for first in range(0, k, width):
             part = slice(first, first + width)
-            result[:, part] = _errors(models, factors, locations, targets[part], metric)
+            result[:, part] = _errors(models, factors, inputs, targets[part])
     return result
 
 
-def _from_nearest(models, locations, targets, metric, neighbours):
+def _from_nearest(models, inputs, targets, neighbours):
     """As `_from_all`, each target from the locations nearest in the true model's coordinates."""
-    tree = tree_of(models[0].isotropic(locations, metric))
-    near = nearest(tree, models[0].isotropic(targets, metric), min(neighbours, len(locations)))
+    tree = tree_of(models[0].isotropic(inputs))
+    near = nearest(tree, models[0].isotropic(targets), min(neighbours, len(inputs)))
     result, cpu = np.empty((3, len(targets))), Device("cpu")
     with blas_threads(neighbours):
         for i, rows in enumerate(near):
-            some = Locations(locations[tree.order[rows]], metric)
+            some = inputs[tree.order[rows]]
             try:
                 factors = [dense_factor(model, some, cpu) for model in models]
             except NotPositiveDefinite:
@@ -200,49 +200,49 @@ def _from_nearest(models, locations, targets, metric, neighbours):
                     "positive definite in FP64: use fewer neighbours or a larger nugget, and no "
                     "location twice."
                 ) from None
-            result[:, [i]] = _errors(models, factors, some.locations, targets[[i]], metric)
+            result[:, [i]] = _errors(models, factors, some, targets[[i]])
     return result
 
 
-def _errors(models, factors, locations, targets, metric):
+def _errors(models, factors, inputs, targets):
     """Return E_t, E_a and E_ta - E_t of a few targets, (3, k)."""
     errors, weights, true = [], [], models[0]
     for model, factor in zip(models, factors, strict=True):
-        k = np.asfortranarray(model(locations, targets, metric))
+        k = np.asfortranarray(model(inputs, targets))
         weights.append(factor.solve(k))
         explained = np.einsum("ij,ij->j", k, weights[-1])
-        errors.append(model.diagonal(Inputs(targets, metric)) - explained)
+        errors.append(model.diagonal(targets) - explained)
     difference = weights[1] - weights[0]
     excess = true.nugget * np.einsum("ij,ij->j", difference, difference)
-    for first in range(0, len(locations), PANEL):
+    for first in range(0, len(inputs), PANEL):
         rows = slice(first, first + PANEL)
-        product = true(locations[rows], locations, metric) @ difference
+        product = true(inputs[rows], inputs) @ difference
         excess += np.einsum("ij,ij->j", difference[rows], product)
     # rounding may make the excess of two equal predictors slightly negative
     return np.array([*errors, np.maximum(excess, 0.0)])
 
 
 def _checked_pair(locations, targets, metric):
-    """Return locations, targets and their metric."""
+    """Return the inputs of locations and of targets."""
     pair = {"locations": locations, "new_locations": targets}
     for given in pair.values():
-        metric = given.metric if isinstance(given, Observations) else metric
+        metric = given.metric if isinstance(given, (Inputs, Observations)) else metric
     both = []
     for name, given in pair.items():
-        if isinstance(given, Observations):
+        if isinstance(given, (Inputs, Observations)):
             if given.metric != metric:
                 raise InvalidInput(f"`{name}` must be {metric}. Got {given.metric}.")
-            given = given.locations
-        both.append(checked_locations(given, metric))
+            given = given.inputs
+        both.append(checked_inputs(given, metric))
         if not len(both[-1]):
             raise InvalidInput(f"`{name}` must hold at least one location.")
-    d = [points.shape[1] for points in both]
+    d = [inputs.dimensions for inputs in both]
     if d[0] != d[1]:
         raise InvalidInput(
             f"`new_locations` must have {d[0]} columns of coordinates, as `locations` has. "
             f"Got {d[1]}."
         )
-    return *both, metric
+    return both
 
 
 def _check_options(true, approximated, of, neighbours, method):

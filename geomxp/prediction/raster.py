@@ -233,6 +233,8 @@ def predict_raster(
     discretisation: int | None = None,
     neighbours: int | None = None,
     local_trend: bool = False,
+    time: float | None = None,
+    variable: int | None = None,
     progress: bool = True,
 ) -> Raster:
     """Predict on a regular grid.
@@ -259,6 +261,8 @@ def predict_raster(
         Predict averages over cells, not the field at their centres.
     discretisation, neighbours, local_trend, progress : optional
         As of `geomxp.predict`.
+    time, variable : number, optional
+        Time of the map, and the variable that it shows, as of `geomxp.predict`.
 
     Returns
     -------
@@ -302,6 +306,8 @@ def predict_raster(
         discretisation=discretisation,
         neighbours=neighbours,
         local_trend=local_trend,
+        time=time,
+        variable=variable,
         progress=progress,
     )
     raster.mean[known], raster.variance[known] = prediction.mean, prediction.variance

@@ -10,7 +10,7 @@ import numpy as np
 from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
-from ..data.observations import Locations, Observations, checked_locations
+from ..data.observations import Observations, checked_inputs
 from ..errors import (
     InvalidInput,
     NotEnoughMemory,
@@ -30,7 +30,7 @@ from .kriging import check_of, neighbour_count
 from .supports import targets_of
 
 if TYPE_CHECKING:
-    from .._typing import Columns, Floats, Of
+    from .._typing import ArrayLike, Columns, Floats, Of
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
 
@@ -48,6 +48,8 @@ def simulate(
     method: Likelihood | None = None,
     covariates: Columns | None = None,
     of: Of | None = None,
+    time: ArrayLike | None = None,
+    variable: ArrayLike | None = None,
     progress: bool = True,
 ) -> Floats:
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
@@ -76,6 +78,10 @@ def simulate(
     of : {"field", "observation"}, optional
         The noiseless field, or new observations, which have the nugget as independent noise. If
         not given, observations of a model and the field of a fit.
+    time : float or (n,) array_like, optional
+        Times, for a space-time model; one number for all locations is enough.
+    variable : int or (n,) array_like of int, optional
+        Variables to draw, for a multivariate model.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -108,39 +114,38 @@ def simulate(
         check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            return _conditional(model, locations, draws, seed, method, covariates, of or "field")
-        return _unconditional(model, locations, draws, seed, metric, method, of)
+            inputs, covariates, _ = targets_of(model, locations, covariates, time, variable)
+            return _conditional(model, inputs, draws, seed, method, covariates, of or "field")
+        locations = locations.inputs if isinstance(locations, Observations) else locations
+        inputs = checked_inputs(locations, metric, time, variable)
+        return _unconditional(model, inputs, draws, seed, method, of)
 
 
-def _check_any(locations):
-    if not len(locations):
+def _check_any(inputs):
+    if not len(inputs):
         raise InvalidInput("`locations` must hold at least one location.")
 
 
-def _unconditional(model, locations, draws, seed, metric, method, of):
+def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
-    if isinstance(locations, Observations):
-        locations, metric = locations.locations, locations.metric
-    locations = checked_locations(locations, metric)
-    _check_any(locations)
+    _check_any(inputs)
     model = model.replace(nugget=0.0) if of == "field" else model
-    evaluator = (method or Exact()).prepare(Locations(locations, metric))
-    with blas_threads(len(locations)):
+    evaluator = (method or Exact()).prepare(inputs)
+    with blas_threads(len(inputs)):
         factor = evaluator.factorize(model)
-        white = np.random.default_rng(seed).standard_normal((draws, len(locations)))
+        white = np.random.default_rng(seed).standard_normal((draws, len(inputs)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
 
 
-def _conditional(fit, locations, draws, seed, method, covariates, of):
+def _conditional(fit, inputs, draws, seed, method, covariates, of):
     """Return draws of the field and its trend given the observations of a fit, (draws, m)."""
-    locations, covariates, _ = targets_of(fit, locations, covariates)
-    _check_any(locations)
-    design, own_design = fit.trend.design(locations, covariates), design_of(fit)
+    _check_any(inputs)
+    design, own_design = fit.trend.design(inputs.locations, covariates), design_of(fit)
     fit = fit if method is None else replace(fit, method=method)
     random, n = np.random.default_rng(seed), len(fit.observations)
-    once, back = _distinct(fit.observations, fit.model, locations)
+    once, back = _distinct(fit.observations, fit.model, inputs)
     draw = _from_nearest if fit.method.approximate else _from_all
-    betas, values = draw(fit, locations[once], own_design, random, draws)
+    betas, values = draw(fit, inputs[once], own_design, random, draws)
     field = np.ascontiguousarray(betas @ design.T + values[back].T)
     # at observed locations z + (x₀ - x)'β, exact to the bit: covariates may differ there
     known = np.flatnonzero(back < n)
@@ -168,11 +173,11 @@ def _from_all(fit, new, own_design, random, draws):
         )
         values = observations.values[:, None] - own_design @ betas
         if len(new):
-            k = np.asfortranarray(model(observations.locations, new, observations.metric))
+            k = np.asfortranarray(model(observations.inputs, new))
             both = np.column_stack((observations.values, own_design))
             solved = factor.solve(np.asfortranarray(both))
             mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
-            rest = model(new, new, observations.metric) - factor.inner(k)
+            rest = model(new, new) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
     return betas.T, values
@@ -190,6 +195,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     residuals = observations.values[:, None] - own_design @ betas.T
     if not len(new):
         return betas, residuals
+    new = new.locations
     order = order_places(new, "maximin", metric)
     both = np.vstack((observations.locations, new[order]))
     tree = tree_of(model.isotropic(both, metric))
@@ -214,7 +220,7 @@ def _from_nearest(fit, new, own_design, random, draws):
     return betas, values
 
 
-def _distinct(observations, model, locations):
+def _distinct(observations, model, inputs):
     """Return rows of the locations to draw, and the row of each location in (observations, drawn).
 
     A location is drawn once, and not if an observation without noise is there.
@@ -224,22 +230,31 @@ def _distinct(observations, model, locations):
     >>> import geomxp as gx
     >>> observations = gx.Observations([[0.0], [1.0], [3.0]], [1.0, 2.0, 0.5])
     >>> model = gx.Matern(1.0, 1.0, 0.5)
-    >>> once, back = _distinct(observations, model, np.array([[2.0], [1.0], [2.0]]))
+    >>> once, back = _distinct(observations, model, gx.Inputs(np.array([[2.0], [1.0], [2.0]])))
     >>> once.tolist(), back.tolist()
     ([0], [3, 1, 3])
     """
     n = len(observations)
-    points = model.isotropic(locations, observations.metric)
+    points = _points_of(model, inputs)
     _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     back = n + np.arange(len(first))
     if model.nugget == 0:
-        tree = tree_of(model.isotropic(observations.locations, observations.metric))
-        near = nearest(tree, points[first], 1)[:, 0]
-        known = (tree.points[near] == points[first] / tree.unit).all(axis=1)
-        back = np.where(known, tree.order[near], n + np.cumsum(~known) - 1)
-        first = first[~known]
+        both = np.vstack((_points_of(model, observations.inputs), points[first]))
+        different, at = np.unique(both, axis=0, return_inverse=True)
+        at = at.reshape(-1)
+        rows = np.full(len(different), n)
+        rows[at[:n]] = np.arange(n)
+        own = rows[at[n:]]
+        back = np.where(own < n, own, n + np.cumsum(own == n) - 1)
+        first = first[own == n]
     return first, back[inverse]
+
+
+def _points_of(model, inputs):
+    """Return points that are equal where inputs are, (n, k), with the time and the variable."""
+    extra = [column for column in (inputs.time, inputs.variable) if column is not None]
+    return np.column_stack([model.isotropic(inputs), *extra])
 
 
 def _check_memory(n, device):

@@ -16,7 +16,7 @@ import scipy
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
 from ..data import spatial, tables
-from ..data.observations import Observations, checked_locations
+from ..data.observations import Observations, checked_inputs, checked_locations
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from .averages import Region, gauss, interior_rule, unit_of
 
@@ -39,32 +39,43 @@ cancel, and fewer than eight digits remain."""
 # New locations in arrays, frames and grids
 
 
-def targets_of(fit, new_locations, covariates=None):
-    """Return (m, d) coordinates in the system of a fit's observations, covariates, and their table.
+def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
+    """Return `Inputs` in the system of a fit's observations, covariates, and their table.
 
-    New locations are an array, Observations, a frame or a grid. A pandas frame must have the
-    columns of the observations' coordinates; points of a geopandas frame and cells of a grid are
-    reprojected. Cells of a grid with a missing covariate are dropped, with a warning. Covariates
-    are as `Trend.design` takes them, by name from a frame, a grid or observations if not given. The
-    table is the frame or grid that the locations came from; None for arrays and observations.
+    New locations are an array, Inputs, Observations, a frame or a grid. A pandas frame must have
+    the columns of the observations' coordinates; points of a geopandas frame and cells of a grid
+    are reprojected. Cells of a grid with a missing covariate are dropped, with a warning.
+    Covariates are as `Trend.design` takes them, by name from a frame, a grid or observations if not
+    given. The table is the frame or grid that the locations came from; None for others.
     """
     observations, table = fit.observations, None
     if spatial.is_frame(new_locations):
         new_locations, covariates, table = _from_frame(fit, new_locations, covariates)
-    if isinstance(new_locations, Observations):
+        time = _column_of(table, observations, "time") if time is None else time
+        variable = _column_of(table, observations, "variable") if variable is None else variable
+    if isinstance(new_locations, (Inputs, Observations)):
         if new_locations.metric != observations.metric:
             raise InvalidInput(
                 f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
             )
-        covariates = new_locations if covariates is None else covariates
-        new_locations = new_locations.locations
-    locations = checked_locations(new_locations, observations.metric)
-    if locations.shape[1] != observations.dimensions:
+        if isinstance(new_locations, Observations) and covariates is None:
+            covariates = new_locations
+        new_locations = new_locations.inputs
+    inputs = checked_inputs(new_locations, observations.metric, time, variable)
+    if inputs.dimensions != observations.dimensions:
         raise InvalidInput(
             f"`new_locations` must have {observations.dimensions} columns of coordinates, as the "
-            f"observations have. Got {locations.shape[1]}."
+            f"observations have. Got {inputs.dimensions}."
         )
-    return locations, covariates, table
+    fit.model.check_inputs(inputs)
+    return inputs, covariates, table
+
+
+def _column_of(table, observations, name):
+    """Return the column of the times or variables of a table, if the observations have them."""
+    column = getattr(observations, f"{name}_name")
+    known = getattr(observations, name) is not None and column in table.columns.columns
+    return table.columns[column] if known else None
 
 
 def _from_frame(fit, data, covariates):
@@ -122,17 +133,17 @@ def _known_cells(table, names):
 
 
 class Points:
-    """Locations, (m, d), as targets of kriging."""
+    """`Inputs` as targets of kriging."""
 
-    def __init__(self, locations):
-        self.locations = locations
+    def __init__(self, inputs):
+        self.inputs, self.locations = inputs, inputs.locations
 
     def __len__(self):
-        return len(self.locations)
+        return len(self.inputs)
 
     def part(self, part):
         """Return a slice of the targets."""
-        return Points(self.locations[part])
+        return Points(self.inputs[part])
 
     def design(self, trend, covariates=None):
         """Return the trend's X₀, (m, p)."""
@@ -143,7 +154,7 @@ class Points:
 
         With `index` they are generated on the GPU of that number, and stay there.
         """
-        return _between(model, locations, self.locations, metric, index)
+        return _between(model, locations, self.inputs, metric, index)
 
     def covariances_with(self, model, locations, metric, near):
         """Return None: the covariances of points with their neighbours follow from the model."""
@@ -151,14 +162,14 @@ class Points:
 
     def variances(self, model, metric):
         """Return the field's variance at each target, (m,)."""
-        return model.diagonal(Inputs(self.locations, metric))
+        return model.diagonal(self.inputs)
 
 
 def _between(model, a, b, metric, index):
-    """Return the covariances of the field between two sets of locations, on the CPU or a GPU."""
+    """Return the covariances of the field between two sets of inputs, on the CPU or a GPU."""
     if index is None:
         return model(a, b, metric)
-    return model.pairs(Inputs(a, metric), Inputs(b, metric)).covariance(index)
+    return model.pairs(Inputs.of(a, metric), Inputs.of(b, metric)).covariance(index)
 
 
 class Blocks:

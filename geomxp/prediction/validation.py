@@ -220,7 +220,7 @@ def predicted(common, rows):
         if not others.outcome.good:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
-        prediction = predict(others, observations.locations[rows], covariates, progress=False)
+        prediction = predict(others, observations.inputs[rows], covariates, progress=False)
         return prediction.mean, prediction.variance_of_observation
     except GeomxpError as error:
         message = f"fold {label}: {error}"

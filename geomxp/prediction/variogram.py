@@ -5,6 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
+from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import design_of, z_value
@@ -51,6 +52,16 @@ class Lags:
 def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
     """Return the pairs of locations in bins of distance; arguments as of `empirical_variogram`."""
     check_whole("bins", bins)
+    if model is not None and not isinstance(model, Isotropic):
+        raise InvalidInput(
+            f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."
+        )
+    for name in ("time", "variable"):
+        column = getattr(observations, name)
+        if column is not None and np.ptp(column):
+            raise InvalidInput(
+                f"a semivariogram over distance needs observations of one {name}: take a subset."
+            )
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))

@@ -101,6 +101,8 @@ def _reading(observations):
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
         metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
+        names = [name for name in ("time", "variable") if getattr(observations, name) is not None]
+        metric += "".join(f", {name}={name}" for name in names)
         return [
             "# locations, values and covariates are arrays of yours; SHA-256 of their numbers:",
             f"# {observations.digest()}",
@@ -113,7 +115,7 @@ def _reading(observations):
         usual = {"locations": entry.locations, "values": entry.value}
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
-    usual |= {"formula": None, "drop_missing": False, "crs": None}
+    usual |= {"formula": None, "drop_missing": False, "crs": None, "time": None, "variable": None}
     about = {
         "locations": tuple(source["locations"]),
         "values": source["value"],
@@ -122,6 +124,8 @@ def _reading(observations):
         "metric": source["metric"],
         "drop_missing": source["drop_missing"],
         "crs": source.get("crs"),
+        "time": source.get("time"),
+        "variable": source.get("variable"),
     }
     return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]
 

@@ -9,7 +9,7 @@ from math import frexp, prod
 import numpy as np
 
 from ..covariance import sums as sums_by_blocks
-from ..covariance.base import Inputs
+from ..covariance.base import Inputs, Isotropic
 from ..covariance.generate import panels_of
 from ..linalg.backend import device_of
 from ..linalg.device import empty_matrix
@@ -31,7 +31,7 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
 
     The upper triangle is not set. `index` is the number of a GPU; the CPU if not given.
     """
-    n, pairs = len(locations), model.pairs(Inputs(locations, metric))
+    n, pairs = len(locations), model.pairs(Inputs.of(locations, metric))
     if index is not None:
         sigma = empty_matrix(n, index) if out is None else out
         whole = slice(0, n)
@@ -40,7 +40,7 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
     sigma = np.empty((n, n), order="F") if out is None else out
 
     def write(block):
-        pairs.write("correlation", *block, sigma, triangle=True)
+        pairs.write("correlation", *block, sigma[block], triangle=True)
 
     in_threads(write, blocks(n), n * n // 2)
     sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
@@ -49,7 +49,7 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
 
 def derivative_matrix(model, locations, metric, name, index=None):
     """Return the lower triangle of ∂Σ/∂θ, as `covariance_matrix`, for a correlation parameter."""
-    n, pairs = len(locations), model.pairs(Inputs(locations, metric))
+    n, pairs = len(locations), model.pairs(Inputs.of(locations, metric))
     if index is not None:
         import cupy
 
@@ -90,7 +90,7 @@ class Originals:
         self.exponent, self.layout, self.index = exponent, layout, index
         self.source = model, locations, metric, layout
         self.model = model.scaled(unit).scaled(unit)
-        self.pairs = self.model.pairs(Inputs(locations, metric))
+        self.pairs = self.model.pairs(Inputs.of(locations, metric))
 
     def on(self, index):
         """Return the same on another device."""
@@ -114,8 +114,7 @@ class Originals:
         if self.index is not None:
             return self._tile_on_gpu(i, k, form, out, missed)
         out = np.empty(self.layout.shape(i, k), form.dtype, order="F") if out is None else out
-        rows, columns = self.layout.rows(i), self.layout.rows(k)
-        self.pairs.write("correlation", rows, columns, out, place=(0, 0))
+        self.pairs.write("correlation", self.layout.rows(i), self.layout.rows(k), out)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
         return out
@@ -133,7 +132,7 @@ class Originals:
                 panels = squares, missed[:count]
             self.pairs.write_on_gpu(
                 *("correlation", layout.rows(i), layout.rows(k), out),
-                **{"place": (0, 0), "nugget": self.model.nugget, "panels": panels},
+                **{"nugget": self.model.nugget, "panels": panels},
             )
         return out
 
@@ -217,17 +216,25 @@ def conditional_precisions(originals, locations, metric):
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((some, near[:, :-1]))
-    precision = _precisions(model, points[near])
+    if isinstance(model, Isotropic):
+        precision = _precisions(_correlated(model, points[near]))
+    else:
+        inputs = Inputs.of(locations, metric)
+        sets = [model.matrix(inputs[rows], inputs[rows]) for rows in near]
+        precision = _precisions(np.array(sets) + model.nugget * np.eye(near.shape[1]))
     block = some // layout.tile
     count, total = np.bincount(block), np.bincount(block, precision)
     return total / count * [layout.height(i) for i in range(layout.tiles)]
 
 
-def _precisions(model, points):
-    """Return (Σ⁻¹)_00 of many small sets of points, (b, m, d), bounded by FP64's rounding."""
+def _correlated(model, points):
+    """Return Σ of many small sets of points, (b, m, d), between which a model is isotropic."""
     apart = np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
-    sigma = model.variance * model.correlation(apart)
-    sigma += model.nugget * np.eye(points.shape[1])
+    return model.variance * model.correlation(apart) + model.nugget * np.eye(points.shape[1])
+
+
+def _precisions(sigma):
+    """Return (Σ⁻¹)_00 of many small Σ, (b, m, m), bounded by FP64's rounding."""
     values, vectors = np.linalg.eigh(sigma)
-    least = points.shape[1] * 2.0**-53 * values[:, -1:]
+    least = sigma.shape[1] * 2.0**-53 * values[:, -1:]
     return np.sum(vectors[:, 0] ** 2 / np.maximum(values, least), axis=1)

@@ -22,6 +22,7 @@ from shutil import disk_usage
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from ..covariance.base import Inputs
 from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
 from ..linalg.mixed import LARGEST_ON_GPU, splits
 from ..linalg.precision import PrecisionMap
@@ -295,7 +296,10 @@ def _fingerprint(originals, formats):
     from .._version import __version__
 
     model, locations, metric, layout = originals.source
-    places = hashlib.sha256(locations.tobytes()).hexdigest()
+    inputs = Inputs.of(locations, metric)
+    columns = (inputs.locations, inputs.time, inputs.variable)
+    places = b"".join(column.tobytes() for column in columns if column is not None)
+    places = hashlib.sha256(places).hexdigest()
     rows = hashlib.sha256(str(formats).encode()).hexdigest()
     problem = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
     return f"geomxp {__version__} {problem} {places} {rows}"

@@ -294,8 +294,8 @@ def both(pairs, what, rows, columns, dtype, **options):
     expected = np.zeros(shape, dtype=computed, order="F")
     out = cupy.zeros(shape, dtype=dtype, order="F")
     triangle = options.get("triangle", False)
-    pairs.write(what, rows, columns, expected, triangle=triangle, place=(0, 0))
-    norm = pairs.write_on_gpu(what, rows, columns, out, place=(0, 0), **options)
+    pairs.write(what, rows, columns, expected, triangle=triangle)
+    norm = pairs.write_on_gpu(what, rows, columns, out, **options)
     return expected, cupy.asnumpy(out), float(norm)
 
 
@@ -390,7 +390,7 @@ def test_a_block_stands_at_its_place_in_the_whole_matrix():
     expected, out = pairs.covariance(), cupy.zeros((90, 90), order="F")
     for rows in (slice(0, 50), slice(50, 90)):
         for columns in (slice(0, 20), slice(20, 90)):
-            pairs.write_on_gpu("correlation", rows, columns, out)
+            pairs.write_on_gpu("correlation", rows, columns, out[rows, columns])
     np.testing.assert_array_equal(cupy.asnumpy(out), expected)
 
 

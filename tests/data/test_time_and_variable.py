@@ -1,0 +1,125 @@
+"""Observations with a time and a variable: validation, tables, files, and who refuses them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.covariance.base import NUGGET, RANGE, VARIANCE
+
+PLACES = np.repeat(testing.places(8), 3, axis=0)
+TIME, VARIABLE = np.tile([0.0, 1.0, 2.5], 8), np.tile([0, 1, 0], 8)
+VALUES = np.random.default_rng(0).standard_normal(24)
+
+
+def observations(**changes):
+    return gx.Observations(PLACES, VALUES, **({"time": TIME, "variable": VARIABLE} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"time": TIME[:5]}, r"`time` must hold one number for each of the 24 locations.*\(5,\)"),
+        (
+            {"time": np.where(TIME == 1, np.nan, TIME)},
+            "time must be finite numbers. Got nan in row 2",
+        ),
+        ({"time": TIME.astype("datetime64[h]")}, "`time` must be real numbers. Got datetime64"),
+        (
+            {"variable": VARIABLE + 0.5},
+            "`variable` must hold whole numbers from 0.*Got 0.5 in row 1",
+        ),
+        ({"variable": -VARIABLE}, "`variable` must hold whole numbers from 0.*Got -1 in row 2"),
+        ({"variable": ["zinc"] * 24}, "`variable` must be an array of numbers"),
+    ],
+)
+def test_wrong_columns_are_refused(changes, message):
+    with pytest.raises(gx.InvalidInput, match=message):
+        observations(**changes)
+
+
+def test_rows_at_one_location_differ_by_time_or_variable():
+    assert observations().duplicate() is None
+    assert observations(variable=None).duplicate() is None
+    assert observations(time=None).duplicate() == (0, 2)
+    assert observations(time=None, variable=None).duplicate() == (0, 1)
+
+
+def test_subsets_keep_them_and_the_digest_knows_them():
+    rows = [5, 1, 7]
+    some = observations().subset(rows)
+    np.testing.assert_array_equal(some.time, TIME[rows])
+    np.testing.assert_array_equal(some.inputs.variable, VARIABLE[rows])
+    without = [observations(**{name: None}) for name in ("time", "variable")]
+    assert len({one.digest() for one in (observations(), *without)}) == 3
+    assert "time" in str(observations())
+
+
+@dataclass(frozen=True)
+class Both(gx.Covariance):
+    """C = σ² exp(-h/a - |u|) between values of one variable."""
+
+    family = "both"
+    uses = ("time", "variable")
+    declared = (VARIANCE, RANGE, NUGGET)
+
+    variance: float
+    range: float
+    nugget: float = 0.0
+
+    def matrix(self, a, b):
+        h = np.linalg.norm(a.points[:, None] - b.points, axis=-1)
+        same = np.equal.outer(a.variable, b.variable)
+        u = np.abs(np.subtract.outer(a.time, b.time))
+        return same * self.variance * np.exp(-h / self.range - u)
+
+
+def test_columns_of_a_table_serve_fits_files_and_predictions(tmp_path):
+    frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "hour": TIME, "z": VALUES})
+    frame["element"] = VARIABLE
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = {"locations": ("x", "y"), "values": "z", "time": "hour", "variable": "element"}
+    data = gx.read_table(tmp_path / "t.csv", **columns)
+    assert data.digest() == gx.Observations.from_frame(frame, **columns).digest()
+    np.testing.assert_array_equal(data.time, TIME)
+    np.testing.assert_array_equal(data.variable, VARIABLE)
+    model = Both(1.0, 0.3, 0.1)
+    fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="zero")
+    fit.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json", family=Both)
+    # a frame has the columns; Inputs and keyword arguments say the same
+    means = [
+        gx.predict(again, frame).mean,
+        gx.predict(fit, PLACES, time=TIME, variable=VARIABLE).mean,
+        gx.predict(fit, data).mean,
+        gx.cross_validate(fit, folds=4).mean,
+    ]
+    np.testing.assert_array_equal(means[0], means[1])
+    np.testing.assert_array_equal(means[0], means[2])
+    assert np.isfinite(means[3]).all()
+    assert np.isfinite(gx.predict_raster(fit, cells=4, time=1.0, variable=0).mean).all()
+    with pytest.raises(gx.InvalidInput, match="needs an isotropic model"):
+        gx.plots.variogram(
+            gx.fit(data.subset(VARIABLE == 0), model, fixed=tuple(model.parameters()))
+        )
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=8), gx.Vecchia(5)], ids=str)
+def test_isotropic_families_refuse_them(method):
+    with pytest.raises(gx.InvalidInput, match="does not depend on `time`: leave `time` out"):
+        gx.log_likelihood(observations(), gx.Matern(1.0, 0.2, 0.5, 0.1), method)
+    with pytest.raises(gx.InvalidInput, match="does not depend on `variable`"):
+        gx.fit(observations(time=None), method=method)
+
+
+def test_isotropic_predictions_and_draws_refuse_them():
+    model = gx.Matern(1.0, 0.2, 0.5, 0.1)
+    fit = gx.fit(testing.observations(20), model, fixed=tuple(model.parameters()))
+    for act in (gx.predict, gx.simulate):
+        with pytest.raises(gx.InvalidInput, match="does not depend on `time`"):
+            act(fit, PLACES, time=TIME)
+    with pytest.raises(gx.InvalidInput, match="does not depend on `variable`"):
+        gx.simulate(model, PLACES, variable=1)
