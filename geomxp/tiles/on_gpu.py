@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
 from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
-from ..linalg.formats_gpu import Exponents, factors, magnitude_of, round_into
+from ..linalg.gpu import CUPY, Exponents, factors, magnitude_of
 from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
 from .cholesky import solved_in, update_tile, working_format
 from .stores import InCore, original, with_casts
@@ -62,7 +62,7 @@ def in_format(exponents, number, formats, i, k, array, room):
         exponent = exponents.find(number, array, form, scale=formats.scale)
     if form not in (FP64, FP32):
         values = room(order_of(formats, i, k, array.shape, array.device.id))
-        round_into(values, array, form, exponent)
+        CUPY.round_into(values, array, form, exponent)
     tile = Tile(form, values, exponent)
     if form.top is None and needs_magnitude(formats, i, k):
         as_fp16 = FP16 if FP16 in wanted_casts(formats, i, k) else None

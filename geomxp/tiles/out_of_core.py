@@ -12,7 +12,7 @@ from threading import Condition, Thread
 import numpy as np
 
 from ..linalg.formats import FP32, FP64, Tile, named
-from ..linalg.formats_gpu import Exponents
+from ..linalg.gpu import Exponents
 from ..runtime.trace import Meter
 from . import on_gpu
 from .cholesky import Stopped, deal, left_looking, working_format
