@@ -1,8 +1,8 @@
 """Tiles on the workers of a Dask cluster: task schedule, store and factor.
 
 Block row i belongs to the worker of slot i mod p, which generates, finishes and keeps its tiles. A
-task computes a piece of a tile. The worker has the tiles of its row already; those of block row k
-travel in their own formats when they are final, once to each worker that has a row below. They
+task computes a piece of a tile. The worker has the tiles of its own row already; those of block row
+k travel in their own formats when they are final, once to each worker that has a row below. They
 travel under names of their own, released with column k: of copies under one name Dask would keep
 any one, not the owner's. An unfinished tile is one array, which never travels.
 """

@@ -25,8 +25,16 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
 from ..linalg.mixed import LARGEST_ON_GPU, splits
 from ..linalg.precision import PrecisionMap
-from ..runtime.dask import DaskBackend, address_of, is_cluster
-from ..runtime.devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
+from ..runtime.dask import DaskBackend, address_of
+from ..runtime.devices import (
+    Device,
+    bytes_of,
+    free_memory,
+    human_bytes,
+    is_cluster,
+    resolve_all,
+    usable_cores,
+)
 from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
