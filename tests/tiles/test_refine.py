@@ -11,6 +11,7 @@ import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
 from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite
 from geomxp.tiles import refine
+from geomxp.tiles.layout import Layout
 from geomxp.tiles.refine import Dense, Preconditioner, Regenerated
 
 METHODS = ("ir", "cg", "gmres")
@@ -170,7 +171,7 @@ def test_regenerated_products_are_those_of_the_matrix():
 
 def test_a_dense_source_gives_the_scaled_and_shifted_matrix():
     a = spd_matrix("arithmetic", 30, 10.0) * np.linspace(1, 9, 30) * np.linspace(1, 9, 30)[:, None]
-    source = Dense(np.asfortranarray(a), gx.tiles.layout.Layout(30, 7))
+    source = Dense(np.asfortranarray(a), Layout(30, 7))
     source.shift, source.multiple = 0.25, 4.0
     d = np.sqrt(a.diagonal())
     expected = 4.0 * (a / d / d[:, None] + 0.25 * np.eye(30))
