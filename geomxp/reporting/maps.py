@@ -7,11 +7,13 @@ on the screen at every zoom (`vector-effect`). Lengths are in units of the pictu
 import base64
 import io
 from dataclasses import dataclass
-from math import cos, floor, log10, radians
+from math import floor, log10
 
 import numpy as np
 
-from ..plots import plain
+from ..plots.axes import plain_name
+from ..plots.diagnostics import EXTREME
+from ..plots.maps import SLIM, length_ratio
 
 ACROSS, HIGHEST = 330.0, 1.15
 """Largest width of a map, and its largest height in widths."""
@@ -21,9 +23,6 @@ ABOVE, BELOW, BESIDE, BAR = 3.0, 38.0, 14.0, 44.0
 
 MARGIN = 0.035
 """Space around the outermost locations, as a share of the region."""
-
-SLIM = 12.0
-"""Regions more elongated than this are stretched to a square."""
 
 MOST = 5000
 """Largest number of locations that are drawn; of more, a random sample is drawn."""
@@ -36,9 +35,6 @@ FINER = 4
 
 LETTER = 7.0
 """Width of a digit."""
-
-EXTREME = 4.0
-"""Standardised errors beyond this have the last colour."""
 
 EXAMPLE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Colours of the locations whose neighbours are drawn, from Okabe and Ito's palette."""
@@ -65,11 +61,9 @@ class Frame:
         # locations on a line are placed in the middle of a band
         size = np.where(size > 0, size, max(float(size.max()), 1.0) / SLIM)
         low, high = (low + high - size) / 2 - MARGIN * size, (low + high + size) / 2 + MARGIN * size
-        ratio, unit = 1.0, observations.unit
-        if observations.geographic:
-            ratio = 1.0 / max(cos(radians(float(locations[:, 1].mean()))), 0.1)
-            unit = "degrees"
-        shape = size[1] * ratio / size[0]
+        unit = "degrees" if observations.geographic else observations.unit
+        shape = size[1] * length_ratio(observations) / size[0]
+        # elongated regions are stretched to a square
         shape = shape if 1 / SLIM <= shape <= SLIM else 1.0
         width = ACROSS if shape <= HIGHEST else ACROSS * HIGHEST / shape
         names = tuple(f"{plain_name(name)} ({unit})" for name in observations.location_names[:2])
@@ -346,11 +340,6 @@ def finer(cells):
     from scipy.ndimage import zoom
 
     return zoom(cells, FINER, order=1, mode="nearest", grid_mode=True)
-
-
-def plain_name(name):
-    """Return the name of a column as one line of limited length."""
-    return plain(name).replace(r"\$", "$")
 
 
 def sample_of(n):

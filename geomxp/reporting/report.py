@@ -21,9 +21,10 @@ from ..data import datasets, tables
 from ..errors import InvalidInput
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
+from ..plots.axes import BLUE, band, plain_name
 from .charts import chart
 from .findings import BUDGET, findings_of
-from .maps import Maps, plain_name, shown
+from .maps import Maps, shown
 from .sources import date, held, machine, python_lines, without_home
 
 if TYPE_CHECKING:
@@ -255,8 +256,8 @@ def _draw_line(findings, ax):
     prediction = findings.transect
     if prediction is not None:
         x, (low, high) = prediction.locations[:, 0], prediction.interval()
-        ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
-        ax.plot(x, prediction.mean, color="#0072b2", linewidth=1.5)
+        band(ax, x, low, high)
+        ax.plot(x, prediction.mean, color=BLUE, linewidth=1.5)
 
 
 def _conventions(model):
