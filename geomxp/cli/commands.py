@@ -16,12 +16,11 @@ from ..estimation.result import Fit, z_value
 from ..likelihood.divergence import compare as measure
 from ..likelihood.evaluate import log_likelihood as evaluate
 from ..plots import divergences
-from ..prediction import targets
-from ..prediction.kriging import grid_over
-from ..prediction.kriging import predict as predict_at
-from ..prediction.raster import predict_raster
+from ..prediction import kriging
+from ..prediction.raster import grid_over, predict_raster
 from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
+from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.report import report
 from ..runtime.dask import is_cluster
@@ -338,7 +337,7 @@ def _predict_at(fitted, given, about):
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
     if output and output.lower().endswith(files.GEOTIFF):
         raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
-    targets.check_output(data, output)
+    kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
         prediction = _kriging(fitted, data, given.block, about)
@@ -350,21 +349,21 @@ def _predict_at(fitted, given, about):
         vector = output.lower().endswith(files.VECTORS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
-        result = targets.for_file(prediction, output, observations, given.level, given.of)
+        result = kriging.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
-    records = lambda: targets.records(prediction, fitted, given.level, given.of)  # noqa: E731
+    records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     _show_predictions(spatial.tabulate(plain).columns, records, given)
 
 
 def _kriging(fitted, data, block, about):
     """Return predictions at locations, over rectangles around them, or over polygons."""
     if block != "polygons":
-        targets.check_columns(data)
+        kriging.check_columns(data)
         sides = None if block is None else opt.numbers("--block", block)
-        return predict_at(fitted, data, block=sides, **about)
+        return kriging.predict(fitted, data, block=sides, **about)
     if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
-    return predict_at(fitted, block=data, **about)
+    return kriging.predict(fitted, block=data, **about)
 
 
 def _predict_map(fitted, given, about):
@@ -493,7 +492,7 @@ def _draws_of_fit(given, about):
         raise InvalidInput("--fit needs locations: give --at.")
     fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
     try:
-        locations, covariates, _ = targets.targets_of(fitted, data)
+        locations, covariates, _ = targets_of(fitted, data)
         fields = draw_fields(fitted, locations, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None

@@ -179,7 +179,7 @@ class Covariance:
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
-        return {parameter.name: parameter.value for parameter in self.table}
+        return {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
 
     @classmethod
     def from_parameters(cls, values: Mapping[str, float]) -> Self:

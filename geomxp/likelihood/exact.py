@@ -22,8 +22,7 @@ from ..runtime.dask import address_of, is_cluster
 from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes
 from ..runtime.trace import Trace
 from ..tiles.layout import Layout
-from ..tiles.memory_plan import MemoryPlan
-from ..tiles.placement import Placement
+from ..tiles.placement import MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate

@@ -47,13 +47,8 @@ def dense_factor(model, observations, device, workspace=None):
     ------
     NotPositiveDefinite
     """
-    if device.index is None:
-        sigma = assemble.covariance_matrix(
-            model, observations.locations, observations.metric, workspace
-        )
-    else:
-        about = observations.locations, observations.metric, device.index, workspace
-        sigma = assemble.covariance_matrix_on_gpu(model, *about)
+    about = observations.locations, observations.metric, workspace, device.index
+    sigma = assemble.covariance_matrix(model, *about)
     return CholeskyFactor(recursive.potrf(sigma))
 
 
@@ -98,11 +93,9 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
     for attempt in (rule, *finer_rules(rule)):
         formats = _chosen(attempt, layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(
-            model, places, observations.metric, layout, formats, host, originals
-        )
+        store = placement.store(originals, formats, host)
         try:
-            factorize(store, store.order(), store.runner)
+            factorize(store)
         except NotPositiveDefinite:
             if host is None:
                 store.close()

@@ -12,7 +12,6 @@ import numpy as np
 
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
-from ..estimation.intervals import confidence_intervals, derived
 from ..estimation.profile import Path
 from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
@@ -24,7 +23,7 @@ from ..runtime.progress import Line
 from .charts import Chart, chart
 
 if TYPE_CHECKING:
-    from ..vecchia.graph import Graph
+    from ..vecchia.factor import Graph
 
 BUDGET = 60.0
 """Seconds for all parts together."""
@@ -162,13 +161,12 @@ class Findings:
         if not count:
             return
         if fit.outcome.good and fit.free:
-            wald = self.spend("Wald intervals", 0.0, lambda: confidence_intervals(fit))
-            self.wald = wald or {}
-            self.derived = self.spend("Derived quantities", 0.0, lambda: derived(fit)) or {}
+            self.wald = self.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
+            self.derived = self.spend("Derived quantities", 0.0, fit.derived) or {}
         profiled = self.spend(
             "Profile intervals",
             INTERVAL * self.score * count,
-            lambda: confidence_intervals(fit, method="profile"),
+            lambda: fit.confidence_intervals(method="profile"),
             'In Python: fit.confidence_intervals(method="profile").',
         )
         self.profile = profiled or {}
