@@ -146,9 +146,16 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
     rows = []
     for what, value in seconds.items():
         entries = n * n if what.startswith("table") else len(some)
-        row = {"what": what, "smoothness": smoothness, "entries": entries, "seconds": value}
-        row |= {"million_per_second": entries / value / 1e6}
-        rows.append(row | {"times_scipy_kv": entries / value / kv_rate})
+        rows.append(
+            {
+                "what": what,
+                "smoothness": smoothness,
+                "entries": entries,
+                "seconds": value,
+                "million_per_second": entries / value / 1e6,
+                "times_scipy_kv": entries / value / kv_rate,
+            }
+        )
     return rows
 
 
@@ -291,10 +298,17 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
             seconds = interleaved(candidates, rounds, line, device.wait)
         for accuracy, factor in factors.items():
             value, counts = seconds[accuracy], factor.precision_map.counts()
-            row = {"range": a, "accuracy": accuracy, "seconds": value}
-            row |= {"gflops": n**3 / 3 / value / 1e9, "times_dpotrf": seconds["dpotrf"] / value}
-            row |= {"bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes}
-            rows.append(row | {"formats": " ".join(f"{f}:{k}" for f, k in counts.items())})
+            rows.append(
+                {
+                    "range": a,
+                    "accuracy": accuracy,
+                    "seconds": value,
+                    "gflops": n**3 / 3 / value / 1e9,
+                    "times_dpotrf": seconds["dpotrf"] / value,
+                    "bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes,
+                    "formats": " ".join(f"{name}:{k}" for name, k in counts.items()),
+                }
+            )
     return rows
 
 

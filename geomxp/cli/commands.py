@@ -588,10 +588,17 @@ def _costs(rows):
     for row in rows:
         kind = next((name for name in kinds if row.get(name) is not None), "accuracy")
         tiles = " ".join(f"{count} {name}" for name, count in row["formats"].items())
-        cells = {"approximation": kinds[kind].format(row.get(kind)), "tiles": tiles}
-        cells |= {"memory": human_bytes(row["bytes"]), "KL": row["kl"]}
-        cells |= {"promoted": row["promotions"], "seconds": row["seconds"]}
-        result.append(cells | {"× FP64": row["speedup"]})
+        result.append(
+            {
+                "approximation": kinds[kind].format(row.get(kind)),
+                "tiles": tiles,
+                "memory": human_bytes(row["bytes"]),
+                "KL": row["kl"],
+                "promoted": row["promotions"],
+                "seconds": row["seconds"],
+                "× FP64": row["speedup"],
+            }
+        )
     return pd.DataFrame(result)
 
 

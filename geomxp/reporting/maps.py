@@ -200,7 +200,9 @@ class Maps:
     def notes(self):
         """Return sentences about locations that are not drawn."""
         n, shown = len(self.observations), len(self.rows)
-        return (n > shown) * [
+        if n == shown:
+            return []
+        return [
             f"The maps show {shown:,} of the {n:,} places, drawn at random (seed 0); "
             "everything else in this report uses all of them."
         ]

@@ -214,17 +214,31 @@ def _estimates(findings):
         missing = "not known" if name in fit.free else "held"
         if name in fit.boundary:
             missing = "on a boundary"
-        row = {"parameter": name, "name": spaced(name), "estimate": value}
-        row |= {"error": missing if error is None else f"{error:.4g}"}
-        row |= {"wald": findings.wald.get(name), "profile": findings.profile.get(name)}
-        rows.append(row | {"unit": plots.unit_of(name, observations) or ""})
+        rows.append(
+            {
+                "parameter": name,
+                "name": spaced(name),
+                "estimate": value,
+                "error": missing if error is None else f"{error:.4g}",
+                "wald": findings.wald.get(name),
+                "profile": findings.profile.get(name),
+                "unit": plots.unit_of(name, observations) or "",
+            }
+        )
     z, unit = z_value(LEVEL), f"units of {observations.value_name}"
     coefficients = zip(fit.trend.names, fit.coefficients, fit.coefficient_errors, strict=True)
     for name, value, error in coefficients:
-        row = {"parameter": "trend", "name": f"trend: {name}", "estimate": value}
-        row |= {"error": f"{error:.4g}", "wald": (value - z * error, value + z * error)}
-        per = "" if name == "intercept" else f" per unit of {name}"
-        rows.append(row | {"profile": None, "unit": unit + per})
+        rows.append(
+            {
+                "parameter": "trend",
+                "name": f"trend: {name}",
+                "estimate": value,
+                "error": f"{error:.4g}",
+                "wald": (value - z * error, value + z * error),
+                "profile": None,
+                "unit": unit + ("" if name == "intercept" else f" per unit of {name}"),
+            }
+        )
     return rows
 
 
