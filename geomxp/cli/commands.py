@@ -7,7 +7,7 @@ from functools import partial
 from math import isfinite
 
 from ..covariance.families import FAMILIES
-from ..data import datasets, files, spatial, tables
+from ..data import datasets, rasters, spatial, tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
@@ -23,8 +23,7 @@ from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.report import report
-from ..runtime.dask import is_cluster
-from ..runtime.devices import human_bytes
+from ..runtime.devices import human_bytes, is_cluster
 from ..runtime.progress import Line
 from . import display, interruption
 from . import options as opt
@@ -335,7 +334,7 @@ def _predict_at(fitted, given, about):
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    if output and output.lower().endswith(files.GEOTIFF):
+    if output and output.lower().endswith(rasters.GEOTIFF):
         raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
@@ -346,7 +345,7 @@ def _predict_at(fitted, given, about):
         raise InvalidInput(f"{given.places or 'grid'}: {error}") from None
     plain = pd.DataFrame(frame.drop(columns=frame.active_geometry_name)) if polygons else frame
     if output and polygons:
-        vector = output.lower().endswith(files.VECTORS)
+        vector = output.lower().endswith(tables.VECTORS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
@@ -369,7 +368,7 @@ def _kriging(fitted, data, block, about):
 def _predict_map(fitted, given, about):
     """Predict on a regular grid of the plane."""
     if given.output:
-        files.check_libraries(given.output)
+        rasters.check_libraries(given.output)
     if given.block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {given.block!r}.")
     bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)

@@ -20,7 +20,7 @@ import typer
 
 from ..covariance.distance import METRICS
 from ..covariance.families import FAMILIES
-from ..data import datasets, files
+from ..data import datasets
 from ..data import tables as data_tables
 from ..data.observations import few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
@@ -514,7 +514,7 @@ def observations(given, formula=None):
 def _check_there(table):
     """Raise `InvalidInput` if there is no such file, and propose the nearest data set."""
     try:
-        data_tables.check_there(table)
+        data_tables.check_exists(table)
     except InvalidInput as error:
         raise InvalidInput(f"{error}{did_you_mean(table, datasets.DATASETS)}") from None
 
@@ -523,9 +523,9 @@ def _check_named(given):
     """Raise `InvalidInput` if the columns of a file are needed and not named."""
     ending = Path(given.table).suffix.lower()
     needed = ""
-    if ending not in files.ENDINGS and not (given.locations and given.value):
+    if ending not in data_tables.SPATIAL and not (given.locations and given.value):
         needed = "name the columns with --locations x,y --value z"
-    elif ending in files.VECTORS and not given.value:
+    elif ending in data_tables.VECTORS and not given.value:
         needed = "name the column of the values with --value z"
     if needed:
         names = few(data_tables.read_frame(given.table).columns, 12)

@@ -18,8 +18,8 @@ from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite,
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP64
 from ..linalg.precision import Frozen, PrecisionMap, as_rule, describe, uniform
-from ..runtime.dask import address_of, is_cluster
-from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes
+from ..runtime.dask import address_of
+from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes, is_cluster
 from ..runtime.trace import Trace
 from ..tiles.layout import Layout
 from ..tiles.placement import MemoryPlan, Placement

@@ -16,8 +16,8 @@ import numpy as np
 import scipy
 
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
-from ..runtime.dask import address_of, is_cluster
-from ..runtime.devices import resolve
+from ..runtime.dask import address_of
+from ..runtime.devices import is_cluster, resolve
 from ..vecchia.blocks import LocalPasses, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses

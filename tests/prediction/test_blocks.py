@@ -73,8 +73,7 @@ def test_integrals_are_exact_to_what_is_stated(name):
     fine = blocks_of((0.2, 0.1), there, 200, seen, model)
     coarse = blocks_of((0.2, 0.1), there, 100, seen, model)
     a, b = (
-        each.covariances(model, seen.locations[far], "euclidean")[:, 0]
-        for each in (coarse, fine)
+        each.covariances(model, seen.locations[far], "euclidean")[:, 0] for each in (coarse, fine)
     )
     # away from the kink the sums err by h², and the next term is h⁴
     np.testing.assert_allclose(k[far], (4 * b - a) / 3, rtol=0, atol=STATED)
