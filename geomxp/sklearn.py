@@ -239,16 +239,6 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
 def independent_columns(covariates: Floats) -> Whole:
     """Return the columns that are not a linear combination of a constant and columns left of them.
 
-    Parameters
-    ----------
-    covariates : (n, q) ndarray
-
-    Returns
-    -------
-    (r,) ndarray of int, r ≤ q
-
-    Examples
-    --------
     >>> a = np.arange(5.0)
     >>> independent_columns(np.column_stack((a, np.ones(5), a**2, 1 - 2 * a))).tolist()
     [0, 2]

@@ -8,7 +8,7 @@ from ..errors import InvalidInput
 from ..linalg import batched, blas
 from ..linalg.simd import REGISTER
 from ..runtime.devices import blas_threads
-from .bench import BenchmarkDevice, batches_by_cupy, interleaved
+from .bench import BenchmarkDevice, interleaved
 
 SIZES = (5, 8, 16, 32, 64)
 COLUMNS, LOWER = 102, 122
@@ -23,13 +23,9 @@ def matrices(n, dtype, batch):
 
 
 class Compact:
-    """MKL's `mkl_?potrf_compact` on a batch, with packing and unpacking.
+    """MKL's `mkl_?potrf_compact` on a batch (batch, n, n), with packing and unpacking.
 
-    Parameters
-    ----------
-    a : (batch, n, n) ndarray
-    form : int
-        181, 182 or 183 for registers of 16, 32 or 64 bytes.
+    Forms 181, 182 and 183 are for registers of 16, 32 and 64 bytes.
     """
 
     def __init__(self, a, form):
@@ -79,22 +75,9 @@ def compact_formats():
 
 
 def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
-    """Return median seconds of all candidates on one thread.
+    """Return median seconds by candidate on one thread: NumPy, MKL, each variant, a plain copy.
 
-    Parameters
-    ----------
-    n, batch, rounds : int
-    dtype : dtype
-    variants : dict of str to Variant, optional
-        Variants to time; by default the tuned and the untuned one.
-    line : Line, optional
-        See `interleaved`.
-
-    Returns
-    -------
-    dict of str to float
-        "numpy"; "potrf", "in place" and "interleaved" with each variant's name; MKL's compact
-        routine and its packing in each format; and a plain "copy".
+    `variants` are those to time, by name; by default the tuned and the untuned one.
     """
     a = matrices(n, dtype, batch)
     work = a.copy()
@@ -122,18 +105,14 @@ def seconds_of(n, dtype, batch=16384, rounds=5, variants=None, line=None):
 
 
 def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
-    """Return median seconds on a GPU; parameters are those of `seconds_of`.
+    """Return median seconds by candidate on a GPU: cuSOLVER's batches, each variant, a copy."""
+    import cupy
 
-    Returns
-    -------
-    dict of str to float
-        "cupy" (cuSOLVER's batches), "potrf" with each variant's name, and a plain "copy".
-    """
     kind = np.dtype(dtype)
     variants = {"tuned": batched.variant_for(n, kind, "gpu"), "untuned": batched.ON_GPU}
     with device.active():
         a = device.put(matrices(n, dtype, batch))
-        candidates = {"cupy": batches_by_cupy(a), "copy": a.copy}
+        candidates = {"cupy": lambda: cupy.linalg.cholesky(a), "copy": a.copy}
         for name, variant in variants.items():
             candidates[f"potrf, {name}"] = lambda v=variant: batched.potrf(a, variant=v)
         return interleaved(candidates, rounds, line, device.wait)
@@ -142,21 +121,8 @@ def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
 def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=None):
     """Time batches of small factorizations beside NumPy and MKL's compact routine, or CuPy.
 
-    Parameters
-    ----------
-    n : int, optional
-        Order of the matrices; by default several from 5 to 64.
-    tune : bool
-        Search for the fastest variants first, and store them.
-    batch, rounds : int
-    on : str
-        "cpu", or a GPU.
-    line : Line, optional
-
-    Returns
-    -------
-    list of dict
-        what, dtype, n, variant, seconds, gflops, times_numpy (times_cupy on a GPU).
+    Without n several orders from 5 to 64 are timed. `tune` searches for the fastest variants first,
+    and stores them.
     """
     device = BenchmarkDevice(on)
     kind = device.device.name.partition(":")[0]

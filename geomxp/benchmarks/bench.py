@@ -12,29 +12,24 @@ import numpy as np
 
 from ..covariance.base import Inputs
 from ..covariance.matern import Matern
+from ..covariance.ordering import hilbert
 from ..covariance.table import Table
 from ..data.observations import Observations
 from ..likelihood.exact import Exact
-from ..linalg import blas
+from ..likelihood.factorize import tile_factor
+from ..linalg import blas, nested
+from ..linalg.precision import by_tile_norm
 from ..prediction.simulate import lay_out
 from ..runtime.devices import blas_threads, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
+from ..tiles.placement import Placement
+
+ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
 
 
 class BenchmarkDevice:
-    """One core or one GPU, with the operations that benchmarks need.
-
-    Parameters
-    ----------
-    on : str
-        "cpu", "gpu" or "gpu:N".
-
-    Raises
-    ------
-    MissingDevice
-    InvalidInput
-    """
+    """One core or one GPU ("cpu", "gpu" or "gpu:N"), with the operations that benchmarks need."""
 
     def __init__(self, on="cpu"):
         self.on, self.device = on, resolve(on)
@@ -51,13 +46,7 @@ class BenchmarkDevice:
 
     @contextmanager
     def active(self, order=1):
-        """Run the block on this device.
-
-        Parameters
-        ----------
-        order : int, optional
-            Order of the matrices, for the number of BLAS threads; see `blas_threads`.
-        """
+        """Run the block on this device, with BLAS threads for matrices of an order."""
         if not self.gpu:
             with blas_threads(order):
                 yield
@@ -112,41 +101,19 @@ class BenchmarkDevice:
             cupy.cuda.Device(self.device.index).synchronize()
 
 
-def batches_by_cupy(a):
-    """Return a callable: CuPy's factorization of a batch on a GPU."""
-    import cupy
-
-    return lambda: cupy.linalg.cholesky(a)
-
-
-ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
-
-
 def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
-    """Return the median seconds of each candidate; candidates take turns.
+    """Return the median seconds of each candidate, a dict of callables; candidates take turns.
 
-    Parameters
-    ----------
-    candidates : dict of str to callable
-    rounds : int
-        Timed rounds, after one that is not timed.
-    line : Line, optional
-        Shows the progress on a terminal.
-    wait : callable, optional
-        Waits until the operations of a candidate are done.
-    fresh : dict of str to callable, optional
-        Restores the operands of a candidate before each of its runs; not timed.
-
-    Returns
-    -------
-    dict of str to float
+    The first of `rounds` + 1 rounds is not timed, nor is `fresh[name]`, which restores the operands
+    of a candidate before each of its runs. `wait` waits until a candidate's operations are done.
     """
     seconds, line = {name: [] for name in candidates}, line or Line("timing", shown=False)
     line.expect(len(candidates) * (rounds + 1), "runs")
-    wait, fresh = wait or _nothing, fresh or {}
+    nothing = lambda: None  # noqa: E731
+    wait, fresh = wait or nothing, fresh or {}
     for k in range(rounds + 1):
         for name, work in candidates.items():
-            fresh.get(name, _nothing)()
+            fresh.get(name, nothing)()
             wait()
             start = time.perf_counter()
             work()
@@ -157,18 +124,8 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
     return {name: float(np.median(values)) for name, values in seconds.items()}
 
 
-def _nothing():
-    """Do nothing."""
-
-
 def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
-    """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential.
-
-    Returns
-    -------
-    list of dict
-        what, smoothness, entries, seconds, million_per_second, times_scipy_kv.
-    """
+    """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential; return rows."""
     from scipy.special import kv
 
     places = lay_out(n, "uniform", 1)
@@ -189,15 +146,14 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
     rows = []
     for what, value in seconds.items():
         entries = n * n if what.startswith("table") else len(some)
-        rate = entries / value
         rows.append(
             {
                 "what": what,
                 "smoothness": smoothness,
                 "entries": entries,
                 "seconds": value,
-                "million_per_second": rate / 1e6,
-                "times_scipy_kv": rate / kv_rate,
+                "million_per_second": entries / value / 1e6,
+                "times_scipy_kv": entries / value / kv_rate,
             }
         )
     return rows
@@ -205,29 +161,22 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
 
 def table_times(smoothness=0.8, octaves=24, rounds=7):
     """Time the construction of a table of so many octaves."""
-    values = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
-    seconds = interleaved({"table": lambda: _touch(next(values), octaves)}, rounds)
+    orders = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
+    make = lambda: Table(Matern(1.0, 1.0, next(orders)), 2 - octaves, 2).rows("correlation")  # noqa: E731
+    seconds = interleaved({"table": make}, rounds)
     return [{"what": f"a table of {octaves} octaves", "seconds": seconds["table"]}]
 
 
-def _touch(nu, octaves):
-    return Table(Matern(1.0, 1.0, nu), 2 - octaves, 2).rows("correlation")
-
-
 def matern_errors(smoothness=ACCURACY_SMOOTHNESS, points=200, *, line=None):
-    """Compare the table with mpmath at h/a from 1e-12 to 700.
+    """Compare the table with mpmath at h/a from 1e-12 to 700; no rows if it is not installed.
 
-    Returns
-    -------
-    list of dict
-        smoothness, absolute (largest error of ρ), relative (where ρ > 1e-13), by_smoothness and
-        slope (largest absolute errors); empty if mpmath is not installed.
+    A row has the largest absolute error of ρ and of its derivatives (by_smoothness, slope), and
+    the largest relative error where ρ > 1e-13.
     """
     if find_spec("mpmath") is None:
         return []
-    r = np.concatenate(
-        (np.geomspace(1e-12, 700.0, points // 2), np.linspace(0.02, 40, points // 2))
-    )
+    half = points // 2
+    r = np.concatenate((np.geomspace(1e-12, 700.0, half), np.linspace(0.02, 40, half)))
     result, line = [], line or Line("timing", shown=False)
     line.expect(len(smoothness), "orders compared with mpmath")
     for order in smoothness:
@@ -284,22 +233,7 @@ def _by_mpmath(order, r):
 
 
 def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
-    """Time one log-likelihood beside the library's dpotrf on the same matrix.
-
-    Parameters
-    ----------
-    n : int
-    smoothness : float
-    rounds : int
-    on : str
-        "cpu", one thread and LAPACK; or a GPU and cuSOLVER.
-    line : Line, optional
-
-    Returns
-    -------
-    list of dict
-        what, n, smoothness, seconds, times_dpotrf.
-    """
+    """Time one log-likelihood beside dpotrf of LAPACK (one thread) or cuSOLVER; return rows."""
     device, places = BenchmarkDevice(on), lay_out(n, "uniform", 2)
     observations = Observations(places, np.random.default_rng(3).standard_normal(n))
     model = Matern(1.0, 0.1, smoothness, 0.01)
@@ -318,13 +252,14 @@ def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
             "dpotrf": lambda: device.factor(work, overwrite=True),
         }
         seconds = interleaved(candidates, rounds, line, device.wait)
+    of = seconds["dpotrf"]
     return [
         {
             "what": what,
             "n": n,
             "smoothness": smoothness,
             "seconds": value,
-            "times_dpotrf": value / seconds["dpotrf"],
+            "times_dpotrf": value / of,
         }
         for what, value in seconds.items()
         if what != "copy"
@@ -341,27 +276,7 @@ def as_text(rows):
 
 
 def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
-    """Time the mixed factorization, generation included, beside dpotrf of one matrix.
-
-    Parameters
-    ----------
-    n : int
-    smoothness : float
-    rounds : int
-    on : str
-        "cpu" and LAPACK, or a GPU and cuSOLVER.
-    line : Line, optional
-
-    Returns
-    -------
-    list of dict
-        range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
-    """
-    from ..covariance.ordering import hilbert
-    from ..likelihood.factorize import tile_factor
-    from ..linalg.precision import by_tile_norm
-    from ..tiles.placement import Placement
-
+    """Time the mixed factorization, generation included, beside dpotrf of one matrix."""
     device, placement = BenchmarkDevice(on), Placement.of(on)
     places = lay_out(n, "uniform", 0)
     observations = Observations(places[hilbert(places)], np.zeros(n))
@@ -382,40 +297,23 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
         with device.active(n):
             seconds = interleaved(candidates, rounds, line, device.wait)
         for accuracy, factor in factors.items():
+            value, counts = seconds[accuracy], factor.precision_map.counts()
             rows.append(
                 {
                     "range": a,
                     "accuracy": accuracy,
-                    "seconds": seconds[accuracy],
-                    "gflops": n**3 / 3 / seconds[accuracy] / 1e9,
-                    "times_dpotrf": seconds["dpotrf"] / seconds[accuracy],
+                    "seconds": value,
+                    "gflops": n**3 / 3 / value / 1e9,
+                    "times_dpotrf": seconds["dpotrf"] / value,
                     "bytes_over_fp64": factor.nbytes / factor.store.layout.lower_bytes,
-                    "formats": " ".join(
-                        f"{f}:{k}" for f, k in factor.precision_map.counts().items()
-                    ),
+                    "formats": " ".join(f"{name}:{k}" for name, k in counts.items()),
                 }
             )
     return rows
 
 
 def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
-    """Time the recursions of `linalg.nested` beside the FP64 libraries, on one core or GPU.
-
-    Parameters
-    ----------
-    n : int
-    rounds : int
-    on : str
-        "cpu", or a GPU.
-    line : Line, optional
-
-    Returns
-    -------
-    list of dict
-        what, layers, seconds, gflops, times_library.
-    """
-    from ..linalg import blas, nested
-
+    """Time the recursions of `linalg.nested` beside the FP64 libraries, on one core or GPU."""
     device = BenchmarkDevice(on)
     a = np.random.default_rng(0).random((n, n))
     a = device.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))

@@ -31,44 +31,22 @@ ABREAST = 10
 
 @dataclass(frozen=True)
 class Cluster:
-    """A scheduler and equal nodes with one link each.
-
-    Parameters
-    ----------
-    nodes, threads : int
-        Number of workers, and the tasks that each runs at the same time.
-    rates : dict of str to float
-        Operations per second of products in each arithmetic format, of one thread.
-    solve, factor : float
-        Operations per second of FP64 triangular solves and Cholesky factors of a tile.
-    generation : float
-        Entries of Σ per second, of one thread.
-    link : float
-        Bytes per second out of a node, and into it.
-    latency : float
-        Seconds before a copy, and until a worker learns that a task can begin.
-    scheduler : float
-        Seconds of the scheduler's thread for each task.
-    overhead : float
-        Seconds of a worker's thread for each task beside its operations.
-    scheduler_read, overhead_read : float
-        Further seconds for each tile that a task reads.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """A scheduler and equal nodes with one link each."""
 
     nodes: int
-    threads: int
+    threads: int  # tasks that a node runs at the same time
+    # operations per second of one thread: products by arithmetic format, FP64 triangular solves
+    # and Cholesky factors of a tile
     rates: dict = field(hash=False)
     solve: float
     factor: float
-    generation: float
-    link: float
-    latency: float
+    generation: float  # entries of Σ per second, of one thread
+    link: float  # bytes per second out of a node, and into it
+    latency: float  # seconds before a copy, and until a worker learns that a task can begin
+    # seconds for each task: of the scheduler's thread, and of a worker's beside its operations
     scheduler: float
     overhead: float
+    # further seconds for each tile that a task reads
     scheduler_read: float = 0.0
     overhead_read: float = 0.0
 
@@ -88,27 +66,11 @@ class Cluster:
 def simulate_cluster(cluster, layout, formats, depths=None):
     """Simulate a factorization, and the norms before it, on a running cluster.
 
-    The transfer of the locations and the work of the client are left out.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    layout : Layout
-    formats : PrecisionMap
-    depths : tuple of int, optional
-        See `tiles.dask_store.pieces`; those of a run with enough memory if not given.
-
-    Returns
-    -------
-    Simulation
-        Its events are copies and tasks on a node (`device`) and thread (`stream`): "original" for
-        the norms of a row, "update" for a piece of a tile, "solve" or "factor" for its last piece,
-        "write" for a part of a row that is sent.
-
-    Raises
-    ------
-    InvalidInput
-        If `rates` lacks the arithmetic format of a product.
+    The transfer of the locations and the work of the client are left out. `depths` are those of
+    `tiles.dask_store.pieces`; by default of a run with enough memory. The events of the returned
+    `Simulation` are copies and tasks on a node (`device`) and thread (`stream`): "original" for the
+    norms of a row, "update" for a piece of a tile, "solve" or "factor" for its last piece, "write"
+    for a part of a row that is sent. `InvalidInput` is raised if `rates` lacks a format.
     """
     depths = _depths(cluster, layout, depths)
     play = _Play(cluster, layout, formats, 1 + len(depths))

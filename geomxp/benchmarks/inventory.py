@@ -48,16 +48,7 @@ def inventory():
 
 
 def as_text(document):
-    """Return an inventory as lines of text, each group below its title.
-
-    Examples
-    --------
-    >>> print(as_text({"Python": "3.11", "devices": {"cpu": "two cores"}}))
-    Python              3.11
-    <BLANKLINE>
-    devices:
-      cpu             two cores
-    """
+    """Return an inventory as lines of text, each group below its title."""
     lines = []
     for title, entries in document.items():
         if isinstance(entries, dict):

@@ -15,19 +15,8 @@ SPECTRA = ("arithmetic", "clustered", "logarithmic", "geometric", "custom-cluste
 def eigenvalues(spectrum, n, condition, seed=0):
     """Return n eigenvalues between 1/condition and 1, descending.
 
-    Parameters
-    ----------
-    spectrum : str
-        "arithmetic": equidistant; "clustered": one 1, all others 1/κ; "logarithmic": random,
-        uniform in the logarithm; "geometric"; "custom-clustered": a tenth 1, all others 1/κ.
-    n : int
-    condition : float
-        Condition number κ₂.
-    seed : int
-
-    Returns
-    -------
-    (n,) ndarray
+    "arithmetic": equidistant; "clustered": one 1, all others 1/κ; "logarithmic": random, uniform
+    in the logarithm; "geometric"; "custom-clustered": a tenth 1, all others 1/κ.
     """
     if spectrum not in SPECTRA:
         raise InvalidInput(f"`spectrum` must be one of: {', '.join(SPECTRA)}. Got {spectrum!r}.")
@@ -48,19 +37,8 @@ def eigenvalues(spectrum, n, condition, seed=0):
 
 
 def spd_matrix(spectrum, n, condition, seed=0):
-    """Return a dense symmetric matrix with this spectrum.
+    """Return a dense symmetric matrix with this spectrum, in FP64 and Fortran order.
 
-    Parameters
-    ----------
-    spectrum, n, condition, seed
-        See `eigenvalues`.
-
-    Returns
-    -------
-    (n, n) ndarray of FP64, Fortran order
-
-    Examples
-    --------
     >>> a = spd_matrix("geometric", 50, 1e3)
     >>> bool(np.allclose(np.linalg.eigvalsh(a)[::-1], eigenvalues("geometric", 50, 1e3)))
     True

@@ -3,9 +3,28 @@
 import os
 import warnings
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 
+from ..covariance.families import FAMILIES
+from ..data import datasets, rasters, spatial, tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
+from ..estimation.compare import compare_models as rank_models
+from ..estimation.fit import fit as fit_model
+from ..estimation.monitor import Interrupted
+from ..estimation.result import Fit, z_value
+from ..likelihood.divergence import compare as measure
+from ..likelihood.evaluate import log_likelihood as evaluate
+from ..plots import divergences
+from ..prediction import kriging
+from ..prediction.raster import grid_over, predict_raster
+from ..prediction.simulate import lay_out
+from ..prediction.simulate import simulate as draw_fields
+from ..prediction.supports import targets_of
+from ..prediction.validation import cross_validate, leave_one_out
+from ..reporting.report import report
+from ..runtime.devices import human_bytes, is_cluster
+from ..runtime.progress import Line
 from . import display, interruption
 from . import options as opt
 from .options import command
@@ -46,12 +65,6 @@ def fit(given):
     Fit 1,720 stations with Vecchia's approximation:
       geomxp fit rainfall --method vecchia --fix smoothness=0.5
     """
-    from ..data import tables
-    from ..estimation.fit import fit as run
-    from ..estimation.monitor import Interrupted
-    from ..estimation.result import z_value
-    from ..runtime.progress import Line
-
     screen, output = given.screen, given.output
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     about = opt.search_settings(given) | {
@@ -64,7 +77,7 @@ def fit(given):
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
-        fitted = run(opt.observations(given, given.formula), **about)
+        fitted = fit_model(opt.observations(given, given.formula), **about)
     except Interrupted as stopped:
         raise interruption.of_fit(stopped, given.table, output, given.words) from None
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):
@@ -79,8 +92,6 @@ def fit(given):
         fitted.save(output)
         screen.note(f"  fit written to {output}")
     if given.report:
-        from ..reporting.report import report
-
         line = interruption.command_line(given.words)
         report(fitted, given.report, command=line, progress=screen.progress)
         screen.note(f"  report written to {given.report}")
@@ -132,13 +143,10 @@ def log_likelihood(given):
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..likelihood.evaluate import log_likelihood as run
-    from ..runtime.progress import Line
-
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
     observations = opt.observations(given, given.formula)
     with Line("evaluating", shown=given.screen.progress):
-        evaluation = run(observations, model, method, trend=trend, reml=given.reml)
+        evaluation = evaluate(observations, model, method, trend=trend, reml=given.reml)
     given.screen.result(evaluation.to_dict, lambda: str(evaluation))
 
 
@@ -167,11 +175,6 @@ def validate(given):
     Estimate the parameters again without each fold:
       geomxp validate meuse.json --folds 4 --refit
     """
-    from ..data import tables
-    from ..estimation.result import Fit, z_value
-    from ..prediction.validation import cross_validate, leave_one_out
-    from ..runtime.devices import is_cluster
-
     screen, on, level = given.screen, given.on, given.level
     excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}
     excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
@@ -186,14 +189,10 @@ def validate(given):
     if given.leave_one_out:
         validation = leave_one_out(fitted, progress=screen.progress)
     else:
-        about = {
-            "blocks": given.blocks,
-            "refit": given.refit,
-            "seed": given.seed,
-            "on": on or "cpu",
-        }
         folds = 10 if given.folds is None else given.folds
-        validation = cross_validate(fitted, folds, **about, progress=screen.progress)
+        about = {"blocks": given.blocks, "refit": given.refit, "seed": given.seed}
+        about |= {"on": on or "cpu", "progress": screen.progress}
+        validation = cross_validate(fitted, folds, **about)
     # printed before files are written, so that a full disk does not lose the scores
     screen.result(lambda: validation.to_dict(level), lambda: validation.describe(level))
     if given.output:
@@ -206,10 +205,7 @@ def validate(given):
     *opt.TABLE,
     *("family", "smoothness", "nugget", "anisotropy"),
     *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
-    family={
-        "value": "A,B,…",
-        "about": "Covariance families: matern,spherical.",
-    },
+    family={"value": "A,B,…", "about": "Covariance families: matern,spherical."},
     smoothness={
         "value": "A,B,…",
         "about": "Values to hold it at in Matérn models, and free: 0.5,1.5,free.",
@@ -237,10 +233,6 @@ def compare_models(given):
       geomxp compare-models meuse --smoothness 0.5 \
         --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
     """
-    from ..covariance.families import FAMILIES
-    from ..data import tables
-    from ..estimation.compare import compare_models as run
-
     screen = given.screen
     tables.check_writable(given.output, inputs=(given.table,))
     method = opt.method_of(given)
@@ -254,7 +246,7 @@ def compare_models(given):
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
-    comparison = run(
+    comparison = rank_models(
         observations,
         method,
         families=families,
@@ -309,9 +301,6 @@ def predict(given):
     Give intervals for new observations, each predicted from its 30 nearest:
       geomxp predict jura.json jura_validation --of observation --neighbours 30
     """
-    from ..data import tables
-    from ..estimation.result import Fit, z_value
-
     places = given.places
     tables.check_writable(given.output, inputs=(given.fit_file, places, given.like, given.mask))
     z_value(given.level)
@@ -336,10 +325,6 @@ def predict(given):
 def _predict_at(fitted, given, about):
     """Predict at the rows of a table, or on a grid of one or three dimensions."""
     import pandas as pd
-
-    from ..data import rasters, spatial, tables
-    from ..prediction import kriging
-    from ..prediction.raster import grid_over
 
     output, observations = given.output, fitted.observations
     if given.places is not None:
@@ -366,29 +351,22 @@ def _predict_at(fitted, given, about):
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
-    _show(spatial.tabulate(plain).columns, records, given)
+    _show_predictions(spatial.tabulate(plain).columns, records, given)
 
 
 def _kriging(fitted, data, block, about):
     """Return predictions at locations, over rectangles around them, or over polygons."""
-    from ..data import spatial
-    from ..prediction.kriging import check_columns
-    from ..prediction.kriging import predict as run
-
     if block != "polygons":
-        check_columns(data)
+        kriging.check_columns(data)
         sides = None if block is None else opt.numbers("--block", block)
-        return run(fitted, data, block=sides, **about)
+        return kriging.predict(fitted, data, block=sides, **about)
     if not spatial.is_geographic_frame(data):
         raise InvalidInput("--block polygons needs a file of polygons, such as a .gpkg.")
-    return run(fitted, block=data, **about)
+    return kriging.predict(fitted, block=data, **about)
 
 
 def _predict_map(fitted, given, about):
     """Predict on a regular grid of the plane."""
-    from ..data import rasters
-    from ..prediction.raster import predict_raster
-
     if given.output:
         rasters.check_libraries(given.output)
     if given.block not in (None, "cell"):
@@ -401,28 +379,27 @@ def _predict_map(fitted, given, about):
     frame = raster.to_frame(given.level, given.of)
     if given.output:
         raster.save(given.output, given.level, given.of)
-    _show(frame, lambda: frame.to_dict("records"), given)
+    _show_predictions(frame, lambda: frame.to_dict("records"), given)
 
 
-def _show(frame, records, given):
-    """Print predictions, or the name of their file."""
-    from ..data.tables import typed
-
-    if given.output and not given.screen.as_json:
-        given.screen.note(f"{len(frame)} predictions written to {given.output}")
-        return
-
-    def picture():
-        first = list(frame.columns).index("mean")
-        if first <= FEW:
-            return display.frame(typed(frame))
+def _show_predictions(frame, records, given):
+    """Print predictions, with few columns of a table of locations on a terminal."""
+    first, head, shown = list(frame.columns).index("mean"), "", frame
+    if first > FEW:
+        head = f"{first - FEW} more columns of the table are written with --output"
         shown = frame.iloc[:, [*range(FEW), *range(first, frame.shape[1])]]
-        return display.frame(
-            typed(shown), f"{first - FEW} more columns of the table are written with --output"
-        )
+    about = {"n": len(frame), "level": given.level, "of": given.of}
+    picture = lambda: display.frame(tables.typed(shown), head)  # noqa: E731
+    _show(frame, about, records, picture, f"{len(frame)} predictions", given)
 
+
+def _show(frame, about, records, picture, title, given):
+    """Print a table of results, or the name of their file."""
+    if given.output and not given.as_json:
+        given.screen.note(f"{title} written to {given.output}")
+        return
     given.screen.result(
-        lambda: {"n": len(frame), "level": given.level, "of": given.of, "rows": records()},
+        lambda: about | {"rows": records()},
         lambda: frame.to_string(index=False, max_rows=display.MOST),
         picture,
     )
@@ -459,13 +436,11 @@ def simulate(given):
     """
     import pandas as pd
 
-    from ..data import tables
-
-    screen, draws, output = given.screen, given.draws, given.output
+    draws, output = given.draws, given.output
     tables.check_writable(output, inputs=(given.fit, given.at))
     if given.of is not None:
         opt.check_choice("--of", given.of, opt.FIELD_OR_OBSERVATION)
-    about = {"draws": draws, "seed": given.seed, "of": given.of, "progress": screen.progress}
+    about = {"draws": draws, "seed": given.seed, "of": given.of, "progress": given.screen.progress}
     draw = _draws_of_model if given.fit is None else _draws_of_fit
     locations, names, fields = draw(given, about)
     columns = ["z"] if draws == 1 else [f"z{k + 1}" for k in range(draws)]
@@ -478,22 +453,13 @@ def simulate(given):
     frame = pd.concat(parts, axis=1)
     if output:
         tables.write_frame(frame, output)
-    if output and not given.as_json:
-        screen.note(f"{draws} field(s) at {len(frame)} places written to {output}")
-        return
-    screen.result(
-        lambda: {"n": len(frame), "draws": draws, "rows": frame.to_dict("records")},
-        lambda: frame.to_string(index=False, max_rows=display.MOST),
-        lambda: display.frame(frame),
-    )
+    title = f"{draws} field(s) at {len(frame)} places"
+    records, picture = partial(frame.to_dict, "records"), partial(display.frame, frame)
+    _show(frame, {"n": len(frame), "draws": draws}, records, picture, title, given)
 
 
 def _draws_of_model(given, about):
     """Return locations, the names of their coordinates, and fields of a model there."""
-    from ..data import datasets, tables
-    from ..data.spatial import names_say_degrees
-    from ..prediction.simulate import lay_out, simulate
-
     model = opt.model_of(given, ", or --fit")
     if (given.count is None) == (given.at is None):
         raise InvalidInput("give either --n or --at.")
@@ -510,17 +476,12 @@ def _draws_of_model(given, about):
             locations = tables.number_columns(frame, names)
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
-    metric = given.metric or ("chordal" if names_say_degrees(names) else "euclidean")
-    return locations, names, simulate(model, locations, metric=metric, **about)
+    metric = given.metric or ("chordal" if spatial.names_say_degrees(names) else "euclidean")
+    return locations, names, draw_fields(model, locations, metric=metric, **about)
 
 
 def _draws_of_fit(given, about):
     """Return locations, the names of their coordinates, and fields of a fit there."""
-    from ..data import tables
-    from ..estimation.result import Fit
-    from ..prediction.simulate import simulate
-    from ..prediction.supports import targets_of
-
     excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}
     excluded = [name for name, value in excluded.items() if value is not None]
@@ -531,7 +492,7 @@ def _draws_of_fit(given, about):
     fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
     try:
         inputs, covariates, _ = targets_of(fitted, data)
-        fields = simulate(fitted, inputs, covariates=covariates, **about)
+        fields = draw_fields(fitted, inputs, covariates=covariates, **about)
     except InvalidInput as error:
         raise InvalidInput(f"{given.at}: {error}") from None
     return inputs.locations, fitted.observations.location_names, fields
@@ -561,10 +522,6 @@ def compare(given):
       geomxp compare --n 1000 --variance 1 --range 0.08 --smoothness 0.5 \
         --neighbours 10,30,60
     """
-    from ..data import tables
-    from ..likelihood.divergence import compare as run
-    from ..prediction.simulate import lay_out
-
     screen, output, figure, table = given.screen, given.output, given.figure, given.table
     tables.check_writable(output, figure, inputs=(table,))
     model, approximations = opt.model_of(given), opt.approximations(given)
@@ -584,16 +541,14 @@ def compare(given):
     else:
         locations, about = opt.observations(given), {"trend": opt.trend_of(given, "zero")}
     methods = [method for _, method in approximations]
-    result = run(model, locations, methods, **about, progress=screen.progress)
+    result = measure(model, locations, methods, **about, progress=screen.progress)
     rows = [label | row.to_dict() for (label, _), row in zip(approximations, result, strict=True)]
     reference = result[0].reference | {"seconds": result[0].reference_seconds}
     frame = _flat(rows)
     if output:
         tables.write_frame(frame, output)
     if figure:
-        from ..plots import comparisons
-
-        comparisons.divergences(frame, len(locations)).figure.savefig(figure, dpi=150)
+        divergences(frame, len(locations)).figure.savefig(figure, dpi=150)
     head = (
         f"{len(locations):,} places, FP64: log-determinant "
         f"{reference['log_determinant']:.10g}, {reference['seconds']:.2f} s"
@@ -626,17 +581,16 @@ def _costs(rows):
     """Return the columns of approximations that fit on a terminal."""
     import pandas as pd
 
-    from ..runtime.devices import human_bytes
-
     kinds = {"accuracy": "ε {:g}", "kl_target": "KL target {:g}", "layers": "{}"}
     kinds["neighbours"] = "neighbours {:g}"
     result = []
     for row in rows:
         kind = next((name for name in kinds if row.get(name) is not None), "accuracy")
+        tiles = " ".join(f"{count} {name}" for name, count in row["formats"].items())
         result.append(
             {
                 "approximation": kinds[kind].format(row.get(kind)),
-                "tiles": " ".join(f"{count} {name}" for name, count in row["formats"].items()),
+                "tiles": tiles,
                 "memory": human_bytes(row["bytes"]),
                 "KL": row["kl"],
                 "promoted": row["promotions"],
@@ -667,7 +621,6 @@ def bench(given):
       geomxp bench batched --n 8
     """
     from ..benchmarks.bench import as_text
-    from ..runtime.progress import Line
 
     os.environ["OMP_NUM_THREADS"] = "1"
     what, on = given.what, given.on
@@ -696,13 +649,13 @@ def _times(what, n, smoothness, tune, about):
             "table": benchmarks.table_times(smoothness),
             "errors": benchmarks.matern_errors(line=about["line"]),
         }
-    if what == "batched":
-        return {what: batched.batched_rates(n, tune, **about)}
-    if what == "nested":
-        return {what: benchmarks.nested_rates(n or 4096, **about)}
-    if what == "likelihood":
-        return {what: benchmarks.likelihood_rates(n or 4000, smoothness, **about)}
-    return {what: benchmarks.cholesky_rates(n or 4096, smoothness, **about)}
+    run = {
+        "batched": partial(batched.batched_rates, n, tune),
+        "nested": partial(benchmarks.nested_rates, n or 4096),
+        "likelihood": partial(benchmarks.likelihood_rates, n or 4000, smoothness),
+        "cholesky": partial(benchmarks.cholesky_rates, n or 4096, smoothness),
+    }
+    return {what: run[what](**about)}
 
 
 @command(MACHINE)

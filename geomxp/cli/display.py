@@ -24,18 +24,7 @@ def styled(text):
 
 
 def fit(fitted, intervals=None):
-    """Return a fit as a table for a terminal.
-
-    Parameters
-    ----------
-    fitted : Fit
-    intervals : dict, optional
-        As `commands.intervals_of` returns them.
-
-    Returns
-    -------
-    rich.console.Group
-    """
+    """Return a fit, with intervals of `commands.intervals_of`, as a table for a terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -93,19 +82,8 @@ def tables(lists):
 def frame(data, head="", best=None, formats=None):
     """Return the first and last rows of a pandas frame as a table for a terminal.
 
-    Parameters
-    ----------
-    data : pandas.DataFrame
-    head : str
-        Line above the table.
-    best : int, optional
-        Row to highlight.
-    formats : dict of str to str, optional
-        Formats of numbers by column, such as ".2f".
-
-    Returns
-    -------
-    rich.console.Group
+    `head` is a line above the table, `best` a row to highlight; `formats` has formats of numbers
+    by column, such as ".2f".
     """
     from pandas.api.types import is_numeric_dtype
     from rich.console import Group

@@ -18,7 +18,18 @@ from typing import Annotated
 
 import typer
 
+from ..covariance.distance import METRICS
+from ..covariance.families import FAMILIES
+from ..data import datasets
+from ..data import tables as data_tables
+from ..data.observations import few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
+from ..estimation.search import SEARCHES
+from ..likelihood.exact import Exact
+from ..likelihood.trend import TRENDS
+from ..likelihood.vecchia import Vecchia
+from ..linalg import precision
+from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
 GRID, KRIGING, FOLDS, PLACES, OUTPUT = "Grid", "Kriging", "Folds", "Places", "Output"
@@ -33,18 +44,19 @@ TYPES = {
 }
 """Types of values by their placeholder in the help; all others are text."""
 
-METRICS = ("euclidean", "chordal", "great-circle")
-TRENDS = ("zero", "constant", "linear", "covariates")
-SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
 METHODS = ("exact", "vecchia")
 FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
-PARAMETERS = (
-    *("variance=", "range=", "smoothness=", "nugget=", "power=", "decay=", "shape="),
-    *("anisotropy_angle=", "anisotropy_ratio="),
-)
+DECLARED = tuple({f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared})
+PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=")
+
+
+def either(names):
+    """Return names as `a, b or c`."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}"
 
 
 # Shell completion: proposals for a word that is being typed.
@@ -67,22 +79,17 @@ def among(known):
 
 def tables(incomplete: str):
     """Propose data sets with their descriptions, and files that may hold a table."""
-    from ..data.datasets import DATASETS
-
-    named = [(name, entry.about) for name, entry in DATASETS.items() if name.startswith(incomplete)]
+    named = [
+        (name, entry.about)
+        for name, entry in datasets.DATASETS.items()
+        if name.startswith(incomplete)
+    ]
     return named + _files(incomplete, ENDINGS)
 
 
 def fits(incomplete: str):
     """Propose files that may hold a fit."""
     return _files(incomplete, (".json",))
-
-
-def families(incomplete: str):
-    """Propose covariance families."""
-    from ..covariance.families import FAMILIES
-
-    return [name for name in FAMILIES if name.startswith(incomplete)]
 
 
 def columns(ctx: typer.Context, incomplete: str):
@@ -107,12 +114,9 @@ def _files(incomplete, endings):
 
 def _columns_of(table):
     """Return the columns of a data set or a file; empty where reading them would take long."""
-    from ..data.datasets import DATASETS, path
-    from ..data.tables import separator_of
-
     if table is None:
         return []
-    file = path(table) if table in DATASETS else Path(table)
+    file = datasets.path(table) if table in datasets.DATASETS else Path(table)
     try:
         if file.suffix.lower() == ".parquet":
             from pyarrow.parquet import read_schema
@@ -121,7 +125,7 @@ def _columns_of(table):
         if file.suffix.lower() in (".csv", ".txt", ".tsv"):
             with open(file, encoding="utf-8-sig", newline="") as lines:
                 line = next(lines, "")
-            separator = "\t" if file.suffix.lower() == ".tsv" else separator_of(line)
+            separator = "\t" if file.suffix.lower() == ".tsv" else data_tables.separator_of(line)
             names = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
             return [name.strip() for name in names]
     except (OSError, UnicodeError, ValueError, csv.Error):
@@ -135,32 +139,15 @@ def _columns_of(table):
 
 @dataclass(frozen=True)
 class Option:
-    """An option or argument of commands.
+    """An option or argument of commands."""
 
-    Parameters
-    ----------
-    panel : str or None
-        Panel of the help; None for an argument.
-    value : str
-        Placeholder of the value in the help, which also decides its type (see `TYPES`).
-    about : str
-    default : object
-        Ellipsis if the option must be given.
-    known : sequence of str or callable, optional
-        Words that a shell proposes, or the function that finds them.
-    least : int, optional
-        Smallest whole number that is accepted.
-    name : str, optional
-        Name on the command line, where it is not that of the table.
-    """
-
-    panel: str | None
-    value: str
+    panel: str | None  # panel of the help; None for an argument
+    value: str  # placeholder of the value in the help, which also decides its type (see `TYPES`)
     about: str
-    default: object = None
-    known: object = None
-    least: int | None = None
-    name: str | None = None
+    default: object = None  # Ellipsis if the option must be given
+    known: object = None  # words that a shell proposes, or the function that finds them
+    least: int | None = None  # smallest whole number that is accepted
+    name: str | None = None  # name on the command line, where it is not that of the table
 
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
@@ -190,24 +177,19 @@ OPTIONS = {
     "table": Option(None, "TABLE", TABLE_FILE, ..., tables),
     "fit_file": Option(None, "FIT", "Fit, as written by `geomxp fit --output`.", ..., fits),
     "places": Option(None, "PLACES", "Table of locations, or a data set's name.", None, tables),
-    "what": Option(
-        None, "WHAT", "matern, likelihood, cholesky, nested or batched.", ..., BENCHMARKS
-    ),
+    "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
     "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
     "value": Option(DATA, "COLUMN", "Column of the values.", None, columns),
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
     "metric": Option(
-        DATA,
-        "NAME",
-        "euclidean, chordal or great-circle; chordal if the columns are lon,lat.",
-        known=METRICS,
+        DATA, "NAME", f"{either(METRICS)}; chordal if the columns are lon,lat.", known=METRICS
     ),
     "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
     "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
     "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
-    "trend": Option(MODEL, "NAME", "zero, constant, linear or covariates.", known=TRENDS),
+    "trend": Option(MODEL, "NAME", f"{either(TRENDS)}.", known=TRENDS),
     "formula": Option(MODEL, "FORMULA", 'Trend in columns and coordinates: "elev + poly(x, 2)".'),
     "reml": Option(MODEL, "", "Maximize the restricted likelihood."),
     "fix": Option(
@@ -217,19 +199,13 @@ OPTIONS = {
         MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
     ),
     "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
-    "family": Option(
-        MODEL,
-        "NAME",
-        "Covariance family: matern, gaussian, powered-exponential, cauchy, rational-quadratic, "
-        "spherical or wendland.",
-        "matern",
-        families,
-    ),
+    "family": Option(MODEL, "NAME", f"Covariance family: {either(FAMILIES)}.", "matern", FAMILIES),
     "parameter": Option(
         MODEL,
         "NAME=VALUE",
         "Another parameter of the family, such as power=1.5; repeatable.",
-        known=("power=", "decay=", "shape="),
+        # the first four have options of their own
+        known=DECLARED[4:],
     ),
     "variance": Option(MODEL, "NUMBER", "σ², in squared units of the values."),
     "range": Option(MODEL, "NUMBER", "a, in the unit of the locations."),
@@ -385,13 +361,6 @@ class Screen:
     """Print results and notes as the options --json and --quiet ask.
 
     The plain text of a result is `str(result)`, the same on every machine.
-
-    Parameters
-    ----------
-    as_json : bool
-        Print the result as one JSON object.
-    quiet : bool
-        Print only the result: no progress, notes or warnings.
     """
 
     as_json: bool = False
@@ -408,23 +377,13 @@ class Screen:
         return not (self.as_json or self.quiet)
 
     def result(self, document, text, picture=None):
-        """Print a result.
-
-        Parameters
-        ----------
-        document, text : callable
-            Return the JSON object and the plain text.
-        picture : callable, optional
-            Returns what rich draws on a terminal; by default the text in colours.
-        """
+        """Print document() as JSON or text(); on a terminal picture(), or the text in colours."""
         if self.as_json:
             print(json.dumps(document(), allow_nan=False), flush=True)
         elif sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console
 
-            from .display import styled
-
-            drawn = picture() if picture else styled(text())
+            drawn = picture() if picture else display.styled(text())
             Console(file=sys.stdout, highlight=False).print(drawn)
         else:
             print(text(), flush=True)
@@ -440,16 +399,10 @@ COMMANDS = {}
 
 
 def command(group, *names, **changes):
-    """Register a function as a command.
+    """Register a function as a command with these options and --json and --quiet.
 
-    Parameters
-    ----------
-    group : str
-        Heading in the help.
-    *names : str
-        Options of the command, in the order of the help; --json and --quiet are added.
-    **changes : dict
-        Fields of `Option` that are different for this command, by the option's name.
+    `group` is its heading in the help; `changes` holds, by the option's name, the fields of
+    `Option` that are different for this command.
     """
     keys = (*names, "as_json", "quiet")
     options = {key: replace(OPTIONS[key], **changes.get(key, {})) for key in keys}
@@ -499,27 +452,23 @@ def numbers(option, text):
     return tuple(number(option, "number", word) for word in words(text))
 
 
-def pairs(option, items):
-    """Parse repeated `name=value`."""
+def pairs(option, items, form="name=value", parse=number):
+    """Parse repeated `name=value`, or another form of values."""
     result = {}
     for item in items or ():
         name, equals, text = item.partition("=")
         if not equals:
-            raise InvalidInput(f"{option} needs name=value. Got {item!r}.")
-        result[name.strip()] = number(option, name, text)
+            raise InvalidInput(f"{option} needs {form}. Got {item!r}.")
+        result[name.strip()] = parse(option, name, text)
     return result
 
 
-def boxes(items):
-    """Parse repeated `name=lower:upper`."""
-    result = {}
-    for item in items or ():
-        name, _, text = item.partition("=")
-        lower, colon, upper = text.partition(":")
-        if not colon:
-            raise InvalidInput(f"--bounds needs name=lower:upper. Got {item!r}.")
-        result[name.strip()] = tuple(number("--bounds", name, part) for part in (lower, upper))
-    return result
+def box(option, name, text):
+    """Parse `lower:upper`."""
+    lower, colon, upper = text.partition(":")
+    if not colon:
+        raise InvalidInput(f"{option} needs name=lower:upper. Got {name + '=' + text!r}.")
+    return number(option, name, lower), number(option, name, upper)
 
 
 def held_or_free(option, text):
@@ -539,23 +488,12 @@ def yes_or_no(option, text):
 def check_choice(name, word, known, hint=""):
     """Raise `InvalidInput` if a word is not among the known ones, and propose the nearest."""
     if word not in known:
-        listed = f"{', '.join(known[:-1])} or {known[-1]}"
         near = did_you_mean(word, known) or hint
-        raise InvalidInput(f"{name} must be {listed}. Got {word!r}.{near}")
+        raise InvalidInput(f"{name} must be {either(known)}. Got {word!r}.{near}")
 
 
 def observations(given, formula=None):
-    """Read the table, or the data set, that the options name.
-
-    Parameters
-    ----------
-    given : namespace
-    formula : str or sequence of str, optional
-        Formulas of trends, whose columns are read too.
-    """
-    from ..data import datasets
-    from ..data.observations import read_table
-
+    """Read the table, or the data set, that the options name, with the columns of formulas."""
     covariates = None if given.covariates is None else words(given.covariates)
     about = {
         "locations": words(given.locations) if given.locations else None,
@@ -575,34 +513,27 @@ def observations(given, formula=None):
 
 def _check_there(table):
     """Raise `InvalidInput` if there is no such file, and propose the nearest data set."""
-    from ..data import datasets, tables
-
     try:
-        tables.check_exists(table)
+        data_tables.check_exists(table)
     except InvalidInput as error:
         raise InvalidInput(f"{error}{did_you_mean(table, datasets.DATASETS)}") from None
 
 
 def _check_named(given):
     """Raise `InvalidInput` if the columns of a file are needed and not named."""
-    from ..data import tables
-    from ..data.observations import few
-
     ending = Path(given.table).suffix.lower()
     needed = ""
-    if ending not in tables.SPATIAL and not (given.locations and given.value):
+    if ending not in data_tables.SPATIAL and not (given.locations and given.value):
         needed = "name the columns with --locations x,y --value z"
-    elif ending in tables.VECTORS and not given.value:
+    elif ending in data_tables.VECTORS and not given.value:
         needed = "name the column of the values with --value z"
     if needed:
-        names = few(tables.read_frame(given.table).columns, 12)
+        names = few(data_tables.read_frame(given.table).columns, 12)
         raise InvalidInput(f"{given.table}: {needed}. The columns are: {names}.")
 
 
 def file_of(table):
     """Return the file of a table or of a data set."""
-    from ..data import datasets
-
     if table in datasets.DATASETS:
         return datasets.path(table)
     _check_there(table)
@@ -611,8 +542,6 @@ def file_of(table):
 
 def usual_trend(table):
     """Return the usual trend of a data set; "constant" for a table."""
-    from ..data import datasets
-
     known = datasets.DATASETS.get(table)
     return known.trend if known else "constant"
 
@@ -632,21 +561,12 @@ def trend_of(given, default):
 
 def family_of(given):
     """Return the class of the covariance family that --family names."""
-    from ..covariance.families import FAMILIES
-
     check_choice("--family", given.family, tuple(FAMILIES))
     return FAMILIES[given.family]
 
 
 def model_of(given, otherwise=""):
-    """Return the model whose parameters the options give.
-
-    Parameters
-    ----------
-    given : namespace
-    otherwise : str
-        What could be given instead, for the message.
-    """
+    """Return the model whose parameters the options give; `otherwise` ends the message if not."""
     family, own = family_of(given), GIVEN_MODEL[1:-1]
     names = [parameter.name for parameter in family.declared]
     values = {name: vars(given)[name] for name in own if vars(given)[name] is not None}
@@ -673,7 +593,7 @@ def search_settings(given):
     return {
         "fixed": pairs("--fix", given.fix),
         "start": pairs("--start", given.start),
-        "bounds": boxes(given.bounds),
+        "bounds": pairs("--bounds", given.bounds, "name=lower:upper", box),
         "checkpoint": given.checkpoint,
         "seed": given.seed,
         "family": family_of(given).family,
@@ -696,16 +616,11 @@ def method_of(given):
     if unused:
         listed = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise InvalidInput(f"{listed}: not with --method vecchia.")
-    from ..likelihood.vecchia import Vecchia
-
     return Vecchia(30 if given.neighbours is None else given.neighbours, on=given.on)
 
 
 def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallback=None, **memory):
     """Return the exact method; at most one of accuracy, kl and layers names its precision."""
-    from ..likelihood.exact import Exact
-    from ..linalg import precision
-
     rules = {
         "--accuracy": (accuracy, precision.by_tile_norm),
         "--kl": (kl, precision.for_divergence),
@@ -727,8 +642,6 @@ def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallb
 
 def approximations(given):
     """Return [(label, method)] for `compare`: four accuracies if nothing is asked for."""
-    from ..likelihood.vecchia import Vecchia
-
     accuracies, about = given.accuracies, {"on": given.on, "tile": given.tile}
     if {accuracies, given.kls, given.layers, given.neighbours} == {None}:
         accuracies = "1e-5,1e-6,1e-7,1e-8"

@@ -53,30 +53,9 @@ def axes_of(ax, width=6.4, height=4.8):
 
 
 def panels_of(ax, count, columns=None, width=4.2, height=3.5):
-    """Return the given axes, one for each of several plots, or those of a new figure.
+    """Return `count` given axes, or those of a new figure with panels of a size in inches.
 
-    Parameters
-    ----------
-    ax : sequence of matplotlib.axes.Axes or None
-    count : int
-    columns : int, optional
-        Panels in a row; by default about as many as rows.
-    width, height : float
-        Of each panel of a new figure, in inches.
-
-    Returns
-    -------
-    (count,) ndarray of Axes
-
-    Raises
-    ------
-    InvalidInput
-        If `ax` does not hold `count` axes.
-
-    Examples
-    --------
-    >>> panels_of(None, 3).shape, len(panels_of(None, 3)[0].figure.axes)
-    ((3,), 3)
+    A row has `columns` panels, by default about as many as there are rows.
     """
     if ax is None:
         columns = columns or int(np.ceil(np.sqrt(count)))
@@ -93,20 +72,19 @@ def panels_of(ax, count, columns=None, width=4.2, height=3.5):
 
 
 def checked(name, value, *kinds):
-    """Return an argument; raise `InvalidInput` if it is not of one of the classes.
-
-    Examples
-    --------
-    >>> checked("fit", 3, str)
-    Traceback (most recent call last):
-    geomxp.errors.InvalidInput: `fit` must be a str. Got int.
-    """
+    """Return an argument; raise `InvalidInput` if it is not of one of the classes."""
     if not isinstance(value, kinds):
         words = " or ".join(
             f"{'an' if k.__name__[0] in 'AEIOU' else 'a'} {k.__name__}" for k in kinds
         )
         raise InvalidInput(f"`{name}` must be {words}. Got {type(value).__name__}.")
     return value
+
+
+def plain_name(name):
+    """Return the name of a column as one line of limited length."""
+    text = " ".join(str(name).split())
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
 def plain(name: str) -> str:
@@ -117,10 +95,8 @@ def plain(name: str) -> str:
     >>> print(plain("cost\n in $"))
     cost in \$
     """
-    text = " ".join(str(name).split())
-    text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
     # matplotlib reads text between dollar signs as TeX
-    return text.replace("$", r"\$")
+    return plain_name(name).replace("$", r"\$")
 
 
 def unit_of(parameter: str, observations: Observations) -> str:
@@ -151,14 +127,7 @@ def colour_bar(ax, drawn, name, extend="neither"):
 
 
 def logarithmic(axis, low, high):
-    """Make an axis logarithmic, with as many ticks as fit, in plain numbers.
-
-    Parameters
-    ----------
-    axis : matplotlib.axis.Axis
-    low, high : float
-        Ends of the data.
-    """
+    """Make an axis of data between two ends logarithmic, with as many ticks as fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     ax, horizontal = axis.axes, axis.axis_name == "x"
@@ -173,17 +142,8 @@ def logarithmic(axis, low, high):
 
 
 def _digits(low, high, room, horizontal):
-    """Return the leading digits of ticks of a logarithmic axis: as many as fit.
+    """Return the leading digits of as many ticks as fit in a room of characters, or of lines.
 
-    Parameters
-    ----------
-    low, high : float
-    room : float
-        Characters (lines) between them.
-    horizontal : bool
-
-    Examples
-    --------
     >>> _digits(1.0, 10.0, 40, True), _digits(1.0, 1000.0, 40, True), _digits(1, 1e6, 20, False)
     ((1, 2, 3, 4, 5, 7), (1, 3), (1, 3))
     """
@@ -201,8 +161,6 @@ def _digits(low, high, room, horizontal):
 def _short(x):
     """Return a number as text for a tick.
 
-    Examples
-    --------
     >>> _short(0.05), _short(20000.0), _short(1e6), _short(1.25e-5)
     ('0.05', '20000', '1e6', '1.25e-5')
     """
@@ -212,15 +170,7 @@ def _short(x):
 
 
 def scale_of(ax):
-    """Return the factor by which letters and dots shrink on small axes, at most 1.
-
-    Examples
-    --------
-    >>> scale_of(new_figure().add_subplot())
-    1.0
-    >>> bool(0.7 <= scale_of(new_figure(3.15, 2.36).add_subplot()) < 0.8)
-    True
-    """
+    """Return the factor by which letters and dots shrink on small axes, from 0.7 to 1."""
     return float(np.clip(inches(ax)[0] / 3.4, 0.7, 1.0))
 
 
@@ -249,16 +199,9 @@ def _points(name):
 
 
 def finish(ax, title=None, xlabel=None, ylabel=None, *, frame=False, **legend_options):
-    """Set title and labels, draw a legend, and fit letters to small axes; return the axes.
+    """Set title and labels, and fit letters to small axes; return the axes.
 
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    title, xlabel, ylabel : str, optional
-    frame : bool
-        Keep the upper and right side of the frame, as of a map.
-    **legend_options :
-        As of `Axes.legend`; without any there is no legend.
+    `frame` keeps the upper and right side, as of a map. Without legend options there is no legend.
     """
     about = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
     ax.set(**{name: text for name, text in about.items() if text is not None})

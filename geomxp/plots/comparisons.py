@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from ..estimation.result import Fit
     from ..runtime.trace import Event
 
-CHOICES = ("family", "trend", "smoothness", "nugget", "anisotropic")
-"""Columns that tell models apart."""
+CHOICES = {
+    "family": "{}",
+    "trend": "{}",
+    "smoothness": "ν {}",
+    "nugget": "τ² {}",
+    "anisotropic": "{}",
+}
+"""Columns that tell models apart, and how their values are written."""
 
 NAME_WIDTH = 28
 """Characters in a line of a model's name."""
@@ -182,12 +188,10 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
 def _names(frame, count):
     """Return names of the first models from the choices that differ, broken into short lines."""
     told = [name for name in CHOICES if name in frame and frame[name].nunique() > 1] or ["trend"]
-    words = {"family": "{}", "trend": "{}", "smoothness": "ν {}", "nugget": "τ² {}"}
     names = []
     for _, row in frame[:count].iterrows():
-        parts = [words[name].format(plain(row[name])) for name in told if name != "anisotropic"]
-        if "anisotropic" in told:
-            parts.append("anisotropic" if row["anisotropic"] == "yes" else "isotropic")
+        words = dict(row, anisotropic="isotropic" if row["anisotropic"] == "no" else "anisotropic")
+        parts = [CHOICES[name].format(plain(words[name])) for name in told]
         names.append(fill(", ".join(parts), NAME_WIDTH))
     return names
 
@@ -228,9 +232,8 @@ def precision_map(formats: PrecisionMap, *, ax: Axes | None = None) -> Axes:
     ax.imshow(picture, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, interpolation="none")
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
-    used = [
-        Patch(color=FORMATS[name].color, label=f"{name.upper()}, {k}") for name, k in counts.items()
-    ]
+    used = counts.items()
+    used = [Patch(color=FORMATS[name].color, label=f"{name.upper()}, {k}") for name, k in used]
     axes.legend(ax, handles=used, title="format, tiles", loc="upper right", frameon=False)
     return finish(ax, None, "tile column", "tile row")
 

@@ -15,7 +15,7 @@ from . import axes
 from .axes import BLUE, axes_of, checked, finish, label, plain
 
 if TYPE_CHECKING:
-    from .._typing import Axes, Floats
+    from .._typing import Axes
 
 SLIM = 12.0
 """Regions more elongated than this are stretched, so that something can be seen."""
@@ -60,30 +60,8 @@ def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     return titled(ax, observations, f"Residuals, {fit.trend.title}")
 
 
-def signed_map(
-    observations: Observations,
-    numbers: Floats,
-    name: str,
-    *,
-    most: float = np.inf,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw numbers of both signs on a map of the observations, with a colour map white at 0.
-
-    Parameters
-    ----------
-    observations : Observations
-    numbers : (n,) ndarray
-    name : str
-        Label of the colour bar.
-    most : float
-        Absolute value beyond which all numbers have the last colour.
-    ax : matplotlib.axes.Axes, optional
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+def signed_map(observations, numbers, name, *, most=np.inf, ax=None):
+    """Draw numbers of both signs on a map, white at 0, with one colour beyond ±`most`."""
     ax = axes_of(ax)
     if observations.dimensions == 1:
         _scatter_line(ax, observations, numbers, name)
@@ -158,15 +136,18 @@ def titled(ax, observations, title):
     return finish(ax, title, frame=observations.dimensions > 1)
 
 
+def length_ratio(observations):
+    """Return the length of a unit of the second coordinate, in units of the first."""
+    if not observations.geographic:
+        return 1.0
+    return 1.0 / max(cos(radians(float(observations.locations[:, 1].mean()))), 0.1)
+
+
 def _lay_map(ax, observations):
     """Set shape and labels of a map: equal lengths, or degrees as at the mean latitude."""
     from matplotlib.ticker import MaxNLocator
 
-    places = observations.locations[:, :2]
-    # length of a unit of the second coordinate, in units of the first
-    ratio = 1.0
-    if observations.geographic:
-        ratio = 1.0 / max(cos(radians(float(places[:, 1].mean()))), 0.1)
+    places, ratio = observations.locations[:, :2], length_ratio(observations)
     width, height = np.ptp(places, axis=0) * (1.0, ratio)
     slim = not min(width, height) * SLIM > max(width, height)
     ax.set_aspect("auto" if slim else ratio)
@@ -194,16 +175,11 @@ def _scatter_map(ax, observations, values, name, *, order=slice(None), extend="n
     """Draw coloured dots at places, with a colour bar."""
     x, y = observations.locations[order, :2].T
     n = len(values)
-    drawn = ax.scatter(
-        x,
-        y,
-        c=values[order],
-        s=axes.dots(n, ax),
-        edgecolors="0.25" if n <= 1000 else "0.6",
-        # an outline keeps dots in the lightest colour visible
-        linewidths=0.4 if n <= 1000 else 0.15,
-        **colours,
-    )
+    # an outline keeps dots in the lightest colour visible
+    outline = {"edgecolors": "0.25", "linewidths": 0.4}
+    if n > 1000:
+        outline = {"edgecolors": "0.6", "linewidths": 0.15}
+    drawn = ax.scatter(x, y, c=values[order], s=axes.dots(n, ax), **outline, **colours)
     _lay_map(ax, observations)
     axes.colour_bar(ax, drawn, name, extend)
 
@@ -220,15 +196,8 @@ def _raster_map(ax, observations, cells, extent, name, **colours):
     # a continuous field is nearly linear between the centres of cells
     drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T
+    size = np.clip(axes.dots(len(x), ax) / 5, 1.0, 7.0)
     # dots on the border are not clipped
-    ax.scatter(
-        x,
-        y,
-        s=np.clip(axes.dots(len(x), ax) / 5, 1.0, 7.0),
-        color="black",
-        alpha=0.6,
-        linewidths=0,
-        clip_on=False,
-    )
+    ax.scatter(x, y, s=size, color="black", alpha=0.6, linewidths=0, clip_on=False)
     _lay_map(ax, observations)
     axes.colour_bar(ax, drawn, name)

@@ -36,33 +36,16 @@ START = re.compile(r'\A.*?<svg [^>]*?viewBox="([\d. ]+)"[^>]*>', re.DOTALL)
 
 @dataclass(frozen=True)
 class Chart:
-    """An SVG element without its opening tag, which the template writes.
+    """An SVG element without its opening tag, which the template writes."""
 
-    Parameters
-    ----------
-    box : str
-        The attribute `viewBox`.
-    body : markupsafe.Markup
-        Elements and the closing tag.
-    """
-
-    box: str
-    body: str
+    box: str  # the attribute `viewBox`
+    body: str  # markupsafe.Markup of the elements and the closing tag
 
 
 def chart(draw, key):
-    """Return what a function draws, as a `Chart`.
+    """Return what `draw(ax=ax)` draws on matplotlib axes, without the title, as a `Chart`.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws on matplotlib axes. Their title is removed, because the page has its own.
-    key : str
-        Name of the chart, from which names inside the SVG are derived.
-
-    Returns
-    -------
-    Chart
+    Names inside the SVG are derived from `key`.
     """
     import matplotlib as mpl
 
@@ -72,7 +55,7 @@ def chart(draw, key):
         warnings.filterwarnings("ignore", category=UserWarning)
         figure = new_figure(WIDTH, HEIGHT)
         ax = figure.add_subplot()
-        draw(ax)
+        draw(ax=ax)
         ax.set_title("")
         for axis in (ax.xaxis, ax.yaxis):
             if hasattr(axis.get_major_formatter(), "set_useOffset"):
@@ -90,8 +73,6 @@ def chart(draw, key):
 def chart_of(text):
     """Return the text of an SVG file of matplotlib as a `Chart`.
 
-    Examples
-    --------
     >>> chart_of('<?xml version="1.0"?><svg width="9pt" viewBox="0 0 9 9"><g id="axes_1"/></svg>')
     Chart(box='0 0 9 9', body=Markup('<g/></svg>'))
     """

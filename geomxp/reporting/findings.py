@@ -1,10 +1,11 @@
-"""What a report computes beside the fit, within a time limit; what is skipped is listed."""
+"""Results that a report shows beside the fit, within a time limit; skipped ones are listed."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
 from ..estimation.profile import Path
+from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
@@ -64,100 +66,189 @@ contour and factor."""
 
 @dataclass
 class Findings:
-    """Results beside the fit; None or empty where they were not computed.
+    """Results beside a fit, None or empty where they were not computed, and the time left."""
 
-    Parameters
-    ----------
-    validation : Validation or None
-    raster : Raster or None
-    line : Prediction or None
-        In one dimension, in place of the raster.
-    wald, profile : dict of str to (float, float)
-        Confidence intervals.
-    derived : dict of str to Estimate
-    variogram, contours : Chart or None
-    profiles : dict of str to Chart
-        By parameter.
-    divergences : list of (dict, Divergence)
-        A label and a result for the method of the fit, then for finer and coarser ones.
-    formats : PrecisionMap or None
-        Of a fit in mixed precision.
-    graph : Graph or None
-        Neighbours of Vecchia's approximation.
-    warnings : list of str
-    notes : list of str
-        Parts that are missing, and why.
-    """
-
+    fit: Fit
+    left: float = BUDGET  # seconds
+    progress: Line = field(default_factory=lambda: Line("", shown=False))
+    score: float = QUICK  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
     raster: Raster | None = None
-    line: Prediction | None = None
-    wald: dict = field(default_factory=dict)
+    transect: Prediction | None = None  # in one dimension, in place of the raster
+    wald: dict = field(default_factory=dict)  # confidence intervals by parameter
     profile: dict = field(default_factory=dict)
-    derived: dict = field(default_factory=dict)
+    derived: dict = field(default_factory=dict)  # Estimate by name
     variogram: Chart | None = None
     contours: Chart | None = None
-    profiles: dict = field(default_factory=dict)
+    profiles: dict = field(default_factory=dict)  # Chart by parameter
+    # a label and a result for the method of the fit, then for finer and coarser ones
     divergences: list[tuple[dict, Divergence]] = field(default_factory=list)
-    formats: PrecisionMap | None = None
-    graph: Graph | None = None
-    warnings: list = field(default_factory=list)
-    notes: list = field(default_factory=list)
+    formats: PrecisionMap | None = None  # of a fit in mixed precision
+    graph: Graph | None = None  # neighbours of Vecchia's approximation
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # parts that are missing, and why
 
+    def spend(self, name, seconds, work, advice=""):
+        """Return `work()`; None, with a note, if it fails or would take longer than what is left.
 
-@dataclass
-class Budget:
-    """Time that is left, and notes on the parts that were skipped.
-
-    Parameters
-    ----------
-    left : float
-        Seconds.
-    line : Line
-        Progress on the terminal.
-    notes : list of str
-    """
-
-    left: float
-    line: Line
-    notes: list = field(default_factory=list)
-
-    def spend(self, what, seconds, work, instead=""):
-        """Return what `work` returns; None if there is no time for it, or if it fails.
-
-        Parameters
-        ----------
-        what : str
-            Name of the result, as the subject of a sentence.
-        seconds : float
-            Expected time.
-        work : callable
-        instead : str
-            How to compute the result without the report.
+        `name` is the subject of the note; `advice` says how to compute the result elsewhere.
         """
         if seconds > max(self.left, 0.0):
-            more = f" {instead}" if instead else ""
             self.notes.append(
-                f"{what}: left out, it would take about {duration(seconds)} and the report’s "
-                f"time is bounded.{more}"
+                f"{name}: left out, it would take about {duration(seconds)} and the report’s "
+                f"time is bounded. {advice}".rstrip()
             )
             return None
-        self.line.about = what[0].lower() + what[1:]
+        self.progress.about = name[0].lower() + name[1:]
         start = time.perf_counter()
         try:
             return work()
         except GeomxpError as error:
-            self.notes.append(f"{what}: left out, {error}")
+            self.notes.append(f"{name}: left out, {error}")
             return None
         finally:
             self.left -= time.perf_counter() - start
+
+    def time_score(self):
+        """Measure the time of a score, in which the costs of the other parts are expressed."""
+        self.score = self.spend("The time of a score", 0.0, lambda: seconds_of_a_score(self.fit))
+
+    def validate(self):
+        """Predict each observation from all others."""
+        self.validation = self.spend(
+            "Leave-one-out validation",
+            VALIDATION * self.score,
+            lambda: leave_one_out(self.fit, progress=False),
+            "In Python: geomxp.leave_one_out(fit).",
+        )
+
+    def predict(self):
+        """Predict from all observations, or from the nearest ones if that would take too long."""
+        fit, observations, n = self.fit, self.fit.observations, len(self.fit.observations)
+        if observations.dimensions == 1:
+            line = np.linspace(observations.locations.min(), observations.locations.max(), STEPS)
+            self.transect = self.spend(
+                "Prediction",
+                (2 + 2 * STEPS / n) * self.score,
+                lambda: predict(fit, line, progress=False),
+            )
+            return
+        cells = 2 * CELLS**2 / 3
+        # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
+        systems = 1 if fit.method.approximate else 2
+        expected, near = (2 + systems * cells / n) * self.score, None
+        if expected > self.left:
+            expected, near = 2 * cells * NEIGHBOURS**3 / EXACT_RATE, NEIGHBOURS
+        self.raster = self.spend(
+            "Maps of predictions",
+            expected,
+            lambda: predict_raster(fit, cells=CELLS, neighbours=near, progress=False),
+        )
+        if self.raster is not None and near:
+            self.notes.append(
+                f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
+                "because all would take too long."
+            )
+
+    def draw_variogram(self):
+        """Draw the semivariogram."""
+        draw = partial(plots.variogram, self.fit)
+        self.variogram = self.spend("Semivariogram", 0.0, lambda: chart(draw, "variogram"))
+
+    def find_intervals(self):
+        """Find intervals from standard errors, and from profiles if there is time."""
+        fit, count = self.fit, len(self.fit.free + self.fit.boundary)
+        if not count:
+            return
+        if fit.outcome.good and fit.free:
+            self.wald = self.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
+            self.derived = self.spend("Derived quantities", 0.0, fit.derived) or {}
+        profiled = self.spend(
+            "Profile intervals",
+            INTERVAL * self.score * count,
+            lambda: fit.confidence_intervals(method="profile"),
+            'In Python: fit.confidence_intervals(method="profile").',
+        )
+        self.profile = profiled or {}
+
+    def draw_profiles(self):
+        """Draw the profile of each estimated parameter."""
+        fit = self.fit
+        if not fit.free:
+            self.notes.append("Profiles of the log-likelihood: no parameter was estimated.")
+            return
+        each = POINT * self.score * len(fit.free)
+        points = next((k for k in POINTS if k * each <= self.left), POINTS[-1])
+
+        def work():
+            for name in fit.free:
+                draw = partial(plots.profile, fit, name, points=points)
+                self.profiles[name] = chart(draw, name)
+
+        advice = "In Python: geomxp.plots.profiles(fit)."
+        self.spend("Profiles of the log-likelihood", each * points, work, advice)
+        if self.profiles and points < POINTS[0]:
+            self.notes.append(f"The profiles have {points} points in place of {POINTS[0]}.")
+
+    def diverge(self):
+        """Compare an approximate likelihood with the exact one."""
+        fit, n, name = self.fit, len(self.fit.observations), "Divergence from the exact likelihood"
+        methods = methods_beside(fit)
+        if methods and n > LARGEST:
+            self.notes.append(
+                f"{name}: left out, it takes two whole matrices, and there are more than "
+                f"{LARGEST:,} places."
+            )
+        elif methods:
+            exact = 4 * n**3 / 3 / EXACT_RATE
+            trend, others = fit.trend.text, [method for _, method in methods]
+            results = self.spend(
+                name,
+                (1 + len(methods)) * exact + len(methods) * self.score,
+                lambda: compare(fit.model, fit.observations, others, trend=trend, progress=False),
+                "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
+            )
+            labels = [label for label, _ in methods]
+            self.divergences = list(zip(labels, results, strict=True)) if results else []
+        if self.divergences:
+            self.formats = self.divergences[0][1].formats
+        elif fit.method.noisy:
+            self.formats = self.spend(
+                "Formats of the tiles",
+                FACTOR * self.score,
+                lambda: fit.method.prepare(fit.observations).factorize(fit.model).precision_map,
+            )
+
+    def find_neighbours(self):
+        """Find the neighbours of Vecchia's approximation, to draw them in the plane."""
+        method, observations = self.fit.method, self.fit.observations
+        if method.approximate and method.neighbours and observations.dimensions > 1:
+            seconds = ORDERING * len(observations)
+            self.graph = self.spend(
+                "Neighbours", seconds, lambda: method.prepare(observations).graph
+            )
+
+    def draw_contours(self):
+        """Draw contours of the profile likelihood of variance and range."""
+        if {"variance", "range"} <= set(self.fit.free):
+            draw = partial(plots.contours, self.fit, "variance", "range", rays=RAYS)
+            self.contours = self.spend(
+                "Contours of variance and range",
+                RAY * self.score * RAYS,
+                lambda: chart(draw, "contours"),
+                'In Python: geomxp.plots.contours(fit, "variance", "range").',
+            )
+
+    PARTS = (
+        *(time_score, validate, predict, draw_variogram, find_intervals, draw_profiles),
+        *(diverge, find_neighbours, draw_contours),
+    )
+    """Parts of the report in the order of their computation."""
 
 
 def duration(seconds):
     """Return a time in words.
 
-    Examples
-    --------
     >>> duration(0.1), duration(3.2), duration(250.0), duration(9000.0)
     ('a second', '3 seconds', '4 minutes', '2.5 hours')
     """
@@ -169,34 +260,20 @@ def duration(seconds):
 
 
 def findings_of(fit, budget=BUDGET, progress=False):
-    """Compute what a report shows.
-
-    Parameters
-    ----------
-    fit : Fit
-    budget : float
-        Seconds. It can be exceeded somewhat, as a part may take longer than expected.
-    progress : bool
-        Show progress on standard error if it is a terminal.
-
-    Returns
-    -------
-    Findings
-    """
-    found, line = Findings(), Line("writing the report", shown=progress)
-    budget = Budget(budget, line, found.notes)
+    """Compute what a report shows in about `budget` seconds; `progress` is shown on a terminal."""
+    line = Line("writing the report", shown=progress)
+    findings = Findings(fit, budget, line)
     with line, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
-        score = budget.spend("The time of a score", 0.0, lambda: seconds_of_a_score(fit))
-        for part in PARTS:
-            part(fit, found, budget, score)
-    found.warnings = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return found
+        for part in Findings.PARTS:
+            part(findings)
+    findings.warnings = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return findings
 
 
 def seconds_of_a_score(fit):
-    """Return how long the log-likelihood and its gradient take at the estimate."""
+    """Return the seconds of the log-likelihood and its gradient at the estimate."""
     usual = fit.seconds / max(fit.evaluations, 1)
     if usual > SLOW or not fit.free:
         return usual
@@ -210,137 +287,18 @@ def seconds_of_a_score(fit):
     return max(time.perf_counter() - start, QUICK)
 
 
-def validate(fit, found, budget, score):
-    """Predict each observation from all others."""
-    found.validation = budget.spend(
-        "Leave-one-out validation",
-        VALIDATION * score,
-        lambda: leave_one_out(fit, progress=False),
-        "In Python: geomxp.leave_one_out(fit).",
-    )
-
-
-def predictions(fit, found, budget, score):
-    """Predict from all observations, or from the nearest ones if that would take too long."""
-    observations, n = fit.observations, len(fit.observations)
-    if observations.dimensions == 1:
-        ends = observations.locations.min(), observations.locations.max()
-        work = lambda: predict(fit, np.linspace(*ends, STEPS), progress=False)  # noqa: E731
-        found.line = budget.spend("Prediction", (2 + 2 * STEPS / n) * score, work)
-        return
-    cells = 2 * CELLS**2 / 3
-    # Σ⁻¹ is applied to one column per cell; for Vecchia a cell is one more location
-    systems = 1 if fit.method.approximate else 2
-    expected = (2 + systems * cells / n) * score
-    local = expected > budget.left
-    if local:
-        expected = 2 * cells * NEIGHBOURS**3 / EXACT_RATE
-    near = NEIGHBOURS if local else None
-    work = lambda: predict_raster(fit, cells=CELLS, neighbours=near, progress=False)  # noqa: E731
-    found.raster = budget.spend("Maps of predictions", expected, work)
-    if found.raster is not None and local:
-        found.notes.append(
-            f"The maps of predictions use the {NEIGHBOURS} nearest observations of each cell, "
-            "because all would take too long."
-        )
-
-
-def variogram(fit, found, budget, score):
-    """Draw the semivariogram."""
-    draw = lambda ax: plots.variogram(fit, ax=ax)  # noqa: E731
-    found.variogram = budget.spend("Semivariogram", 0.0, lambda: chart(draw, "variogram"))
-
-
-def intervals(fit, found, budget, score):
-    """Find intervals from standard errors, and from profiles if there is time."""
-    count = len(fit.free + fit.boundary)
-    if not count:
-        return
-    if fit.outcome.good and fit.free:
-        found.wald = budget.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
-        found.derived = budget.spend("Derived quantities", 0.0, fit.derived) or {}
-    profiled = budget.spend(
-        "Profile intervals",
-        INTERVAL * score * count,
-        lambda: fit.confidence_intervals(method="profile"),
-        'In Python: fit.confidence_intervals(method="profile").',
-    )
-    found.profile = profiled or {}
-
-
-def profiles(fit, found, budget, score):
-    """Draw the profile of each estimated parameter."""
-    if not fit.free:
-        found.notes.append("Profiles of the log-likelihood: no parameter was estimated.")
-        return
-    each = POINT * score * len(fit.free)
-    points = next((k for k in POINTS if k * each <= budget.left), POINTS[-1])
-
-    def work():
-        for name in fit.free:
-            found.profiles[name] = chart(
-                lambda ax, name=name: plots.profile(fit, name, ax=ax, points=points), name
-            )
-
-    advice = "In Python: geomxp.plots.profiles(fit)."
-    budget.spend("Profiles of the log-likelihood", each * points, work, advice)
-    if found.profiles and points < POINTS[0]:
-        found.notes.append(f"The profiles have {points} points in place of {POINTS[0]}.")
-
-
-def divergences(fit, found, budget, score):
-    """Compare an approximate likelihood with the exact one."""
-    methods, observations = methods_beside(fit), fit.observations
-    exact, what = (
-        4 * len(observations) ** 3 / 3 / EXACT_RATE,
-        "Divergence from the exact likelihood",
-    )
-    if methods and len(observations) > LARGEST:
-        found.notes.append(
-            f"{what}: left out, it takes two whole matrices, and there are more than {LARGEST:,} "
-            "places."
-        )
-    elif methods:
-        about = {"trend": fit.trend.text, "progress": False}
-        results = budget.spend(
-            what,
-            (1 + len(methods)) * exact + len(methods) * score,
-            lambda: compare(fit.model, observations, [one for _, one in methods], **about),
-            "In Python: geomxp.kl_divergence(fit.model, fit.observations, fit.method).",
-        )
-        labels = [label for label, _ in methods]
-        found.divergences = list(zip(labels, results, strict=True)) if results else []
-    if found.divergences:
-        found.formats = found.divergences[0][1].formats
-    elif fit.method.noisy:
-        found.formats = budget.spend(
-            "Formats of the tiles",
-            FACTOR * score,
-            lambda: fit.method.prepare(observations).factorize(fit.model).precision_map,
-        )
-
-
 def methods_beside(fit):
-    """Return the fit's method and finer and coarser ones, each with a label.
+    """Return (label, method) of the fit, then of finer and coarser ones; empty for exact FP64.
 
-    Returns
-    -------
-    list of (dict, Exact or Vecchia)
-        The fit's own method first; empty if it is exact in FP64.
-
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> from geomxp import Exact
-    >>> method = Exact(ByTileNorm(1e-6))
-    >>> fit = SimpleNamespace(method=method, observations=[0.0] * 9)
+    >>> fit = SimpleNamespace(method=Exact(ByTileNorm(1e-6)))
     >>> [label for label, _ in methods_beside(fit)]
     [{'accuracy': 1e-06}, {'accuracy': 1e-05}, {'accuracy': 1e-07}]
     """
     method = fit.method
     if method.approximate:
-        count = method.neighbours
-        most = len(fit.observations) - 1
+        count, most = method.neighbours, len(fit.observations) - 1
         others = sorted({min(m, most) for m in (count // 2, 2 * count)})
         counts = [count, *(m for m in others if 0 < m != count)]
         return [({"neighbours": m}, replace(method, neighbours=m)) for m in counts]
@@ -353,28 +311,3 @@ def methods_beside(fit):
     targets = [float(f"{factor * vars(rule)[name]:.12g}") for factor in (1.0, 10.0, 0.1)]
     label = {"kl": "kl_target"}.get(name, name)
     return [({label: e}, replace(method, precision=replace(rule, **{name: e}))) for e in targets]
-
-
-def neighbours(fit, found, budget, score):
-    """Find the neighbours of Vecchia's approximation, to draw them in the plane."""
-    observations = fit.observations
-    if fit.method.approximate and fit.method.neighbours and observations.dimensions > 1:
-        work = lambda: fit.method.prepare(observations).graph  # noqa: E731
-        found.graph = budget.spend("Neighbours", ORDERING * len(observations), work)
-
-
-def contours(fit, found, budget, score):
-    """Draw contours of the profile likelihood of variance and range."""
-    if not {"variance", "range"} <= set(fit.free):
-        return
-    draw = lambda ax: plots.contours(fit, "variance", "range", rays=RAYS, ax=ax)  # noqa: E731
-    found.contours = budget.spend(
-        "Contours of variance and range",
-        RAY * score * RAYS,
-        lambda: chart(draw, "contours"),
-        'In Python: geomxp.plots.contours(fit, "variance", "range").',
-    )
-
-
-PARTS = (validate, predictions, variogram, intervals, profiles, divergences, neighbours, contours)
-"""Parts of the report in the order of their computation."""

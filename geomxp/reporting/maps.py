@@ -1,29 +1,28 @@
 """Maps of a report: SVG that is complete without a script, and interactive with one.
 
 All maps have one frame and move together. Dots are strokes without length, which keep their size
-on the screen at every zoom (`vector-effect`).
+on the screen at every zoom (`vector-effect`). Lengths are in units of the picture.
 """
 
 import base64
 import io
-from dataclasses import dataclass, field
-from math import cos, floor, log10, radians
+from dataclasses import dataclass
+from math import floor, log10
 
 import numpy as np
 
-from ..plots import plain
+from ..plots.axes import plain_name
+from ..plots.diagnostics import EXTREME
+from ..plots.maps import SLIM, length_ratio
 
 ACROSS, HIGHEST = 330.0, 1.15
-"""Largest width of a map in units of the picture, and its largest height in widths."""
+"""Largest width of a map, and its largest height in widths."""
 
 ABOVE, BELOW, BESIDE, BAR = 3.0, 38.0, 14.0, 44.0
 """Space above a map, below it for numbers and a name, at its right side, and for its colour bar."""
 
 MARGIN = 0.035
 """Space around the outermost locations, as a share of the region."""
-
-SLIM = 12.0
-"""Regions more elongated than this are stretched to a square."""
 
 MOST = 5000
 """Largest number of locations that are drawn; of more, a random sample is drawn."""
@@ -32,13 +31,10 @@ COLOURS = 48
 """Steps of a scale of colours."""
 
 FINER = 4
-"""Pixels of an image along the side of a cell."""
+"""Pixels of an image along the side of a cell, so that a printed field looks continuous."""
 
 LETTER = 7.0
 """Width of a digit."""
-
-EXTREME = 4.0
-"""Standardised errors beyond this have the last colour."""
 
 EXAMPLE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Colours of the locations whose neighbours are drawn, from Okabe and Ito's palette."""
@@ -46,19 +42,7 @@ EXAMPLE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 @dataclass(frozen=True)
 class Frame:
-    """A box of the plane and its size in a picture.
-
-    Parameters
-    ----------
-    left, right, bottom, top : float
-        In units of the coordinates.
-    width, height : float
-        In units of the picture.
-    names : (str, str)
-        Labels of the axes.
-    stretched : bool
-        Whether the two axes have different scales.
-    """
+    """A box of the plane, its size in a picture, and the labels of its axes."""
 
     left: float
     right: float
@@ -67,7 +51,6 @@ class Frame:
     width: float
     height: float
     names: tuple[str, str]
-    stretched: bool
 
     @classmethod
     def of(cls, observations):
@@ -78,17 +61,14 @@ class Frame:
         # locations on a line are placed in the middle of a band
         size = np.where(size > 0, size, max(float(size.max()), 1.0) / SLIM)
         low, high = (low + high - size) / 2 - MARGIN * size, (low + high + size) / 2 + MARGIN * size
-        ratio, unit = 1.0, observations.unit
-        if observations.geographic:
-            ratio = 1.0 / max(cos(radians(float(locations[:, 1].mean()))), 0.1)
-            unit = "degrees"
-        shape = size[1] * ratio / size[0]
-        slim = not 1 / SLIM <= shape <= SLIM
-        shape = 1.0 if slim else shape
+        unit = "degrees" if observations.geographic else observations.unit
+        shape = size[1] * length_ratio(observations) / size[0]
+        # elongated regions are stretched to a square
+        shape = shape if 1 / SLIM <= shape <= SLIM else 1.0
         width = ACROSS if shape <= HIGHEST else ACROSS * HIGHEST / shape
         names = tuple(f"{plain_name(name)} ({unit})" for name in observations.location_names[:2])
         ends = (float(value) for value in (low[0], high[0], low[1], high[1]))
-        return cls(*ends, width, width * shape, names, slim)
+        return cls(*ends, width, width * shape, names)
 
     def x(self, values):
         """Return positions across the picture of first coordinates."""
@@ -106,25 +86,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class Scale:
-    """Scale of colours.
-
-    Parameters
-    ----------
-    name : str
-        Quantity, with its unit.
-    low, high : float
-        Numbers beyond them have the last colours.
-    colours : str
-        Name of a colour map of matplotlib.
-    beyond : bool
-        Whether there are numbers beyond the ends.
-    """
+    """Scale of colours: its quantity with the unit, its ends and a colour map of matplotlib."""
 
     name: str
     low: float
     high: float
     colours: str
-    beyond: bool = False
+    beyond: bool = False  # whether there are numbers beyond the ends, which have the last colours
 
     @property
     def room(self):
@@ -144,10 +112,7 @@ class Scale:
         return [*map(to_hex, colormaps[self.colours]((np.arange(COLOURS) + 0.5) / COLOURS))]
 
     def image(self, cells):
-        """Return an array, its first row at the bottom, as the address of a PNG image.
-
-        Its pixels are finer than the cells, so that a printed field looks continuous.
-        """
+        """Return an array, its first row at the bottom, as the address of a PNG image."""
         from matplotlib import colormaps
         from matplotlib.image import imsave
 
@@ -160,38 +125,39 @@ class Scale:
         """Return (colour, path) for each step of colour; the largest of `order` come last."""
         steps, palette = self(numbers), self.palette()
         used = sorted(set(steps.tolist()), key=lambda k: np.abs(order[steps == k]).max())
-        rows = {k: np.flatnonzero(steps == k) for k in used}
-        return [(palette[k], frame.path(x[rows[k]], y[rows[k]])) for k in used]
+        return [(palette[k], frame.path(x[steps == k], y[steps == k])) for k in used]
+
+    def stops(self):
+        """Return (share, colour) along the colour bar."""
+        palette = self.palette()[:: COLOURS // 16]
+        return [(k / (len(palette) - 1), colour) for k, colour in enumerate(palette)]
+
+    def marks(self, width):
+        """Return (position, text) of the ticks of a colour bar of a width."""
+        far = max(abs(self.low), abs(self.high))
+        # very large and very small numbers are written with a power of ten
+        power = 10.0 ** floor(log10(far)) if far and not 1e-3 < far < 1e6 else 1.0
+        end = f"e{round(log10(power))}" if power != 1.0 else ""
+        ticks = labels(self.low / power, self.high / power, width)
+        return [((v * power - self.low) / self.room * width, f"{t}{end}") for v, t in ticks]
 
 
 @dataclass(frozen=True)
 class Map:
-    """A map as the page's template draws it.
-
-    Parameters
-    ----------
-    key : str
-        Name of the map's element, and of its title, caption and alternative text.
-    frame : Frame
-    scale : Scale or None
-    layers : tuple of dict
-        From the bottom up: images and dots.
-    shows : {"places", "cells"}
-        Source of the numbers under the pointer.
-    facts : dict
-        Numbers of the caption and the alternative text.
-    """
+    """A map as the page's template draws it."""
 
     key: str
     frame: Frame
     scale: Scale | None
+    # (size of dots, [(class, colour or "", path)]) from the bottom up
     layers: tuple
-    shows: str
-    facts: dict = field(default_factory=dict)
+    shows: str  # source of the numbers under the pointer: "places" or "cells"
+    facts: dict  # numbers of the caption and the alternative text
+    image: dict | None = None  # address and box of a PNG image below the layers
 
     @property
     def origin(self):
-        """Position of the map in its picture: beside the numbers of the second coordinate."""
+        """Position of the map in its picture, beside the numbers of the second coordinate."""
         # narrow maps are centred
         return self.room + (ACROSS - self.frame.width) / 2, ABOVE
 
@@ -206,8 +172,7 @@ class Map:
         # half of a number may lie beyond the right end
         beside = max(BESIDE, LETTER * max(len(label) for _, label in self.along()) / 2)
         width = self.origin[0] + (ACROSS + self.frame.width) / 2 + beside
-        height = ABOVE + self.frame.height + BELOW + (BAR if self.scale else 0.0)
-        return width, height
+        return width, ABOVE + self.frame.height + BELOW + (BAR if self.scale else 0.0)
 
     def along(self):
         """Return (position, text) of the ticks of the first coordinate."""
@@ -220,31 +185,9 @@ class Map:
         values, digits = ticks(self.frame.bottom, self.frame.top)
         return [(float(self.frame.y(value)), shown(value, digits)) for value in values]
 
-    def stops(self):
-        """Return (share, colour) along the colour bar."""
-        palette = self.scale.palette()[:: COLOURS // 16]
-        return [(k / (len(palette) - 1), colour) for k, colour in enumerate(palette)]
-
-    def marks(self):
-        """Return (position, text) of the ticks of the colour bar."""
-        scale, width = self.scale, self.frame.width
-        far = max(abs(scale.low), abs(scale.high))
-        # very large and very small numbers are written with a power of ten
-        power = 10.0 ** floor(log10(far)) if far and not 1e-3 < far < 1e6 else 1.0
-        end = f"e{round(log10(power))}" if power != 1.0 else ""
-        ticks = labels(scale.low / power, scale.high / power, width)
-        return [((v * power - scale.low) / scale.room * width, f"{t}{end}") for v, t in ticks]
-
 
 class Maps:
-    """The maps of a fit in two or three dimensions.
-
-    Parameters
-    ----------
-    fit : Fit
-    validation : Validation or None
-    raster : Raster or None
-    """
+    """The maps of a fit in two or three dimensions."""
 
     def __init__(self, fit, validation=None, raster=None):
         self.observations, self.validation, self.raster = fit.observations, validation, raster
@@ -252,25 +195,29 @@ class Maps:
         self.rows = sample_of(len(self.observations))
         self.x, self.y = self.observations.locations[self.rows, :2].T
         self.name = plain_name(self.observations.value_name)
+        self.dot = diameter(len(self.rows))
 
-    def note(self):
-        """Return a sentence about locations that are not drawn; None if all are."""
+    def notes(self):
+        """Return sentences about locations that are not drawn."""
         n, shown = len(self.observations), len(self.rows)
-        if shown == n:
-            return None
-        return (
+        if n == shown:
+            return []
+        return [
             f"The maps show {shown:,} of the {n:,} places, drawn at random (seed 0); "
             "everything else in this report uses all of them."
-        )
+        ]
 
     def all(self):
         """Return the maps that can be drawn, in the order of the page."""
         maps = [self.values()]
         if self.raster is not None:
-            error, low = self.raster.standard_error, float(np.nanmin(self.raster.standard_error))
-            name = f"standard error of {self.name}"
-            scale = Scale(name, low, float(np.nanmax(error)), "cividis")
-            maps.append(self._cells("mean", self._values_scale(self.raster.mean), self.raster.mean))
+            mean, error = self.raster.mean, self.raster.standard_error
+            low, high = maps[0].scale.low, maps[0].scale.high
+            beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
+            # observed and predicted values have the same colours
+            maps.append(self._cells("mean", Scale(self.name, low, high, "viridis", beyond), mean))
+            ends = float(np.nanmin(error)), float(np.nanmax(error))
+            scale = Scale(f"standard error of {self.name}", *ends, "cividis")
             maps.append(self._cells("error", scale, error))
         return maps if self.validation is None else [*maps, self.errors()]
 
@@ -278,10 +225,12 @@ class Maps:
         """Return the map of the observations."""
         z, observations = self.observations.values, self.observations
         names = [plain_name(name) for name in observations.location_names]
-        ends = [[*zip(names, observations.locations[row], strict=True)]
-                for row in (np.argmax(z), np.argmin(z))]  # fmt: skip
-        facts = {"spread": spread(z), "largest": ends[0], "smallest": ends[1]}
-        return self._dots("values", self._values_scale(), z, z, facts)
+        facts = {
+            name: [*zip(names, observations.locations[row], strict=True)]
+            for name, row in (("largest", np.argmax(z)), ("smallest", np.argmin(z)))
+        }
+        scale = Scale(self.name, float(z.min()), float(z.max()), "viridis")
+        return self._dots("values", scale, z, z, facts)
 
     def errors(self):
         """Return the map of standardised leave-one-out errors."""
@@ -289,16 +238,10 @@ class Maps:
         largest = float(np.abs(z).max())
         end = min(largest, EXTREME)
         scale = Scale("standardised error", -end, end, "PuOr", largest > end)
-        facts = {"spread": spread(z), "outside": int((np.abs(z) > 1.96).sum())}
-        return self._dots("misses", scale, z, np.abs(z), facts)
+        return self._dots("misses", scale, z, np.abs(z), {"outside": int((np.abs(z) > 1.96).sum())})
 
     def neighbours(self, graph):
-        """Return the map of some locations and those that they are conditioned on.
-
-        Parameters
-        ----------
-        graph : geomxp.vecchia.factor.Graph
-        """
+        """Return the map of some locations and those that they are conditioned on."""
         n, order = len(self.observations), graph.tree.order
         # from early in the order, with distant neighbours, to late, with near ones
         ranks = np.unique(np.geomspace(n / 64, n - 1, len(EXAMPLE_COLOURS)).astype(int))
@@ -306,21 +249,21 @@ class Maps:
         for rank, colour in zip(ranks, EXAMPLE_COLOURS, strict=False):
             one = graph.sequence[rank]
             near = graph.neighbours[one]
-            stars.append(self._star(order[one], order[near[near >= 0]], colour))
-        facts = {"stars": len(stars), "count": graph.neighbours.shape[1]}
-        layers = (self._ground(), *stars)
+            stars += self._star(order[one], order[near[near >= 0]], colour)
+        facts = {"stars": len(ranks), "count": graph.neighbours.shape[1]}
+        layers = (self._ground("dot quiet"), *stars)
         return Map("neighbours", self.frame, None, layers, "places", facts)
 
     def numbers(self):
         """Return the data of the page's script, for JSON."""
-        frame, names = self.frame, self.observations.location_names[:2]
+        frame = self.frame
         data = {
             "frame": {
                 "box": [frame.left, frame.right, frame.bottom, frame.top],
                 "size": [round(frame.width, 2), round(frame.height, 2)],
                 "letter": LETTER,
             },
-            "axes": [plain_name(name) for name in names],
+            "axes": [plain_name(name) for name in self.observations.location_names[:2]],
             "places": {
                 "x": rounded_places(self.x, frame.left, frame.right),
                 "y": rounded_places(self.y, frame.bottom, frame.top),
@@ -352,94 +295,67 @@ class Maps:
             ]
         return columns
 
-    def _values_scale(self, cells=None):
-        """Return one scale for observed and predicted values."""
-        low, high = float(self.observations.values.min()), float(self.observations.values.max())
-        beyond = cells is not None and bool(np.nanmin(cells) < low or np.nanmax(cells) > high)
-        return Scale(self.name, low, high, "viridis", beyond)
-
     def _dots(self, key, scale, numbers, order, facts):
         """Return a map of coloured dots."""
         paths = scale.dots(self.frame, self.x, self.y, numbers[self.rows], order[self.rows])
-        layer = {"kind": "dots", "size": diameter(len(self.rows)), "paths": paths}
-        return Map(key, self.frame, scale, (layer,), "places", facts)
+        strokes = [
+            stroke
+            for colour, path in paths
+            for stroke in (("dot halo", "", path), ("dot", colour, path))
+        ]
+        facts |= {"spread": spread(numbers)}
+        return Map(key, self.frame, scale, ((self.dot, strokes),), "places", facts)
 
     def _cells(self, key, scale, cells):
         """Return a map of a raster with the locations as small dots."""
         left, right, bottom, top = self.raster.extent
         x, y = self.frame.x([left, right]), self.frame.y([top, bottom])
         box = [round(float(v), 2) for v in (x[0], y[0], x[1] - x[0], y[1] - y[0])]
-        image = {"kind": "image", "address": scale.image(cells), "box": box}
+        image = {"address": scale.image(cells), "box": box}
         facts = {"spread": spread(cells), "shape": cells.shape}
-        return Map(key, self.frame, scale, (image, self._ground()), "cells", facts)
+        return Map(key, self.frame, scale, (self._ground("dot"),), "cells", facts, image)
 
-    def _ground(self):
+    def _ground(self, kind):
         """Return all locations as small dots of one colour."""
-        size = round(max(1.2, 0.35 * diameter(len(self.rows))), 1)
-        return {"kind": "ground", "size": size, "path": self.frame.path(self.x, self.y)}
+        path = self.frame.path(self.x, self.y)
+        return round(max(1.2, 0.35 * self.dot), 1), [(kind, "", path)]
 
     def _star(self, row, others, colour):
-        """Return lines from a location to others."""
+        """Return a location, lines to others, and those as layers."""
         x, y = self.observations.locations[:, :2].T
-        at = f"{self.frame.x(x[row]):.2f} {self.frame.y(y[row]):.2f}"
-        ends = zip(self.frame.x(x[others]), self.frame.y(y[others]), strict=True)
-        lines = "".join(f"M{at}L{across:.2f} {down:.2f}" for across, down in ends)
-        about = {"colour": colour, "lines": lines, "centre": f"M{at}h0"}
-        return {"kind": "star", "ends": self.frame.path(x[others], y[others]), **about}
+        at = f"M{self.frame.x(x[row]):.2f} {self.frame.y(y[row]):.2f}"
+        ends = self.frame.path(x[others], y[others])
+        lines = ends.replace("M", f"{at}L").replace("h0", "")
+        return (
+            (5, [("line", colour, lines), ("dot", colour, ends)]),
+            (11, [("dot halo", "", f"{at}h0"), ("dot", colour, f"{at}h0")]),
+        )
 
 
 def spread(numbers):
-    """Return minimum, median and maximum.
-
-    Examples
-    --------
-    >>> spread(np.array([3.0, 1.0, 2.0])).tolist()
-    [1.0, 2.0, 3.0]
-    """
+    """Return minimum, median and maximum."""
     return np.nanquantile(numbers, (0.0, 0.5, 1.0))
 
 
-def finer(cells, times=FINER):
-    """Return an array with more rows and columns, linear between the centres of the cells.
+def finer(cells):
+    """Return an array with more rows and columns, linear between the centres of the cells."""
+    from scipy.ndimage import zoom
 
-    Examples
-    --------
-    >>> finer(np.array([[0.0, 3.0]]), 3)[0].round(6).tolist()
-    [0.0, 0.0, 1.0, 2.0, 3.0, 3.0]
-    """
-    for axis in (0, 1):
-        count = cells.shape[axis]
-        at = np.clip((np.arange(times * count) + 0.5) / times - 0.5, 0, count - 1)
-        low = np.minimum(at.astype(int), max(count - 2, 0))
-        share = (at - low).reshape((-1, 1) if axis == 0 else (1, -1))
-        high = np.minimum(low + 1, count - 1)
-        cells = np.take(cells, low, axis) * (1 - share) + np.take(cells, high, axis) * share
-    return cells
+    return zoom(cells, FINER, order=1, mode="nearest", grid_mode=True)
 
 
-def plain_name(name):
-    """Return the name of a column as one line of limited length."""
-    return plain(name).replace(r"\$", "$")
-
-
-def sample_of(n, most=MOST, seed=0):
+def sample_of(n):
     """Return the rows of locations to draw: all, or a random sample of many."""
-    if n <= most:
+    if n <= MOST:
         return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n, MOST, replace=False))
 
 
 def ticks(low, high, count=5):
-    """Return about `count` round numbers between two, and their number of decimals.
+    """Return about `count` round numbers between two, and their decimals; as the page's script.
 
-    The page's script has the same function.
-
-    Examples
-    --------
-    >>> ticks(178605, 181390), ticks(-0.2, 0.6)
-    (([179000.0, 180000.0, 181000.0], 0), ([-0.2, 0.0, 0.2, 0.4, 0.6], 1))
-    >>> ticks(0.0, 1.1)
-    ([0.0, 0.25, 0.5, 0.75, 1.0], 2)
+    >>> ticks(178605, 181390), ticks(0.0, 1.1)
+    (([179000.0, 180000.0, 181000.0], 0), ([0.0, 0.25, 0.5, 0.75, 1.0], 2))
     """
     room = (high - low) / count
     power = 10.0 ** floor(log10(room)) if room > 0 else 1.0
@@ -454,8 +370,6 @@ def ticks(low, high, count=5):
 def labels(low, high, width):
     """Return (number, text) of at most five ticks whose texts do not touch.
 
-    Examples
-    --------
     >>> labels(0.0, 1.0, 300.0)[1], len(labels(178605.0, 181390.0, 90.0))
     ((0.2, '0.2'), 1)
     """
@@ -468,35 +382,17 @@ def labels(low, high, width):
 
 
 def shown(value, digits):
-    """Return a number with so many decimals.
-
-    Examples
-    --------
-    >>> shown(-0.5, 1), shown(179000.0, 0)
-    ('−0.5', '179000')
-    """
+    """Return a number with so many decimals and a minus sign (not a hyphen)."""
     return f"{value:.{digits}f}".replace("-", "−")
 
 
 def diameter(n):
-    """Return the diameter of a dot in pixels, for a map of n dots.
-
-    Examples
-    --------
-    >>> diameter(10), diameter(1600), diameter(10**6)
-    (9.0, 5.0, 2.5)
-    """
+    """Return the diameter of a dot in pixels, for a map of n dots."""
     return round(float(np.clip(200.0 / n**0.5, 2.5, 9.0)), 1)
 
 
 def rounded(values, digits=5):
-    """Return numbers with so many significant digits; None for a missing number.
-
-    Examples
-    --------
-    >>> rounded([3.14159265, float("nan")])
-    [3.1416, None]
-    """
+    """Return numbers with so many significant digits; None for a missing number."""
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in np.ravel(values)]
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import partial
 from importlib import resources
 from math import isfinite, sqrt
 from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from .. import plots
 from .._version import __version__
@@ -22,23 +21,16 @@ from ..data import datasets, tables
 from ..errors import InvalidInput
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
+from ..plots.axes import BLUE, band, plain_name
 from .charts import chart
 from .findings import BUDGET, findings_of
-from .maps import Maps, plain_name, shown
+from .maps import Maps, shown
 from .sources import date, held, machine, python_lines, without_home
 
 if TYPE_CHECKING:
     from .._typing import PathLikeText
 
 LEVEL = 0.95
-
-SYMBOLS = {"variance": "σ²", "range": "a", "smoothness": "ν", "nugget": "τ²"}
-FAMILY_SYMBOLS = {
-    "powered-exponential": {"power": "p"},
-    "cauchy": {"power": "α", "decay": "β"},
-    "rational-quadratic": {"shape": "κ"},
-    "wendland": {"smoothness": "κ", "shape": "μ"},
-}
 
 OTHERS = ("scikit-learn", "gstools", "gpgp", "gstat", "geor", "fields", "spmodel", "gpboost")
 """Packages in whose parameters the model is given."""
@@ -135,14 +127,13 @@ def _page(fit, command, budget, progress):
     """Return the variables of the template."""
     from markupsafe import Markup
 
-    found = findings_of(fit, budget, progress)
-    observations, model, script = fit.observations, fit.model, _asset("report.js")
-    source, validation = observations.source, found.validation
-    about = fit.method.describe(len(observations))
-    maps = None if observations.dimensions == 1 else Maps(fit, validation, found.raster)
-    if maps:
-        found.notes += filter(None, [maps.note()])
-    microergodic, error = found.derived.get("microergodic"), fit.standard_errors.get("variance")
+    findings = findings_of(fit, budget, progress)
+    observations, source, script = fit.observations, fit.observations.source, _asset("report.js")
+    validation = findings.validation
+    maps = None
+    if observations.dimensions > 1:
+        maps = Maps(fit, validation, findings.raster)
+        findings.notes += maps.notes()
     return {
         "version": __version__,
         "date": date(),
@@ -150,37 +141,21 @@ def _page(fit, command, budget, progress):
         "script": Markup(script),
         "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         "fit": fit,
-        "model": model,
+        "model": fit.model,
         "observations": observations,
-        "found": found,
-        "about": about,
-        "vecchia": fit.method.approximate,
-        "n": len(observations),
+        "findings": findings,
+        "about": fit.method.describe(len(observations)),
         "value_name": plain_name(observations.value_name),
-        "first_coordinate": plain_name(observations.location_names[0]),
-        "estimated": (*fit.free, *fit.boundary),
         "held": held(fit),
-        "nugget_share": model.nugget / (model.nugget + model.largest_variance),
-        "anisotropic": "anisotropy_ratio" in model.parameters(),
-        # σ²/a²ᵛ is shown where it is known better than σ² alone
-        "microergodic_told": microergodic is not None
-        and (
-            error is None
-            or microergodic.standard_error / microergodic.value < error / model.variance
-        ),
+        "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(LEVEL) if validation else {},
-        "deviation": float(np.std(validation.observed)) if validation else None,
-        "cautions": cautions(fit, found),
-        "estimates": _estimates(fit, found),
+        "cautions": cautions(findings),
+        "estimates": _estimates(findings),
         "maps": maps.all() if maps else [],
         "numbers": maps.numbers() if maps else None,
-        "neighbours": maps.neighbours(found.graph) if found.graph else None,
-        "line": None if maps else _line(fit, found.line),
-        "residuals": _residuals(validation) if validation else {},
-        "tile_formats": found.formats
-        and chart(lambda ax: plots.precision_map(found.formats, ax=ax), "formats"),
-        "divergence_chart": len(found.divergences) > 1 and _divergences(fit, found.divergences),
-        "conventions": _conventions(model),
+        "neighbours": maps.neighbours(findings.graph) if findings.graph else None,
+        "charts": _charts(findings),
+        "conventions": _conventions(fit.model),
         "source": source,
         "table_name": PurePath(source.get("path") or "").name,
         "dataset": datasets.DATASETS.get(source.get("dataset")),
@@ -190,9 +165,9 @@ def _page(fit, command, budget, progress):
     }
 
 
-def cautions(fit, found):
+def cautions(findings):
     """Return warnings about the estimates as sentences."""
-    result = []
+    fit, validation, result = findings.fit, findings.validation, []
     if fit.outcome.good:
         message = fit.outcome.message.partition("Rounding in these formats")[0].strip()
         # parts of messages in files of earlier versions are not sentences
@@ -205,40 +180,48 @@ def cautions(fit, found):
     for name in map(spaced, fit.boundary):
         if not any(name in sentence for sentence in result):
             result.append(f"the {name} lies on a boundary")
-    result += found.warnings
-    if found.validation is not None:
-        covered, n = found.validation.scores(LEVEL)["coverage"], len(found.validation)
+    result += findings.warnings
+    if validation is not None:
+        covered, n = validation.scores(LEVEL)["coverage"], len(validation)
         if abs(covered - LEVEL) > z_value(0.99) * WIDER * sqrt(LEVEL * (1 - LEVEL) / n):
             result.append(
                 f"95 % prediction intervals cover {100 * covered:.1f} % of the observations left "
                 f"out: they are {'too narrow' if covered < LEVEL else 'too wide'}"
             )
-    if found.divergences and found.divergences[0][1].kl > 0.1:
+    if findings.divergences and findings.divergences[0][1].kl > 0.1:
         result.append(
             "the approximation’s divergence from the exact likelihood is "
-            f"{number(found.divergences[0][1].kl, 3)} nats: compare the estimates with those of a "
-            "finer one"
+            f"{number(findings.divergences[0][1].kl, 3)} nats: compare the estimates with those of "
+            "a finer one"
         )
     return [said[0].upper() + said[1:].rstrip(".") + "." for said in result]
 
 
-def _estimates(fit, found):
+def _tells_ratio(findings):
+    """Return whether σ²/a²ᵛ is known better than σ² alone, so that it is shown."""
+    ratio, fit = findings.derived.get("microergodic"), findings.fit
+    error = fit.standard_errors.get("variance")
+    if ratio is None or error is None:
+        return ratio is not None
+    return ratio.standard_error / ratio.value < error / fit.model.variance
+
+
+def _estimates(findings):
     """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
-    observations, rows = fit.observations, []
-    symbols = SYMBOLS | FAMILY_SYMBOLS.get(fit.model.family, {})
+    fit, observations, rows = findings.fit, findings.fit.observations, []
     for name, value in fit.model.parameters().items():
         error = fit.standard_errors.get(name)
         missing = "not known" if name in fit.free else "held"
+        if name in fit.boundary:
+            missing = "on a boundary"
         rows.append(
             {
+                "parameter": name,
                 "name": spaced(name),
-                "symbol": symbols.get(name, ""),
-                "estimate": _six(value),
-                "error": f"{error:.4g}"
-                if error is not None
-                else ("on a boundary" if name in fit.boundary else missing),
-                "wald": interval(found.wald.get(name)),
-                "profile": interval(found.profile.get(name)),
+                "estimate": value,
+                "error": missing if error is None else f"{error:.4g}",
+                "wald": findings.wald.get(name),
+                "profile": findings.profile.get(name),
                 "unit": plots.unit_of(name, observations) or "",
             }
         )
@@ -247,52 +230,48 @@ def _estimates(fit, found):
     for name, value, error in coefficients:
         rows.append(
             {
+                "parameter": "trend",
                 "name": f"trend: {name}",
-                "symbol": "β",
-                "estimate": _six(value),
+                "estimate": value,
                 "error": f"{error:.4g}",
-                "wald": interval((value - z * error, value + z * error)),
-                "profile": "",
+                "wald": (value - z * error, value + z * error),
+                "profile": None,
                 "unit": unit + ("" if name == "intercept" else f" per unit of {name}"),
             }
         )
     return rows
 
 
-def _line(fit, prediction):
-    """Return the chart of observations along a line, and of their prediction."""
-
-    def draw(ax):
-        plots.values_map(fit.observations, ax=ax)
-        if prediction is not None:
-            x, (low, high) = prediction.locations[:, 0], prediction.interval()
-            ax.fill_between(x, low, high, color="#56b4e9", alpha=0.3, linewidth=0)
-            ax.plot(x, prediction.mean, color="#0072b2", linewidth=1.5)
-
-    return chart(draw, "line")
-
-
-def _residuals(validation):
-    """Return charts of the errors of leave-one-out predictions."""
-    functions = {
-        "errors": plots.residuals_against_prediction,
-        "quantiles": plots.normal_quantiles,
-        "pit": plots.pit,
-        "coverage": plots.coverage,
-    }
-    return {
-        name: chart(lambda ax, draw=draw: draw(validation, ax=ax), name)
-        for name, draw in functions.items()
-    }
-
-
-def _divergences(fit, divergences):
-    """Return the chart of the divergences of finer and coarser approximations."""
+def _charts(findings):
+    """Return the charts that are drawn whatever the time, by name."""
     import pandas as pd
 
-    rows = [known.to_dict() | label for label, known in divergences]
-    frame = pd.DataFrame(rows).sort_values(next(iter(divergences[0][0])), ascending=False)
-    return chart(lambda ax: plots.divergences(frame, len(fit.observations), ax=ax), "divergences")
+    fit, validation, divergences = findings.fit, findings.validation, findings.divergences
+    draw = {}
+    if fit.observations.dimensions == 1:
+        draw["line"] = partial(_draw_line, findings)
+    if validation:
+        draw["errors"] = partial(plots.residuals_against_prediction, validation)
+        draw["quantiles"] = partial(plots.normal_quantiles, validation)
+        draw["pit"] = partial(plots.pit, validation)
+        draw["coverage"] = partial(plots.coverage, validation)
+    if findings.formats:
+        draw["formats"] = partial(plots.precision_map, findings.formats)
+    if len(divergences) > 1:
+        frame = pd.DataFrame([result.to_dict() | label for label, result in divergences])
+        frame = frame.sort_values(next(iter(divergences[0][0])), ascending=False)
+        draw["divergences"] = partial(plots.divergences, frame, len(fit.observations))
+    return {name: chart(function, name) for name, function in draw.items()}
+
+
+def _draw_line(findings, ax):
+    """Draw observations along a line, and their prediction."""
+    plots.values_map(findings.fit.observations, ax=ax)
+    prediction = findings.transect
+    if prediction is not None:
+        x, (low, high) = prediction.locations[:, 0], prediction.interval()
+        band(ax, x, low, high)
+        ax.plot(x, prediction.mean, color=BLUE, linewidth=1.5)
 
 
 def _conventions(model):
@@ -313,8 +292,6 @@ def _conventions(model):
 def number(x, digits=4):
     """Return a number for reading.
 
-    Examples
-    --------
     >>> from math import inf
     >>> number(10772.52), number(0.0885686), number(3.876e-7), number(inf), number(-0.0)
     ('10,770', '0.08857', '3.876e-07', '∞', '0')
@@ -332,22 +309,13 @@ def number(x, digits=4):
 
 
 def interval(pair, digits=4):
-    """Return an interval for reading.
-
-    Examples
-    --------
-    >>> from math import inf
-    >>> interval((0.5, 2.0)), interval((0.5, inf)), interval(None)
-    ('0.5 to 2', '0.5 to ∞', '')
-    """
+    """Return an interval for reading; empty for None."""
     return "" if pair is None else f"{number(pair[0], digits)} to {number(pair[1], digits)}"
 
 
 def listed(words):
     """Join words as a sentence does.
 
-    Examples
-    --------
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')
     """
@@ -365,10 +333,6 @@ def tally(counts, upper=True):
     return ", ".join(f"{k} {name.upper() if upper else name}" for name, k in counts.items())
 
 
-def _six(value):
-    return f"{value:.6g}".replace("-", "−")
-
-
 FILTERS = {
     "number": number,
     "interval": interval,
@@ -377,6 +341,7 @@ FILTERS = {
     "tally": tally,
     "plain_name": plain_name,
     "decimals": shown,
+    "six": lambda value: f"{value:.6g}".replace("-", "−"),
     "count": "{:,}".format,
     # no line break before a per cent sign
     "tight": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),

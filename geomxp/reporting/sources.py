@@ -51,8 +51,6 @@ def date():
 def without_home(command):
     """Return a command line with $HOME in place of the user's home directory.
 
-    Examples
-    --------
     >>> home = str(Path.home())
     >>> without_home(f"geomxp fit {home}/wells.csv --output '{home}/my fit.json'")
     "geomxp fit $HOME/wells.csv --output $HOME'/my fit.json'"
@@ -70,25 +68,17 @@ def held(fit):
 
 
 def python_lines(fit):
-    """Return Python code that repeats the fit.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    str
-    """
+    """Return Python code that repeats the fit."""
+    model, trend = fit.model, fit.trend.text
     about = {
         "method": _method(fit.method),
         "fixed": held(fit) or None,
         "bounds": fit.bounds or None,
+        "trend": None if trend == "constant" else trend,
+        "family": None if model.family == "matern" else _family(model),
+        "reml": fit.reml or None,
+        "anisotropy": "anisotropy_ratio" in model.parameters() or None,
     }
-    about["trend"] = None if fit.trend.text == "constant" else fit.trend.text
-    about["family"] = None if fit.model.family == "matern" else _family(fit.model)
-    about |= {"reml": fit.reml or None}
-    about |= {"anisotropy": "anisotropy_ratio" in fit.model.parameters() or None}
     about = {name: value for name, value in about.items() if value is not None}
     lines = ["import geomxp as gx", "", *_reading(fit.observations)]
     lines += [_call("fit = gx.fit(observations", about), "print(fit)"]

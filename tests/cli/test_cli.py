@@ -311,7 +311,7 @@ def test_a_report_that_cannot_be_written_loses_no_estimate(run, tmp_path, monkey
     def full(*_, **__):
         raise gx.GeomxpError("r.html: cannot be written (No space left on device).")
 
-    monkeypatch.setattr("geomxp.reporting.report.report", full)
+    monkeypatch.setattr("geomxp.cli.commands.report", full)
     status, out, err = run("fit", "meuse", *HELD, "--report", tmp_path / "r.html")
     assert status == 1
     assert "log-likelihood" in out
@@ -333,7 +333,7 @@ def test_a_traceback_is_shown_only_with_debug(run, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("the sky fell")
 
-    monkeypatch.setattr("geomxp.estimation.fit.fit", broken)
+    monkeypatch.setattr("geomxp.cli.commands.fit_model", broken)
     status, _, err = run("fit", "meuse")
     assert status == 1
     assert err == "geomxp: RuntimeError: the sky fell (an error in geomxp; --debug shows where)\n"

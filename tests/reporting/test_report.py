@@ -15,11 +15,10 @@ from reports import in_no_time, stopped
 import geomxp as gx
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
-from geomxp.reporting.findings import Budget, Findings, findings_of
+from geomxp.reporting.findings import Findings, findings_of
 from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import cautions, number, report_html
 from geomxp.reporting.sources import python_lines
-from geomxp.runtime.progress import Line
 
 EVERYTHING = ("variance", "range", "smoothness", "nugget")
 NASTY = "<script>alert(1)</script>\"'& #ababab -->"
@@ -261,7 +260,7 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
 
 def test_a_budget_spends_no_more_than_it_has(monkeypatch):
     monkeypatch.setattr("geomxp.reporting.findings.time", stopped(10.0, 11.5))
-    done, budget = [], Budget(2.0, Line("", shown=False))
+    done, budget = [], Findings(None, left=2.0)
     assert budget.spend("Much", 2.1, lambda: done.append("much")) is None
     assert budget.spend("Little", 1.9, lambda: done.append("little") or 7) == 7
     assert done == ["little"]
@@ -275,7 +274,7 @@ def test_a_part_that_cannot_be_done_is_left_out_with_the_reason():
     def fail():
         raise gx.NotPositiveDefinite("there is none.")
 
-    budget = Budget(1.0, Line("", shown=False))
+    budget = Findings(None, left=1.0)
     assert budget.spend("A factor", 0.0, fail) is None
     assert budget.notes == ["A factor: left out, there is none."]
 
@@ -288,18 +287,15 @@ def test_profiles_have_as_many_points_as_there_is_time_for(fit, monkeypatch, sec
         asked.append((name, points))
 
     monkeypatch.setattr("geomxp.plots.profile", drawn)
-    monkeypatch.setattr(findings, "seconds_of_a_score", lambda fit: seconds)
-    found = Findings()
-    budget = Budget(100.0, Line("", shown=False), found.notes)
-    findings.profiles(fit, found, budget, seconds)
+    found = Findings(fit, left=100.0, score=seconds)
+    found.draw_profiles()
     assert asked == [(name, points) for name in fit.free] * (points > 0)
     assert len(found.notes) == (points < 9)
 
 
 def test_many_places_are_predicted_from_near_ones_where_all_would_take_long(fit):
-    found = Findings()
-    budget = Budget(5.0, Line("", shown=False), found.notes)
-    findings.predictions(fit, found, budget, 1.0)
+    found = Findings(fit, left=5.0, score=1.0)
+    found.predict()
     assert "use the 60 nearest observations of each cell" in found.notes[0]
     near = gx.predict_raster(fit, cells=findings.CELLS, neighbours=60)
     np.testing.assert_array_equal(found.raster.mean, near.mean)
@@ -319,15 +315,15 @@ def test_cautions_tell_a_ridge_and_intervals_that_do_not_cover(fit):
     outcome = gx.Outcome(gx.Ending.CONVERGED, ridge)
     left_out = gx.leave_one_out(fit)
     narrow = replace(left_out, variance=left_out.variance / 4)
-    said = cautions(replace(fit, outcome=outcome), Findings(validation=narrow))
+    said = cautions(Findings(replace(fit, outcome=outcome), validation=narrow))
     assert said[0] == ridge
     assert "they are too narrow" in said[-1]
     # the information says it too, whatever the message is
     silent = replace(fit, outcome=gx.Outcome(gx.Ending.CONVERGED))
-    (said,) = cautions(silent, Findings())
+    (said,) = cautions(Findings(silent))
     assert said.startswith("Variance and range are not separately identifiable")
-    assert said in cautions(fit, Findings())
-    assert not any("cover" in one for one in cautions(fit, Findings(validation=left_out)))
+    assert said in cautions(Findings(fit))
+    assert not any("cover" in one for one in cautions(Findings(fit, validation=left_out)))
 
 
 def test_report_of_a_mixed_fit_shows_formats_and_divergence(mixed):
@@ -363,9 +359,9 @@ def test_report_of_vecchias_approximation_shows_neighbours(sparse):
     assert kl[1] > kl[0] > kl[2] > 0
     graph = sparse.method.prepare(sparse.observations).graph
     one = Maps(sparse).neighbours(graph)
-    ground, *stars = one.layers
-    assert ground["path"].count("M") == len(sparse.observations)
-    assert [star["ends"].count("M") for star in stars] == [8] * 4
+    drawn = [(size, kind, path.count("M")) for size, layer in one.layers for kind, _, path in layer]
+    assert drawn[0][1:] == ("dot quiet", len(sparse.observations))
+    assert drawn[1:] == 4 * [(5, "line", 8), (5, "dot", 8), (11, "dot halo", 1), (11, "dot", 1)]
     assert one.scale is None
 
 
@@ -388,7 +384,8 @@ def test_maps_hold_the_numbers_of_the_observations_and_of_the_predictions(fit, h
 def test_every_observation_is_a_dot_where_it_lies(fit):
     maps = Maps(fit)
     one, frame = maps.values(), maps.frame
-    paths = "".join(path for _, path in one.layers[0]["paths"])
+    ((_, strokes),) = one.layers
+    paths = "".join(path for kind, _, path in strokes if kind == "dot")
     found = np.array(re.findall(r"M([\d.]+) ([\d.]+)h0", paths), dtype=float)
     seen = fit.observations.locations
     expected = np.column_stack((frame.x(seen[:, 0]), frame.y(seen[:, 1])))
@@ -410,7 +407,6 @@ def test_maps_have_their_true_shape(metric):
     assert across / down == pytest.approx(shrink, rel=1e4 * U)
     assert (frame.x(places[:, 0]) > 0).all()
     assert (frame.x(places[:, 0]) < frame.width).all()
-    assert not frame.stretched
 
 
 def test_places_on_a_line_have_a_map_too():
@@ -436,9 +432,9 @@ def test_ticks_are_round_numbers_between_the_ends(low, high):
 
 def test_finer_cells_keep_a_linear_field_between_the_centres():
     x, y = np.meshgrid(np.arange(6.0), np.arange(4.0))
-    found = finer(2 * x - 3 * y, 5)
-    assert found.shape == (20, 30)
-    at = (np.arange(30) + 0.5) / 5 - 0.5, (np.arange(20) + 0.5) / 5 - 0.5
+    found = finer(2 * x - 3 * y)
+    assert found.shape == (16, 24)
+    at = (np.arange(24) + 0.5) / 4 - 0.5, (np.arange(16) + 0.5) / 4 - 0.5
     inside = (at[0] >= 0) & (at[0] <= 5), (at[1] >= 0) & (at[1] <= 3)
     expected = 2 * at[0][None, :] - 3 * at[1][:, None]
     inner = np.ix_(inside[1], inside[0])
@@ -459,7 +455,8 @@ def test_of_many_places_a_sample_is_drawn_and_the_report_says_so():
     seen = gx.Observations(places, places[:, 0])
     fit = gx.fit(seen, gx.Matern(1.0, 0.1, 0.5), gx.Vecchia(1), fixed=EVERYTHING, trend="zero")
     maps = Maps(fit)
-    assert maps.note().startswith("The maps show 5,000 of the 5,100 places, drawn at random")
+    (note,) = maps.notes()
+    assert note.startswith("The maps show 5,000 of the 5,100 places, drawn at random")
     numbers = maps.numbers()["places"]
     rows = np.array(numbers["rows"]) - 1
     assert len(set(rows)) == 5000
