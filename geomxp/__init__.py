@@ -40,8 +40,7 @@ from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
-from .likelihood.evaluate import log_likelihood
-from .likelihood.exact import Exact
+from .likelihood.exact import Exact, log_likelihood
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
 from .prediction import scores

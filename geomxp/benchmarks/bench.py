@@ -358,7 +358,7 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
         range, accuracy, seconds, gflops, times_dpotrf, bytes_over_fp64, formats.
     """
     from ..covariance.ordering import hilbert
-    from ..likelihood.factorize import tile_factor
+    from ..likelihood.exact import tile_factor
     from ..linalg.precision import by_tile_norm
     from ..tiles.placement import Placement
 

@@ -1,12 +1,13 @@
 """The commands. Each is registered with its options, and prints its result on `given.screen`."""
 
 import os
+import shlex
 import warnings
 from dataclasses import replace
 from math import isfinite
 
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
-from . import display, interruption
+from . import display
 from . import options as opt
 from .options import command
 
@@ -19,6 +20,10 @@ FEW = 3
 
 COST_FORMATS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
 """Formats of numbers in the table of `compare` on a terminal."""
+
+
+class StoppedFit(Exception):
+    """A fit stopped by Ctrl-C: the `Interrupted` fit, its table and its output."""
 
 
 @command(
@@ -48,7 +53,7 @@ def fit(given):
     """
     from ..data import tables
     from ..estimation.fit import fit as run
-    from ..estimation.monitor import Interrupted
+    from ..estimation.problem import Interrupted
     from ..estimation.result import z_value
     from ..runtime.progress import Line
 
@@ -66,7 +71,7 @@ def fit(given):
     try:
         fitted = run(opt.observations(given, given.formula), **about)
     except Interrupted as stopped:
-        raise interruption.of_fit(stopped, given.table, output, given.words) from None
+        raise StoppedFit(stopped, given.table, output) from None
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):
         intervals = intervals_of(fitted, given.intervals, given.level)
     # printed before files are written, so that a full disk does not lose the estimates
@@ -81,7 +86,7 @@ def fit(given):
     if given.report:
         from ..reporting.report import report
 
-        line = interruption.command_line(given.words)
+        line = shlex.join(["geomxp", *given.words])
         report(fitted, given.report, command=line, progress=screen.progress)
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:
@@ -132,7 +137,7 @@ def log_likelihood(given):
       geomxp log-likelihood medium --variance 1 --range 0.08 --smoothness 0.5 \
         --accuracy 1e-6 --refine cg
     """
-    from ..likelihood.evaluate import log_likelihood as run
+    from ..likelihood.exact import log_likelihood as run
     from ..runtime.progress import Line
 
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
@@ -170,7 +175,7 @@ def validate(given):
     from ..data import tables
     from ..estimation.result import Fit, z_value
     from ..prediction.validation import cross_validate, leave_one_out
-    from ..runtime.dask import is_cluster
+    from ..runtime.devices import is_cluster
 
     screen, on, level = given.screen, given.on, given.level
     excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}

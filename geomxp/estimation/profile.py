@@ -13,7 +13,6 @@ import numpy as np
 import scipy
 
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
-from .monitor import Monitor
 from .parameters import (
     ANISOTROPY,
     LENGTH,
@@ -25,7 +24,7 @@ from .parameters import (
     practical_factor,
     template,
 )
-from .problem import Problem
+from .problem import Monitor, Problem
 from .search import information_at
 
 SETTLED, COARSE = 1e-5, 1e-3
@@ -72,8 +71,7 @@ def problem_of(fit, limit=10_000, tolerance=SEARCH_TOLERANCE):
         scaled,
         units.variance,
     )
-    monitor = Monitor(limit, lambda model, value: (model, value), None, "", False)
-    problem = Problem(scaled, design, fit.reml, fit.method, table, monitor, tolerance)
+    problem = Problem(scaled, design, fit.reml, fit.method, table, Monitor(limit), tolerance)
     return problem, fit.model.replace(**units.inward(fit.model, values)), units
 
 

@@ -148,26 +148,11 @@ class Evaluator:
         raise NotImplementedError
 
     def derivatives(self, model: Covariance, names: Sequence[str], *, curvature: bool = False):
-        """Return `Derivatives` at a model.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str
-        curvature : bool
-            Compute the expected and the observed information as well, if there are formulas.
-        """
+        """Return `Derivatives` at a model; with `curvature`, expected and observed information."""
         raise NotImplementedError
 
     def gradient(self, model: Covariance, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Return ∂ℓ/∂θ by parameter; by differences of ℓ where there is no formula.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-        """
+        """Return ∂ℓ/∂θ by parameter, of all if not named; by differences if there is no formula."""
         names = tuple(model.parameters() if names is None else names)
         if not self.scoring:
             return by_differences(self, model, names)
@@ -175,27 +160,20 @@ class Evaluator:
 
     def information(self, model: Covariance, names: Sequence[str]) -> Floats:
         """Return the information that Fisher scoring uses, (k, k)."""
-        found = self.derivatives(model, names)
-        return found.part(found.information, names)
+        derivatives = self.derivatives(model, names)
+        return derivatives.part(derivatives.information, names)
 
     def observed_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
         """Return minus the Hessian of ℓ, (k, k)."""
         names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.observed, names)
+        derivatives = self.derivatives(model, names, curvature=True)
+        return derivatives.part(derivatives.observed, names)
 
     def expected_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
-        """Return Fisher's expected information, (k, k).
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-        """
+        """Return Fisher's expected information, (k, k)."""
         names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.expected, names)
+        derivatives = self.derivatives(model, names, curvature=True)
+        return derivatives.part(derivatives.expected, names)
 
     def has_curvature(self, names: Sequence[str]) -> bool:
         """Whether `derivatives` has a formula for the observed information, and memory for it."""
@@ -250,8 +228,8 @@ class Derivatives:
 
     def gradient(self, names=None):
         """Return ∂ℓ, a dict of str to float."""
-        found = dict(zip(self.names, self.score.tolist(), strict=True))
-        return {name: found[name] for name in names or self.names}
+        slopes = dict(zip(self.names, self.score.tolist(), strict=True))
+        return {name: slopes[name] for name in names or self.names}
 
     def part(self, matrix, names):
         """Return the rows and columns of a matrix that belong to some of the names."""
@@ -262,16 +240,7 @@ class Derivatives:
 def by_differences(evaluator, model, names):
     """Return ∂ℓ/∂θ by central differences, two evaluations for each parameter.
 
-    Parameters
-    ----------
-    evaluator : Evaluator
-    model : Covariance
-    names : sequence of str
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If ℓ has no value on either side.
+    Raises `NotPositiveDefinite` where ℓ is not finite on both sides.
     """
     result = {}
     for parameter in model.table:
@@ -425,16 +394,9 @@ class Evaluation:
 
 
 def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
-    """Return the log-likelihood, or the restricted one, from its parts.
+    """Return ℓ from n, log|Σ| and the `GeneralisedLeastSquares` of the trend.
 
-    Parameters
-    ----------
-    n : int
-    log_determinant : float
-        log|Σ|.
-    least_squares : GeneralisedLeastSquares
-    reml : bool
-        In the convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
+    The restricted ℓ is in the convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
     """
     p = len(least_squares.coefficients) if reml else 0
     information = least_squares.log_determinant_of_information if reml else 0.0
@@ -447,16 +409,6 @@ def rescale_variance(evaluation, variance):
     """Return the evaluation at Σ = σ²R from that at R, without a new factorization.
 
     log|Σ| = log|R| + n log σ²,  r'Σ⁻¹r = r'R⁻¹r / σ²,  log|X'Σ⁻¹X| = log|X'R⁻¹X| - p log σ²
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        At a model of variance 1.
-    variance : float
-
-    Returns
-    -------
-    Evaluation
     """
     n, p = evaluation.n, len(evaluation.coefficients)
     m = n - p if evaluation.reml else n
@@ -474,19 +426,9 @@ def rescale_variance(evaluation, variance):
 
 
 def profile_variance(evaluation):
-    """Maximise over the variance σ², given an evaluation at a model of variance 1.
+    """Return σ̂² = r'R⁻¹r / m and ℓ there, given an evaluation at a model of variance 1.
 
-    σ̂² = r'R⁻¹r / m with m = n for ML and n - p for REML.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        At a model of variance 1.
-
-    Returns
-    -------
-    variance : float
-    log_likelihood : float
+    m = n for ML and n - p for REML.
     """
     m = evaluation.n - (len(evaluation.coefficients) if evaluation.reml else 0)
     variance = evaluation.quadratic_form / m

@@ -14,15 +14,15 @@ import scipy
 from ..covariance.distance import embed
 from ..covariance.generate import box_of
 from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import DaskBackend, Parts, address_of, is_cluster
-from ..runtime.devices import free_memory, human_bytes, resolve
+from ..runtime.dask import DaskBackend, Parts, address_of
+from ..runtime.devices import free_memory, human_bytes, is_cluster, resolve
 from ..vecchia import shards
 from ..vecchia.blocks import Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import passes_on
 from ..vecchia.graph import Graph, ordered_tree
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
-from .factorize import coincidence
+from .exact import coincidence
 from .trend import GeneralisedLeastSquares
 
 if TYPE_CHECKING:
@@ -208,8 +208,9 @@ class Vecchia(Likelihood):
                 raise InvalidInput(f"`ordering` must be one of: {known}. Got {self.ordering!r}.")
         else:
             object.__setattr__(self, "ordering", _permutation(self.ordering))
-        object.__setattr__(self, "on", address_of(self.on))
-        if not is_cluster(self.on):
+        if is_cluster(self.on):
+            object.__setattr__(self, "on", address_of(self.on))
+        else:
             resolve(self.on)
 
     def __repr__(self) -> str:

@@ -18,11 +18,10 @@ from ..data import spatial
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..estimation.result import check_fit, z_value
-from ..likelihood.factorize import coincidence
+from ..likelihood.exact import coincidence
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
-from ..runtime.dask import is_cluster
-from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.devices import blas_threads, gpu_memory, is_cluster
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks

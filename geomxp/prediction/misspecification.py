@@ -16,8 +16,7 @@ from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Locations, Observations, checked_locations
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..likelihood.exact import Exact, check_memory
-from ..likelihood.factorize import dense_factor
+from ..likelihood.exact import Exact, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Client of a Dask cluster: connection, workers, tasks bound to a worker, recovery from losses."""
 
-import asyncio
-import sys
 import time
 import traceback
 import uuid
@@ -9,7 +7,7 @@ import warnings
 from threading import Lock
 
 from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
-from .devices import human_bytes, pinned
+from .devices import human_bytes, is_cluster, pinned
 from .progress import tell
 
 PROBES = {}
@@ -28,23 +26,6 @@ _clients = {}
 _lock = Lock()
 
 
-def is_cluster(on):
-    """Return whether `on` is a Dask cluster: the address of a scheduler, or a client.
-
-    Examples
-    --------
-    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
-    (True, False)
-    """
-    return (isinstance(on, str) and "://" in on) or _is_client(on)
-
-
-def _is_client(on):
-    # a client exists only after its library was imported; None while a thread imports it
-    kind = getattr(sys.modules.get("distributed"), "Client", None)
-    return kind is not None and isinstance(on, kind)
-
-
 def address_of(on):
     """Return the address of a cluster's scheduler, and remember the client of it.
 
@@ -61,7 +42,7 @@ def address_of(on):
     InvalidInput
         If the client is asynchronous or closed.
     """
-    if not _is_client(on):
+    if isinstance(on, str) or not is_cluster(on):
         return on
     if on.asynchronous:
         raise InvalidInput("`on` must be a synchronous client: Client(…, asynchronous=False).")
@@ -485,6 +466,9 @@ class DaskBackend:
             If one is lost during the transfer: Dask itself would wait forever.
         LostCluster
         """
+        # imported here, because it takes long and only clusters need it
+        import asyncio
+
         from distributed import CancelledError
 
         coming = asyncio.run_coroutine_threadsafe(

@@ -6,6 +6,7 @@ the control group.
 
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -139,6 +140,21 @@ def in_threads(work, items, entries):
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))
+
+
+def is_cluster(on):
+    """Return whether `on` is a Dask cluster: the address of a scheduler, or a client.
+
+    Examples
+    --------
+    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
+    (True, False)
+    """
+    if isinstance(on, str):
+        return "://" in on
+    # a client exists only after its library was imported; None while a thread imports it
+    kind = getattr(sys.modules.get("distributed"), "Client", None)
+    return kind is not None and isinstance(on, kind)
 
 
 SMALL = 600

@@ -5,7 +5,6 @@ are pickled here, in one piece: arrays that Dask unpacks may be unaligned and re
 have the same bits wherever they are computed.
 """
 
-import asyncio
 import pickle
 import time
 import uuid
@@ -22,13 +21,12 @@ from .dask import (
     LOSSES,
     DaskBackend,
     address_of,
-    is_cluster,
     itself,
     other_version,
     paused,
     refuse_paused,
 )
-from .devices import pinned, usable_cores
+from .devices import is_cluster, pinned, usable_cores
 
 AHEAD = 100
 """Unfinished tasks that the scheduler holds at most, or two per thread of the cluster if more."""
@@ -191,6 +189,8 @@ class _Run:
 
     def _send(self):
         """Submit the next items until the scheduler holds enough."""
+        import asyncio
+
         from .._version import __version__
 
         if self._common is None:

@@ -18,8 +18,16 @@ from tempfile import gettempdir
 
 from ..errors import InvalidInput, NotEnoughMemory
 from ..linalg.mixed import LARGEST_ON_GPU, splits
-from ..runtime.dask import DaskBackend, address_of, is_cluster
-from ..runtime.devices import Device, bytes_of, free_memory, human_bytes, resolve_all, usable_cores
+from ..runtime.dask import DaskBackend, address_of
+from ..runtime.devices import (
+    Device,
+    bytes_of,
+    free_memory,
+    human_bytes,
+    is_cluster,
+    resolve_all,
+    usable_cores,
+)
 from ..runtime.trace import Trace
 from . import plan as budgets
 from .assemble import Originals
