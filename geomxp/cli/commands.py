@@ -242,7 +242,7 @@ def compare_models(given):
       geomxp compare-models meuse --smoothness 0.5 \
         --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
     """
-    from ..covariance.families import FAMILIES
+    from ..covariance.base import FAMILIES
     from ..data import tables
     from ..estimation.compare import compare_models as run
 

@@ -80,7 +80,7 @@ def fits(incomplete: str):
 
 def families(incomplete: str):
     """Propose covariance families."""
-    from ..covariance.families import FAMILIES
+    from ..covariance.base import FAMILIES
 
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
@@ -632,7 +632,7 @@ def trend_of(given, default):
 
 def family_of(given):
     """Return the class of the covariance family that --family names."""
-    from ..covariance.families import FAMILIES
+    from ..covariance.base import FAMILIES
 
     check_choice("--family", given.family, tuple(FAMILIES))
     return FAMILIES[given.family]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, did_you_mean
 from .conventions import Convention, from_ours, to_ours
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
@@ -678,3 +678,29 @@ class Isotropic(Covariance):
 
 _CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
 """Weights of a central difference of order 8."""
+
+
+FAMILIES: dict[str, type[Covariance]] = {}
+"""Families that have names, filled by the package; any other is given as a class or a model."""
+
+
+def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
+    """Return the class of a family, given by name, as a class or by a model.
+
+    Examples
+    --------
+    >>> family_of("matern")
+    <class 'geomxp.covariance.matern.Matern'>
+    """
+    if isinstance(family, Covariance):
+        return type(family)
+    if isinstance(family, type) and issubclass(family, Covariance):
+        return family
+    try:
+        return FAMILIES[family]
+    except (KeyError, TypeError):
+        known = ", ".join(FAMILIES)
+        raise InvalidInput(
+            f"`family` must be one of {known}, or a subclass of gx.Covariance. Got {family!r}."
+            f"{did_you_mean(family, FAMILIES)}"
+        ) from None

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance
-from ..covariance.families import family_of
+from ..covariance.base import Covariance, family_of
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput

@@ -28,47 +28,25 @@ if TYPE_CHECKING:
 
 
 class Likelihood:
-    """Base class of likelihood methods; declares capabilities with their defaults.
+    """Base class of likelihood methods; declares capabilities with their defaults."""
 
-    Attributes
-    ----------
-    approximate : bool
-        Whether ℓ is an approximation by conditioning on nearest neighbours, so that predictions
-        and draws condition on neighbours too.
-    neighbours : int or None
-        Number of neighbours of an approximation.
-    noisy : bool
-        Whether rounding in coarse formats makes ℓ scatter from model to model.
-    tiled : bool
-        Whether Σ is stored in tiles.
-    precision : PrecisionRule or None
-        Rule that chooses the formats of tiles.
-    on : str
-        Device, or address of a Dask scheduler.
-    scratch : path or None
-        Directory of tiles on a disk.
-    """
-
+    # whether ℓ is an approximation by conditioning on nearest neighbours, so that predictions and
+    # draws condition on neighbours too; and their number
     approximate: ClassVar[bool] = False
     neighbours: int | None = None
+    # whether rounding in coarse formats makes ℓ scatter from model to model
     noisy: bool = False
+    # whether Σ is stored in tiles; the rule that chooses their formats; their directory on a disk
     tiled: bool = False
     precision: PrecisionRule | None = None
-    on: str = "cpu"
     scratch: str | None = None
+    # device, or address of a Dask scheduler
+    on: str = "cpu"
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
     ) -> Evaluator:
-        """Return the evaluator of one data set.
-
-        Parameters
-        ----------
-        observations : Observations
-        design : (n, p) ndarray, optional
-            X; no trend if not given.
-        reml : bool
-        """
+        """Return the evaluator of one data set; the design X is (n, p), None without a trend."""
         raise NotImplementedError
 
     def of_rows(self, rows: Sequence[int] | ArrayLike) -> Likelihood:
@@ -110,26 +88,16 @@ class Evaluator:
     """Base class of evaluators: ℓ(θ) and its derivatives for one data set.
 
     Subclasses implement `__call__`, and `derivatives` if they set `scoring`.
-
-    Attributes
-    ----------
-    observations : Observations
-    reml : bool
-    scoring : bool
-        Whether `derivatives` returns the score and an information at about the cost of ℓ, so that
-        Fisher scoring can be used.
-    expensive : bool
-        Whether an evaluation costs much more than one of Vecchia's approximation.
-    device : Device
-        Where factors live.
-    observation_model : ObservationModel
-        How values relate to the field.
     """
 
     observations: Observations
     reml: bool = False
+    # whether `derivatives` returns the score and an information at about the cost of ℓ, so that
+    # Fisher scoring can be used
     scoring: bool = False
+    # whether an evaluation costs much more than one of Vecchia's approximation
     expensive: bool = False
+    # where factors are stored
     device: Device = Device("cpu")
     observation_model: ObservationModel = ObservationModel()
 
@@ -193,27 +161,18 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Derivatives of ℓ at one model, in the model's own parameters.
-
-    Parameters
-    ----------
-    names : tuple of str
-    score : (k,) ndarray
-        ∂ℓ/∂θ.
-    information : (k, k) ndarray
-        The one that Fisher scoring uses: average (exact) or expected (Vecchia).
-    quadratic, trace : (k,) ndarray or None
-        α'(∂Σ)α and tr(Q∂Σ) with score = ½(quadratic - trace), where ℓ has these parts: they give
-        the score of cΣ for any c without a new factorization.
-    expected, observed : (k, k) ndarray or None
-        Fisher's information, and minus the Hessian, if requested.
-    """
+    """Derivatives of ℓ at one model, in the k model parameters of the names."""
 
     names: tuple
+    # ∂ℓ/∂θ, (k,)
     score: np.ndarray
+    # the one that Fisher scoring uses, (k, k): average (exact) or expected (Vecchia)
     information: np.ndarray
+    # α'(∂Σ)α and tr(Q∂Σ), (k,), with score = ½(quadratic - trace), where ℓ has these parts: they
+    # give the score of cΣ for any c without a new factorization
     quadratic: np.ndarray | None = None
     trace: np.ndarray | None = None
+    # Fisher's information, and minus the Hessian, (k, k), if requested
     expected: np.ndarray | None = None
     observed: np.ndarray | None = None
 

@@ -10,7 +10,6 @@ import time
 import uuid
 import warnings
 from collections import deque
-from concurrent import futures
 from contextvars import ContextVar
 from functools import cache
 
@@ -211,6 +210,8 @@ class _Run:
 
     def _wait(self):
         """Wait until a task is done, and take its result."""
+        from concurrent import futures
+
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
         done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:
