@@ -64,7 +64,14 @@ MODULES = {
     "linalg.batched": ("geomxp.linalg.batched", ("potrf", "solve", "forward", "backward")),
     "tiles.refine": ("geomxp.tiles.refine", ("solve", "Refinement")),
     "tiles.simulate": ("geomxp.tiles.simulate", ()),
-    "errors": ("geomxp.errors", ()),
+    "errors": (
+        "geomxp.errors",
+        tuple(
+            name
+            for name, kind in inspect.getmembers(geomxp.errors, inspect.isclass)
+            if kind.__module__ == "geomxp.errors"
+        ),
+    ),
 }
 """Pages of modules: import path and names; all public names if none are given."""
 

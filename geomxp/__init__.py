@@ -35,10 +35,10 @@ from .estimation.compare import (
     ModelComparison,
     compare_models,
     likelihood_ratio_test,
+    precision_influence,
 )
 from .estimation.diagnose import Estimate
 from .estimation.fit import fit
-from .estimation.precision_influence import precision_influence
 from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
@@ -51,7 +51,7 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
-from .tiles.memory_plan import MemoryPlan
+from .tiles.placement import MemoryPlan
 
 if TYPE_CHECKING:
     from . import plots

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -98,6 +99,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {str(name).lower(): str(name) for name in known}
     near = get_close_matches(str(word).lower(), names, 1)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
+
+
+def check_whole(name: str, value: Any, least: int = 1) -> None:
+    """Raise `InvalidInput` if an argument is not a whole number of at least so much."""
+    if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):
+        raise InvalidInput(f"`{name}` must be a whole number of at least {least}. Got {value!r}.")
+
+
+def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise `InvalidInput` if an argument is not one of some words."""
+    if value not in known:
+        raise InvalidInput(f"`{name}` must be one of: {', '.join(known)}. Got {value!r}.")
 
 
 # Outcomes of computations: a word and a sentence.

@@ -303,10 +303,7 @@ class System:
         nested.potrf(lower, layers)
         self.machine.finish()
         factored = time.perf_counter()
-        x, progress = refined(
-            *(self._multiply, self.norm, partial(self._precondition, lower), self.b),
-            method=method,
-        )
+        x, progress = refined(self, partial(self._precondition, lower), self.b, method=method)
         end = time.perf_counter()
         return {
             "seconds": end - begin,
@@ -318,7 +315,8 @@ class System:
             "ending": progress.ending,
         }
 
-    def _multiply(self, x):
+    def multiply(self, x):
+        """Return Ax."""
         return on_host(self.a @ self.xp.asarray(x))
 
     def _precondition(self, lower, r):
@@ -330,5 +328,5 @@ class System:
 
     def _residual(self, x):
         """‖b - Ax‖∞ / (n ‖A‖∞), paper 002's, with max|b| = 1."""
-        r = self.b - self._multiply(x.reshape(-1))
+        r = self.b - self.multiply(x.reshape(-1))
         return float(abs(r).max() / abs(self.b).max() / (len(x) * self.norm))

@@ -428,7 +428,7 @@ FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": 
 FIXED_SIZES = (
     ("geomxp.linalg.gpu", "LARGEST_SQUARE"),
     ("geomxp.linalg.recursive", "MULTIPLE"),
-    ("geomxp.linalg.tuning", "LEAVES_ON_GPU"),
+    ("geomxp.linalg.recursive", "LEAVES_ON_GPU"),
 )
 """Block sizes of the code, numbers or dicts of them, that do not grow with the matrix. A recording
 that stands for a larger problem divides them by the scale, so that the number of blocks is that of
@@ -861,10 +861,10 @@ def recorded_generation(size=GENERATED):
     emulator()
     import geomxp as gx
     from geomxp import testing
-    from geomxp.tiles.assemble import covariance_matrix_on_gpu
+    from geomxp.tiles.assemble import covariance_matrix
 
     model, places = gx.Matern(1.0, RANGES["weak"], 0.5), testing.places(size.n)
-    return recorded(lambda: covariance_matrix_on_gpu(model, places, "euclidean", 0), size.scale)
+    return recorded(lambda: covariance_matrix(model, places, "euclidean", index=0), size.scale)
 
 
 def targets():

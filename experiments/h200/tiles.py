@@ -67,8 +67,8 @@ def parts(machine, model, x, rule, tile):
     norms = originals.norms()
     machine.finish()
     middle = time.perf_counter()
-    store = placement.store(model, x, "euclidean", layout, rule(norms))
-    promoted = factorize(store, store.order(), store.runner)
+    store = placement.store(originals, rule(norms))
+    promoted = factorize(store)
     machine.finish()
     end = time.perf_counter()
     lower = Layout.of(len(x), tile).lower_bytes

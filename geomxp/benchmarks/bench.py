@@ -89,7 +89,7 @@ class BenchmarkDevice:
         """Return Σ as one FP64 array on this device; a CPU overwrites `out` if given."""
         if self.gpu:
             index = self.device.index
-            return assemble.covariance_matrix_on_gpu(model, places, "euclidean", index)
+            return assemble.covariance_matrix(model, places, "euclidean", index=index)
         return assemble.covariance_matrix(model, places, "euclidean", out)
 
     def factor(self, a, overwrite=False):

@@ -343,8 +343,8 @@ def _predict_at(fitted, given, about):
     import pandas as pd
 
     from ..data import files, spatial, tables
-    from ..prediction import targets
-    from ..prediction.kriging import grid_over
+    from ..prediction import kriging
+    from ..prediction.raster import grid_over
 
     output, observations = given.output, fitted.observations
     if given.places is not None:
@@ -356,7 +356,7 @@ def _predict_at(fitted, given, about):
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
     if output and output.lower().endswith(files.GEOTIFF):
         raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
-    targets.check_output(data, output)
+    kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
         prediction = _kriging(fitted, data, given.block, about)
@@ -368,20 +368,20 @@ def _predict_at(fitted, given, about):
         vector = output.lower().endswith(files.VECTORS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
-        result = targets.for_file(prediction, output, observations, given.level, given.of)
+        result = kriging.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
-    records = lambda: targets.records(prediction, fitted, given.level, given.of)  # noqa: E731
+    records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     _show(spatial.tabulate(plain).columns, records, given)
 
 
 def _kriging(fitted, data, block, about):
     """Return predictions at locations, over rectangles around them, or over polygons."""
     from ..data import spatial
-    from ..prediction import targets
+    from ..prediction.kriging import check_columns
     from ..prediction.kriging import predict as run
 
     if block != "polygons":
-        targets.check_columns(data)
+        check_columns(data)
         sides = None if block is None else opt.numbers("--block", block)
         return run(fitted, data, block=sides, **about)
     if not spatial.is_geographic_frame(data):
@@ -524,7 +524,7 @@ def _draws_of_fit(given, about):
     from ..data import tables
     from ..estimation.result import Fit
     from ..prediction.simulate import simulate
-    from ..prediction.targets import targets_of
+    from ..prediction.supports import targets_of
 
     excluded = {f"--{name}": vars(given)[name] for name in opt.GIVEN_MODEL[1:]}
     excluded |= {"--n": given.count, "--locations": given.locations, "--metric": given.metric}

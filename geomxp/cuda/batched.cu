@@ -2,15 +2,7 @@
    interleaved in chunks, and back, for the programs of geomxp/linalg/batched_gpu.py.
 
    A thread has one row. The lower triangle, padded to a multiple of four rows with those of the
-   unit matrix, stands in shared memory: four columns of one length, then the next four, which
-   begin four rows lower. Entry (i, k) is a[start_of(k) + i].
-
-            k 0 1 2 3
-        i 0   * . . .              .  is never read
-          1   * * . .   4 5 6 7
-          ...                      neighbouring threads read neighbouring rows of a column, from
-          4   * * * *   * . . .    different banks; the rows j to j + 3 that all threads need are
-          5   * * * *   * * . .    read from one address by all (a broadcast)
+   unit matrix, stands in shared memory; for its layout see batched.cuh.
 
    The same products are subtracted from an entry in the same order as in
    geomxp/linalg/batched_programs.py: the bits are the same. */
@@ -23,10 +15,6 @@
 #define MOVERS 256 /* threads of a block that packs or unpacks 32 matrices */
 
 extern __shared__ double2 memory[];
-
-template <class Real> struct alignas(2 * sizeof(Real)) Pair {
-    Real first, second;
-};
 
 /* Where entry (0, 0) of a batch's matrices is, and how far apart others are. */
 template <class Real> struct View {
@@ -45,12 +33,6 @@ BOTH int padded(int n) { return (n + 3) / 4 * 4; }
 
 /* 2 more than a multiple of four: pairs are aligned, and the columns' banks differ. */
 BOTH int rows_of(int n) { return padded(n) + 2; }
-
-BOTH int start_of(int k, int rows)
-{
-    const int first = k / 4 * 4;
-    return first * (rows + 1 - first / 2) + (k - first) * (rows - first);
-}
 
 template <class Real> BOTH bool is_finite(Real x) { return x - x == 0; }
 template <class Real> BOTH bool proper(Real pivot) { return pivot > 0 && is_finite(pivot); }
@@ -112,76 +94,37 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
     __syncthreads();
     for (int j = 0; j < order; j += 4) {
         const int height = rows - j;
-        Real c[4], *own = a + start_of(j, rows);
+        const int row[1] = {i};
+        Real c[1][4], *own = a + start_of(j, rows);
         if (i >= j && i < order) {
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                c[q] = own[q * height + i];
+                c[0][q] = own[q * height + i];
             }
-            /* A_ij <- A_ij - Σ_k L_ik L_jk' */
-            for (int k = 0; k < j; k += 4) {
-                const Real *column = a + start_of(k, rows);
-#pragma unroll
-                for (int p = 0; p < 4; ++p) {
-                    const Pair<Real> *tile = (const Pair<Real> *)(column + j);
-                    const Pair<Real> one = tile[0], two = tile[1];
-                    const Real x = column[i];
-                    c[0] = minus(c[0], x, one.first), c[1] = minus(c[1], x, one.second);
-                    c[2] = minus(c[2], x, two.first), c[3] = minus(c[3], x, two.second);
-                    column += rows - k;
-                }
-            }
+            subtract_left(a, rows, j, row, 0, 0, c);
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                if (q <= i - j && i < j + 4) own[q * height + i] = c[q];
+                if (q <= i - j && i < j + 4) own[q * height + i] = c[0][q];
             }
         }
         __syncthreads();
         /* L_jj <- chol(A_jj), by each thread for itself */
         Real l[4][4], inverse[4];
         if (i >= j && i < order) {
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
-#pragma unroll
-                for (int p = q; p < 4; ++p) {
-                    l[p][q] = own[q * height + j + p];
-                }
-            }
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
-                l[q][q] = root(l[q][q]);
-                inverse[q] = reciprocal(l[q][q]);
-#pragma unroll
-                for (int p = q + 1; p < 4; ++p) {
-                    l[p][q] = times(l[p][q], inverse[q]);
-#pragma unroll
-                    for (int t = q + 1; t <= p; ++t) {
-                        l[p][t] = minus(l[p][t], l[p][q], l[t][q]);
-                    }
-                }
-            }
+            load_tile(own + j, height, l);
+            factor_tile<false>(l, inverse);
         }
         /* L_ij <- A_ij L_jj^-T */
         if (i >= j + 4 && i < order) {
+            solve_tile(l, inverse, c[0]);
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-#pragma unroll
-                for (int t = 0; t < q; ++t) {
-                    c[q] = minus(c[q], c[t], l[q][t]);
-                }
-                c[q] = times(c[q], inverse[q]);
-                own[q * height + i] = c[q];
+                own[q * height + i] = c[0][q];
             }
         }
         __syncthreads();
         if (i == j) {
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
-#pragma unroll
-                for (int p = q; p < 4; ++p) {
-                    own[q * height + j + p] = l[p][q];
-                }
-            }
+            store_tile(own + j, height, l);
         }
     }
     __syncthreads();

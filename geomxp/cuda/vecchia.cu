@@ -13,7 +13,7 @@
 #define THREADS 512
 #define FOLD 64 /* rows that are added to one */
 
-extern __shared__ Pair shared[];
+extern __shared__ Pair<double> shared[];
 
 /* x, neighbours, columns: of n places, see struct Places.
    tables: `kinds` tables of `intervals` rows; base: the number of the first interval.
@@ -23,7 +23,7 @@ extern __shared__ Pair shared[];
     const double *__restrict__ x, const int *__restrict__ neighbours,                          \
         const double *__restrict__ columns, long long n, long long d, long long m,             \
         long long count, long long mapping, long long turned, const Model *__restrict__ given, \
-        const Pair *__restrict__ tables, long long kinds, long long intervals, long long base, \
+        const Pair<double> *__restrict__ tables, long long kinds, long long intervals, long long base, \
         long long from, long long staged, long long rows, long long stride
 #define START                                                                                  \
     const Model &model = *given;                                                               \

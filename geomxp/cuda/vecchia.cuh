@@ -2,18 +2,7 @@
 
    A block is a place and its m neighbours, the place last, padded to a multiple of four rows with
    those of the unit matrix. Further rows stand below it: the columns that are whitened, y', which
-   the factorization turns into (L^-1 y)' on its way; and those of the derivatives, (L^-1 D b)'.
-   Entry (i, k) is a[start_of(k) + i]: four columns of one length, then the next four, which begin
-   four rows lower.
-
-            k 0 1 2 3
-        i 0   * . . .              .  is never read
-          1   * * . .   4 5 6 7
-          ...                      neighbouring lanes have neighbouring rows, so that a column is
-          4   * * * *   * . . .    read from different banks; what all lanes need of it, the rows
-          5   * * * *   * * . .    of the four columns at hand, is one address
-          ...
-       y' →   * * * *   * * * *
+   the factorization turns into (L^-1 y)' on its way; and those of the derivatives, (L^-1 D b)'. For their layout see batched.cuh.
 
    A team is TEAM threads that take the same path, `lane` is a thread's number in it. Where one
    lane reads what another has written, TOGETHER() stands between: then a team is part of a warp, a
@@ -24,6 +13,7 @@
 #ifndef GEOMXP_VECCHIA_CUH
 #define GEOMXP_VECCHIA_CUH
 
+#include "batched.cuh"
 #include "matern.cuh"
 
 #ifdef __CUDACC__
@@ -51,10 +41,6 @@
 /* those that need D b: all but the first two */
 #define CHANGES (SHAPES + 3)
 
-struct alignas(16) Pair {
-    double first, second;
-};
-
 /* What one model says of the places; the order is that of geomxp/vecchia/gpu.py. */
 struct Model {
     double middle[3], scale; /* a point is A(x - middle)·scale */
@@ -75,8 +61,8 @@ struct Places {
 /* Tables of polynomials after each other, each of `count` rows of four pairs of coefficients. The
    rows from ≤ row < from + staged of each stand in shared memory too. */
 struct Table {
-    const Pair *__restrict__ rows;
-    const Pair *window;
+    const Pair<double> *__restrict__ rows;
+    const Pair<double> *window;
     int count, base, from, staged;
 };
 
@@ -104,24 +90,6 @@ LEAF Room room_of(double *memory, int order, int rows, int d)
     return room;
 }
 
-LEAF int start_of(int k, int rows)
-{
-    const int p = k >> 2;
-    return 4 * p * rows - 8 * p * (p - 1) + (k & 3) * (rows - 4 * p) - 4 * p;
-}
-
-LEAF double inverse_root(double a)
-{
-#ifdef __CUDACC__
-    return rsqrt(a);
-#else
-    return 1.0 / sqrt(a);
-#endif
-}
-
-/* c - a b */
-LEAF double less(double c, double a, double b) { return fma(-a, b, c); }
-
 /* Where pair k of a row stands in shared memory: as place_of<double> of matern.cu. */
 LEAF int pair_at(int row, int k) { return (row * 4 + ((row >> 1) & 3)) ^ k; }
 
@@ -130,17 +98,17 @@ LEAF double polynomial_of(const Table &table, int which, int row, double t)
     double c[8];
     const int local = row - table.from;
     if (local >= 0 && local < table.staged) {
-        const Pair *window = table.window + which * table.staged * 4;
+        const Pair<double> *window = table.window + which * table.staged * 4;
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            const Pair both = window[pair_at(local, k)];
+            const Pair<double> both = window[pair_at(local, k)];
             c[2 * k] = both.first, c[2 * k + 1] = both.second;
         }
     } else {
-        const Pair *found = table.rows + (which * table.count + row) * 4;
+        const Pair<double> *found = table.rows + (which * table.count + row) * 4;
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            const Pair both = found[k];
+            const Pair<double> both = found[k];
             c[2 * k] = both.first, c[2 * k + 1] = both.second;
         }
     }
@@ -251,26 +219,7 @@ LEAF double factor(const Room &room, int last, int lane)
             }
         }
         /* A_ij <- A_ij - Σ_k L_ik L_jk' */
-        const double *left = room.a;
-        for (int k = 0; k < j; k += 4) {
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const Pair *tile = (const Pair *)(left + j);
-                const Pair one = tile[0], two = tile[1];
-#pragma unroll
-                for (int r = 0; r < SHARE; ++r) {
-                    if (j + r * TEAM < last) {
-                        const double x = left[i[r]];
-                        c[r][0] = less(c[r][0], x, one.first);
-                        c[r][1] = less(c[r][1], x, one.second);
-                        c[r][2] = less(c[r][2], x, two.first);
-                        c[r][3] = less(c[r][3], x, two.second);
-                    }
-                }
-                left += rows - k;
-            }
-            left -= 4;
-        }
+        subtract_left(room.a, rows, j, i, TEAM, last - j, c);
 #pragma unroll
         for (int r = 0; r < SHARE; ++r) {
             const int row = j + lane + r * TEAM;
@@ -283,39 +232,28 @@ LEAF double factor(const Room &room, int last, int lane)
         }
         TOGETHER();
         /* L_jj <- chol(A_jj) */
-        const double *first = own + j, *second = first + height, *third = second + height;
-        double l10 = first[1], l20 = first[2], l30 = first[3], l21 = second[2], l31 = second[3];
-        double l32 = third[3];
-        const double d0 = first[0], i0 = inverse_root(d0);
-        l10 *= i0, l20 *= i0, l30 *= i0;
-        const double d1 = less(second[1], l10, l10), i1 = inverse_root(d1);
-        l21 = less(l21, l20, l10) * i1, l31 = less(l31, l30, l10) * i1;
-        const double d2 = less(less(third[2], l20, l20), l21, l21), i2 = inverse_root(d2);
-        l32 = less(less(l32, l30, l20), l31, l21) * i2;
-        pivot = less(less(less(third[height + 3], l30, l30), l31, l31), l32, l32);
-        const double i3 = inverse_root(pivot);
+        double l[4][4], inverse[4];
+        load_tile(own + j, height, l);
+        pivot = factor_tile<true>(l, inverse);
         /* L_ij <- A_ij L_jj^-T */
 #pragma unroll
         for (int r = 0; r < SHARE; ++r) {
             const int row = j + lane + r * TEAM;
             if (row >= j + 4 && row < last) {
-                const double c0 = c[r][0] * i0, c1 = less(c[r][1], c0, l10) * i1;
-                const double c2 = less(less(c[r][2], c0, l20), c1, l21) * i2;
-                const double c3 = less(less(less(c[r][3], c0, l30), c1, l31), c2, l32) * i3;
-                own[row] = c0, own[height + row] = c1;
-                own[2 * height + row] = c2, own[3 * height + row] = c3;
+                solve_tile(l, inverse, c[r]);
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    own[q * height + row] = c[r][q];
+                }
             }
         }
         TOGETHER();
         if (lane == 0) {
-            double *column = own + j;
-            column[0] = d0 * i0, column[1] = l10, column[2] = l20, column[3] = l30;
-            column += height;
-            column[1] = d1 * i1, column[2] = l21, column[3] = l31;
-            column += height;
-            column[2] = d2 * i2, column[3] = l32, column[height + 3] = pivot * i3;
-            double *inverse = room.inverse + j;
-            inverse[0] = i0, inverse[1] = i1, inverse[2] = i2, inverse[3] = i3;
+            store_tile(own + j, height, l);
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                room.inverse[j + q] = inverse[q];
+            }
         }
     }
     TOGETHER();
@@ -329,15 +267,15 @@ LEAF void backward(const Room &room, double *v, int lane)
         const double *first = room.a + start_of(j, room.rows) + j, *inverse = room.inverse + j;
         const double *second = first + room.rows - j, *third = second + room.rows - j;
         const double c3 = v[j + 3] * inverse[3];
-        const double c2 = less(v[j + 2], third[3], c3) * inverse[2];
-        const double c1 = less(less(v[j + 1], second[3], c3), second[2], c2) * inverse[1];
+        const double c2 = minus(v[j + 2], third[3], c3) * inverse[2];
+        const double c1 = minus(minus(v[j + 1], second[3], c3), second[2], c2) * inverse[1];
         const double c0 =
-            less(less(less(v[j], first[3], c3), first[2], c2), first[1], c1) * inverse[0];
+            minus(minus(minus(v[j], first[3], c3), first[2], c2), first[1], c1) * inverse[0];
         TOGETHER();
         for (int k = lane; k < j; k += TEAM) {
             const double *column = room.a + start_of(k, room.rows) + j;
-            const double more = less(less(v[k], column[0], c0), column[1], c1);
-            v[k] = less(less(more, column[2], c2), column[3], c3);
+            const double more = minus(minus(v[k], column[0], c0), column[1], c1);
+            v[k] = minus(minus(more, column[2], c2), column[3], c3);
         }
         if (lane == 0) {
             v[j] = c0, v[j + 1] = c1, v[j + 2] = c2, v[j + 3] = c3;
@@ -349,31 +287,21 @@ LEAF void backward(const Room &room, double *v, int lane)
 /* Row i, below the block, <- y'L^-T, by one lane. */
 LEAF void forward(const Room &room, int i)
 {
-    const int rows = room.rows;
+    const int rows = room.rows, row[1] = {i};
     for (int j = 0; j < room.order; j += 4) {
         const int height = rows - j;
-        double *own = room.a + start_of(j, rows);
-        double c0 = own[i], c1 = own[height + i], c2 = own[2 * height + i];
-        double c3 = own[3 * height + i];
-        const double *left = room.a;
-        for (int k = 0; k < j; k += 4) {
+        double *own = room.a + start_of(j, rows), c[1][4], l[4][4], inverse[4];
 #pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const Pair *tile = (const Pair *)(left + j);
-                const Pair one = tile[0], two = tile[1];
-                const double x = left[i];
-                c0 = less(c0, x, one.first), c1 = less(c1, x, one.second);
-                c2 = less(c2, x, two.first), c3 = less(c3, x, two.second);
-                left += rows - k;
-            }
-            left -= 4;
+        for (int q = 0; q < 4; ++q) {
+            c[0][q] = own[q * height + i], inverse[q] = room.inverse[j + q];
         }
-        const double *first = own + j, *second = first + height, *third = second + height;
-        const double *inverse = room.inverse + j;
-        c0 *= inverse[0], c1 = less(c1, c0, first[1]) * inverse[1];
-        c2 = less(less(c2, c0, first[2]), c1, second[2]) * inverse[2];
-        c3 = less(less(less(c3, c0, first[3]), c1, second[3]), c2, third[3]) * inverse[3];
-        own[i] = c0, own[height + i] = c1, own[2 * height + i] = c2, own[3 * height + i] = c3;
+        subtract_left(room.a, rows, j, row, 0, 0, c);
+        load_tile(own + j, height, l);
+        solve_tile(l, inverse, c[0]);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+            own[q * height + i] = c[0][q];
+        }
     }
 }
 
@@ -500,14 +428,14 @@ LEAF void add_derivatives(const Room &room, int count, int wanted, int g, int la
             continue;
         }
         const int row = pair ? g + k : order + c;
-        const double change = less(inner(room, g + j, row), 0.5 * end[g + j], end[row]);
+        const double change = minus(inner(room, g + j, row), 0.5 * end[g + j], end[row]);
         if (pair) {
             out[BASES + j * BASES + k] += change;
             if (k == 0) out[j] += end[g + j];
         } else {
             double *sums = out + BASES * (1 + BASES) + (j * count + c) * count;
             for (int e = 0; e < count; ++e) {
-                sums[e] = less(sums[e], change, end[order + e]);
+                sums[e] = minus(sums[e], change, end[order + e]);
             }
         }
     }

@@ -5,24 +5,31 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import Ending, FitFailed, GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..errors import (
+    Ending,
+    FitFailed,
+    GeomxpWarning,
+    InvalidInput,
+    NotPositiveDefinite,
+    check_one_of,
+    check_whole,
+)
 from ..runtime.devices import blas_threads
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .diagnose import derived_logarithms, exp_or_inf, z_value
 from .fit import fit as fit_again
+from .parameters import ANISOTROPY, NUGGET
+from .profile import design_of, held_values
 from .result import check_is_fit
 
 if TYPE_CHECKING:
     from .._typing import Client, Frame, Intervals
     from .result import Fit
-
-INTERVALS = ("percentile", "basic")
 
 
 @dataclass(frozen=True)
@@ -69,20 +76,9 @@ class Bootstrap:
 
         "percentile": quantiles q of the draws. "basic": θ̂²/q for positive quantities, that is
         2 log θ̂ - log q in logarithms; 2θ̂ - q for the nugget (0 at least), angles and coefficients.
-
-        Parameters
-        ----------
-        level : float
-        method : {"percentile", "basic"}
-
-        Raises
-        ------
-        InvalidInput
         """
         z_value(level)
-        if method not in INTERVALS:
-            known = ", ".join(INTERVALS)
-            raise InvalidInput(f"`method` must be one of: {known}. Got {method!r}.")
+        check_one_of("method", method, ("percentile", "basic"))
         shares = (0.5 - level / 2, 0.5 + level / 2)
         result = {}
         for name, value in self.estimate.items():
@@ -96,9 +92,9 @@ class Bootstrap:
         """Return a pandas frame: estimate, bias, standard_error, lower, upper (percentiles)."""
         import pandas as pd
 
-        ends = self.intervals(level)
+        bias, errors, ends = self.bias, self.standard_errors, self.intervals(level)
         rows = [
-            (name, value, self.bias[name], self.standard_errors[name], *ends[name])
+            (name, value, bias[name], errors[name], *ends[name])
             for name, value in self.estimate.items()
         ]
         columns = ["parameter", "estimate", "bias", "standard_error", "lower", "upper"]
@@ -116,11 +112,9 @@ class Bootstrap:
             lines.append(f"  {row[0].replace('_', ' '):<18}{numbers}")
         lost = sum(self.failures.values())
         if lost:
-            why = ", ".join(f"{count} {name}" for name, count in self.failures.items())
-            lines += [
-                "",
-                f"  {lost} of {self.draws} draws have no estimate and are left out: {why}",
-            ]
+            outcomes = ", ".join(f"{count} {name}" for name, count in self.failures.items())
+            lost = f"{lost} of {self.draws} draws have no estimate and are left out"
+            lines += ["", f"  {lost}: {outcomes}"]
         return "\n".join(lines)
 
 
@@ -178,7 +172,11 @@ def bootstrap(
     >>> few.estimates.equals(more.estimates[:3])
     True
     """
-    _check(fit, draws, seed)
+    check_is_fit(fit)
+    check_whole("draws", draws, 2)
+    check_whole("seed", seed, 0)
+    if not (fit.free or fit.boundary):
+        raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
     tasks, rows, failures = Tasks(on, fit.method), {}, Counter()
     with Line("bootstrapping", draws, "draws", progress) as line:
         values = _simulated(fit, draws, seed)
@@ -200,22 +198,24 @@ def bootstrap(
     return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures))
 
 
-def _check(fit, draws, seed):
-    check_is_fit(fit)
-    for name, value, least in (("draws", draws, 2), ("seed", seed, 0)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not (whole and value >= least):
-            raise InvalidInput(
-                f"`{name}` must be a whole number of at least {least}. Got {value!r}."
-            )
-    if not (fit.free or fit.boundary):
-        raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
+def refit(fit, observations, method, **options):
+    """Fit other observations with the settings of a fit, started at its estimate."""
+    return fit_again(
+        observations,
+        fit.model,
+        method,
+        fixed=held_values(fit),
+        bounds=fit.bounds,
+        trend=fit.trend.text,
+        reml=fit.reml,
+        progress=False,
+        **options,
+    )
 
 
 def _simulated(fit, draws, seed):
     """Return draws of the values; the factor is released before the fits."""
-    observations = fit.observations
-    design = fit.trend.design(observations.locations, observations.covariates)
+    observations, design = fit.observations, design_of(fit)
     mean, values = design @ fit.coefficients, []
     with blas_threads(len(observations)):
         factor = fit.method.prepare(observations, design, fit.reml).factorize(fit.model)
@@ -228,26 +228,12 @@ def _simulated(fit, draws, seed):
 
 def _estimated(fit, values):
     """Return a row of the frame from a refit to other values; or None, and its outcome."""
-    held = {
-        name: value
-        for name, value in fit.model.parameters().items()
-        if name not in fit.free + fit.boundary
-    }
     with warnings.catch_warnings():
         # the fit has warned already, and failures are counted
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
-            again = fit_again(
-                replace(fit.observations, values=values, source={}),
-                fit.model,
-                fit.method,
-                fixed=held,
-                bounds=fit.bounds,
-                trend=fit.trend.text,
-                reml=fit.reml,
-                progress=False,
-                raise_on_failure=False,
-            )
+            observations = replace(fit.observations, values=values, source={})
+            again = refit(fit, observations, fit.method, raise_on_failure=False)
         except NotPositiveDefinite:
             return None, str(Ending.NOT_POSITIVE_DEFINITE)
     if not again.outcome.good:
@@ -256,26 +242,23 @@ def _estimated(fit, values):
 
 
 def _row(again, fit):
-    """Return what a row of the frame holds."""
-    values, middle = again.model.parameters(), fit.model.parameters()
+    """Return a row of the frame: parameters, coefficients and the microergodic parameter."""
+    values, angle = again.model.parameters(), ANISOTROPY[0]
     row = {name: values[name] for name in values if name in fit.free + fit.boundary}
-    if "anisotropy_angle" in row:
+    if angle in row:
         # angles that differ by 180 degrees are equal: choose the nearest to the fit's
-        away = row["anisotropy_angle"] - middle["anisotropy_angle"]
-        row["anisotropy_angle"] -= 180.0 * round(away / 180.0)
-    row |= {
-        f"trend: {name}": float(value)
-        for name, value in zip(again.trend.names, again.coefficients, strict=True)
-    }
+        row[angle] -= 180.0 * round((row[angle] - fit.model.parameters()[angle]) / 180.0)
+    for name, value in zip(again.trend.names, again.coefficients, strict=True):
+        row[f"trend: {name}"] = float(value)
     known = derived_logarithms(again.model).get("microergodic")
     return row if known is None else row | {"microergodic": exp_or_inf(known[0])}
 
 
 def _reflected(name, value, low, high):
     """Return the basic interval of quantiles."""
-    if name == "anisotropy_angle" or name.startswith("trend: "):
+    if name == ANISOTROPY[0] or name.startswith("trend: "):
         return 2 * value - high, 2 * value - low
-    if name == "nugget":
+    if name == NUGGET:
         return max(2 * value - high, 0.0), max(2 * value - low, 0.0)
-    top = 1.0 if name == "anisotropy_ratio" else np.inf
+    top = 1.0 if name == ANISOTROPY[1] else np.inf
     return value * (value / high), min(value * (value / low), top)

@@ -1,8 +1,9 @@
-"""Compare models: information criteria of several fits, and the likelihood-ratio test."""
+"""Compare fits: of several models by a criterion, of nested models, and in several precisions."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,21 +14,32 @@ import numpy as np
 
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
-from ..errors import LACKING, Ending, FitFailed, GeomxpError, InvalidInput
+from ..errors import (
+    LACKING,
+    Ending,
+    FitFailed,
+    GeomxpError,
+    GeomxpWarning,
+    InvalidInput,
+    check_one_of,
+)
 from ..likelihood.base import as_html
+from ..likelihood.exact import Exact
 from ..likelihood.trend import Trend
+from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .parameters import ANISOTROPY, LENGTH, NUGGET, practical_factor
+from .profile import design_of, held_values
 from .result import Fit, check_is_fit
 
 if TYPE_CHECKING:
-    from .._typing import Callable, Criterion, Document, Frame, HeldOrFree, Sequence
+    from .._typing import Callable, Criterion, Document, Fixed, Frame, HeldOrFree, Sequence
     from ..data.observations import Observations
     from ..likelihood.base import Likelihood
-    from .result import Fit
 
 CRITERIA = ("aic", "aicc", "bic")
+RESULTS = ("log_likelihood", *CRITERIA)
 
 RANKED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.UNIDENTIFIED)
 """Outcomes whose log-likelihood is a maximum, even if parameters are not identifiable."""
@@ -41,16 +53,9 @@ START_NUGGET = 0.05
 
 @dataclass(frozen=True)
 class Choice:
-    """One model to be fitted.
+    """A model to be fitted: nugget and smoothness are values to hold, or "free" to estimate them.
 
-    Parameters
-    ----------
-    trend : str
-    anisotropic : bool
-    nugget, smoothness : float or "free"
-        Held at this value, or estimated; `smoothness` is None for families other than Matérn, whose
-        shape parameters are all estimated.
-    family : class
+    Families other than Matérn have no smoothness; their shape parameters are all estimated.
     """
 
     trend: str
@@ -61,7 +66,7 @@ class Choice:
 
     @property
     def fixed(self):
-        """What is held, by name."""
+        """Values of the parameters held, by name."""
         held = {"nugget": self.nugget, "smoothness": self.smoothness}
         return {name: value for name, value in held.items() if value not in ("free", None)}
 
@@ -88,17 +93,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One model of a comparison.
-
-    Parameters
-    ----------
-    choice : Choice
-    fit : Fit or None
-        None where the computation failed.
-    outcome : str
-        How the fit ended, or why there is none.
-    seconds : float
-    """
+    """One model of a comparison: its fit, or None where the computation failed, and its outcome."""
 
     choice: Choice
     fit: Fit | None
@@ -116,14 +111,13 @@ class Candidate:
         return self.fit.log_likelihood if self.ranked else -inf
 
     def to_dict(self):
-        """Return the choice, the criteria, the estimates and the outcome; NaN for what is not."""
+        """Return the choice, the criteria, the estimates and the outcome; NaN if not ranked."""
         fit = self.fit if self.ranked else None
         values = {} if fit is None else fit.model.parameters()
         return {
             **self.choice.words,
             "parameters": nan if fit is None else fit.degrees_of_freedom,
-            "log_likelihood": nan if fit is None else fit.log_likelihood,
-            **{name: nan if fit is None else getattr(fit, name) for name in CRITERIA},
+            **{name: nan if fit is None else getattr(fit, name) for name in RESULTS},
             "outcome": self.outcome,
             "seconds": self.seconds,
             **{f"estimate_{name}": value for name, value in values.items()},
@@ -169,9 +163,9 @@ class ModelComparison:
     def to_frame(self) -> Frame:
         """Return a pandas frame with one row for each model.
 
-        Columns: trend, smoothness, nugget and anisotropic as they were asked for; parameters (how
-        many were estimated), log_likelihood, aic, aicc, bic; delta, the criterion less that of the
-        best model, and weight, exp(-delta/2) as a part of the sum; outcome, seconds; the estimates.
+        Columns: trend, smoothness, nugget and anisotropic as requested; parameters (the number of
+        estimated ones), log_likelihood, aic, aicc, bic; delta, the criterion less that of the best
+        model, and weight, exp(-delta/2) as a part of the sum; outcome, seconds; the estimates.
         """
         import pandas as pd
 
@@ -181,41 +175,31 @@ class ModelComparison:
         return frame.astype({"parameters": "Int64"})
 
     def _rows(self):
-        least = getattr(self.best, self.criterion)
-        rows = []
-        for candidate in self.candidates:
-            row = candidate.to_dict()
-            rows.append({"family": candidate.choice.family.family, **row})
-        columns = list(self._columns())
-        rows = [{**dict.fromkeys(columns, nan), **row} for row in rows]
-        rows = [{name: row[name] for name in columns} for row in rows]
-        deltas = [row[self.criterion] - least for row in rows]
+        rows, columns = [candidate.to_dict() for candidate in self.candidates], self._columns()
+        deltas = [row[self.criterion] - getattr(self.best, self.criterion) for row in rows]
         total = sum(exp(-delta / 2) for delta in deltas if isfinite(delta))
-        result = []
-        for row, delta in zip(rows, deltas, strict=True):
-            weight = exp(-delta / 2) / total if isfinite(delta) else nan
-            # beside the criteria
-            before = list(row)[: list(row).index("outcome")]
-            head = {name: row.pop(name) for name in before}
-            result.append({**head, "delta": delta, "weight": weight, **row})
-        return result
+        for candidate, row, delta in zip(self.candidates, rows, deltas, strict=True):
+            row["family"], row["delta"] = candidate.choice.family.family, delta
+            row["weight"] = exp(-delta / 2) / total if isfinite(delta) else nan
+        return [{name: row.get(name, nan) for name in columns} for row in rows]
 
     def _columns(self):
-        """Yield the names of the columns of all rows."""
+        """Return the names of the columns of all rows."""
         families = dict.fromkeys(c.choice.family for c in self.candidates)
-        if set(families) != {Matern}:
-            yield "family"
-        yield from ("trend", "smoothness", "nugget", "anisotropic", "parameters")
-        yield from ("log_likelihood", *CRITERIA, "outcome", "seconds")
         names = [p.name for family in families for p in family.declared]
-        for name in dict.fromkeys((*names, *ANISOTROPY)):
-            yield f"estimate_{name}"
+        return [
+            *(() if set(families) == {Matern} else ("family",)),
+            *("trend", "smoothness", "nugget", "anisotropic", "parameters", *RESULTS),
+            *("delta", "weight", "outcome", "seconds"),
+            *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY))),
+        ]
 
     def _repr_html_(self) -> str:
         return as_html(self)
 
     def __str__(self) -> str:
         frame = self.to_frame()
+        estimates = [name for name in frame.columns if name.startswith("estimate_")]
         columns = {
             **{name: name for name in frame.columns if name == "family"},
             **{name: name for name in ("trend", "smoothness", "nugget")},
@@ -224,22 +208,16 @@ class ModelComparison:
             "log_likelihood": "log-lik.",
             self.criterion: self.criterion.upper().replace("AICC", "AICc"),
             **{name: name for name in ("delta", "weight")},
-            **{
-                name: name.removeprefix("estimate_")[:10]
-                for name in frame.columns
-                if name.startswith("estimate_anisotropy") < name.startswith("estimate_")
-            },
+            **{n: n.removeprefix("estimate_")[:10] for n in estimates if "anisotropy" not in n},
             "outcome": "outcome",
         }
         frame["outcome"] = frame["outcome"].str.split(":").str[0]
         frame["parameters"] = frame["parameters"].astype("string").fillna("")
-        shown = frame[list(columns)].rename(columns=columns)
-        decimals = {"log-lik.": ".3f", columns[self.criterion]: ".3f", "delta": ".2f"}
-        decimals |= {"weight": ".3f"}
-        text = shown.to_string(
+        decimals = {"log_likelihood": 3, self.criterion: 3, "delta": 2, "weight": 3}
+        text = frame[list(columns)].to_string(
             index=False,
             header=list(columns.values()),
-            formatters={name: f"{{:{form}}}".format for name, form in decimals.items()},
+            formatters={name: f"{{:.{digits}f}}".format for name, digits in decimals.items()},
             float_format=lambda value: f"{value:.4g}",
             na_rep="",
         )
@@ -315,8 +293,7 @@ def compare_models(
     ('sqrt_dist', 4, True)
     """
     choices = _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml)
-    if criterion not in CRITERIA:
-        raise InvalidInput(f"`criterion` must be one of: {', '.join(CRITERIA)}. Got {criterion!r}.")
+    check_one_of("criterion", criterion, CRITERIA)
     done = []
     with Line("fitting", len(choices), "models", progress) as line:
         for choice in choices:
@@ -334,14 +311,11 @@ def compare_models(
 
 def _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml):
     """Return the choices, each after those nested in it."""
-    given = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
-    for name, values in (given | {"trends": trends, "families": families}).items():
-        if (
-            isinstance(values, str)
-            or not isinstance(values, Iterable)
-            or not len(values := [*values])
-        ):
-            raise InvalidInput(f"`{name}` must be a sequence of choices. Got {values!r}.")
+    options = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
+    for name, given in (options | {"trends": trends, "families": families}).items():
+        values = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else []
+        if not values:
+            raise InvalidInput(f"`{name}` must be a sequence of choices. Got {given!r}.")
         for value in values:
             if values.count(value) > 1:
                 raise InvalidInput(f"`{name}` names {value!r} twice.")
@@ -355,24 +329,23 @@ def _choices(observations, families, smoothness, nuggets, anisotropy, trends, re
         )
     if not all(isinstance(value, bool) for value in anisotropy):
         raise InvalidInput(f"`anisotropy` must hold True and False. Got {anisotropy!r}.")
-    smoothness = _held("smoothness", smoothness, 0.0, inclusive=False)
-    nuggets = _held("nuggets", nuggets, 0.0, inclusive=True)
+    smoothness = _held("smoothness", smoothness, zero=False)
+    nuggets = _held("nuggets", nuggets, zero=True)
     texts, anisotropy = [kind.text for kind in kinds], sorted(anisotropy)
     choices = []
     for family in map(family_of, families):
         shapes = smoothness if family is Matern else (None,)
-        order = product(texts, anisotropy, nuggets, shapes)
-        choices += [Choice(*choice, family) for choice in order]
+        combinations = product(texts, anisotropy, nuggets, shapes)
+        choices += [Choice(*values, family) for values in combinations]
     return choices
 
 
-def _held(name, values, least, *, inclusive):
-    """Return numbers, and "free" after them."""
+def _held(name, values, *, zero):
+    """Return numbers greater than 0 (or at least 0), and "free" after them."""
     for value in values:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value != "free" and not (
-            number and isfinite(value) and (value > least or (inclusive and value == least))
-        ):
+        positive = number and isfinite(value) and (value > 0 or (zero and value == 0))
+        if value != "free" and not positive:
             raise InvalidInput(f'`{name}` must hold positive numbers or "free". Got {value!r}.')
     return sorted(values, key=lambda value: value == "free")
 
@@ -383,7 +356,9 @@ def _fitted(observations, method, choice, reml, done):
     inside = [c for c in done if c.ranked and choice.contains(c.choice)]
     nested = max(inside, key=lambda c: c.log_likelihood, default=None)
     least = -inf if nested is None else nested.log_likelihood - SLACK
-    warm = nested or _sibling(choice, done)
+    # else one that differs only in the value of the smoothness
+    alike = (c for c in done if c.ranked and replace(c.choice, smoothness="free").contains(choice))
+    warm = nested or next(alike, None)
     best = Candidate(choice, None, "", 0.0)
     for start in [None] if warm is None else [_start(warm.fit.model, choice), None]:
         try:
@@ -404,20 +379,12 @@ def _fitted(observations, method, choice, reml, done):
         except GeomxpError as error:
             best = best if best.fit else replace(best, outcome=str(error))
             continue
-        found = Candidate(choice, fit, str(fit.outcome), 0.0)
-        if best.fit is None or found.log_likelihood > best.log_likelihood:
-            best = found
+        candidate = Candidate(choice, fit, str(fit.outcome), 0.0)
+        if best.fit is None or candidate.log_likelihood > best.log_likelihood:
+            best = candidate
         if best.ranked and best.log_likelihood >= least:
             break
     return replace(best, seconds=time.perf_counter() - began)
-
-
-def _sibling(choice, done):
-    """Return a candidate that differs only in the value of the smoothness, or None."""
-    return next(
-        (c for c in done if c.ranked and replace(c.choice, smoothness="free").contains(choice)),
-        None,
-    )
 
 
 def _start(model, choice):
@@ -505,7 +472,7 @@ def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
     _check_comparable(restricted, full)
     extra = _extra_parameters(restricted, full)
     coefficients = _extra_coefficients(restricted, full)
-    at_end = [name for name in extra if _holds_at_end(restricted, name)]
+    at_end = [name for name in extra if _is_at_limit(restricted, name)]
     if set(extra) >= set(ANISOTROPY):
         # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
         at_end = [name for name in at_end if name not in ANISOTROPY]
@@ -516,12 +483,8 @@ def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
             "so it is not at its maximum: fit again from restricted.model, or with more starts."
         )
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + coefficients
-    return LikelihoodRatio(
-        statistic,
-        degrees,
-        _tail(statistic, degrees, bool(at_end)),
-        _sentence(extra, coefficients, at_end, degrees),
-    )
+    message = _reference_distribution(extra, coefficients, at_end)
+    return LikelihoodRatio(statistic, degrees, _tail(statistic, degrees, bool(at_end)), message)
 
 
 def _tail(statistic, degrees, at_end):
@@ -537,21 +500,20 @@ def _tail(statistic, degrees, at_end):
     return 0.5 * (tail(degrees - 1) + tail(degrees)) if at_end else tail(degrees)
 
 
-def _sentence(extra, coefficients, at_end, degrees):
+def _reference_distribution(extra, coefficients, at_end):
+    degrees = len(extra) + coefficients
     if not degrees:
         return "both fits estimate the same parameters"
     parts = [name.replace("_", " ") for name in extra]
     if coefficients:
         parts.append(f"{coefficients} coefficient{'s' * (coefficients > 1)} of the trend")
-    what = f"tested: {', '.join(parts)}"
+    tested = f"tested: {', '.join(parts)}"
     if not at_end:
-        return f"{what}; compared with chi-square"
+        return f"{tested}; compared with chi-square"
     ends = " and the ".join(name.replace("_", " ") for name in at_end)
     mixture = f"½χ²({degrees - 1}) + ½χ²({degrees})"
-    said = f"{what}; {ends} held at its limit: compared with {mixture}"
-    if len(at_end) > 1:
-        said += ", an upper bound of p"
-    return said
+    bound = ", an upper bound of p" if len(at_end) > 1 else ""
+    return f"{tested}; {ends} held at its limit: compared with {mixture}{bound}"
 
 
 def _check_comparable(restricted, full):
@@ -571,57 +533,39 @@ def _check_comparable(restricted, full):
             f"the fits are not nested: their families are {restricted.model.family} and "
             f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
         )
-    designs = [_design(fit) for fit in (restricted, full)]
-    if full.reml and not np.array_equal(*designs):
+    if full.reml and not np.array_equal(design_of(restricted), design_of(full)):
         raise InvalidInput(
             "restricted likelihoods with different trends are of different data (contrasts): "
             "compare trends by ML (reml=False)."
         )
 
 
-def _design(fit):
-    return fit.trend.design(fit.observations.locations, fit.observations.covariates)
-
-
-def _estimated(fit):
-    return set(fit.free) | set(fit.boundary)
-
-
 def _extra_parameters(restricted, full):
     """Return the covariance parameters that only the full fit estimates, in their order."""
-    ours, theirs = _values(restricted), _values(full)
-    more = sorted(_estimated(restricted) - _estimated(full))
-    if more:
+    ours, theirs = restricted.model.parameters(), full.model.parameters()
+    estimated, more = (set(fit.free + fit.boundary) for fit in (restricted, full))
+    if estimated - more:
         raise InvalidInput(
-            f"the fits are not nested: `restricted` estimates {', '.join(more)} and `full` does "
-            "not. Exchange them, or free the same parameters."
+            f"the fits are not nested: `restricted` estimates {', '.join(sorted(estimated - more))}"
+            " and `full` does not. Exchange them, or free the same parameters."
         )
-    for name in theirs:
-        held = name not in _estimated(full)
-        if held and not _isotropic(restricted, name) and ours[name] != theirs[name]:
+    for name, value in held_values(full).items():
+        if not _isotropic(restricted, name) and ours[name] != value:
             raise InvalidInput(
                 f"the fits are not nested: {name} is held at {ours[name]:g} in `restricted` and at "
-                f"{theirs[name]:g} in `full`."
+                f"{value:g} in `full`."
             )
-    if not _is_anisotropic(full) and _is_anisotropic(restricted):
+    if not set(ANISOTROPY) & set(theirs) and set(ANISOTROPY) & set(ours):
         raise InvalidInput("the fits are not nested: `restricted` is anisotropic, `full` is not.")
-    return [name for name in theirs if name in _estimated(full) - _estimated(restricted)]
-
-
-def _values(fit):
-    return fit.model.parameters()
-
-
-def _is_anisotropic(fit):
-    return ANISOTROPY[1] in fit.model.parameters()
+    return [name for name in theirs if name in more - estimated]
 
 
 def _isotropic(fit, name):
     """Whether a parameter has no meaning in a fit: angle and ratio of an isotropic model."""
-    return name in ANISOTROPY and not _is_anisotropic(fit)
+    return name in ANISOTROPY and name not in fit.model.parameters()
 
 
-def _holds_at_end(restricted, name):
+def _is_at_limit(restricted, name):
     """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
     if _isotropic(restricted, name):
         return name == ANISOTROPY[1]
@@ -633,20 +577,163 @@ def _holds_at_end(restricted, name):
 
 def _extra_coefficients(restricted, full):
     """Return how many coefficients the full fit's trend has more; its columns span the other's."""
-    small, large = _design(restricted), _design(full)
+    small, large = design_of(restricted), design_of(full)
     if not small.shape[1]:
         return large.shape[1]
     scale = np.abs(large).max(axis=0, initial=1e-300)
-    found = np.linalg.lstsq(large / scale, small, rcond=None)[0] if large.shape[1] else None
-    left = small if found is None else small - (large / scale) @ found
+    rest = small
+    if large.shape[1]:
+        rest = small - (large / scale) @ np.linalg.lstsq(large / scale, small, rcond=None)[0]
     # rounding of a projection of n numbers
-    if np.abs(left).max() > 64 * len(small) * np.finfo(float).eps * np.abs(small).max():
+    if np.abs(rest).max() > 64 * len(small) * np.finfo(float).eps * np.abs(small).max():
         raise InvalidInput(
-            f"the fits are not nested: the trend of `restricted` ({_kind(restricted.trend)}) is "
-            f"no part of that of `full` ({_kind(full.trend)})."
+            f"the fits are not nested: the trend of `restricted` ({restricted.trend.text}) is "
+            f"no part of that of `full` ({full.trend.text})."
         )
     return large.shape[1] - small.shape[1]
 
 
-def _kind(trend):
-    return trend.text if isinstance(trend, Trend) else str(trend)
+# Several accuracies of the same likelihood
+
+
+ACCURACIES = (1e-8, 1e-6, 1e-4, 1e-2)
+
+
+def precision_influence(
+    observations: Observations,
+    accuracies: Sequence[float] = ACCURACIES,
+    *,
+    model: Covariance | None = None,
+    method: Exact | None = None,
+    fixed: Fixed = (),
+    trend: str = "constant",
+    reml: bool = False,
+    progress: bool = True,
+) -> Frame:
+    """Fit in FP64, and again with tiles in formats by their norms at each of some accuracies.
+
+    The fits in mixed formats start at the FP64 estimate, so that differences are due to the formats
+    and not to the search.
+
+    Parameters
+    ----------
+    observations : Observations
+    accuracies : sequence of float
+        ε of `by_tile_norm`.
+    model : Covariance, optional
+        Where the fit in FP64 starts; see `fit`.
+    method : Exact, optional
+        All options but the precision: tile, device, memory.
+    fixed, trend, reml, progress :
+        As of `fit`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for FP64 and one for each accuracy: precision, accuracy (NaN for FP64),
+        log_likelihood, estimate_ and standard_error_ of each parameter, outcome, promotions,
+        seconds, and tiles_ in each format. A fit that fails keeps its row, with the reason as
+        outcome. `attrs` has the name of the values and the unit of lengths.
+
+    Raises
+    ------
+    InvalidInput
+        If an accuracy is invalid.
+    FitFailed
+        If there is no estimate in FP64.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.datasets.load("meuse")
+    >>> method, fixed = gx.Exact(tile=32), {"smoothness": 0.5}
+    >>> frame = gx.precision_influence(observations, (1e-6,), method=method, fixed=fixed)
+    >>> exact, mixed = frame.estimate_nugget
+    >>> bool(abs(mixed - exact) < 0.1 * frame.standard_error_nugget[0])
+    True
+    """
+    accuracies = _checked_accuracies(accuracies)
+    method = Exact() if method is None else method
+    if method.precision is None:
+        raise InvalidInput(f"`method` must be an Exact. Got {type(method).__name__}.")
+    about = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
+    first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **about)
+    rows = [_row(first)]
+    about["fixed"] = list(held_values(first))
+    for accuracy in accuracies:
+        began = time.perf_counter()
+        mixed = replace(method, precision=by_tile_norm(accuracy))
+        try:
+            with warnings.catch_warnings():
+                # promotions have a column
+                warnings.simplefilter("ignore", GeomxpWarning)
+                again = fit_model(observations, first.model, mixed, raise_on_failure=False, **about)
+            rows.append(_row(again))
+        except GeomxpError as error:
+            # the row of a fit that failed
+            row = {name: nan for name in rows[0] if not name.startswith("tiles_")}
+            row |= {"precision": f"{accuracy:.0e}", "accuracy": accuracy, "outcome": str(error)}
+            rows.append(row | {"promotions": 0, "seconds": time.perf_counter() - began})
+    return _frame(rows, observations)
+
+
+def frame_of_fits(fits):
+    """Return the frame of `precision_influence` for fits to the same data made already."""
+    rows, fits = [], list(fits)
+    for fit in fits:
+        if not isinstance(fit, Fit):
+            raise InvalidInput(f"`fits` must be what gx.fit returns. Got {type(fit).__name__}.")
+        rule = fit.method.precision
+        if rule is None or (rule != uniform("fp64") and rule.accuracy is None):
+            name = fit.method.describe(len(fit.observations))["name"]
+            raise InvalidInput(
+                "`fits` must be in FP64 and by by_tile_norm(ε). Got one by another rule or method "
+                f"({name})."
+            )
+        rows.append(_row(fit))
+    if sum(row["precision"] == "fp64" for row in rows) != 1:
+        raise InvalidInput("one of `fits` must be in FP64: the others stand beside it.")
+    rows.sort(key=lambda row: (row["precision"] != "fp64", row["accuracy"]))
+    return _frame(rows, fits[0].observations)
+
+
+def _checked_accuracies(accuracies):
+    try:
+        values = [float(value) for value in accuracies]
+    except (TypeError, ValueError):
+        raise InvalidInput(f"`accuracies` must be numbers. Got {accuracies!r}.") from None
+    if not values or len(set(values)) < len(values):
+        raise InvalidInput(f"`accuracies` must be different numbers. Got {accuracies!r}.")
+    for value in values:
+        by_tile_norm(value)
+    return sorted(values)
+
+
+def _row(fit):
+    accuracy = fit.method.precision.accuracy
+    good = fit.outcome.ending in RANKED
+    values = fit.model.parameters() if good else dict.fromkeys(fit.model.parameters(), nan)
+    errors = {name: fit.standard_errors.get(name) if good else None for name in values}
+    return {
+        "precision": "fp64" if accuracy is None else f"{accuracy:.0e}",
+        "accuracy": nan if accuracy is None else accuracy,
+        "log_likelihood": fit.log_likelihood if good else nan,
+        **{f"estimate_{name}": value for name, value in values.items()},
+        **{f"standard_error_{n}": nan if e is None else e for n, e in errors.items()},
+        "outcome": str(fit.outcome),
+        "promotions": fit.promotions,
+        "seconds": fit.seconds,
+        **{f"tiles_{name}": count for name, count in fit.formats.items()},
+    }
+
+
+def _frame(rows, observations):
+    """Return the rows as a frame that knows the units of its parameters."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    tiles = [name for name in frame.columns if name.startswith("tiles_")]
+    rest = [name for name in frame.columns if name not in tiles]
+    frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
+    frame.attrs.update(value_name=observations.value_name, unit=observations.unit)
+    return frame

@@ -1,18 +1,18 @@
-"""Profile likelihoods: ℓ maximised over all other parameters while one is held.
+"""Profile likelihoods: ℓ maximised over all other parameters while one or two are held.
 
 A profile holds one coordinate v; the others, ω, follow to the maximum of their slice. Away from it
 the profile is ℓ_p(v) ≈ ℓ + ½ s_ω'I_ωω⁻¹s_ω, and it continues along the tangent
-dω/dv = -I_ωω⁻¹I_ωv.
+dω/dv = -I_ωω⁻¹I_ωv. Contours of two parameters are profiles along rays from the estimate.
 """
 
 import warnings
 from dataclasses import dataclass
-from math import exp, inf, isfinite, log, pi, sqrt
+from math import cos, exp, inf, isfinite, log, pi, sin, sqrt
 
 import numpy as np
 import scipy
 
-from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
+from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .parameters import (
     ANISOTROPY,
     LENGTH,
@@ -36,57 +36,44 @@ STEPS, HALVINGS = 40, 8
 LONGEST_PATH = 2.0
 """Longest step of ω, in logarithms."""
 
-SEARCH_TOLERANCE = 1e-7
-"""Tolerance of a search for one point of a profile, where Newton's method fails."""
+EVALUATIONS, SEARCH_TOLERANCE = 10_000, 1e-7
+"""Limit and tolerance of a search for one point of a profile, where Newton's method fails."""
 
 
-def problem_of(fit, limit=10_000, tolerance=SEARCH_TOLERANCE):
-    """Return the problem that a fit solved, to be searched again.
+def held_values(fit):
+    """Return the values of the parameters that a fit did not estimate."""
+    estimated = fit.free + fit.boundary
+    return {n: value for n, value in fit.model.parameters().items() if n not in estimated}
 
-    Parameters
-    ----------
-    fit : Fit
-    limit : int
-        On evaluations.
-    tolerance : float
-        Of each search.
 
-    Returns
-    -------
-    problem : Problem
-        In scaled units; within the bounds of the fit.
-    model : Covariance
-        The estimate in these units.
-    units : Units
+def design_of(fit):
+    """Return the design of a fit's trend at its observations, (n, p)."""
+    return fit.trend.design(fit.observations.locations, fit.observations.covariates)
+
+
+def problem_of(fit):
+    """Return the problem that a fit solved, to be searched again: (problem, estimate, units).
+
+    Problem and estimate are in scaled units, within the bounds of the fit.
     """
-    observations, values = fit.observations, fit.model.parameters()
-    design = fit.trend.design(observations.locations, observations.covariates)
-    units = Units.of(observations, design)
-    scaled = units.scaled(observations)
-    fixed = {n: v for n, v in values.items() if n not in fit.free + fit.boundary}
+    values, design = fit.model.parameters(), design_of(fit)
+    units = Units.of(fit.observations, design)
+    scaled = units.scaled(fit.observations)
     table = ParameterTable(
         template(type(fit.model), ANISOTROPY[1] in values),
-        units.inward(fit.model, fixed),
+        units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
         scaled,
         units.variance,
     )
-    problem = Problem(scaled, design, fit.reml, fit.method, table, Monitor(limit), tolerance)
+    monitor = Monitor(EVALUATIONS)
+    problem = Problem(scaled, design, fit.reml, fit.method, table, monitor, SEARCH_TOLERANCE)
     return problem, fit.model.replace(**units.inward(fit.model, values)), units
 
 
 @dataclass(frozen=True)
 class Spot:
-    """ℓ at one point.
-
-    Parameters
-    ----------
-    point : (k,) ndarray
-    value : float
-    score : (k,) ndarray
-    information : (k, k) ndarray or None
-        Of Fisher scoring, where the likelihood gives it with its score.
-    """
+    """ℓ and its score (k,) at a point (k,), with the information of Fisher scoring if available."""
 
     point: np.ndarray
     value: float
@@ -96,23 +83,14 @@ class Spot:
 
 @dataclass(frozen=True)
 class Slice:
-    """Newton step and tangent of ω at a spot, from its score and information.
+    """The slice of one coordinate v at a spot, from its score and information."""
 
-    Parameters
-    ----------
-    newton : (k,) ndarray
-        Step to the maximum of the slice; 0 for v.
-    tangent : (k,) ndarray
-        dω/dv along the profile; 1 for v.
-    gain : float
-        Promised by the step.
-    slope, curvature : float
-        Of the profile in v: its derivative, and minus its second one.
-    """
-
+    # step of all coordinates to the maximum of the slice, 0 for v; the gain that it promises
     newton: np.ndarray
-    tangent: np.ndarray
     gain: float
+    # dω/dv along the profile, 1 for v
+    tangent: np.ndarray
+    # derivative of the profile in v, and minus its second one
     slope: float
     curvature: float
 
@@ -122,10 +100,6 @@ class Path(Coordinates):
 
     Logarithms; log(τ² + c) of the nugget with c near its standard error, so that 0 is an ordinary
     point; radians of an angle. The box of the coordinates is that of the fit.
-
-    Parameters
-    ----------
-    fit : Fit
     """
 
     def __init__(self, fit):
@@ -172,14 +146,18 @@ class Path(Coordinates):
         table, value = self.problem.table, model.parameters()[name]
         if self.table[name].unit == "degrees" and name not in table.bounds:
             return -inf, inf
-        if name == LENGTH and name not in table.bounds:
-            one = practical_factor(model)
-            lower, upper = (end / one for end in table.practical_bounds())
-        else:
-            lower, upper = table.box(name)
+        lower, upper = self.limits(name)
         if name == NUGGET:
             lower = table.bounds.get(NUGGET, (0.0, 0.0))[0]
         return self.inward(name, min(lower, value)), self.inward(name, max(upper, value))
+
+    def limits(self, name):
+        """Return the smallest and the largest value of a parameter in a search, scaled."""
+        table = self.problem.table
+        if name == LENGTH and name not in table.bounds:
+            factor = practical_factor(self.origin)
+            return tuple(end / factor for end in table.practical_bounds())
+        return table.box(name)
 
     def at(self, x):
         """Return the spot at a point; of value -inf where Σ has no Cholesky factor."""
@@ -231,13 +209,10 @@ class Path(Coordinates):
             gain = float(score[free] @ moved - 0.5 * moved @ curved @ moved)
             tangent[free] = -np.linalg.solve(curved, information[free, j])
         slope, curvature = float(score @ tangent), float(tangent @ information @ tangent)
-        return Slice(newton, tangent, gain, slope, curvature)
+        return Slice(newton, gain, tangent, slope, curvature)
 
     def step(self, spot, cut, j, to, least):
-        """Move v to a value and ω to the maximum of its slice, halving the step of ω as needed.
-
-        Returns the new spot; None where ℓ stays below `least`.
-        """
+        """Move v to a value and ω to the top of its slice, in halved steps while ℓ ≤ `least`."""
         step = cut.newton + cut.tangent * (to - spot.point[j])
         step[j] = 0.0
         step *= min(1.0, LONGEST_PATH / max(np.abs(step).max(), 1e-300))
@@ -253,16 +228,16 @@ class Path(Coordinates):
         return None
 
     def settle(self, spot, information, j):
-        """Go to the maximum of the slice; return (spot, information), (None, None) on failure."""
+        """Go to the maximum of the slice; return (spot, information), or None where that fails."""
         for _ in range(STEPS):
             cut = self.slice(spot, information, j)
             if cut.gain < self.tolerance:
                 return spot, information
             moved = self.step(spot, cut, j, spot.point[j], spot.value)
             if moved is None:
-                return None, None
+                return None
             spot, information = moved, corrected(information, spot, moved)
-        return None, None
+        return None
 
     def search(self, j, x, start):
         """Maximise ℓ with coordinate j held at x by searches; return (value, model or None)."""
@@ -308,10 +283,7 @@ def _top_of_parabola(score, information, least, most):
 
 
 def corrected(information, before, after):
-    """Return the information at a spot, corrected by the change of the score (SR1 update).
-
-    The base is that of Fisher scoring if the evaluator has it, otherwise the last one.
-    """
+    """Return the information (or the last one) corrected by the change of the score (SR1)."""
     base = information if after.information is None else after.information
     change = after.point - before.point
     miss = before.score - after.score - base @ change
@@ -352,39 +324,22 @@ ABOVE = 1e3
 
 
 def profile_intervals(fit, names, drop):
-    """Return where the profile log-likelihood lies less than `drop` below the maximum.
+    """Return where the profile log-likelihood lies less than `drop` below the maximum, by name.
 
-    Parameters
-    ----------
-    fit : Fit
-    names : sequence of str
-        Parameters that were estimated.
-    drop : float
-        ½χ²₁(level).
-
-    Returns
-    -------
-    dict of str to (float, float)
-        In the user's units. An end where ℓ_p never falls so far: 0, infinity, a bound of the fit,
-        the largest value that the parameter can have, or 90 degrees from an angle.
+    The ends are in the user's units. An end where ℓ_p never falls so far is 0, infinity, a bound
+    of the fit, the largest value that the parameter can have, or 90 degrees from an angle.
     """
     if not names:
         return {}
     path, result = Path(fit), {}
     for name in names:
-        ends = [_outward(path, fit, name, sign, drop) for sign in (-1, 1)]
-        result[name] = tuple(ends)
-    path.warn_of_better("profile intervals", 4)
+        coordinates = [end_of(path, path.names.index(name), sign, drop) for sign in (-1, 1)]
+        result[name] = tuple(
+            _open_end(fit, name, sign) if x is None else path.in_user_units(name, x)
+            for sign, x in zip((-1, 1), coordinates, strict=True)
+        )
+    path.warn_of_better("profile intervals", 3)
     return result
-
-
-def _outward(path, fit, name, sign, drop):
-    """Return an end in the user's units."""
-    j = path.names.index(name)
-    coordinate = end_of(path, j, sign, drop)
-    if coordinate is None:
-        return _open_end(fit, name, sign)
-    return path.in_user_units(name, coordinate)
 
 
 def _open_end(fit, name, sign):
@@ -401,23 +356,9 @@ def _open_end(fit, name, sign):
 
 
 def end_of(path, j, sign, drop):
-    """Return the coordinate where the profile has fallen by `drop`, to one side.
-
-    Parameters
-    ----------
-    path : Path
-    j : int
-        The parameter's place in `path.names`.
-    sign : {-1, 1}
-    drop : float
-
-    Returns
-    -------
-    float or None
-        None where it does not fall so far before the edge of the box.
-    """
+    """Return the coordinate to one side where the profile has fallen by `drop`, or None."""
     start, top = path.start.point[j], path.start.value
-    way = _Way(_edge(path, j, sign), drop)
+    bracket = _Bracket(_edge(path, j, sign), drop)
     spot, information = path.start, path.curvature
     for count in range(STEPS):
         cut = path.slice(spot, information, j)
@@ -434,11 +375,11 @@ def end_of(path, j, sign, drop):
             if count > LOST and _is_below(path, spot, j):
                 break
             return spot.point[j]
-        if settled and away >= way.edge and fall < drop:
+        if settled and away >= bracket.edge and fall < drop:
             return None
-        way.learn(away, fall, cut.gain)
+        bracket.learn(away, fall, cut.gain)
         waits = cut.gain > LAG * drop or abs(fall - drop) < path.tolerance
-        move = 0.0 if waits else way.move(away, fall, sign * cut.slope, cut.curvature)
+        move = 0.0 if waits else bracket.move(away, fall, sign * cut.slope, cut.curvature)
         least = spot.value if move == 0 else top - 3 * drop - 1
         moved = path.step(spot, cut, j, spot.point[j] + sign * move, least)
         if moved is None:
@@ -479,18 +420,8 @@ def _edge(path, j, sign):
 
 
 @dataclass
-class _Way:
-    """Bracket of the distance of an end from the estimate, and the length of the next step.
-
-    Parameters
-    ----------
-    edge : float
-        Of the box.
-    drop : float
-    inner, outer : float
-        The end lies between.
-    longest : float
-    """
+class _Bracket:
+    """Bracket of the distance of an end from the estimate, within the edge of the box."""
 
     edge: float
     drop: float
@@ -508,7 +439,7 @@ class _Way:
             self.outer = min(self.outer, away) if away > self.inner else self.outer
 
     def move(self, away, fall, slope, curvature):
-        """Return the step from a distance, given the profile's fall and slope tspot."""
+        """Return the step from a distance, given the profile's fall and slope there."""
         left = self.drop - fall
         if fall > 0.05 * self.drop and slope < 0:
             # Newton's method on √(2 fall), whose derivative is -slope/√(2 fall)
@@ -581,32 +512,12 @@ SAME = 1e-9
 
 
 def profile_likelihood(fit, name, *, points=9):
-    """Return the profile log-likelihood of one parameter on a grid of its values.
+    """Return the profile log-likelihood ℓ_p(v) = max {ℓ(θ) : θ_name = v} on a grid of values.
 
-    ℓ_p(v) = max {ℓ(θ) : θ_name = v}. Parameters fixed in the fit stay fixed. The values with
-    ℓ_p > ℓ_max - 1.92 (half the 0.95 quantile of chi-square with one degree of freedom) form a 95 %
-    confidence interval; `Fit.confidence_intervals` computes its ends.
-
-    Parameters
-    ----------
-    fit : Fit
-    name : str
-        One of `fit.free`.
-    points : int
-        Values, the estimate among them; equally far apart in logarithms on either side of it
-        (in degrees for an angle).
-
-    Returns
-    -------
-    values : (k,) ndarray
-        Increasing, in the unit of the parameter; k ≤ points: values without a likelihood, and
-        values outside the box of the search, are left out.
-    log_likelihoods : (k,) ndarray
-
-    Raises
-    ------
-    InvalidInput
-        If the parameter was not estimated, or for fewer than 3 points.
+    The grid has up to `points` values, the estimate among them, equally far apart in logarithms on
+    either side of it (in degrees for an angle). The result is (values, log-likelihoods), both (k,);
+    values are increasing, in the unit of the parameter; those without a likelihood and those
+    outside the box of the search are left out.
 
     Examples
     --------
@@ -620,8 +531,7 @@ def profile_likelihood(fit, name, *, points=9):
     if name not in fit.free:
         free = ", ".join(fit.free) or "none"
         raise InvalidInput(f"`name` must be an estimated parameter: {free}. Got {name!r}.")
-    if not (isinstance(points, int) and points >= 3):
-        raise InvalidInput(f"`points` must be a whole number of at least 3. Got {points!r}.")
+    check_whole("points", points, 3)
     path = Path(fit)
     grid = _grid(path, fit, name, points)
     middle = int(np.argmax(grid == fit.model.parameters()[name]))
@@ -645,12 +555,7 @@ def _grid(path, fit, name, points):
         return value + np.delete(steps, left)
     # the standard error of the logarithm is that of the parameter over the parameter
     factor = exp(min(WIDTH * error / value, log(WIDEST))) if known else WITHOUT_ERROR
-    table = path.problem.table
-    if name == LENGTH:
-        one = practical_factor(fit.model)
-        lower, upper = (end / one for end in table.practical_bounds())
-    else:
-        lower, upper = table.box(name)
+    lower, upper = path.limits(name)
     unit = path.units.of_parameter(path.table[name])
     low = min(max(value / factor, lower * unit), value)
     high = max(min(value * factor, upper * unit), value)
@@ -671,17 +576,17 @@ def _walk(path, name, values):
     for value in values:
         x = path.inward(name, value / path.units.of_parameter(path.table[name]))
         x = float(np.clip(x, path.lower[j], path.upper[j]))
-        top, known = _top_at(path, j, x, spot, information)
-        if top is not None:
-            spot, information = top, known
-            result.append(top.value)
-        else:
+        top = _top_at(path, j, x, spot, information)
+        if top is None:
             result.append(path.search(j, x, path.model(spot.point))[0])
+        else:
+            spot, information = top
+            result.append(spot.value)
     return result
 
 
 def _top_at(path, j, x, spot, information):
-    """Go to the maximum of the slice at x; return (spot, information), (None, None) on failure."""
+    """Go to the maximum of the slice at x; return (spot, information), or None if that fails."""
     for _ in range(STEPS):
         if spot.point[j] == x:
             return path.settle(spot, information, j)
@@ -690,4 +595,335 @@ def _top_at(path, j, x, spot, information):
         if moved is None:
             break
         spot, information = moved, corrected(information, spot, moved)
-    return None, None
+    return None
+
+
+# Rays in the plane of two parameters
+
+MOST_POINTS = 20
+"""Largest number of points of a ray; a quadratic likelihood takes as many as there are heights."""
+
+NEAR, APART, MARGIN = 0.95, 0.02, 1.02
+"""A height is known if a point reaches this share of it, or if two points this near enclose it;
+the largest height needs a point beyond it, aimed at by the margin."""
+
+LEAST_SLOPE = 0.2
+"""Smallest slope of the height used for extrapolation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The profile at a distance: its height √(2(ℓ_max - ℓ_p)), and where ω has its maximum."""
+
+    away: float
+    height: float
+    spot: Spot
+    information: np.ndarray
+
+
+class Ray(Path):
+    """A path in which two parameters (`held`) become the distance along a direction, (2,)."""
+
+    def __init__(self, path, held, direction):
+        self.path, self.tolerance = path, path.tolerance
+        others = [k for k in range(len(path.names)) if k not in held]
+        self.others = [path.names[k] for k in others]
+        # from the coordinates (r, others) to those of the path
+        self.turn = np.zeros((len(path.names), 1 + len(others)))
+        self.turn[held, 0] = direction
+        self.turn[others, np.arange(1, 1 + len(others))] = 1.0
+        self.origin = path.start.point.copy()
+        self.origin[others] = 0.0
+        self.edge = min(
+            room(path, k, step) / abs(step) for k, step in zip(held, direction, strict=True) if step
+        )
+        self.lower = np.concatenate(([0.0], path.lower[others]))
+        self.upper = np.concatenate(([self.edge], path.upper[others]))
+        self.start = self._turned(path.start, np.concatenate(([0.0], path.start.point[others])))
+        self.curvature = self.turn.T @ path.curvature @ self.turn
+
+    def at(self, x):
+        """Return the spot at (r, others)."""
+        return self._turned(self.path.at(self.origin + self.turn @ x), x)
+
+    def _turned(self, spot, x):
+        """Return a spot of the path in the coordinates of the ray."""
+        information = spot.information
+        if information is not None:
+            information = self.turn.T @ information @ self.turn
+        return Spot(x, spot.value, self.turn.T @ spot.score, information)
+
+    def searched(self, r, near):
+        """Return the spot with the largest ℓ at a distance, by searches."""
+        path = self.path
+        start = path.model(self.origin + self.turn @ np.concatenate(([r], near.point[1:])))
+        values = start.parameters()
+        held = {name: values[name] for name in path.names if name not in self.others}
+        model = path.maximum_holding(held, start)[1]
+        if model is None:
+            return None
+        at = path.point(model)
+        others = [at[path.names.index(name)] for name in self.others]
+        return self.at(np.clip(np.concatenate(([r], others)), self.lower, self.upper))
+
+
+def room(path, k, step):
+    """Return how far a coordinate can move; angles repeat beyond 90 degrees."""
+    room = (path.upper if step > 0 else path.lower)[k] - path.start.point[k]
+    return min(abs(room), pi / 2) if path.table[path.names[k]].unit == "degrees" else abs(room)
+
+
+def lengths_of(ray, heights):
+    """Return the distances at which ℓ_p = ℓ_max - ½ height², for heights in increasing order.
+
+    √(2 fall) is almost proportional to the distance, so that a few points suffice.
+    """
+    points = [Point(0.0, 0.0, ray.start, ray.curvature)]
+    for _ in range(MOST_POINTS):
+        following = _next(points, heights, ray.edge)
+        if following is None:
+            break
+        r, before = following
+        spot, information = _top_on(ray, r, before.spot, before.information)
+        # no likelihood, or no progress
+        if spot is None or spot.value == -inf or spot.point[0] <= before.away:
+            break
+        height = sqrt(max(2 * (ray.start.value - spot.value), 0.0))
+        place = points.index(before) + 1
+        points.insert(place, Point(float(spot.point[0]), height, spot, information))
+    away = np.array([point.away for point in points])
+    found = np.array([point.height for point in points])
+    return _between(found, away, np.array(heights), ray.edge)
+
+
+def _next(points, heights, edge):
+    """Return the next distance and the point before it; None if all heights are known."""
+    last = points[-1]
+    for height in heights:
+        above = next((k for k, point in enumerate(points) if point.height >= height), None)
+        if above is not None:
+            low, high = points[above - 1], points[above]
+            nearest = min(height - low.height, high.height - height)
+            if nearest > (1 - NEAR) * height and high.away > (1 + APART) * low.away:
+                return _inside(points[:above], high, height), low
+        elif last.height < NEAR * height or height == heights[-1]:
+            if last.away >= edge:
+                return None
+            # a little beyond, so that two points enclose the height
+            return min(last.away + (MARGIN * height - last.height) / _slope(points), edge), last
+    return None
+
+
+def _slope(points):
+    """Return the slope of the height between the last two points."""
+    if len(points) == 1:
+        return 1.0
+    before, last = points[-2:]
+    return max((last.height - before.height) / (last.away - before.away), LEAST_SLOPE)
+
+
+def _inside(below, high, height):
+    """Return a distance between two points, from the chord and from extrapolation."""
+    low, width = below[-1], high.away - below[-1].away
+    chord = (height - low.height) / (high.height - low.height)
+    straight = (height - low.height) / _slope(below) / width
+    return low.away + width * float(np.clip((chord + min(straight, 1.0)) / 2, 0.1, 0.9))
+
+
+def _top_on(ray, r, spot, information):
+    """Go to the maximum of the slice at a distance; the spot is None if there is no likelihood."""
+    moved = ray.step(spot, ray.slice(spot, information, 0), 0, r, -inf)
+    if moved is not None:
+        top = ray.settle(moved, corrected(information, spot, moved), 0)
+        if top is not None:
+            return top
+    return ray.searched(r, spot), information
+
+
+def _between(found, away, heights, edge):
+    """Return distances at heights by monotone interpolation.
+
+    Heights not reached at the edge give -edge, heights beyond a failure NaN.
+    """
+    from scipy.interpolate import PchipInterpolator
+
+    # if the profile has a second maximum, the outermost crossing counts
+    later = np.append(np.minimum.accumulate(found[::-1])[::-1][1:], inf)
+    rising = found < later
+    lengths = np.full(len(heights), -edge if away[-1] >= edge else np.nan)
+    reached = heights <= found[-1]
+    if rising.sum() > 1:
+        lengths[reached] = PchipInterpolator(found[rising], away[rising])(heights[reached])
+    return lengths
+
+
+# Contours
+
+LEVELS = (0.5, 0.9, 0.95)
+
+ALIKE, ROUNDS = 1.4, 3
+"""Factor between lengths of neighbouring rays above which a ray is inserted, and the number of
+rounds, the first rays included."""
+
+FINE = 10
+"""Points of a curve for each of the first rays."""
+
+FLAT = 1e-6
+"""Smallest eigenvalue of the information, relative to the largest."""
+
+
+@dataclass(frozen=True)
+class Contours:
+    """Contours of the profile log-likelihood: closed curves, (levels, points, 2), in user's units.
+
+    The contour of a probability (level) lies ½χ²₂(level) = -log(1 - level) below the maximum. If
+    ℓ_p does not fall so far somewhere, `open` is true and the curve follows the bounds of the fit,
+    a nugget of 0, or the limits of the search; NaN if there is no likelihood.
+    """
+
+    names: tuple
+    levels: tuple
+    curves: np.ndarray
+    open: tuple
+
+
+def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
+    """Return contours of the profile log-likelihood of two parameters of `fit.free`.
+
+    ℓ_p(v, w) = max {ℓ(θ) : θ_first = v, θ_second = w}; inside the contour of level q it is less
+    than ½χ²₂(q) below the maximum. `rays` is the smallest number of directions; a ray costs about
+    eight gradients of ℓ.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5, "nugget": 0.05})
+    >>> curve = profile_contours(fit, "variance", "range", levels=[0.9], rays=8).curves[0]
+    >>> model = gx.Matern(curve[0, 0], curve[0, 1], 0.5, 0.05)
+    >>> value = gx.log_likelihood(fit.observations, model, trend="constant").log_likelihood
+    >>> bool(abs(fit.log_likelihood - value + np.log(0.1)) < 1e-2)
+    True
+    """
+    names, levels = _checked(fit, first, second, levels, rays)
+    path = Path(fit)
+    held = [path.names.index(name) for name in names]
+    spread = _spread(path.curvature, held)
+    heights = [sqrt(-2 * log(1 - level)) for level in levels]
+    found = {}
+    angles = 2 * pi * np.arange(rays) / rays
+    for _ in range(ROUNDS):
+        for angle in angles:
+            ray = Ray(path, held, spread @ (cos(angle), sin(angle)))
+            found[float(angle)] = lengths_of(ray, heights)
+        angles = _between_unlike(found)
+    angles = np.array([*sorted(found), 2 * pi])
+    lengths = np.array([found[angle % (2 * pi)] for angle in angles.tolist()])
+    fine = np.linspace(0.0, 2 * pi, FINE * rays + 1)
+    curves = [
+        _curve(path, held, spread, fine, _radii(angles, column, fine)) for column in lengths.T
+    ]
+    path.warn_of_better("contours", 2)
+    return Contours(names, levels, np.array(curves), tuple((~(lengths > 0)).any(axis=0).tolist()))
+
+
+def wald_ellipse(fit, first, second, level=0.95, points=241):
+    """Return the Wald ellipse of two parameters of `fit.free`, (points, 2), closed.
+
+    (log θ - log θ̂)'V⁻¹(log θ - log θ̂) = χ²₂(level) with the covariance V of the two logarithms (of
+    an angle itself).
+    """
+    names, (level,) = _checked(fit, first, second, [level], 3)
+    if fit.information is None:
+        raise InvalidInput(f"the fit has no standard errors: {fit.outcome}")
+    held = [fit.free.index(name) for name in names]
+    turn = np.linspace(0.0, 2 * pi, points)
+    root = _spread(fit.information, held) * sqrt(-2 * log(1 - level))
+    away = root @ np.array([np.cos(turn), np.sin(turn)])
+    table = {p.name: p for p in fit.model.table}
+    curve = [
+        table[name].value + np.degrees(x)
+        if table[name].unit == "degrees"
+        else table[name].value * np.exp(x)
+        for name, x in zip(names, away, strict=True)
+    ]
+    return np.column_stack(curve)
+
+
+def _spread(information, held):
+    """Return a root of the covariance of two coordinates, (2, 2)."""
+    values, vectors = np.linalg.eigh(information)
+    values = np.maximum(np.abs(values), FLAT * np.abs(values).max())
+    return np.linalg.cholesky(((vectors / values) @ vectors.T)[np.ix_(held, held)])
+
+
+def _between_unlike(found):
+    """Return angles halfway between neighbouring rays with unlike lengths."""
+    angles = [*sorted(found), 2 * pi]
+    sizes = np.maximum(np.abs([found[angle % (2 * pi)] for angle in angles]), 1e-12)
+    unlike = (np.abs(np.diff(np.log(sizes), axis=0)) > log(ALIKE)).any(axis=1)
+    return (np.array(angles[:-1]) + np.diff(angles) / 2)[unlike]
+
+
+def _curve(path, held, spread, fine, r):
+    """Return a contour in the user's units, (points, 2)."""
+    away = spread @ (r * np.array([np.cos(fine), np.sin(fine)]))
+    curve = np.full((len(fine), 2), np.nan)
+    for j, k in enumerate(held):
+        name, x = path.names[k], away[j]
+        # between rays that reach the edge the curve follows the edge
+        x = path.start.point[k] + np.clip(x, -room(path, k, -1), room(path, k, 1))
+        known = np.isfinite(x)
+        curve[known, j] = path.in_user_units(name, x[known])
+    return curve
+
+
+def _radii(angles, lengths, fine):
+    """Return radii at fine angles: by a spline of 1/r², which is smooth for an ellipse.
+
+    Examples
+    --------
+    >>> turn = np.linspace(0.0, 2 * pi, 25)
+    >>> fine = turn + 0.1
+    >>> radii = _radii(turn, 1 / np.hypot(np.cos(turn) / 3, np.sin(turn)), fine)
+    >>> bool(np.allclose(1 / radii**2, np.cos(fine) ** 2 / 9 + np.sin(fine) ** 2, atol=1e-3))
+    True
+    """
+    reached = lengths > 0
+    if reached.all():
+        return _spline(angles, lengths, fine % (2 * pi), "periodic")
+    r = np.interp(fine, angles, np.abs(lengths))
+    # splines between the gaps, starting the turn at the first gap
+    first = int(np.argmin(reached))
+    order = (first + np.arange(len(angles) - 1)) % (len(angles) - 1)
+    turned = angles[order] + 2 * pi * (order < first)
+    for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(reached[order])) + 1):
+        if reached[order[run[0]]] and len(run) > 3:
+            at = fine + 2 * pi * (fine < turned[run[0]])
+            inside = at <= turned[run[-1]]
+            r[inside] = _spline(turned[run], lengths[order[run]], at[inside], "not-a-knot")
+    return r
+
+
+def _spline(angles, lengths, at, ends):
+    """Return radii between the first angle and the last one."""
+    from scipy.interpolate import CubicSpline
+
+    inverse = lengths**-2.0
+    k = np.clip(np.searchsorted(angles, at, side="right"), 1, len(angles) - 1)
+    # keep a spline through too few rays from diverging
+    least = 0.5 * np.minimum(inverse[k - 1], inverse[k])
+    return np.maximum(CubicSpline(angles, inverse, bc_type=ends)(at), least) ** -0.5
+
+
+def _checked(fit, first, second, levels, rays):
+    for name in (first, second):
+        if name not in fit.free:
+            free = ", ".join(fit.free) or "none"
+            raise InvalidInput(f"contours are of two estimated parameters: {free}. Got {name!r}.")
+    if first == second:
+        raise InvalidInput(f"contours are of two different parameters. Got {first!r} twice.")
+    levels = tuple(np.atleast_1d(levels).tolist())
+    if not levels or not all(isinstance(q, (int, float)) and 0 < q < 1 for q in levels):
+        raise InvalidInput(f"`levels` must lie between 0 and 1. Got {levels!r}.")
+    check_whole("rays", rays, 3)
+    return (first, second), tuple(sorted(levels))

@@ -1,9 +1,9 @@
-"""The result of a fit: estimates, their text, and the JSON document that keeps them."""
+"""The result of a fit: estimates, their intervals, and the JSON document that keeps them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
@@ -14,15 +14,16 @@ from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
 from ..data import tables
 from ..data.observations import Observations, read_table
-from ..errors import Ending, InvalidInput, Outcome
+from ..errors import Ending, InvalidInput, Outcome, check_one_of
 from ..likelihood.base import as_html
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from .diagnose import z_value as z_value
-from .intervals import check_is_estimate, confidence_intervals, derived, fisher_information
-from .parameters import ANISOTROPY, check_bounds, template
+from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
+from .parameters import ANISOTROPY, check_bounds, template, words
+from .profile import problem_of, profile_intervals
+from .search import information_at
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -40,13 +41,19 @@ if TYPE_CHECKING:
     )
     from ..covariance.distance import Metric
     from ..likelihood.base import Likelihood
-    from .diagnose import Estimate
 
     Model = TypeVar("Model", bound=Covariance, default=Matern)
 else:
     from typing import TypeVar
 
     Model = TypeVar("Model")
+
+
+AT_SUPREMUM = (Ending.NO_FINITE_MAXIMUM, Ending.UNIDENTIFIED)
+"""Outcomes without an estimate whose likelihood is at its supremum, so that profiles exist."""
+
+DIFFERENCE, COARSE_DIFFERENCE = 2e-4, 2e-2
+"""Steps of the score's differences, in logarithms: in FP64 and in mixed formats."""
 
 
 @dataclass(frozen=True)
@@ -148,25 +155,33 @@ class Fit(Generic[Model]):
         Infinite where there are not more data than that.
         """
         k = self.degrees_of_freedom
-        left = len(self.observations) - (len(self.coefficients) if self.reml else 0) - k - 1
+        left = self._data - k - 1
         return self.aic + 2 * k * (k + 1) / left if left > 0 else float("inf")
 
     @property
     def bic(self) -> float:
         """Schwarz's criterion, k log m - 2ℓ, with m = n, or n - p for REML."""
-        m = len(self.observations) - (len(self.coefficients) if self.reml else 0)
-        return self.degrees_of_freedom * float(np.log(m)) - 2 * self.log_likelihood
+        return self.degrees_of_freedom * float(np.log(self._data)) - 2 * self.log_likelihood
+
+    @property
+    def _data(self):
+        """Number of data m: n, or n - p for REML."""
+        return len(self.observations) - (len(self.coefficients) if self.reml else 0)
 
     def to_frame(self) -> Frame:
         """Return the estimates as a pandas frame: parameter, estimate, standard_error."""
         import pandas as pd
 
+        columns = ["parameter", "estimate", "standard_error"]
+        frame = pd.DataFrame(self._rows(), columns=columns)
+        return frame.astype({"estimate": float, "standard_error": float})
+
+    def _rows(self):
+        """Return (name, estimate, standard error or None) of parameters, then of coefficients."""
         values = self.model.parameters()
         rows = [(name, values[name], self.standard_errors.get(name)) for name in values]
         rows += zip(self.trend.names, self.coefficients, self.coefficient_errors, strict=True)
-        return pd.DataFrame(rows, columns=["parameter", "estimate", "standard_error"]).astype(
-            {"estimate": float, "standard_error": float}
-        )
+        return rows
 
     def __str__(self) -> str:
         observations, model = self.observations, self.model
@@ -180,13 +195,10 @@ class Fit(Generic[Model]):
             "",
             f"  {'parameter':<{width}}{'estimate':>14}{'std. error':>14}",
         ]
-        for name, value in model.parameters().items():
-            error = self.standard_errors.get(name)
-            lines.append(self._row(name.replace("_", " "), value, error, width))
-        for name, value, error in zip(
-            self.trend.names, self.coefficients, self.coefficient_errors, strict=True
-        ):
-            lines.append(self._row(f"trend: {name}", value, error, width))
+        for k, (name, value, error) in enumerate(self._rows()):
+            text = name.replace("_", " ") if k < len(model.parameters()) else f"trend: {name}"
+            shown = "" if error is None else f"{error:>14.5g}"
+            lines.append(f"  {text:<{width}}{value:>14.6g}{shown}".rstrip())
         reml = "   (REML)" if self.reml else ""
         lines.append("")
         if isinstance(model, Isotropic):
@@ -214,23 +226,75 @@ class Fit(Generic[Model]):
             lines.append(f"  tiles: {tiles}; {self.promotions} promoted")
         return "\n".join(lines)
 
-    @staticmethod
-    def _row(name, value, error, width):
-        shown = "" if error is None else f"{error:>14.5g}"
-        return f"  {name:<{width}}{value:>14.6g}{shown}".rstrip()
-
     def confidence_intervals(
         self,
         level: float = 0.95,
         method: IntervalMethod = "wald",
         names: Sequence[str] | None = None,
     ) -> Intervals:
-        """Return intervals; see `geomxp.estimation.intervals.confidence_intervals`."""
-        return confidence_intervals(self, level, method, names)
+        """Return confidence intervals of covariance parameters.
+
+        "wald": θ̂ exp(±z s) with s the standard error of log θ̂ from the observed information;
+        θ̂ ± z s of an angle. "profile": the values whose profile log-likelihood is above
+        ℓ_max - ½χ²₁(level), which a likelihood-ratio test does not reject. An end where ℓ never
+        falls so far is the limit of the parameter: 0 or infinity, say. Profile intervals exist even
+        if the likelihood has no finite maximum.
+
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1.
+        method : {"wald", "profile"}
+        names : sequence of str, optional
+            Of `free`, and for "profile" of `boundary` too; all of these if not given.
+
+        Returns
+        -------
+        dict of str to (float, float)
+            In the units of the parameters, an angle in degrees.
+
+        Raises
+        ------
+        InvalidInput
+            If the fit is no estimate, or a parameter was not estimated.
+
+        Examples
+        --------
+        With the variance alone unknown ℓ = -½n(log σ² + σ̂²/σ²) + const, whose information is n/2:
+
+        >>> import geomxp as gx
+        >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
+        >>> held = ("range", "smoothness", "nugget")
+        >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=held, trend="zero")
+        >>> lower, upper = fit.confidence_intervals()["variance"]
+        >>> bool(abs(upper / fit.model.variance / np.exp(1.959964 * np.sqrt(2 / 5)) - 1) < 1e-5)
+        True
+        """
+        z = z_value(level)
+        check_one_of("method", method, ("wald", "profile"))
+        names = _checked_names(self, names, method)
+        if method == "profile":
+            return profile_intervals(self, names, 0.5 * z * z)
+        errors = np.sqrt(np.diag(_covariance(self)))
+        table = {p.name: p for p in self.model.table}
+        return {name: _wald(table[name], z * errors[self.free.index(name)]) for name in names}
 
     def derived(self, level: float = 0.95) -> dict[str, Estimate]:
-        """Return derived quantities; see `geomxp.estimation.intervals.derived`."""
-        return derived(self, level)
+        """Return derived quantities, with intervals by the delta method on logarithms.
+
+        "microergodic": σ²/a^k with k = 2ν of a Matérn model, which the data determine better than
+        σ² and a (Zhang 2004). "effective_range": distance with correlation 5 %. "nugget_ratio":
+        τ²/σ². Quantities that are 0 or depend on no estimated parameter are left out. Raises
+        `InvalidInput` if the fit has no standard errors.
+        """
+        z, covariance = z_value(level), _covariance(self)
+        result = {}
+        for name, (logarithm, slopes) in derived_logarithms(self.model).items():
+            slope = np.array([slopes.get(parameter, 0.0) for parameter in self.free])
+            if slope.any() and isfinite(logarithm):
+                error = sqrt(slope @ covariance @ slope)
+                result[name] = Estimate.of_logarithm(logarithm, error, z)
+        return result
 
     def to_dict(self) -> Document:
         """Return what `geomxp fit --json` prints and `save` writes."""
@@ -324,7 +388,20 @@ def check_fit(fit):
 def check_is_fit(fit):
     """Raise `InvalidInput` for anything but a `Fit` that has an estimate."""
     check_fit(fit)
-    check_is_estimate(fit)
+    _check_is_estimate(fit)
+
+
+def _check_is_estimate(fit, allowed=()):
+    """Raise `InvalidInput` if a fit has no estimate and its outcome is not one of those allowed."""
+    if fit.outcome.good or fit.outcome.ending in allowed:
+        return
+    advice = "fit again with more evaluations, other starts or fewer free parameters."
+    if fit.outcome.ending in AT_SUPREMUM:
+        advice = (
+            'fix a parameter, or use confidence_intervals(method="profile"), which returns the '
+            "values that the data allow."
+        )
+    raise InvalidInput(f"the fit has no estimate ({fit.outcome.ending}): {advice}")
 
 
 def information(fit: Fit, kind: Kind = "observed") -> Floats:
@@ -360,7 +437,65 @@ def information(fit: Fit, kind: Kind = "observed") -> Floats:
     (array([[2.5]]), array([[2.5]]))
     """
     check_is_fit(fit)
-    return fisher_information(fit, kind)
+    check_one_of("kind", kind, ("observed", "expected"))
+    if not fit.free:
+        return np.zeros((0, 0))
+    if kind == "observed" and fit.information is not None:
+        return np.array(fit.information)
+    problem, model, _ = problem_of(fit)
+    coordinates = problem.table.coordinates(model, fit.free)
+    coordinates.wrap = False
+    if kind == "observed":
+        return information_at(
+            lambda x: coordinates.score(x, problem.evaluator, problem.monitor),
+            coordinates.point(model),
+            COARSE_DIFFERENCE if problem.noisy else DIFFERENCE,
+        )
+    units = coordinates.jacobian(model)
+    return problem.evaluator.expected_information(model, fit.free) * np.outer(units, units)
+
+
+def _checked_names(fit, names, method):
+    _check_is_estimate(fit, AT_SUPREMUM if method == "profile" else ())
+    known = fit.free + (fit.boundary if method == "profile" else ())
+    if names is None:
+        return known
+    if not isinstance(names, (str, tuple, list, set, dict)):
+        raise InvalidInput(f"`names` must be a sequence of parameters. Got {names!r}.")
+    names = (names,) if isinstance(names, str) else tuple(names)
+    for name in names:
+        if name in fit.boundary and name not in known:
+            raise InvalidInput(
+                f"the {words([name])} is at a bound, where it has no Wald interval: use "
+                'method="profile".'
+            )
+        if name not in known:
+            free = ", ".join(known) or "none"
+            raise InvalidInput(f"`names` must be estimated parameters: {free}. Got {name!r}.")
+    return names
+
+
+def _covariance(fit):
+    """Return the covariance of the logarithms of `fit.free`, (k, k)."""
+    # files of earlier versions hold no information
+    observed = information(fit)
+    if len(observed) and not (np.isfinite(observed).all() and np.linalg.eigvalsh(observed)[0] > 0):
+        raise InvalidInput(
+            "the fit's observed information is not positive definite, so it has no standard "
+            'errors: fit again, or use method="profile".'
+        )
+    return np.linalg.inv(observed)
+
+
+def _wald(parameter, half):
+    """Return the interval of half such a width in the parameter's coordinate."""
+    if parameter.unit == "degrees":
+        # directions repeat beyond 90 degrees
+        half = min(float(np.degrees(half)), 90.0)
+    value = parameter.value
+    if parameter.transform == "identity":
+        return max(value - half, parameter.lower), min(value + half, parameter.upper)
+    return value * exp_or_inf(-half), min(value * exp_or_inf(half), parameter.upper)
 
 
 # The JSON document
@@ -501,30 +636,15 @@ def _read_again(table, path):
     """Read the table that a fit names, and refuse it if it has changed."""
     from ..data import datasets
 
+    columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
+    columns |= {"values": table["value"], "formula": table.get("formula")}
     if table.get("dataset"):
-        observations = datasets.load(
-            table["dataset"],
-            locations=table["locations"],
-            values=table["value"],
-            covariates=table["covariates"],
-            formula=table.get("formula"),
-            metric=table["metric"],
-            drop_missing=table["drop_missing"],
-        )
+        observations = datasets.load(table["dataset"], **columns)
     else:
-        where = Path(table["path"])
-        beside = Path(path).resolve().parent / where.name
-        where = where if where.exists() or not beside.exists() else beside
-        observations = read_table(
-            where,
-            locations=table["locations"],
-            values=table["value"],
-            covariates=table["covariates"],
-            formula=table.get("formula"),
-            metric=table["metric"],
-            drop_missing=table["drop_missing"],
-            crs=table.get("crs"),
-        )
+        file = Path(table["path"])
+        beside = Path(path).resolve().parent / file.name
+        file = file if file.exists() or not beside.exists() else beside
+        observations = read_table(file, crs=table.get("crs"), **columns)
     if observations.source["sha256"] != table["sha256"]:
         raise InvalidInput(
             f"{observations.source['path']}: the table has changed since the fit in {path} was "

@@ -58,8 +58,7 @@ from ..tiles import assemble
 from ..tiles.cholesky import factorize
 from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
-from ..tiles.memory_plan import MemoryPlan
-from ..tiles.placement import InMemory, Placement
+from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
@@ -488,10 +487,7 @@ class Exact(Likelihood):
 def dense_factor(model, observations, device, workspace=None):
     """Return the `CholeskyFactor` of Σ(θ) in FP64 as one array, in the workspace if given."""
     where = observations.locations, observations.metric
-    if device.index is None:
-        sigma = assemble.covariance_matrix(model, *where, workspace)
-    else:
-        sigma = assemble.covariance_matrix_on_gpu(model, *where, device.index, workspace)
+    sigma = assemble.covariance_matrix(model, *where, workspace, device.index)
     return CholeskyFactor(recursive.potrf(sigma))
 
 
@@ -504,15 +500,14 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
     """
     placement, rule = placement or InMemory(), as_rule(rule)
     order, places, originals = _originals(model, observations, tile, placement)
-    metric, layout = observations.metric, originals.layout
-    about, first = _asked_by(rule, originals, places, metric), None
+    about, first = _asked_by(rule, originals, places, observations.metric), None
     norms = cache(originals.norms)
     for attempt in (rule, *finer_rules(rule)):
-        formats = _chosen(attempt, layout.tiles, norms, about)
+        formats = _chosen(attempt, originals.layout.tiles, norms, about)
         first = first or formats
-        store = placement.store(model, places, metric, layout, formats, host, originals)
+        store = placement.store(originals, formats, host)
         try:
-            factorize(store, store.order(), store.runner)
+            factorize(store)
         except NotPositiveDefinite:
             if host is None:
                 store.close()

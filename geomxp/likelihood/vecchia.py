@@ -1,26 +1,27 @@
-"""Vecchia's approximation of the likelihood, in one process, on a GPU or on a Dask cluster."""
+"""Vecchia's approximation of the likelihood, in one process, on a GPU or on a Dask cluster.
+
+Vecchia (1988, JRSS B 50:297): each observation is conditioned on its m nearest predecessors,
+p(z_i | z_N(i)) in place of p(z_i | z_1 … z_{i-1}). Covariances are those of observations, nugget
+included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
-from ..covariance.distance import embed
-from ..covariance.generate import box_of
-from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, Outcome
-from ..runtime.dask import DaskBackend, Parts, address_of
-from ..runtime.devices import free_memory, human_bytes, is_cluster, resolve
-from ..vecchia import shards
-from ..vecchia.blocks import Sums, wanted_for
+from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
+from ..runtime.dask import address_of
+from ..runtime.devices import is_cluster, resolve
+from ..vecchia.blocks import LocalPasses, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
-from ..vecchia.gpu import passes_on
-from ..vecchia.graph import Graph, ordered_tree
+from ..vecchia.gpu import GpuPasses
+from ..vecchia.shards import DaskPasses
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .exact import coincidence
 from .trend import GeneralisedLeastSquares
@@ -28,133 +29,6 @@ from .trend import GeneralisedLeastSquares
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
     from ..data.observations import Observations
-
-PARTS = 4
-"""Shards for each thread of the cluster, so that workers finish at about the same time."""
-
-MOST = 1 << 18
-"""Largest number of locations in a shard: a task then takes seconds."""
-
-SEARCH = 32
-"""Temporary bytes of the search for each neighbour."""
-
-HALO = 0.5
-"""Assumed size of a shard's halo relative to its own locations, to check memory beforehand."""
-
-
-# Passes over the blocks on a Dask cluster
-#
-# Each worker holds the locations that its blocks read. The tree of all locations travels to a
-# worker once, for the search, and is dropped; no machine holds the neighbours of all locations. A
-# pass returns sums over slices of the locations, which are added here in a fixed order, so that the
-# bits equal those of one process.
-
-
-class DaskPasses:
-    """Passes over the blocks of one data set on a Dask cluster, as `vecchia.blocks.LocalPasses`.
-
-    Parameters
-    ----------
-    locations, metric, ordering, count
-        As of `LocalPasses`.
-    address : str
-        Of the scheduler.
-    """
-
-    def __init__(self, locations, metric, ordering, count, address):
-        self._backend, self._metric = DaskBackend(address), metric
-        self.tree = ordered_tree(locations, metric, ordering)
-        self._count = min(count, len(locations) - 1)
-        self._locations, self._box = locations, box_of(embed(locations, metric))
-        self.know(np.empty((0, len(locations))))
-
-    def know(self, columns):
-        """Keep the columns to whiten, (c, n), in the order of the tree."""
-        self._columns, self._made = columns, None
-
-    @property
-    def _parts(self):
-        """The shards on their workers, created on first use."""
-        if self._made is None:
-            n, tree = len(self._locations), shards.searchable(self.tree)
-            cut = shards.ranges(n, max(PARTS * self._backend.threads, n // MOST))
-            self._check_memory(tree, cut)
-            about = [(first, last, self._count) for first, last in cut]
-            self._made = Parts(self._backend, about, tree, shards.find, shards.halo_of, self._data)
-        return self._made
-
-    def _data(self, about, halo):
-        """Return the data of a shard."""
-        first, last, _ = about
-        rows = np.concatenate((np.arange(first, last), halo))
-        places = self._locations[self.tree.order[rows]]
-        return shards.Data(places, self._columns[:, rows], self._metric, self._box)
-
-    def _check_memory(self, tree, cut):
-        """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
-        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
-        place = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
-        own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
-        self._backend.check_memory(
-            [int(tree.points.nbytes + tree.ranks.nbytes + place * k) for k in own],
-            SEARCH * self._count * largest,
-        )
-
-    def reduce(self, model, wanted):
-        """Return the sums over all blocks, and the first location without a factor or None."""
-        found = self._parts.over(shards.reduce, model, wanted)
-        failed = [
-            first + k
-            for (first, *_), (_, k) in zip(self._parts.ranges, found, strict=True)
-            if k is not None
-        ]
-        sums = np.concatenate([parts for parts, _ in found]).sum(axis=0)
-        return sums, min(failed, default=None)
-
-    def weights(self, model):
-        """Return the weights (n, m) and the variances (n,) of the conditional means.
-
-        Raises
-        ------
-        NotEnoughMemory
-            If this process cannot hold them.
-        """
-        self._check_here(8 * (self._count + 1))
-        weights, variances = zip(*self._parts.over(shards.weights, model), strict=True)
-        return np.concatenate(weights), np.concatenate(variances)
-
-    @cached_property
-    def graph(self):
-        """The neighbours of all locations, in this process.
-
-        Raises
-        ------
-        NotEnoughMemory
-        """
-        self._check_here(4 * self._count)
-        return Graph(self.tree, np.concatenate(self._parts.over(shards.neighbours)))
-
-    def _check_here(self, bytes_of_place):
-        needed, free = bytes_of_place * len(self._locations), free_memory()
-        if needed > free:
-            raise NotEnoughMemory(
-                f"the {self._count} neighbours of {len(self._locations):,} places need "
-                f"{human_bytes(needed)} in this process, {human_bytes(free)} free. Standard errors "
-                "of REML, leave-one-out and the KL divergence need them all: use fewer places."
-            )
-
-    def neighbours_of(self, i):
-        """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
-        s = next(s for s, (first, last, _) in enumerate(self._parts.ranges) if first <= i < last)
-        return self._parts.at(s, shards.neighbours, i - self._parts.ranges[s][0])
-
-
-# The approximation
-#
-# Vecchia (1988, JRSS B 50:297): each observation is conditioned on its m nearest predecessors,
-# p(z_i | z_N(i)) in place of p(z_i | z_1 … z_{i-1}). Covariances are those of observations, nugget
-# included. Gradient and information: Guinness (2021, Stat. Comput. 31:25).
-
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
@@ -183,11 +57,11 @@ class Vecchia(Likelihood):
     Examples
     --------
     >>> import geomxp as gx
-    >>> places = np.random.default_rng(0).random((300, 2))
-    >>> seen, model = gx.Observations(places, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
-    >>> exact = gx.log_likelihood(seen, model)
-    >>> all_before = gx.log_likelihood(seen, model, Vecchia(299))
-    >>> abs(all_before.log_likelihood / exact.log_likelihood - 1) < 1e-12
+    >>> locations = np.random.default_rng(0).random((300, 2))
+    >>> observations, model = gx.Observations(locations, np.ones(300)), gx.Matern(1.0, 0.1, 0.5)
+    >>> exact = gx.log_likelihood(observations, model)
+    >>> all_neighbours = gx.log_likelihood(observations, model, Vecchia(299))
+    >>> abs(all_neighbours.log_likelihood / exact.log_likelihood - 1) < 1e-12
     True
     """
 
@@ -220,31 +94,17 @@ class Vecchia(Likelihood):
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
     ) -> VecchiaEvaluator:
-        """Return the evaluator of one data set: orders it and finds the neighbours.
-
-        Parameters
-        ----------
-        observations : Observations
-        design : (n, p) ndarray, optional
-            X; no trend if not given.
-        reml : bool
-
-        Returns
-        -------
-        VecchiaEvaluator
-        """
+        """Return the evaluator of one data set: orders it and finds the neighbours."""
         return VecchiaEvaluator(observations, design, reml, self)
 
     def of_rows(self, rows: ArrayLike) -> Vecchia:
         """Return the method for a subset of the rows, in their original order."""
         if isinstance(self.ordering, str) and self.ordering != "given":
             return self
-        place = np.asarray(rows)
+        positions = np.asarray(rows)
         if self.ordering != "given":
-            inverse = np.empty(len(self.ordering), dtype=np.int64)
-            inverse[list(self.ordering)] = np.arange(len(self.ordering))
-            place = inverse[rows]
-        return replace(self, ordering=np.argsort(place))
+            positions = np.argsort(self.ordering)[rows]
+        return replace(self, ordering=np.argsort(positions))
 
     @property
     def arithmetic(self) -> tuple:
@@ -280,15 +140,7 @@ def _permutation(ordering):
 
 
 class VecchiaEvaluator(Evaluator):
-    """ℓ(θ), its gradient and its expected information, for one data set.
-
-    Parameters
-    ----------
-    observations : Observations
-    design : (n, p) ndarray or None
-    reml : bool
-    method : Vecchia
-    """
+    """ℓ(θ), its gradient and its expected information, for one data set."""
 
     scoring = True
 
@@ -306,7 +158,9 @@ class VecchiaEvaluator(Evaluator):
         if is_cluster(method.on):
             self._passes = DaskPasses(*about, method.on)
         else:
-            self._passes = passes_on(resolve(method.on), *about)
+            device = resolve(method.on)
+            on_gpu = device.index is not None
+            self._passes = GpuPasses(*about, device) if on_gpu else LocalPasses(*about)
         self._twins = observations.duplicate()
         self._last = None, ()
         if observations.values is not None:
@@ -336,24 +190,24 @@ class VecchiaEvaluator(Evaluator):
 
     @property
     def graph(self):
-        """The neighbours of all locations: a `geomxp.vecchia.graph.Graph`."""
+        """The neighbours of all locations: a `geomxp.vecchia.factor.Graph`."""
         return self._passes.graph
 
     def __call__(self, model):
         """Evaluate the log-likelihood; -inf with an outcome if a block has no Cholesky factor."""
-        start = time.perf_counter()
+        start, n = time.perf_counter(), len(self.observations)
         try:
             sums = self._reduce(model, ())
             least_squares = self._least_squares(sums.gram)
+            value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
+            value += self.log_jacobian
+            if not np.isfinite(value):
+                raise NotPositiveDefinite(
+                    "the log-likelihood overflows FP64: rescale the values and the variance."
+                )
         except NotPositiveDefinite as error:
-            return self._failed(str(error), start)
-        n = len(self.observations)
-        value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
-        value += self.log_jacobian
-        if not np.isfinite(value):
-            return self._failed(
-                "the log-likelihood overflows FP64: rescale the values and the variance.", start
-            )
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
+            return Evaluation.failed(outcome, n, time.perf_counter() - start)
         return Evaluation(
             value,
             sums.log_determinant,
@@ -366,10 +220,6 @@ class VecchiaEvaluator(Evaluator):
             least_squares.log_determinant_of_information,
             seconds=time.perf_counter() - start,
         )
-
-    def _failed(self, message, start):
-        outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
-        return Evaluation.failed(outcome, len(self.observations), time.perf_counter() - start)
 
     def _check(self, model):
         observations = self.observations
@@ -391,7 +241,7 @@ class VecchiaEvaluator(Evaluator):
         return sums
 
     def _explain(self, failed, model):
-        """Return `NotPositiveDefinite` for a place of the tree, naming rows of the observations."""
+        """Return the exception for a location of the tree, which names rows of the observations."""
         tree, near = self._passes.tree, self._passes.neighbours_of(failed)
         rows = tree.order[[failed, *near[near >= 0]]]
         points = model.isotropic(self.observations.locations[rows], self.observations.metric)
@@ -432,17 +282,7 @@ class VecchiaEvaluator(Evaluator):
         """Return score and expected information (of ML), from one pass over the data.
 
         -2 ∂ℓ = ∂ log|Σ| + γ'∂(W'W)γ + tr(A⁻¹∂A) with γ = (1, -β̂), A = X'Σ⁻¹X; the last for REML.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str
-        curvature : bool
-            Ignored: there is no formula for the observed information.
-
-        Raises
-        ------
-        NotPositiveDefinite
+        `curvature` is ignored: there is no formula for the observed information.
         """
         names = tuple(names)
         sums = self._reduce(model, names)
@@ -457,14 +297,7 @@ class VecchiaEvaluator(Evaluator):
         return Derivatives(names, np.array(score), sums.information(names))
 
     def expected_information(self, model, names=None):
-        """Return Fisher's expected information, (k, k): the sum of each conditional density's.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-        """
+        """Return Fisher's expected information, (k, k): the sum of each conditional density's."""
         names = tuple(model.parameters() if names is None else names)
         information = self.information(model, names)
         if self.reml and self.design.shape[1]:
@@ -503,16 +336,7 @@ class VecchiaEvaluator(Evaluator):
         return change
 
     def factorize(self, model):
-        """Return the sparse factor of the precision matrix.
-
-        Returns
-        -------
-        VecchiaFactor
-
-        Raises
-        ------
-        NotPositiveDefinite
-        """
+        """Return the sparse factor of the precision matrix, a `VecchiaFactor`."""
         self._check(model)
         weights, variances = self._passes.weights(model)
         try:

@@ -1,136 +1,20 @@
-"""Array backends: the same operations of linear algebra on NumPy and on CuPy arrays.
+"""The NumPy backend, and the selection of a backend: `backend_of(array)`.
 
-`backend_of(array)` selects the backend once; the code above it names no device. Arrays are matrices
-of FP64 or FP32 unless a format is named; functions overwrite their first array argument, and return
-it where they return an array. All arrays of a call are of one kind and on one device.
+The code above it names no device; `views.Backend` states what a backend does.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from . import blas
-from .views import Views, by_columns, contiguous, layout, order_of
-
-if TYPE_CHECKING:
-    from .._typing import Any
+from .views import Backend, by_columns, contiguous, layout, order_of
 
 
-class Backend(Protocol):
-    """What linear algebra needs of a kind of arrays.
-
-    Attributes
-    ----------
-    name : {"cpu", "gpu"}
-    on_gpu : bool
-    xp : module
-        NumPy or CuPy.
-
-    Notes
-    -----
-    A panel of a coarse format has an exponent e: it holds a·2^e. It is an int, or an array where
-    only the GPU knows it.
-    """
-
-    name: str
-    on_gpu: bool
-    xp: Any
-
-    # BLAS and LAPACK, on views of one type whose rows or columns are contiguous
-
-    def gemm(self, c, a, b, alpha=1.0, beta=1.0):
-        """C <- αAB + βC for (m, n), (m, k) and (k, n) views."""
-
-    def trsm(self, lower, b, transposed, unit=False):
-        """B <- B T⁻¹, or B T'⁻¹, for the lower triangle T of a view, with ones as its diagonal."""
-
-    def trmm(self, lower, b, transposed, unit=False):
-        """B <- B T, or B T'; see `trsm`."""
-
-    def syrk(self, c, a, alpha=1.0, beta=1.0):
-        """Lower triangle of C <- αAA' + βC for (n, n) and (n, k) views."""
-
-    def potrf(self, a, info=None):
-        """Lower triangle of A <- its Cholesky factor; return LAPACK's info.
-
-        A GPU writes the info into the array `info` instead, if one is given, and also writes n
-        where the last pivot is not finite; otherwise the CPU waits for it.
-        """
-
-    def product(self, c, a, b, form, alpha):
-        """C <- C + α A B' for stored numbers of a coarse format, in any layout, summed in FP32."""
-
-    def scale_of(self, alpha, a, b):
-        """Return α 2^-(a+b) for `product`, from the exponents of its operands."""
-
-    # casts
-
-    def exponent_of(self, array, form):
-        """Return the exponent that brings an array to the top of a format's range."""
-
-    def round_into(self, out, array, form, exponent):
-        """Out <- the numbers of array·2^exponent in a format."""
-
-    def widen_into(self, out, values, form, exponent):
-        """Out <- stored numbers times 2^-exponent, as FP64 or FP32."""
-
-    def as_wider(self, values, form):
-        """Return 2^-wider_shift times stored numbers in the format's `wider` one, exactly."""
-
-    def assign(self, out, a):
-        """Out <- A, of any types and layouts."""
-
-    # norms
-
-    def largest(self, array):
-        """Return max|a|: inf or NaN where the array holds one."""
-
-    def survey(self, a):
-        """Return the diagonal as a NumPy array, and max|a| of the lower triangle."""
-
-    # lower triangles
-
-    def copy_lower(self, out, source, rows=None, columns=None):
-        """Lower triangle of out <- rows_i a_ij columns_j; both or neither is given."""
-
-    def add_lower(self, c, total):
-        """Lower triangle of C <- C + total."""
-
-    def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC; zeros for β = 0, whatever C holds."""
-
-    def clear_upper(self, a):
-        """Set the entries above the diagonal to zero, whatever they are."""
-
-    # memory
-
-    def index(self, array):
-        """Return the number of the array's GPU, None on a CPU."""
-
-    def on(self, array):
-        """Return a context in which the array's device is the current one."""
-
-    def empty(self, shape, dtype, like, order="F"):
-        """Return an uninitialized array on the device of another one."""
-
-    def zeros(self, shape, dtype, like, order="F"):
-        """Return zeros on the device of another array."""
-
-    def put(self, array, like):
-        """Return an array on the device of another one, in Fortran order where it is copied."""
-
-    def get(self, array):
-        """Return an array as a NumPy array, of its layout."""
-
-    def as_columns(self, array):
-        """Return an array in Fortran order: itself, or a copy."""
-
-
-class NumpyBackend(Views):
+class NumpyBackend(Backend):
     """NumPy arrays, with BLAS and LAPACK of MKL or SciPy and loops compiled by numba."""
 
     name, on_gpu, xp = "cpu", False, np
@@ -161,26 +45,15 @@ class NumpyBackend(Views):
             # C' = C' + αBA'
             blas.multiply_on_units(c.T, b, a, form, alpha)
 
-    def scale_of(self, alpha, a, b):
-        """Return α 2^-(a+b)."""
-        return alpha * 2.0 ** -(a + b)
-
-    def exponent_of(self, array, form):
-        """Return the exponent that brings an array to the top of a format's range."""
-        return form.exponent_for(self.largest(array))
-
     def round_into(self, out, array, form, exponent):
-        """Out <- the numbers of array·2^exponent in a format."""
         out, array = _aligned(out, array)
         _convert(form.encode, array, array.dtype.type(2.0**exponent), out)
 
     def widen_into(self, out, values, form, exponent):
-        """Out <- stored numbers times 2^-exponent."""
         out, values = _aligned(out, values)
         _convert(form.decode, values, out.dtype.type(2.0**-exponent), out)
 
     def as_wider(self, values, form):
-        """Return the numbers of FP8 as FP16."""
         loops = _loops()
         out = np.empty(values.shape, form.wider.dtype, order=order_of(values))
         to, source = (out, values) if by_columns(values) else (out.T, values.T)
@@ -189,13 +62,11 @@ class NumpyBackend(Views):
         return out
 
     def assign(self, out, a):
-        """Out <- A."""
         # numbers that the caller does not read may be anything
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             out[...] = a
 
     def largest(self, array):
-        """Return max|a|."""
         if not array.size:
             return 0.0
         loops = _loops()
@@ -209,7 +80,6 @@ class NumpyBackend(Views):
         return _number(loops.largest_by_column(flat, step, *shape, mask), array)
 
     def survey(self, a):
-        """Return the diagonal, and max|a| of the lower triangle."""
         if not len(a):
             return a.diagonal(), 0.0
         lower = a if contiguous(a) else a.copy(order="F")
@@ -218,29 +88,30 @@ class NumpyBackend(Views):
         return a.diagonal(), _number(_loops().largest_of_lower(*line, len(a), mask, by_rows), lower)
 
     def copy_lower(self, out, source, rows=None, columns=None):
-        """Lower triangle of out <- rows_i a_ij columns_j."""
-        if contiguous(source) and contiguous(out):
-            _copy_lines(out, source, rows, columns)
+        if not (contiguous(source) and contiguous(out)):
+            # as the compiled loops, without warnings
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                for i in range(len(source)):
+                    row = source[i, : i + 1]
+                    out[i, : i + 1] = row if rows is None else row * rows[i] * columns[: i + 1]
             return
-        if rows is None:
-            rows = columns = np.ones(len(source))
-        # above the diagonal may be anything
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            for first in range(0, len(source), 512):
-                block = slice(first, min(first + 512, len(source)))
-                product = source[first:, block] * rows[first:, None] * columns[block]
-                corner = out[block, block]
-                lower = np.tri(len(corner), dtype=bool)
-                product[: len(corner)] = np.where(lower, product[: len(corner)], corner)
-                out[first:, block] = product
+        loops = _loops()
+        (x, by_rows), (y, out_by_rows) = _lines(source), _lines(out)
+        if by_rows != out_by_rows:
+            if rows is None:
+                rows = columns = np.ones(len(source))
+            loops.turn_lower(*x, rows, columns, *y, by_rows)
+        elif rows is None:
+            loops.convert_lower(*x, *y, len(source), by_rows)
+        else:
+            along, across = (columns, rows) if by_rows else (rows, columns)
+            loops.copy_lower(*x, along, across, *y, by_rows)
 
     def add_lower(self, c, total):
-        """Lower triangle of C <- C + total, of one layout."""
         x, y, by_rows = _lines(total, c)
         _loops().add_lower(*x, *y, len(c), by_rows)
 
     def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC."""
         for j in range(len(c) if beta != 1.0 else 0):
             if beta == 0.0:
                 c[j:, j] = 0.0
@@ -248,36 +119,20 @@ class NumpyBackend(Views):
                 c[j:, j] *= c.dtype.type(beta)
 
     def clear_upper(self, a):
-        """Set the entries above the diagonal to zero."""
         for j in range(1, len(a)):
             a[:j, j] = 0.0
 
     def index(self, array):
-        """Return None: the array is not on a GPU."""
+        return None
 
     def on(self, array):
-        """Return a context that changes nothing."""
         return nullcontext()
 
-    def empty(self, shape, dtype, like, order="F"):
-        """Return an uninitialized array."""
-        return np.empty(shape, dtype, order=order)
-
-    def zeros(self, shape, dtype, like, order="F"):
-        """Return zeros."""
-        return np.zeros(shape, dtype, order=order)
-
     def put(self, array, like):
-        """Return the array."""
         return array
 
     def get(self, array):
-        """Return the array."""
         return array
-
-    def as_columns(self, array):
-        """Return an array in Fortran order."""
-        return np.asfortranarray(array)
 
 
 @cache
@@ -325,22 +180,6 @@ def _lines(*arrays):
     return (*(flat(x.T if by_rows else x) for x in arrays), by_rows)
 
 
-def _copy_lines(out, source, rows, columns):
-    """`copy_lower` of views by columns or by rows."""
-    loops, n, scaled = _loops(), len(source), rows is not None
-    if by_columns(source) == by_columns(out):
-        x, y, by_rows = _lines(source, out)
-        if scaled:
-            along, across = (columns, rows) if by_rows else (rows, columns)
-            loops.copy_lower(*x, along, across, *y, by_rows)
-        else:
-            loops.convert_lower(*x, *y, n, by_rows)
-        return
-    (x, by_rows), (y, _) = _lines(source), _lines(out)
-    factors = (rows, columns) if scaled else (np.ones(n), np.ones(n))
-    loops.turn_lower(*x, *factors, *y, by_rows)
-
-
 NUMPY = NumpyBackend()
 
 
@@ -354,8 +193,5 @@ def backend_of(array) -> Backend:
 
 
 def device_of(array):
-    """Return a context in which an array's device is the current one.
-
-    CuPy allocates on the current device, and its kernels refuse arrays of another one.
-    """
+    """Return a context in which an array's device is current, as CuPy's allocations need it."""
     return backend_of(array).on(array)

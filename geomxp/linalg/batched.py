@@ -9,8 +9,7 @@ shared memory.
 
 Functions compiled by numba may call, without the interpreter's lock:
 
-- `factor_chunk`, `forward_chunk`, `backward_chunk` and `backward_last`, in place on a chunk of FP64
-  or FP32 numbers.
+- `factor_chunk`, `forward_chunk` and `backward_chunk`, in place on a chunk of FP64 or FP32 numbers.
 
       chunk : (rows, ld, lanes) ndarray, C order, n <= rows, n <= ld
       lanes : a multiple of `lanes_of(dtype)`; unused lanes must hold a matrix, say the identity
@@ -42,7 +41,7 @@ import numpy as np
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import binding
 from . import batched_gpu, batched_programs, simd
-from .batched_programs import LOOKING, MOST, Variant, cache_directory, write_whole
+from .batched_programs import LOOKING, MOST, UNTUNED, Variant, cache_directory, write_whole
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, DTypeLike, Floats, Sequence, Whole
@@ -62,9 +61,6 @@ forward_chunk = batched_programs.substitution(False).forward_chunk
 
 backward_chunk = batched_programs.substitution(True).backward_chunk
 """backward_chunk(lower, b, n): b (n, k, lanes) <- L'⁻¹b."""
-
-backward_last = batched_programs.substitution(True).backward_last
-"""backward_last(lower, x, n): x (n, 1, lanes) <- L'⁻¹e, e the last unit vector: L⁻¹'s last row."""
 
 factor_packed = batched_programs.packed().factor_packed
 """factor_packed(a, inverse, n): a <- L.
@@ -142,27 +138,13 @@ def potrf(
     [[2.0, 0.0], [1.0, 2.0]]
     """
     if _is_on_gpu(a):
-        with _checked(a).device:
-            variant = variant or variant_for(a.shape[1], _real(a.dtype), "gpu")
-        lower, info = batched_gpu.potrf(a, overwrite, variant)
-        return (lower, info) if not check else _raised(lower, info)
-    given = _checked(np.asarray(a))
-    source = np.require(given, _real(given.dtype), ("C", "A"))
-    own = not np.may_share_memory(source, given) or (overwrite and source.flags.writeable)
-    lower = source if own else _aligned(source.shape, source.dtype)
-    batch, n, _ = source.shape
-    info = np.zeros(batch, np.int64)
-    if source.size:
-        variant = variant or variant_for(n, source.dtype)
-        if not variant.chunk:
-            raise InvalidInput(
-                "`chunk` must be at least 1 on a CPU: a variant with chunk=0 is for a GPU."
-            )
-        program = batched_programs.factorization(variant, n)
-        lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
-        past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
-        program.factor_batch(source, lower, info, lanes, past_cache)
-    return (lower, info) if not check else _raised(lower, info)
+        kind = _real(_checked(a).dtype)
+        with a.device:
+            variant = variant or variant_for(a.shape[1], kind, "gpu")
+        lower, info = batched_gpu.potrf(a, kind, overwrite, variant)
+    else:
+        lower, info = _factored(_checked(np.asarray(a)), overwrite, variant)
+    return _raised(lower, info) if check else (lower, info)
 
 
 def solve(lower: AnyArray, b: AnyArray) -> AnyArray:
@@ -201,11 +183,7 @@ def backward(lower: AnyArray, b: AnyArray) -> AnyArray:
 def interleave(a: Floats, lanes: int | None = None) -> Floats:
     """Return a batch in chunks, (chunks, n, n, lanes); identities fill up the last one.
 
-    Parameters
-    ----------
-    a : (batch, n, n) ndarray
-    lanes : int, optional
-        Matrices in a chunk, a multiple of `lanes_of`; by default the fastest for the order.
+    `lanes` is a multiple of `lanes_of`; by default the fastest for the order.
     """
     a = _checked(np.asarray(a))
     a = np.ascontiguousarray(a, _real(a.dtype))
@@ -236,23 +214,10 @@ def separate(chunks: Floats, batch: int) -> Floats:
 
 
 def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whole:
-    """Factor chunks in place.
+    """Factor chunks, (chunks, n, n, lanes) as from `interleave`, in place.
 
-    Parameters
-    ----------
-    chunks : (chunks, n, n, lanes) ndarray, C order
-        As from `interleave`.
-    variant : Variant, optional
-
-    Returns
-    -------
-    (chunks · lanes,) ndarray of int
-        As `info` of `potrf`, but NaN and infinities count as minors that are not positive.
-
-    Raises
-    ------
-    InvalidInput
-        If they are not such chunks.
+    Return `info` as `potrf` does, (chunks · lanes,), but NaN and infinities count as minors that
+    are not positive. Raise `InvalidInput` if they are not such chunks.
     """
     width = lanes_of(chunks.dtype) if chunks.dtype in (np.float32, np.float64) else 0
     fits = chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] and width
@@ -301,6 +266,26 @@ def _aligned(shape, dtype):
     return room[skip : skip + int(np.prod(shape))].reshape(shape)
 
 
+def _factored(a, overwrite, variant):
+    """Return the factors of an ndarray and `info`, see `potrf`."""
+    source = np.require(a, _real(a.dtype), ("C", "A"))
+    own = not np.may_share_memory(source, a) or (overwrite and source.flags.writeable)
+    lower = source if own else _aligned(source.shape, source.dtype)
+    batch, n, _ = source.shape
+    info = np.zeros(batch, np.int64)
+    if source.size:
+        variant = variant or variant_for(n, source.dtype)
+        if not variant.chunk:
+            raise InvalidInput(
+                "`chunk` must be at least 1 on a CPU: a variant with chunk=0 is for a GPU."
+            )
+        program = batched_programs.factorization(variant, n)
+        lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
+        past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
+        program.factor_batch(source, lower, info, lanes, past_cache)
+    return lower, info
+
+
 def _raised(lower, info):
     """Return the factors, or raise the error that `info` reports."""
     members = np.flatnonzero(info)
@@ -328,14 +313,16 @@ def _others(members):
 
 def _substituted(lower, b, passes):
     """Return b after the substitutions: forward (False), backward (True)."""
-    if _is_on_gpu(lower):
-        return batched_gpu.substitute(_checked(lower), b, passes)
-    lower, b = _checked(np.asarray(lower)), np.asarray(b)
-    if b.ndim not in (2, 3) or b.shape[:2] != lower.shape[:2]:
+    on_gpu = _is_on_gpu(lower)
+    if not on_gpu:
+        lower, b = np.asarray(lower), np.asarray(b)
+    if b.ndim not in (2, 3) or b.shape[:2] != _checked(lower).shape[:2]:
         raise InvalidInput(
             f"b must be (batch, n) or (batch, n, k), with lower {lower.shape}. Got {b.shape}."
         )
     kind = _real(lower.dtype, b.dtype)
+    if on_gpu:
+        return batched_gpu.substitute(lower, b, kind, passes)
     lower = np.ascontiguousarray(lower, kind)
     x = np.array(b.reshape(*b.shape[:2], -1) if b.size else b, kind, order="C")
     if x.size:
@@ -359,7 +346,6 @@ def _substituted(lower, b, passes):
 # (experiments/batched).
 
 
-UNTUNED = Variant()
 SHIPPED = (
     (8, Variant("left", 4, 4, unroll=True)),
     (16, Variant("top", 4, 1, unroll=True)),
@@ -387,19 +373,7 @@ GAIN = 1.03
 
 
 def variant_for(n: int, dtype: DTypeLike, on: str = "cpu") -> Variant:
-    """Return the variant that factors matrices of one order the fastest, as far as is known.
-
-    Parameters
-    ----------
-    n : int
-    dtype : dtype
-    on : {"cpu", "gpu"}
-
-    Returns
-    -------
-    Variant
-        The one remembered for this device, otherwise the shipped table's.
-    """
+    """Return the fastest known variant: the one remembered for this device, or the shipped one."""
     known = remembered().get(_key(n, dtype, on))
     if known is not None:
         return known
@@ -484,27 +458,12 @@ def search(
     rounds: int = 7,
     among: Sequence[Variant] | None = None,
 ) -> tuple[Variant, dict[Variant, float]]:
-    """Find the fastest variant for an order, and remember it.
+    """Find the fastest variant for an order among some, and remember it.
 
-    Each is checked against LAPACK before it is timed, in turns with the others. The untuned variant
-    takes part, and stays unless another is faster by `GAIN`, also in a second race of these two.
-
-    Parameters
-    ----------
-    n : int
-    dtype : dtype
-    on : {"cpu", "gpu"}
-    batch : int
-        Matrices.
-    rounds : int
-    among : sequence of Variant, optional
-        By default `candidates`, then the winner with larger chunks.
-
-    Returns
-    -------
-    variant : Variant
-    seconds : dict of Variant to float
-        Medians, of the first race.
+    By default these are `candidates`, then the winner with larger chunks. Each is checked against
+    LAPACK before it is timed, in turns with the others. The untuned variant takes part, and stays
+    unless another is faster by `GAIN`, also in a second race of these two. Also return the median
+    seconds of the first race.
     """
     if not 1 <= n <= MOST:
         raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
@@ -535,8 +494,7 @@ def _is_right(a, variant, on):
     """Return whether a variant's factors are LAPACK's; warn if they are not."""
     some = a[: 3 * 64 + 1]
     lower = potrf(_on(some, on), variant=variant)
-    lower = lower if on == "cpu" else lower.get()
-    expected = np.linalg.cholesky(some)
+    lower, expected = lower if on == "cpu" else lower.get(), np.linalg.cholesky(some)
     u = np.finfo(a.dtype).eps / 2
     if abs(lower - expected).max() <= 8 * (a.shape[1] + 1) * u * abs(expected).max():
         return True

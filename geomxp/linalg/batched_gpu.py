@@ -16,7 +16,7 @@ import numpy as np
 from ..cuda import OPTIONS, module, source
 from ..errors import InvalidInput
 from . import batched_programs
-from .batched_programs import MOST, Variant
+from .batched_programs import MOST, UNTUNED
 
 WARP = 32
 """Matrices of a chunk, and threads of a block, for each unit of `Variant.chunk`."""
@@ -64,16 +64,9 @@ def translated(lines):
     return out, sorted(integers), sorted(numbers)
 
 
-def potrf_text(variant=None, n=None):
-    """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32.
-
-    Parameters
-    ----------
-    variant : Variant, optional
-    n : int, optional
-        The only order; needed where the variant is unrolled.
-    """
-    body, integers, numbers = translated(batched_programs.potrf(variant or Variant(), n))
+def potrf_text(variant=UNTUNED, n=None):
+    """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; if unrolled, for one order n."""
+    body, integers, numbers = translated(batched_programs.potrf(variant, n))
     lines = [
         f"int {', '.join(integers)};",
         f"Real {', '.join(numbers)};",
@@ -128,15 +121,7 @@ def _padded(n):
 def in_chunks(xp, a, lanes):
     """Return (chunks, n, n, lanes) of a batch's lower triangles; see `batched.interleave`.
 
-    Entries above the diagonal are undefined.
-
-    Parameters
-    ----------
-    xp : module
-        CuPy.
-    a : (batch, n, n) cupy.ndarray
-    lanes : int
-        Matrices in a chunk, a multiple of 32.
+    Entries above the diagonal are undefined. `lanes` is a multiple of 32; `xp` is CuPy.
     """
     batch, n, _ = a.shape
     chunks = xp.empty((-(-batch // lanes), n, n, lanes), a.dtype)
@@ -152,20 +137,13 @@ def device_name():
     return runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
 
 
-def potrf(a, overwrite, variant):
-    """Return factors and info; see `geomxp.linalg.batched.potrf`.
-
-    Parameters
-    ----------
-    a : (batch, n, n) cupy.ndarray
-    overwrite : bool
-    variant : Variant
-    """
+def potrf(a, dtype, overwrite, variant):
+    """Return factors and info; see `geomxp.linalg.batched.potrf`."""
     import cupy
 
     given, (batch, n, _) = a, a.shape
     with a.device:
-        a = a.astype(np.float32 if a.dtype == np.float32 else np.float64, copy=False)
+        a = a.astype(dtype, copy=False)
         own = (overwrite or a is not given) and a.flags.c_contiguous
         lower, info = a if own else cupy.empty(a.shape, a.dtype), cupy.empty(batch, np.int64)
         if not a.size:
@@ -191,27 +169,14 @@ def _interleaved(a, lower, info, variant):
     _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
 
 
-def substitute(lower, b, passes):
-    """Return b after substitutions; see `geomxp.linalg.batched.solve`.
-
-    Parameters
-    ----------
-    lower : (batch, n, n) cupy.ndarray
-    b : (batch, n) or (batch, n, k) cupy.ndarray
-    passes : sequence of bool
-        False for forward, True for backward substitution. Forward always comes first.
-    """
+def substitute(lower, b, dtype, passes):
+    """Return b after forward (False) or backward (True) substitution, or both in this order."""
     import cupy
 
-    if b.ndim not in (2, 3) or b.shape[:2] != lower.shape[:2]:
-        raise InvalidInput(
-            f"b must be (batch, n) or (batch, n, k), with lower {lower.shape}. Got {b.shape}."
-        )
     if getattr(b, "device", None) != lower.device:
         raise InvalidInput(
             f"b must be on the GPU of lower, {lower.device}. Got {getattr(b, 'device', type(b))}."
         )
-    dtype = np.dtype(np.float32 if lower.dtype == b.dtype == np.float32 else np.float64)
     with lower.device:
         x = cupy.empty(b.shape, dtype)
         if b.size:

@@ -21,7 +21,7 @@ import os
 import sys
 import tempfile
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -62,37 +62,7 @@ class Variant:
     unroll: bool = False
 
 
-class Text:
-    """Lines of a program.
-
-    Parameters
-    ----------
-    unroll : bool
-        Unroll loops, whose bounds must then be known.
-    """
-
-    def __init__(self, unroll=False):
-        self.lines, self.depth, self.unroll = [], 0, unroll
-
-    def __call__(self, *lines):
-        """Write lines."""
-        self.lines += ["    " * self.depth + line for line in lines]
-
-    def block(self, head, write):
-        """Write the head of a block and its body."""
-        self(head)
-        self.depth += 1
-        write()
-        self.depth -= 1
-
-    def loop(self, name, start, stop, step, write):
-        """Write a loop; `write` receives the name of its variable, or each of its values."""
-        if self.unroll:
-            for value in range(start, stop, step):
-                write(value)
-        else:
-            steps = f", {step}" if step != 1 else ""
-            self.block(f"for {name} in range({start}, {stop}{steps}):", lambda: write(name))
+UNTUNED = Variant()
 
 
 def _plus(a, b):
@@ -100,255 +70,241 @@ def _plus(a, b):
     return a + b if isinstance(a, int) else f"{a} + {b}" if b else a
 
 
-def _pairs(rows, columns, lower):
+def _pairs(rows, columns, lower=False):
     return [(p, q) for p in range(rows) for q in range(columns) if not lower or q <= p]
 
 
-class Tiles:
-    """Operations on a tile of variables c_p_q.
+class Program:
+    """Lines of a program for matrices in tiles of `tile` rows and columns.
 
-    Its row p begins at r_p; row q of the factor it is multiplied with, at s_q.
-
-    Parameters
-    ----------
-    text : Text
-    ahead : bool
-        Prefetch what lies `ahead` entries after each entry that is loaded once.
-    packed : bool
-        Rows lie as in a packed triangle.
+    A tile is held in variables c_p_q. Its row p begins at r_p; row q of the factor that it is
+    multiplied with begins at s_q. With `unroll`, loops are unrolled: the order n must be known.
+    With `ahead`, what lies `ahead` entries after each entry that is loaded once is prefetched.
+    Matrices are `packed` or interleaved.
     """
 
-    def __init__(self, text, ahead=False, packed=False):
-        self.text, self.ahead, self.packed = text, ahead, packed
+    def __init__(self, tile, n=None, *, unroll=False, ahead=False, packed=False):
+        self.lines, self._depth = [], 0
+        self._tile, self._n, self._unroll = tile, n, unroll
+        self._ahead, self._packed = ahead, packed
+        # rows that fill tiles
+        self._whole = "n" if packed else "whole" if n is None else n // tile * tile
+
+    def __call__(self, *lines):
+        """Write lines."""
+        self.lines += ["    " * self._depth + line for line in lines]
+
+    def block(self, head, write, *arguments):
+        """Write the head of a block, and its body by a call."""
+        self(head)
+        self._depth += 1
+        write(*arguments)
+        self._depth -= 1
+
+    def loop(self, name, start, stop, step, write):
+        """Write a loop; `write` receives the name of its variable, or each of its values."""
+        if self._unroll:
+            for value in range(start, stop, step):
+                write(value)
+            return
+        steps = f", {step}" if step != 1 else ""
+        self.block(f"for {name} in range({start}, {stop}{steps}):", write, name)
+
+    def tiles(self, name, start, write):
+        """Write what happens to the rows from `start` on, tile by tile: write(rows, first)."""
+        self.loop(name, start, self._whole, self._tile, lambda first: write(self._tile, first))
+        if self._packed:
+            return
+        if self._n is None:
+            for rows in range(1, self._tile):
+                self.block(f"if n - whole == {rows}:", write, rows, self._whole)
+        elif self._n % self._tile:
+            write(self._n % self._tile, self._whole)
+
+    # Operations on a tile
 
     def rows(self, name, first, count):
         """name_p <- start of row first + p."""
         start, length = f"{first} * row + first", "row"
-        if self.packed:
+        if self._packed:
             start = f"{first} * ({first} + 1) // 2 * lanes"
-        self.text(f"{name}0 = {start}")
+        self(f"{name}0 = {start}")
         for p in range(1, count):
-            if self.packed:
+            if self._packed:
                 length = f"({_plus(first, p)}) * lanes"
-            self.text(f"{name}{p} = {name}{p - 1} + {length}")
+            self(f"{name}{p} = {name}{p - 1} + {length}")
 
     def load(self, rows, columns, column, lower=False):
         """C <- A(rows, columns)."""
         for p, q in _pairs(rows, columns, lower):
-            self.text(f"at = r{p} + ({_plus(column, q)}) * lanes", f"c{p}_{q} = load(a, at)")
-            if self.ahead:
-                self.text("touch(a, at + ahead)")
+            self(f"at = r{p} + ({_plus(column, q)}) * lanes", f"c{p}_{q} = load(a, at)")
+            if self._ahead:
+                self("touch(a, at + ahead)")
 
     def store(self, rows, columns, column, lower=False):
         """A(rows, columns) <- C."""
         for p, q in _pairs(rows, columns, lower):
-            self.text(f"store(a, r{p} + ({_plus(column, q)}) * lanes, c{p}_{q})")
+            self(f"store(a, r{p} + ({_plus(column, q)}) * lanes, c{p}_{q})")
 
     def update(self, rows, columns, start, stop, lower=False):
         """C <- C - Σ_k A(rows, k) A(columns, k)'."""
         other = "x" if lower else "y"
 
-        def write(k):
-            self.text(f"at = {k} * lanes")
-            self.text(*(f"x{p} = load(a, r{p} + at)" for p in range(rows)))
+        def products(k):
+            self(f"at = {k} * lanes")
+            self(*(f"x{p} = load(a, r{p} + at)" for p in range(rows)))
             if not lower:
-                self.text(*(f"y{q} = load(a, s{q} + at)" for q in range(columns)))
+                self(*(f"y{q} = load(a, s{q} + at)" for q in range(columns)))
             for p, q in _pairs(rows, columns, lower):
-                self.text(f"c{p}_{q} = minus(c{p}_{q}, x{p}, {other}{q})")
+                self(f"c{p}_{q} = minus(c{p}_{q}, x{p}, {other}{q})")
 
-        self.text.loop("k", start, stop, 1, write)
+        self.loop("k", start, stop, 1, products)
 
     def solve(self, rows, columns, column):
         """C <- C L^-T, L the diagonal tile in rows s."""
         for q in range(columns):
             for t in range(q):
-                self.text(f"y{t} = load(a, s{q} + ({_plus(column, t)}) * lanes)")
-                for p in range(rows):
-                    self.text(f"c{p}_{q} = minus(c{p}_{q}, c{p}_{t}, y{t})")
-            self.text(f"v = load(inverse, ({_plus(column, q)}) * width)")
-            self.text(*(f"c{p}_{q} = times(c{p}_{q}, v)" for p in range(rows)))
+                self(f"y{t} = load(a, s{q} + ({_plus(column, t)}) * lanes)")
+                self(*(f"c{p}_{q} = minus(c{p}_{q}, c{p}_{t}, y{t})" for p in range(rows)))
+            self(f"v = load(inverse, ({_plus(column, q)}) * width)")
+            self(*(f"c{p}_{q} = times(c{p}_{q}, v)" for p in range(rows)))
 
     def factor(self, rows, column):
         """C <- its Cholesky factor; the reciprocals of the diagonal are stored in `inverse`."""
         for q in range(rows):
-            self.text(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
-            self.text(f"store(inverse, ({_plus(column, q)}) * width, v)")
+            self(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
+            self(f"store(inverse, ({_plus(column, q)}) * width, v)")
             for p in range(q + 1, rows):
-                self.text(f"c{p}_{q} = times(c{p}_{q}, v)")
+                self(f"c{p}_{q} = times(c{p}_{q}, v)")
                 for t in range(q + 1, p + 1):
-                    self.text(f"c{p}_{t} = minus(c{p}_{t}, c{p}_{q}, c{t}_{q})")
+                    self(f"c{p}_{t} = minus(c{p}_{t}, c{p}_{q}, c{t}_{q})")
 
-
-class _Factorization:
-    """The order of the operations on tiles of `tile` rows; the last tile has the rows left over."""
-
-    def __init__(self, tile, n, unroll, ahead, packed=False):
-        self.text, self.tile, self.n = Text(unroll), tile, n
-        self.tiles = Tiles(self.text, ahead, packed)
-        self.whole = "n" if packed else "whole" if n is None else n // tile * tile
-        if not packed:
-            self.text("row = ld * lanes")
-            if n is None:
-                self.text(f"whole = n // {tile} * {tile}")
-
-    def remainder(self, write):
-        """Write what happens to the rows that fill no tile."""
-        if self.tiles.packed:
-            return
-        if self.n is not None:
-            if self.n % self.tile:
-                write(self.n % self.tile)
-            return
-        for rows in range(1, self.tile):
-            self.text.block(f"if n - whole == {rows}:", lambda rows=rows: write(rows))
+    # Operations on a tile of a matrix
 
     def diagonal(self, rows, i, start=0, stop=None, factor=True):
         """A_ii <- A_ii - Σ_k A_ik A_ik', and its Cholesky factor."""
-        self.tiles.rows("r", i, rows)
-        self.tiles.load(rows, rows, i, lower=True)
-        self.tiles.update(rows, rows, start, i if stop is None else stop, lower=True)
+        self.rows("r", i, rows)
+        self.load(rows, rows, i, lower=True)
+        self.update(rows, rows, start, i if stop is None else stop, lower=True)
         if factor:
-            self.tiles.factor(rows, i)
-        self.tiles.store(rows, rows, i, lower=True)
+            self.factor(rows, i)
+        self.store(rows, rows, i, lower=True)
 
     def inner(self, rows, j, start=0, stop=None, solve=True):
         """A_ij <- A_ij - Σ_k A_ik A_jk', and times L_jj^-T; i is where rows r are."""
-        self.tiles.rows("s", j, self.tile)
-        self.tiles.load(rows, self.tile, j)
-        self.tiles.update(rows, self.tile, start, j if stop is None else stop)
+        self.rows("s", j, self._tile)
+        self.load(rows, self._tile, j)
+        self.update(rows, self._tile, start, j if stop is None else stop)
         if solve:
-            self.tiles.solve(rows, self.tile, j)
-        self.tiles.store(rows, self.tile, j)
+            self.solve(rows, self._tile, j)
+        self.store(rows, self._tile, j)
+
+    # Orders of the tiles; the last tile has the rows left over
 
     def top(self):
         """Row by row: the rows above are only read."""
 
         def row(rows, i):
-            self.tiles.rows("r", i, rows)
-            self.text.loop("j", 0, i, self.tile, lambda j: self.inner(rows, j))
+            self.rows("r", i, rows)
+            self.loop("j", 0, i, self._tile, lambda j: self.inner(rows, j))
             self.diagonal(rows, i)
 
-        self.text.loop("i", 0, self.whole, self.tile, lambda i: row(self.tile, i))
-        self.remainder(lambda rows: row(rows, self.whole))
+        self.tiles("i", 0, row)
 
     def left(self):
         """Column by column: a column is brought up to date when it is reached."""
 
-        def below(rows, i, j):
-            self.tiles.rows("r", i, rows)
-            self.inner(rows, j)
+        def column(columns, j):
+            def below(rows, i):
+                self.rows("r", i, rows)
+                self.inner(rows, j)
 
-        def column(j):
-            self.diagonal(self.tile, j)
-            after = _plus(j, self.tile)
-            self.text.loop("i", after, self.whole, self.tile, lambda i: below(self.tile, i, j))
-            self.remainder(lambda rows: below(rows, self.whole, j))
+            self.diagonal(columns, j)
+            if columns == self._tile:
+                self.tiles("i", _plus(j, columns), below)
 
-        self.text.loop("j", 0, self.whole, self.tile, column)
-        self.remainder(lambda rows: self.diagonal(rows, self.whole))
+        self.tiles("j", 0, column)
 
     def right(self):
         """Column by column: a column is subtracted from all that follow when it is final."""
-        tile = self.tile
 
-        def final(rows, i, j):
-            self.tiles.rows("r", i, rows)
-            self.inner(rows, j, 0, 0)
+        def column(columns, j):
+            after = _plus(j, columns)
 
-        def row(rows, i, j):
-            self.tiles.rows("r", i, rows)
-            after = _plus(j, tile)
-            self.text.loop("t", after, i, tile, lambda t: self.inner(rows, t, j, after, False))
-            self.diagonal(rows, i, j, after, False)
+            def final(rows, i):
+                self.rows("r", i, rows)
+                self.inner(rows, j, 0, 0)
 
-        def column(j):
-            self.diagonal(tile, j, 0, 0)
-            for write in (final, row):
-                after = _plus(j, tile)
-                self.text.loop("i", after, self.whole, tile, lambda i, w=write: w(tile, i, j))
-                self.remainder(lambda rows, w=write: w(rows, self.whole, j))
+            def subtract(rows, i):
+                self.rows("r", i, rows)
+                self.loop("t", after, i, columns, lambda t: self.inner(rows, t, j, after, False))
+                self.diagonal(rows, i, j, after, False)
 
-        self.text.loop("j", 0, self.whole, tile, column)
-        self.remainder(lambda rows: self.diagonal(rows, self.whole, 0, 0))
+            self.diagonal(columns, j, 0, 0)
+            if columns == self._tile:
+                self.tiles("i", after, final)
+                self.tiles("i", after, subtract)
+
+        self.tiles("j", 0, column)
 
 
 def potrf(variant, n=None, ahead=False):
     """Return the lines of a factorization A = L L' of an interleaved chunk, in place.
 
-    Parameters
-    ----------
-    variant : Variant
-    n : int or None
-        The order, if the program is for one order only.
-    ahead : bool
-        Prefetch the matrices that lie `ahead` entries further in memory.
-
-    Returns
-    -------
-    list of str
-        On a, n, ld, lanes, first, and room for n numbers in `inverse`, `width` apart.
+    They use a, n, ld, lanes, first, and `inverse` with room for n numbers that are `width` apart;
+    with `ahead`, they prefetch the matrices that lie `ahead` entries further in memory. A program
+    for one order only is given `n`.
     """
-    program = _Factorization(variant.tile, n, variant.unroll, ahead)
+    program = Program(variant.tile, n, unroll=variant.unroll, ahead=ahead)
+    program("row = ld * lanes")
+    if n is None:
+        program(f"whole = n // {variant.tile} * {variant.tile}")
     getattr(program, variant.looking)()
-    return program.text.lines
-
-
-def _substitute(text, rows, columns, i, backward):
-    """Rows i of b <- those of L⁻¹b, or of L'⁻¹b; the rows before, or after, are done."""
-    pairs = _pairs(rows, columns, False)
-    entry = "a, (i + {q}) * row + (i + {p}) * lanes + first" if backward else ""
-    entry = entry or "a, (i + {p}) * row + (i + {q}) * lanes + first"
-    text(*(f"z{p} = ({_plus(i, p)}) * wide + c * lanes + first" for p in range(rows)))
-    text(*(f"c{p}_{g} = load(b, z{p} + {g} * lanes)" for p, g in pairs))
-
-    def done(k):
-        at = f"{k} * row + ({i}" if backward else f"({i}"
-        for p in range(rows):
-            where = f"{at} + {p}) * lanes" if backward else f"{at} + {p}) * row + {k} * lanes"
-            text(f"x{p} = load(a, {where} + first)")
-        text(f"at = {k} * wide + c * lanes + first")
-        text(*(f"y{g} = load(b, at + {g} * lanes)" for g in range(columns)))
-        text(*(f"c{p}_{g} = minus(c{p}_{g}, x{p}, y{g})" for p, g in pairs))
-
-    if backward:
-        text.loop("k", "n - 1", f"{i} + {rows - 1}", -1, done)
-    else:
-        text.loop("k", 0, i, 1, done)
-    for q in reversed(range(rows)) if backward else range(rows):
-        text(f"v = load({entry.format(p=q, q=q)})", "v = reciprocal(v)")
-        text(*(f"c{q}_{g} = times(c{q}_{g}, v)" for g in range(columns)))
-        for p in range(q) if backward else range(q + 1, rows):
-            text(f"v = load({entry.format(p=p, q=q)})")
-            text(*(f"c{p}_{g} = minus(c{p}_{g}, v, c{q}_{g})" for g in range(columns)))
-    text(*(f"store(b, z{p} + {g} * lanes, c{p}_{g})" for p, g in pairs))
+    return program.lines
 
 
 def substitution_text(backward):
     """Return the lines of b <- L⁻¹b, or b <- L'⁻¹b, in place, for an interleaved chunk.
 
-    Parameters
-    ----------
-    backward : bool
-
-    Returns
-    -------
-    list of str
-        On a, b, n, ld, columns, lanes and first.
+    They use a, b, n, ld, columns, lanes and first.
     """
-    text = Text()
+    text = Program(TILE)
     text("row = ld * lanes", "wide = columns * lanes")
     text(f"whole = n // {TILE} * {TILE}", f"many = columns // {COLUMNS} * {COLUMNS}")
 
-    def of_columns(count):
-        def rows(many):
-            return lambda i: _substitute(text, many, count, i, backward)
+    def entry(row, column):
+        """Load an entry of L, or of L'."""
+        row, column = (column, row) if backward else (row, column)
+        return f"load(a, ({row}) * row + ({column}) * lanes + first)"
 
-        if backward:
-            text.loop("i", "n - 1", "whole - 1", -1, rows(1))
-            text.loop("i", f"whole - {TILE}", -1, -TILE, rows(TILE))
-        else:
-            text.loop("i", 0, "whole", TILE, rows(TILE))
-            text.loop("i", "whole", "n", 1, rows(1))
+    def rows(count, columns, i):
+        """Rows i of b <- those of the solution; the rows before, or after, are done."""
+        pairs = _pairs(count, columns)
+        text(*(f"z{p} = ({_plus(i, p)}) * wide + c * lanes + first" for p in range(count)))
+        text(*(f"c{p}_{g} = load(b, z{p} + {g} * lanes)" for p, g in pairs))
+
+        def products(k):
+            text(*(f"x{p} = {entry(_plus(i, p), k)}" for p in range(count)))
+            text(f"at = {k} * wide + c * lanes + first")
+            text(*(f"y{g} = load(b, at + {g} * lanes)" for g in range(columns)))
+            text(*(f"c{p}_{g} = minus(c{p}_{g}, x{p}, y{g})" for p, g in pairs))
+
+        done = ("n - 1", f"{i} + {count - 1}", -1) if backward else (0, i, 1)
+        text.loop("k", *done, products)
+        for q in reversed(range(count)) if backward else range(count):
+            text(f"v = {entry(_plus(i, q), _plus(i, q))}", "v = reciprocal(v)")
+            text(*(f"c{q}_{g} = times(c{q}_{g}, v)" for g in range(columns)))
+            for p in range(q) if backward else range(q + 1, count):
+                text(f"v = {entry(_plus(i, p), _plus(i, q))}")
+                text(*(f"c{p}_{g} = minus(c{p}_{g}, v, c{q}_{g})" for g in range(columns)))
+        text(*(f"store(b, z{p} + {g} * lanes, c{p}_{g})" for p, g in pairs))
+
+    def of_columns(columns):
+        tiles = (0, "whole", TILE), (f"whole - {TILE}", -1, -TILE)
+        others = ("whole", "n", 1), ("n - 1", "whole - 1", -1)
+        steps = [(TILE, tiles[backward]), (1, others[backward])]
+        for count, bounds in reversed(steps) if backward else steps:
+            text.loop("i", *bounds, lambda i, count=count: rows(count, columns, i))
 
     text.loop("c", 0, "many", COLUMNS, lambda _: of_columns(COLUMNS))
     text.loop("c", "many", "columns", 1, lambda _: of_columns(1))
@@ -356,25 +312,15 @@ def substitution_text(backward):
 
 
 def packed_text(operation):
-    """Return the lines of an operation on packed matrices, whose order is a multiple of TILE.
+    """Return the lines of an operation on packed matrices, whose order n is a multiple of TILE.
 
-    Parameters
-    ----------
-    operation : {"factor", "forward", "backward"}
-        A <- L; y <- L⁻¹y by rows of L; y <- L'⁻¹y by columns of L'.
-
-    Returns
-    -------
-    list of str
-        On a, n, the reciprocals of the diagonal in `inverse`, and the vectors y that begin at
-        `start`.
+    "factor": a <- L; "forward": y <- L⁻¹y by rows of L; "backward": y <- L'⁻¹y by columns of L'.
+    `inverse` has the reciprocals of the diagonal; y begins at `start`.
     """
+    text, tile, back = Program(TILE, packed=True), range(TILE), operation == "backward"
     if operation == "factor":
-        program = _Factorization(TILE, None, False, False, packed=True)
-        program.top()
-        return program.text.lines
-    text, tile, back = Text(), range(TILE), operation == "backward"
-    tiles = Tiles(text, packed=True)
+        text.top()
+        return text.lines
 
     def products(k):
         text(f"at = {k} * lanes", "y_k = load(y, start + at)")
@@ -385,7 +331,7 @@ def packed_text(operation):
             text("store(y, start + at, y_k)")
 
     def rows(i):
-        tiles.rows("r", i, TILE)
+        text.rows("r", i, TILE)
         text(*(f"c{p} = load(y, start + ({i} + {p}) * lanes)" for p in tile))
         if not back:
             text.loop("k", 0, i, 1, products)
@@ -393,10 +339,8 @@ def packed_text(operation):
             text(f"c{q} = times(c{q}, load(inverse, ({i} + {q}) * lanes))")
             for p in range(q) if back else range(q + 1, TILE):
                 row, column = (q, p) if back else (p, q)
-                text(
-                    f"v = load(a, r{row} + ({i} + {column}) * lanes)",
-                    f"c{p} = minus(c{p}, c{q}, v)",
-                )
+                text(f"v = load(a, r{row} + ({i} + {column}) * lanes)")
+                text(f"c{p} = minus(c{p}, c{q}, v)")
         text(*(f"store(y, start + ({i} + {p}) * lanes, c{p})" for p in tile))
         if back:
             text.loop("k", 0, i, 1, products)
@@ -419,16 +363,7 @@ import numpy as np
 from numba import njit
 
 from geomxp.linalg import simd
-from geomxp.linalg.simd import (
-    {load}
-    minus,
-    reciprocal,
-    root,
-    store,
-    times,
-    touch,
-    width_of,
-)
+from geomxp.linalg.simd import {load}, minus, reciprocal, root, store, times, touch, width_of
 
 '''
 
@@ -519,15 +454,6 @@ def {name}_batch(lower, x, lanes):
         simd.unpack(some, lanes, b, n * columns, member, members, b)
 """
 
-LAST = """
-
-@njit(nogil=True, cache={cache}, error_model="numpy")
-def backward_last(lower, x, n):
-    x[:n] = 0
-    x[n - 1] = 1
-    backward_chunk(lower, x, n)
-"""
-
 PACKED = """
 @njit(nogil=True, cache={cache}, error_model="numpy")
 def factor_packed(a, inverse, n):
@@ -563,13 +489,7 @@ def cache_directory():
 
 
 def write_whole(path, text):
-    """Write a file atomically: other processes see all of it or nothing.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write a file atomically: other processes see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -581,34 +501,20 @@ def _indented(lines):
     return "\n".join("    " + line for line in lines)
 
 
-def factorization(variant=None, n=None):
-    """Return a module with `factor_chunk(a, n)` and its loops over chunks and over batches.
+def factorization(variant=UNTUNED, n=None):
+    """Return a module with `factor_chunk(a, n)`, `factor_chunks` and `factor_batch`.
 
-    Parameters
-    ----------
-    variant : Variant or None
-    n : int or None
-        The order, for an unrolled variant.
-
-    Returns
-    -------
-    module
-        `factor_chunk`, `factor_chunks`, `factor_batch`, compiled by numba when first called.
+    numba compiles them when they are first called. An unrolled variant is for one order n.
     """
-    variant = variant or Variant()
-    order = n if variant.unroll else None
-    return _factorization(variant.looking, variant.tile, variant.unroll, order)
+    return _factorization(replace(variant, chunk=1), n if variant.unroll else None)
 
 
 @cache
-def _factorization(looking, tile, unroll, n):
-    variant = Variant(looking, tile, 1, unroll)
-    constants = "" if n is None else f"    n = {n}\n"
-    wrong = "" if n is None else f" or n != {n}"
-    body = _indented(potrf(variant, n))
-    ahead = _indented(potrf(variant, n, ahead=True))
-    unrolled = "_unrolled" if unroll else ""
-    title = f"potrf_{looking}_{tile}{unrolled}" + (f"_{n}" if n else "")
+def _factorization(variant, n):
+    constants, wrong, title = "", "", f"potrf_{variant.looking}_{variant.tile}"
+    if n is not None:
+        constants, wrong, title = f"    n = {n}\n", f" or n != {n}", f"{title}_unrolled_{n}"
+    body, ahead = (_indented(potrf(variant, n, ahead)) for ahead in (False, True))
     return _module(title, POTRF, constants=constants, body=body, body_ahead=ahead, wrong=wrong)
 
 
@@ -617,17 +523,17 @@ def substitution(backward):
     """Return a module with `forward_chunk` or `backward_chunk`, and its loop over a batch."""
     name = "backward" if backward else "forward"
     body = _indented(substitution_text(backward))
-    return _module(name, SUBSTITUTION + (LAST if backward else ""), body=body, name=name)
+    return _module(name, SUBSTITUTION, body=body, name=name)
 
 
 @cache
 def packed():
     """Return a module with `factor_packed`, `forward_packed` and `backward_packed`."""
     bodies = {name: _indented(packed_text(name)) for name in ("factor", "forward", "backward")}
-    return _module("packed", PACKED, load="load8 as load,", **bodies)
+    return _module("packed", PACKED, load="load8 as load", **bodies)
 
 
-def _module(title, form, load="load,", **parts):
+def _module(title, form, load="load", **parts):
     """Return a module made of a text, from the cache directory if that is writable."""
     form = HEAD.format(title=title, load=load) + form
     text = form.format(cache=True, **parts)

@@ -28,8 +28,8 @@ def mkl():
     """Return MKL's library, or None where it is not installed."""
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_config_var("userbase") or sys.prefix}
     patterns = ("lib/libmkl_rt.so*", "lib/libmkl_rt*.dylib", "Library/bin/mkl_rt*.dll")
-    found = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
-    for name in (*sorted(found), find_library("mkl_rt")):
+    paths = [str(path) for root in roots for name in patterns for path in Path(root).glob(name)]
+    for name in (*sorted(paths), find_library("mkl_rt")):
         try:
             return ctypes.CDLL(name) if name else None
         except OSError:
@@ -80,65 +80,54 @@ def cores(count):
 LIMITS_BY_THREAD.append(cores)
 
 
-def _letter(letter):
-    return byref(c_char(letter.encode()))
-
-
-def _number(number):
-    return byref(c_int(number))
-
-
 def _at(a):
     return c_void_p(a.ctypes.data)
 
 
+def _call(name, dtype, *arguments):
+    """Call a routine for FP64 or FP32; an array stands for its address and leading dimension."""
+    letter, real = LETTERS[dtype]
+    references = []
+    for x in arguments:
+        if isinstance(x, str):
+            references.append(byref(c_char(x.encode())))
+        elif isinstance(x, int):
+            references.append(byref(c_int(x)))
+        elif isinstance(x, float):
+            references.append(byref(real(x)))
+        elif hasattr(x, "strides"):
+            references += [_at(x), byref(c_int(leading(x)))]
+        else:
+            references.append(x)
+    routine(letter + name)(*references)
+
+
 def gemm(c, a, b, alpha=1.0, beta=1.0, trans_a="N", trans_b="T"):
     """C <- alpha op(A) op(B) + beta C, all FP64 or all FP32."""
-    letter, real = LETTERS[c.dtype]
-    m, n = c.shape
     k = a.shape[1] if trans_a == "N" else a.shape[0]
-    routine(letter + "gemm")(
-        *(_letter(trans_a), _letter(trans_b), _number(m), _number(n), _number(k)),
-        *(byref(real(alpha)), _at(a), _number(leading(a)), _at(b), _number(leading(b))),
-        *(byref(real(beta)), _at(c), _number(leading(c))),
-    )
+    alpha, beta = float(alpha), float(beta)
+    _call("gemm", c.dtype, trans_a, trans_b, *c.shape, k, alpha, a, b, beta, c)
     return c
 
 
 def rank_k(uplo, trans, c, a, alpha=1.0, beta=1.0):
     """One triangle of C <- alpha op(A) op(A)' + beta C."""
-    letter, real = LETTERS[c.dtype]
     n, k = a.shape if trans == "N" else a.shape[::-1]
-    routine(letter + "syrk")(
-        *(_letter(uplo), _letter(trans), _number(n), _number(k)),
-        *(byref(real(alpha)), _at(a), _number(leading(a))),
-        *(byref(real(beta)), _at(c), _number(leading(c))),
-    )
+    _call("syrk", c.dtype, uplo, trans, n, k, float(alpha), a, float(beta), c)
     return c
 
 
 def triangular(name, side, uplo, trans, diag, t, b):
     """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
-    letter, real = LETTERS[b.dtype]
-    m, n = b.shape
-    routine(letter + name)(
-        *(_letter(side), _letter(uplo), _letter(trans), _letter(diag), _number(m), _number(n)),
-        *(byref(real(1.0)), _at(t), _number(leading(t)), _at(b), _number(leading(b))),
-    )
+    _call(name, b.dtype, side, uplo, trans, diag, *b.shape, 1.0, t, b)
     return b
 
 
 def factor(uplo, a, info=None):
-    """Overwrite one triangle with the Cholesky factor; return LAPACK's info.
-
-    `info` is for the GPU's function of this name.
-    """
-    letter, _ = LETTERS[a.dtype]
-    info = c_int(0)
-    routine(letter + "potrf")(
-        *(_letter(uplo), _number(len(a)), _at(a), _number(leading(a)), byref(info))
-    )
-    return info.value
+    """Overwrite one triangle with the Cholesky factor; return LAPACK's info, without `info`."""
+    word = c_int(0)
+    _call("potrf", a.dtype, uplo, len(a), a, byref(word))
+    return word.value
 
 
 COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
@@ -147,12 +136,7 @@ COLUMN_MAJOR, PLAIN, TRANSPOSED = 102, 111, 112
 
 @cache
 def has_unit(form):
-    """Return whether MKL multiplies a format on this CPU's matrix units.
-
-    Parameters
-    ----------
-    form : Format
-    """
+    """Return whether MKL multiplies a `Format` on this CPU's matrix units."""
     if form.mkl is None or mkl() is None or not hasattr(mkl(), form.mkl[0]):
         return False
     try:
@@ -181,20 +165,13 @@ def syrk(c, a, alpha=1.0, beta=1.0):
 
 
 def symm(a, x):
-    """Return A X, of A its lower triangle being looked at."""
-    letter, real = LETTERS[x.dtype]
+    """Return A X for a symmetric A, whose lower triangle is read."""
     (m, n), c = x.shape, np.zeros(x.shape, x.dtype, order="F")
     if n == 1:
-        routine(letter + "symv")(
-            *(_letter("L"), _number(m), byref(real(1.0)), _at(a), _number(leading(a))),
-            *(_at(x), _number(1), byref(real(0.0)), _at(c), _number(1)),
-        )
-        return c
-    routine(letter + "symm")(
-        *(_letter("L"), _letter("L"), _number(m), _number(n), byref(real(1.0))),
-        *(_at(a), _number(leading(a)), _at(x), _number(leading(x))),
-        *(byref(real(0.0)), _at(c), _number(leading(c))),
-    )
+        one = byref(c_int(1))
+        _call("symv", x.dtype, "L", m, 1.0, a, _at(x), one, 0.0, _at(c), one)
+    else:
+        _call("symm", x.dtype, "L", "L", m, n, 1.0, a, x, 0.0, c)
     return c
 
 

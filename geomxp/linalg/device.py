@@ -14,19 +14,9 @@ _copies, _copying = {}, threading.RLock()
 
 
 def streams(index, count):
-    """Return this thread's first `count` streams of a GPU, creating those that do not exist yet.
+    """Return this thread's first `count` streams of GPU `index`, created when first needed.
 
     The default stream is not among them.
-
-    Parameters
-    ----------
-    index : int
-        Number of the GPU.
-    count : int
-
-    Returns
-    -------
-    list of cupy.cuda.Stream
     """
     import cupy
     from cupy_backends.cuda.libs import cublas
@@ -61,19 +51,10 @@ def cublas_handle():
 
 
 def large_memory(count):
-    """Allocate memory of the current GPU outside CuPy's pool.
+    """Allocate bytes of the current GPU outside CuPy's pool; return a cupy.cuda.MemoryPointer.
 
-    It returns to the GPU when it is freed. The pool would put small arrays into a freed block, and
-    could then neither reuse nor release the rest of the block.
-
-    Parameters
-    ----------
-    count : int
-        Bytes.
-
-    Returns
-    -------
-    cupy.cuda.MemoryPointer
+    They return to the GPU when they are freed. The pool would put small arrays into a freed block,
+    and could then neither reuse nor release the rest of the block.
     """
     import cupy
 
@@ -96,16 +77,9 @@ def empty_matrix(n, index):
 
 
 def copy_on_gpu(array):
-    """Return an array's copy on the current GPU, made once in the life of the array.
+    """Return the copy of a NumPy array, which nobody changes, on the current GPU.
 
-    Parameters
-    ----------
-    array : ndarray
-        Which nobody changes.
-
-    Returns
-    -------
-    cupy.ndarray
+    It is made once in the life of the array.
     """
     import cupy
 

@@ -117,11 +117,6 @@ class Format:
     def exponent_for(self, largest: float) -> int:
         """Return the e for which largest·2^e is at the top of the range, as high as is exact.
 
-        Parameters
-        ----------
-        largest : float
-            The largest magnitude of an array.
-
         Examples
         --------
         >>> FP16.exponent_for(1.0), FP8.exponent_for(3.0), FP64.exponent_for(3.0)
@@ -241,10 +236,7 @@ FORMATS = {form.name: form for form in (FP64, FP32, TF32, BF16, FP16, FP8)}
 def register(form: Format) -> Format:
     """Make a format known by its name, in this process, and return it.
 
-    Raises
-    ------
-    InvalidInput
-        If another format has the name.
+    Raises InvalidInput if another format has the name.
     """
     if FORMATS.setdefault(form.name, form) is not form:
         raise InvalidInput(f"a format named {form.name!r} exists already: choose another name.")
@@ -252,13 +244,7 @@ def register(form: Format) -> Format:
 
 
 def named(name: str | Format) -> Format:
-    """Return the format called `name`.
-
-    Raises
-    ------
-    InvalidInput
-        If there is none.
-    """
+    """Return the format called `name`, or raise InvalidInput."""
     if isinstance(name, Format):
         return name
     try:
@@ -294,7 +280,7 @@ class Tile:
         and low, (m, n, 2): as many bytes, and matrix units multiply them. On a GPU, FP8 may be in C
         order, as its matrix units need it.
     exponent : int or (2,) cupy.ndarray of int32
-        A GPU may know it before the CPU does; see `formats_gpu.Exponents`.
+        A GPU may know it before the CPU does; see `gpu.Exponents`.
     casts : dict of Format to Tile
         The same numbers in coarser formats, as long as they are read.
     """
@@ -340,18 +326,10 @@ class Tile:
         return Tile(form.wider, wide, exponent - form.wider_shift if known else exponent[1:])
 
     def widen(self, dtype: DTypeLike = np.float64, out: Any = None) -> Any:
-        """Return the values as FP64, or as FP32.
+        """Return the values as FP64 or FP32, (m, n) in Fortran order.
 
-        Parameters
-        ----------
-        dtype : dtype, optional
-        out : ndarray, Fortran order, optional
-            Written over, and returned; for NumPy arrays only.
-
-        Returns
-        -------
-        (m, n) array, Fortran order
-            The tile's own values where they are of that type already.
+        They are the tile's own if they have that type already. They are written into `out`, a NumPy
+        array in Fortran order, if it is given.
         """
         values, exponent = self.values, self.exponent
         # an exponent that is on a GPU belongs to a format of another type
@@ -376,17 +354,6 @@ def aligned(array):
     return array if backend_of(array).on_gpu or array.flags.aligned else array.copy(order="K")
 
 
-def magnitude(array):
-    """Return max|a| of an FP32 or FP64 array: inf or NaN where it holds one.
-
-    Examples
-    --------
-    >>> magnitude(np.array([[1.0, -3.0]], order="F"))
-    3.0
-    """
-    return backend_of(array).largest(array)
-
-
 def check_largest(largest, form):
     """Raise `InvalidInput` unless a format can represent an array with this largest magnitude."""
     if not np.isfinite(largest) or (form is not FP64 and largest > FP32.largest):
@@ -394,22 +361,17 @@ def check_largest(largest, form):
 
 
 def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool = False) -> Tile:
-    """Return an array as a tile in a format.
+    """Return an FP32 or FP64 array in Fortran order as a tile in a format.
+
+    For a CuPy array the CPU waits until the GPU knows the largest magnitude.
 
     Parameters
     ----------
-    array : (m, n) FP32 or FP64 array, NumPy or CuPy, Fortran order
-        For a CuPy array the CPU waits until the GPU knows the largest magnitude.
-    form : Format or str
     scale : bool
         Multiply by the power of two that uses the format's range best. Without a scale, numbers
         that are too small for the format are lost; for comparisons only.
     split : bool
         Store FP32 as two FP16 planes; on a CPU only.
-
-    Returns
-    -------
-    Tile
 
     Raises
     ------
@@ -424,10 +386,10 @@ def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool 
     >>> float(quantize(small, "fp8", scale=False).widen().max())
     0.0
     """
-    form = named(form)
-    largest = magnitude(array)
+    form, backend = named(form), backend_of(array)
+    largest = backend.largest(array)
     check_largest(largest, form)
-    split = split and form is FP32 and not backend_of(array).on_gpu
+    split = split and form is FP32 and not backend.on_gpu
     exponent = (FP16 if split else form).exponent_for(largest) if scale or split else 0
     return cast(array, form, exponent, split)
 
@@ -435,16 +397,7 @@ def quantize(array: Any, form: Format | str, *, scale: bool = True, split: bool 
 def cast(array, form, exponent=0, split=False):
     """Return array·2^exponent as a tile in a format, in one pass; see `quantize`.
 
-    Parameters
-    ----------
-    array : (m, n) FP32 or FP64 array, NumPy or CuPy, Fortran order
-    form : Format
-    exponent : int, or the first of an array of `formats_gpu.Exponents`
-    split : bool
-
-    Returns
-    -------
-    Tile
+    The exponent is an int, or the first of an array of `gpu.Exponents`.
     """
     backend = backend_of(array)
     array = backend.as_columns(array)
@@ -459,10 +412,10 @@ def cast(array, form, exponent=0, split=False):
     return Tile(form, values, exponent)
 
 
-def _flat_bits(values):
-    """Return a Fortran-ordered array as one dimension, FP16 as its bits."""
-    flat = values.reshape(-1, order="F")
-    return flat.view(np.uint16) if flat.dtype == np.float16 else flat
+def _planes(values):
+    """Return the bits of two FP16 planes, each in one dimension."""
+    bits = values.reshape(-1, order="F").view(np.uint16)
+    return bits[: bits.size // 2], bits[bits.size // 2 :]
 
 
 def _split(array, exponent):
@@ -470,8 +423,7 @@ def _split(array, exponent):
     from .loops import split_fp16
 
     values = np.empty((*array.shape, 2), FP16.dtype, order="F")
-    source, out = array.reshape(-1, order="F"), _flat_bits(values)
-    split_fp16(source, array.dtype.type(2.0**exponent), out[: source.size], out[source.size :])
+    split_fp16(array.reshape(-1, order="F"), array.dtype.type(2.0**exponent), *_planes(values))
     return values
 
 
@@ -479,5 +431,5 @@ def _join(values, exponent, out):
     """Out <- the sum of two FP16 planes times 2^-exponent."""
     from .loops import join_fp16
 
-    bits, flat = _flat_bits(values), out.reshape(-1, order="F")
-    join_fp16(bits[: flat.size], bits[flat.size :], out.dtype.type(2.0**-exponent), flat)
+    scale = out.dtype.type(2.0**-exponent)
+    join_fp16(*_planes(values), scale, out.reshape(-1, order="F"))

@@ -1,4 +1,15 @@
-"""CuPy arrays: cuBLAS and cuSOLVER on views, passes of cuda/combine.cu, and a second stream.
+"""CuPy arrays: kernels of cuda/quantize.cu and combine.cu, cuBLAS and cuSOLVER.
+
+The CPU must wait for the GPU to know an exponent. To leave it on the GPU, let `Exponents` find it
+and pass the array that `Exponents.find` returns wherever an exponent is expected:
+
+    exponents = Exponents(1)
+    exponent = exponents.find(0, array, FP16)
+    CUPY.round_into(values, array, FP16, exponent)
+    alpha = factors(exponent, other_exponent, -1.0)
+
+`exponents.fetch()`, at the end, has the largest magnitudes, which tell whether all arrays were
+finite. Exponents and bits are those of the CPU's casts.
 
 Only NVIDIA GPUs are supported; this code has never run on an AMD GPU. CuPy's ROCm build gives
 the names used here to hipBLAS (cublas gemm, trsm, syrk: hipblasDgemm, hipblasDtrsm, hipblasDsyrk
@@ -15,38 +26,182 @@ counterpart there, as of CuPy's cupy_hipblas.h:
   64.
 """
 
-from contextlib import contextmanager
 from ctypes import addressof
-from dataclasses import dataclass
+from functools import cache
+from numbers import Real
 
 import numpy as np
 
 from ..cuda import module
 from ..errors import InvalidInput
-from . import formats_gpu, products_gpu
+from . import products_gpu
 from .blas import LETTERS
-from .device import cublas_handle, streams
-from .views import Views, by_columns, columns_of, contiguous, leading, operand, order_of
+from .device import cublas_handle
+from .views import Backend, by_columns, columns_of, contiguous, layout, leading, order_of
+
+THREADS = 256
+"""Threads of a block, as in cuda/quantize.cu."""
+
+SIDE, STEP = 32, 8
+"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu;
+cuda/quantize.cu transposes in squares of the same side."""
+
+MOST_DOWN = 65535
+"""Blocks that CUDA allows in a grid's second dimension."""
 
 TYPES = {np.dtype(np.float32): "fp32", np.dtype(np.float64): "fp64"}
 
-SIDE, STEP = 32, 8
-"""Entries along the side of a block of threads, and its rows of threads, as in cuda/combine.cu."""
+LARGEST_INDEX = 2**31 - 1
+"""Entries that cuSOLVER's potrf counts in one array, those between its columns included."""
+
+LARGEST_SQUARE = 2048
+"""The largest order for which a rank-k update makes the whole product."""
+
+
+# Exponents and casts
+
+
+class Exponents:
+    """Exponents of `count` arrays, computed and kept on the current GPU; one transfer fetches all.
+
+    `on_gpu` is a (count, 2) int32 array: of each array the exponent in its own format, and in the
+    `wider` one (FP16 for FP8) if it has one. `more`, (more,) int32, are other words that are
+    fetched with them, zeros at first.
+    """
+
+    def __init__(self, count, more=0):
+        import cupy
+
+        self._words = cupy.zeros(6 * count + more, np.int32)
+        self._largest = self._words[: 4 * count].view(np.uint64).reshape(count, 2)
+        self.on_gpu = self._words[4 * count : 6 * count].reshape(count, 2)
+        self.more = self._words[6 * count :]
+
+    def find(self, number, array, form, own=True, scale=True):
+        """Find the exponent of array `number`, each once; return it: (2,) int32, a row of `on_gpu`.
+
+        The FP32 or FP64 array is copied if its columns are not contiguous. Without a format, or for
+        one without exponents, only the largest magnitude is found. `own` says whether the format is
+        the array's own or that of its cast. Without `scale` the exponent is 0.
+        """
+        import cupy
+
+        row, largest = self.on_gpu[number], self._largest[number]
+        top = 0 if form is None or not scale else form.top or 0
+        shift = 0 if form is None else form.wider_shift
+        with array.device:
+            if layout(array) != "F":
+                array = cupy.asfortranarray(array)
+            settings = np.int32(top), np.int32(own), np.int32(shift)
+            _launch(f"exponent_{TYPES[array.dtype]}", [array], settings, (largest, row))
+        return row
+
+    def fetch(self):
+        """Return the results as NumPy arrays; the CPU waits for the current stream.
+
+        The bits of the largest magnitudes, (count,) uint64, for `magnitude_of`; `on_gpu`; `more`.
+        """
+        words, count = self._words.get(), len(self.on_gpu)
+        largest = words[: 4 * count].view(np.uint64)[::2]
+        return largest, words[4 * count : 6 * count].reshape(count, 2), words[6 * count :]
+
+    def forget(self, numbers):
+        """Allow some arrays to be measured again, and set the other words to zero."""
+        import cupy
+
+        self.more[...] = 0
+        if len(numbers):
+            numbers = cupy.asarray(np.asarray(numbers))
+            self._largest[numbers] = 0
+            self.on_gpu[numbers] = 0
+
+
+def magnitude_of(bits, dtype):
+    """Return the number whose bits `Exponents.fetch` returns, for an FP32 or FP64 array."""
+    dtype = np.dtype(dtype)
+    return float(np.array(bits, f"u{dtype.itemsize}").view(dtype))
+
+
+def factors(left, right, factor=1.0):
+    """Return factor · 2^-(left + right), (n,) FP32, which scales products of `Exponents`' arrays.
+
+    `left` and `right`, (n,) int32, are contiguous.
+    """
+    import cupy
+
+    with left.device:
+        alpha = cupy.empty(left.size, np.float32)
+        if left.size:
+            launch = module("quantize.cu").get_function("factors")
+            grid = (-(-left.size // THREADS),)
+            launch(grid, (THREADS,), (left, right, left.size, np.float32(factor), alpha))
+    return alpha
+
+
+def _transpose_into(out, array, form, exponent):
+    """Out <- the numbers of array·2^exponent in FP8, out in C order."""
+    (m, n), most = array.shape, _most_blocks(array.device.id)
+    if layout(out) != "C" or form.name != "fp8":
+        raise ValueError("only FP8 can be stored by rows")
+    across = min(-(-m // SIDE), most)
+    down = min(-(-n // SIDE), -(-most // across), MOST_DOWN)
+    with array.device:
+        launch = module("quantize.cu").get_function(f"{TYPES[array.dtype]}_to_fp8_by_rows")
+        arguments = array, m, n, _step(array), exponent, out, _step(out.T)
+        launch((across, down), (THREADS,), arguments)
+
+
+def _launch(kernel, arrays, scale=(), result=()):
+    """Start a kernel over the entries of arrays of one shape, in the order of the columns.
+
+    Its arguments are the first array, the scale, the other arrays, and the results.
+    """
+    (m, n), index = arrays[0].shape, arrays[0].device.id
+    if not m * n:
+        return
+    steps = [_step(array) for array in arrays]
+    if all(array.flags.f_contiguous for array in arrays):
+        m, n, steps = m * n, 1, [m * n] * len(arrays)
+    across = min(-(-m // THREADS), _most_blocks(index))
+    down = min(n, -(-_most_blocks(index) // across), MOST_DOWN)
+    source, *targets = zip(arrays, steps, strict=True)
+    arguments = (source[0], m, n, source[1], *scale, *(x for pair in targets for x in pair))
+    with arrays[0].device:
+        launch = module("quantize.cu").get_function(kernel)
+        launch((across, down), (THREADS,), (*arguments, *result))
+
+
+def _is_number(exponent):
+    """Return whether an exponent is known to the CPU."""
+    return isinstance(exponent, (int, np.integer))
+
+
+def _step(array):
+    """Return the distance between columns, in entries."""
+    if layout(array) != "F":
+        raise ValueError("columns are not contiguous")
+    return leading(array)
+
+
+@cache
+def _most_blocks(index):
+    """Return how many blocks fill a GPU: 2048 threads to each of its processors."""
+    from cupy.cuda import runtime
+
+    return (
+        2048 // THREADS * runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)
+    )
+
+
+# Kernels of cuda/combine.cu
 
 
 def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
-    """Out <- α r_i a_ij c_j + β out, in one kernel, for arrays of any types and layouts.
+    """Out <- α r_i a_ij c_j + β out, in one kernel, for FP64 or FP32 arrays of any layouts.
 
-    Parameters
-    ----------
-    out, a : (m, n) FP64 or FP32 cupy.ndarray
-        They may be the same array, but must not overlap otherwise.
-    alpha, beta : float
-        An array whose factor is 0 is not read. Computed in FP64.
-    lower : bool
-        Read and write the lower triangle only.
-    rows, columns : (m,) and (n,) FP64 cupy.ndarray, optional
-        r and c, both or neither; ones if not given.
+    Computed in FP64; an array whose factor is 0 is not read. The arrays may be the same one, but
+    must not overlap otherwise. With `lower`, the lower triangle is read and written only. `rows`
+    and `columns`, FP64, are both given or neither.
     """
     if not out.size:
         return
@@ -64,66 +219,6 @@ def combine(out, a, alpha=1.0, beta=0.0, lower=False, rows=None, columns=None):
         )
 
 
-def info_words(like, count):
-    """Return zeroed info words for `factor`, on the GPU of an array."""
-    import cupy
-
-    with like.device:
-        return cupy.zeros(count, np.int32)
-
-
-def check_pivot(a, info):
-    """Set an info word of cuSOLVER's potrf to n if it is 0 but the last pivot is not finite.
-
-    Parameters
-    ----------
-    a : (n, n) view
-    info : (1,) cupy.ndarray of int32
-    """
-    if len(a):
-        with a.device:
-            _kernel("check_pivot", a)((1,), (1,), (a[-1:, -1:], np.int32(len(a)), info))
-
-
-@contextmanager
-def second_stream(like):
-    """Run the enclosed operations on a second stream.
-
-    They follow all earlier ones of the current stream, and run concurrently with those that follow
-    this block. Memory allocated in the block is reused by this stream only, so no other stream
-    overwrites it.
-
-    Yields
-    ------
-    cupy.cuda.Stream
-    """
-    import cupy
-
-    with like.device:
-        now = cupy.cuda.get_current_stream().record()
-        (stream,) = streams(like.device.id, 1)
-        stream.wait_event(now)
-        with stream:
-            yield stream
-
-
-def synchronize(like):
-    """Wait until the current and the second stream of an array's GPU have done all."""
-    import cupy
-
-    with like.device:
-        streams(like.device.id, 1)[0].synchronize()
-        cupy.cuda.get_current_stream().synchronize()
-
-
-def wait_for(event, like):
-    """Make later operations on an array's GPU wait for an event."""
-    import cupy
-
-    with like.device:
-        cupy.cuda.get_current_stream().wait_event(event)
-
-
 def _kernel(name, *arrays):
     """Return a kernel of cuda/combine.cu for arrays of some types."""
     return module("combine.cu").get_function("_".join((name, *(TYPES[a.dtype] for a in arrays))))
@@ -139,13 +234,7 @@ def _steps(a):
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
-# BLAS and LAPACK on arrays with contiguous columns; as in `blas`.
-
-LARGEST_INDEX = 2**31 - 1
-"""Entries that cuSOLVER's potrf counts in one array, those between its columns included."""
-
-LARGEST_SQUARE = 2048
-"""The largest order for which a rank-k update makes the whole product."""
+# BLAS and LAPACK on arrays with contiguous columns; as in `blas`
 
 
 def gemm(c, a, b, alpha, beta, trans_a, trans_b):
@@ -204,7 +293,10 @@ def rank_k(uplo, trans, c, a, alpha, beta):
     cuBLAS's syrk is up to 14 times slower than products (paper 000, Figure 4).
     """
     if len(c) <= LARGEST_SQUARE:
-        _rank_k_of_small(c if uplo == "L" else c.T, a if trans == "N" else a.T, alpha, beta)
+        c, a = c if uplo == "L" else c.T, a if trans == "N" else a.T
+        total = CUPY.empty(c.shape, c.dtype, c, order_of(c))
+        CUPY.gemm(total, a, a.T, alpha, 0.0)
+        combine(c, total, beta=beta, lower=True)
         return
     cublas, letter, real = _library(c)
     alpha, beta = real(alpha), real(beta)
@@ -216,35 +308,12 @@ def rank_k(uplo, trans, c, a, alpha, beta):
         )
 
 
-def _rank_k_of_small(c, a, alpha, beta):
-    """Lower triangle of C <- αAA' + βC, from the whole product."""
-    import cupy
-
-    with c.device:
-        total = cupy.empty(c.shape, c.dtype, order=order_of(c))
-        CUPY.gemm(total, a, a.T, alpha, 0.0)
-        combine(c, total, beta=beta, lower=True)
-
-
 def factor(uplo, a, info=None):
     """Overwrite one triangle with the Cholesky factor; return the info word.
 
-    Parameters
-    ----------
-    uplo : {"L", "U"}
-    a : (n, n) view
-    info : (1,) cupy.ndarray of int32, optional
-        Where the info word is left: also n where the last pivot is not finite. Without it, the CPU
-        waits for the GPU to know the word.
-
-    Returns
-    -------
-    int or None
-
-    Raises
-    ------
-    InvalidInput
-        If the array spans more places than cuSOLVER counts.
+    With `info`, (1,) int32, the word is written there instead, and is n where the last pivot is not
+    finite; without it, the CPU waits for the GPU. Raises InvalidInput if the array spans more
+    entries than cuSOLVER counts.
     """
     import cupy
     from cupy.cuda.device import get_cusolver_handle
@@ -257,93 +326,17 @@ def factor(uplo, a, info=None):
             f"cuSOLVER's potrf takes at most {LARGEST_INDEX:,} entries in an array (order 46,340). "
             f"Got {n:,} columns that are {step:,} apart: use the CPU or smaller leaves."
         )
-    place = (_triangle(cublas, uplo), n, a.data.ptr, step)
+    triangle = (_triangle(cublas, uplo), n, a.data.ptr, step)
     with a.device:
         handle = get_cusolver_handle()
-        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *place)
+        size = getattr(cusolver, letter + "potrf_bufferSize")(handle, *triangle)
         work, word = cupy.empty(size, a.dtype), cupy.empty(1, np.int32) if info is None else info
-        getattr(cusolver, letter + "potrf")(handle, *place, work.data.ptr, size, word.data.ptr)
+        getattr(cusolver, letter + "potrf")(handle, *triangle, work.data.ptr, size, word.data.ptr)
         if info is None:
             return int(word[0])
-        check_pivot(a, info)
+        if n:
+            _kernel("check_pivot", a)((1,), (1,), (a[-1:, -1:], np.int32(n), info))
     return None
-
-
-def inverse(lower, unit):
-    """Return the inverse of a lower triangle, zeros above the diagonal, Fortran order."""
-    import cupy
-
-    with lower.device:
-        one = cupy.eye(len(lower), dtype=lower.dtype, order="F")
-    return CUPY.trsm(lower, one, False, unit)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """α 2^-(e+f) with exponents e and f that are on the GPU, for FP8 panels with entries near 1.
-
-    Parameters
-    ----------
-    alpha : float
-    left, right : (2,) cupy.ndarray of int32
-        Of `CupyBackend.exponent_of`.
-    """
-
-    alpha: float
-    left: object
-    right: object
-
-    def own(self):
-        """Return it for numbers in their own format, (1,) FP32 cupy.ndarray."""
-        return formats_gpu.factors(self.left[:1], self.right[:1], self.alpha)
-
-    def wider(self):
-        """Return it for the numbers that `CupyBackend.as_wider` returns."""
-        return formats_gpu.factors(self.left[1:], self.right[1:], self.alpha)
-
-
-def multiply_by_inverse(b, inverse, transposed):
-    """B <- B X or B X' for a small X, (n, n), in the arithmetic of B, an (m, n) view."""
-    import cupy
-
-    with b.device:
-        copy = cupy.empty(b.shape, b.dtype, order=order_of(b))
-    combine(copy, b)
-    CUPY.gemm(b, copy, inverse.T if transposed else inverse, 1.0, 0.0)
-
-
-def _multiply_by_lt(c, a, b, form, alpha):
-    """C <- C + α A B' by cuBLASLt, for bits of FP8; return whether this GPU can."""
-    import cupy
-
-    if not products_gpu.has_units(form, c.device.id):
-        return False
-    (m, n), k = ((size + 15) // 16 * 16 for size in c.shape), -(-a.shape[1] // 16) * 16
-    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and leading(c) % 4 == 0
-    a, b = _by_rows(a, m, k), _by_rows(b, n, k)
-    steps = (leading(a.T), leading(b.T), leading(c) if inside else m)
-    on_gpu = isinstance(alpha, Scale)
-    plan = products_gpu.plan(form, c.device.id, m, n, k, steps, on_gpu)
-    if plan is None:
-        return False
-    alpha = alpha.own() if on_gpu else alpha
-    total = c if inside else cupy.zeros((m, n), np.float32, order="F")
-    products_gpu.execute(plan, total, a, b, alpha)
-    if not inside:
-        c += total[: c.shape[0], : c.shape[1]]
-    return True
-
-
-def _by_rows(a, rows, columns):
-    """Return bits of FP8 as cuBLASLt takes them: as they are, or a copy with zeros beyond."""
-    import cupy
-
-    aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0
-    if a.shape == (rows, columns) and aligned and not by_columns(a):
-        return a
-    whole = cupy.zeros((rows, columns), a.dtype)
-    whole[: a.shape[0], : a.shape[1]] = a
-    return whole
 
 
 def _library(array):
@@ -362,8 +355,8 @@ def _at(a):
     return a.data.ptr, leading(a)
 
 
-class CupyBackend(Views):
-    """CuPy arrays on one GPU; see `backend.Backend`."""
+class CupyBackend(Backend):
+    """CuPy arrays on one GPU."""
 
     name, on_gpu = "gpu", True
 
@@ -378,43 +371,40 @@ class CupyBackend(Views):
         return cupy
 
     def product(self, c, a, b, form, alpha):
-        """C <- C + α A B', α a float or a `Scale`; A, B and C by rows or by columns.
+        """C <- C + α A B', α of `scale_of`.
 
         FP8 is multiplied as FP8 where the GPU has units for it, padded with zeros to multiples of
         16; elsewhere as FP16, which holds its numbers.
         """
         if not c.size or not a.size:
             return
+        known = isinstance(alpha, Real)
         with c.device:
             if c.dtype != np.float32:
                 total = self.xp.zeros(c.shape, np.float32, order="F")
                 # scaled in FP64: FP32 may not hold what FP64 does
-                inner, alpha = (alpha, 1.0) if isinstance(alpha, Scale) else (1.0, alpha)
-                self.product(total, a, b, form, inner)
-                combine(c, total, alpha=alpha, beta=1.0)
+                self.product(total, a, b, form, 1.0 if known else alpha)
+                combine(c, total, alpha=alpha if known else 1.0, beta=1.0)
                 return
             if not by_columns(c):
                 # C' = C' + αBA'
                 c, a, b = c.T, b, a
             if form.wider is not None:
-                if _multiply_by_lt(c, a, b, form, alpha):
+                if products_gpu.multiply_fp8(c, a, b, form, alpha if known else alpha[:1]):
                     return
-                known = not isinstance(alpha, Scale)
-                alpha = alpha * 4.0**form.wider_shift if known else alpha.wider()
+                alpha = alpha * 4.0**form.wider_shift if known else alpha[1:]
                 a, b, form = self.as_wider(a, form), self.as_wider(b, form), form.wider
-            (trans_a, a), (trans_b, b) = operand(a), operand(b)
-            products_gpu.multiply(c, a, b, form, alpha, trans_a, "NT"[trans_b == "N"])
+            products_gpu.multiply(c, a, b, form, alpha)
 
     def scale_of(self, alpha, a, b):
-        """Return α 2^-(a+b), as a `Scale` where an exponent is known to the GPU only."""
+        """Return α 2^-(a+b); of exponents on the GPU (2,) FP32: for the format and its `wider`."""
         known = isinstance(a, int) and isinstance(b, int)
-        return alpha * 2.0 ** -(a + b) if known else Scale(alpha, a, b)
+        return super().scale_of(alpha, a, b) if known else factors(a, b, alpha)
 
     def exponent_of(self, array, form):
-        """Return the exponent that brings an array to the top of a format's range, on its GPU."""
         (array,) = columns_of(array)
         with array.device:
-            return formats_gpu.Exponents(1).find(0, array, form)
+            return Exponents(1).find(0, array, form)
 
     def round_into(self, out, array, form, exponent):
         """Out <- the numbers of array·2^exponent in a format; `out` has the array's layout.
@@ -422,104 +412,87 @@ class CupyBackend(Views):
         FP8 may have the other layout where its exponent is on the GPU.
         """
         array, out = columns_of(array, out)
-        with out.device:
-            formats_gpu.round_into(out, array, form, exponent)
+        kernel = f"{TYPES[array.dtype]}_to_{form.name}"
+        if _is_number(exponent) or form.top is None:
+            exponent = exponent if _is_number(exponent) else 0
+            _launch(kernel, [array, out], (array.dtype.type(2.0**exponent),))
+        elif layout(out) == "F":
+            _launch(f"{kernel}_by_pointer", [array, out], (exponent,))
+        else:
+            _transpose_into(out, array, form, exponent)
 
     def widen_into(self, out, values, form, exponent):
-        """Out <- stored numbers times 2^-exponent."""
         if by_columns(out) != by_columns(values):
             wide = self.empty(out.shape, out.dtype, out, order_of(values))
             self.widen_into(wide, values, form, exponent)
             combine(out, wide)
             return
         out, values = columns_of(out, values)
-        with out.device:
-            formats_gpu.widen_into(out, values, form, exponent)
+        kernel = f"{TYPES.get(values.dtype, form.name)}_to_{TYPES[out.dtype]}"
+        if _is_number(exponent):
+            # FP32 and FP64 numbers are multiplied in their own type
+            real = values.dtype if values.dtype in TYPES else out.dtype
+            _launch(kernel, [values, out], (real.type(2.0**-exponent),))
+        else:
+            _launch(f"{kernel}_by_pointer", [values, out], (exponent,))
 
     def as_wider(self, values, form):
-        """Return the numbers of FP8 as FP16."""
         out = self.empty(values.shape, form.wider.dtype, values, order_of(values))
-        values, wide = columns_of(values, out)
-        with out.device:
-            formats_gpu.fp8_as_fp16_into(wide, values)
+        _launch("fp8_to_fp16", columns_of(values, out))
         return out
 
     def assign(self, out, a):
-        """Out <- A."""
         combine(out, a)
 
     def largest(self, array):
-        """Return max|a|; the CPU waits."""
         with array.device:
             if contiguous(array):
                 (array,) = columns_of(array)
-            return formats_gpu.magnitude(array)
+            exponents = Exponents(1)
+            exponents.find(0, array, None)
+            return magnitude_of(exponents.fetch()[0][0], array.dtype)
 
     def survey(self, a):
-        """Return the diagonal, and max|a| of the lower triangle, in one transfer."""
         n = len(a)
         with a.device:
-            found = self.xp.zeros(n + 1)
+            numbers = self.xp.zeros(n + 1)
             if n:
-                found[:n] = a.diagonal()
+                numbers[:n] = a.diagonal()
                 launch = _kernel("largest_of_lower", a)
-                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, found[n:]))
-            found = found.get()
-        return found[:n], float(found[n])
+                launch(_squares(a.shape), (SIDE, STEP), (a, *_steps(a), n, numbers[n:]))
+            numbers = numbers.get()
+        return numbers[:n], float(numbers[n])
 
     def copy_lower(self, out, source, rows=None, columns=None):
-        """Lower triangle of out <- rows_i a_ij columns_j."""
         with source.device:
             if rows is not None:
                 rows, columns = self.xp.asarray(rows), self.xp.asarray(columns)
             combine(out, source, lower=True, rows=rows, columns=columns)
 
     def add_lower(self, c, total):
-        """Lower triangle of C <- C + total."""
         combine(c, total, beta=1.0, lower=True)
 
     def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC."""
         if beta != 1.0:
             combine(c, c, alpha=beta, lower=True)
 
     def clear_upper(self, a):
-        """Set the entries above the diagonal to zero."""
         # no product with zeros, which would keep a NaN
         above = a[:-1, 1:].T
         combine(above, above, alpha=0.0, lower=True)
 
     def index(self, array):
-        """Return the number of the array's GPU."""
         return array.device.id
 
     def on(self, array):
-        """Return the array's device, as a context."""
         return array.device
 
-    def empty(self, shape, dtype, like, order="F"):
-        """Return an uninitialized array on the GPU of another one."""
-        with like.device:
-            return self.xp.empty(shape, dtype, order=order)
-
-    def zeros(self, shape, dtype, like, order="F"):
-        """Return zeros on the GPU of another array."""
-        with like.device:
-            return self.xp.zeros(shape, dtype, order=order)
-
     def put(self, array, like):
-        """Return an array on the GPU of another one, in Fortran order."""
         with like.device:
             return self.xp.asfortranarray(self.xp.asarray(array))
 
     def get(self, array):
-        """Return an array as a NumPy array; the CPU waits."""
         return array.get(order="A")
-
-    def as_columns(self, array):
-        """Return an array in Fortran order, on its GPU."""
-        with array.device:
-            return self.xp.asfortranarray(array)
 
 
 CUPY = CupyBackend()

@@ -236,14 +236,9 @@ def flat(view):
 
 
 def by_column(kernel, source, scale, out):
-    """Run a cast on each column of a view with unit stride down its columns.
+    """Run a cast of this module on each column of views (m, n) with unit stride down columns.
 
-    Parameters
-    ----------
-    kernel : callable
-        ``kernel(x, scale, out)`` of this module.
-    source, out : (m, n) view
-    scale : float, of the type of the wider one
+    The scale has the type of the wider view.
     """
     m, n = source.shape
     if not source.size:
@@ -306,8 +301,8 @@ def largest_of_lower(bits, step, n, mask, by_rows):
 def copy_lower(source, step_s, along, across, out, step_o, by_rows):
     """Lower triangle of out <- that of source times a number for each row and for each column.
 
-    `across` has those of the contiguous lines, which are columns, or rows if so said; `along` has
-    those of the others.
+    `across` has the numbers of the contiguous lines, which are columns, or rows if `by_rows`;
+    `along` has those of the others.
     """
     n = along.size
     for j in range(n):
@@ -359,18 +354,9 @@ def add_lower(source, step_s, out, step_o, n, by_rows):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scaled(a, top, left, scale, multiple, out, diagonal):
-    """Write multiple · a_ij / (s_i s_j) of a block; a diagonal one from its lower triangle.
+    """Out, (p, q), <- multiple · a_ij / (s_i s_j) of a block of a, (n, n), from (top, left) on.
 
-    Parameters
-    ----------
-    a : (n, n) ndarray, Fortran order
-    top, left : int
-        Where the block begins.
-    scale : (n,) ndarray
-    multiple : float
-    out : (p, q) ndarray of FP64 or FP32, Fortran order
-        Written over.
-    diagonal : bool
+    Both are in Fortran order; only the lower triangle of a diagonal block is read.
     """
     rows = out.shape[0]
     for j in range(out.shape[1]):
@@ -397,14 +383,9 @@ def _mirror(out):
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_SUMS)
 def row_sums(a, first, last, scale, sums):
-    """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both their rows, for some columns.
+    """Add |a_ij| / (s_i s_j), and |a_ij|, to the sums of both rows, for columns first ≤ j < last.
 
-    Parameters
-    ----------
-    a : (n, n) ndarray, Fortran order
-    first, last : int
-    scale : (n,) ndarray
-    sums : (2, n) ndarray
+    a, (n, n), is in Fortran order; sums are (2, n).
     """
     for j in range(first, last):
         ours, plain, inverse = 0.0, 0.0, 1 / scale[j]

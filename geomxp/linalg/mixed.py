@@ -13,12 +13,10 @@ from math import isqrt
 
 import numpy as np
 
-from ..errors import NotPositiveDefinite
 from ..runtime.dask import PROBES
-from . import blas, formats_gpu, gpu, products_gpu, recursive
+from . import blas, gpu, products_gpu, recursive
 from .backend import backend_of
 from .formats import FP16, FP32, FP64, Tile, cast, coarser, quantize
-from .tuning import leaf_size
 
 LARGEST_ON_GPU = isqrt(gpu.LARGEST_INDEX)
 """The largest order of a tile whose entries cuSOLVER counts; above, a tile is factored by halves,
@@ -29,20 +27,11 @@ LARGEST_ENTRY = 2.0**0.5
 
 
 def arithmetic(c, left, right):
-    """Return the format in which A_ik - L_ij L_kj' is computed.
+    """Return the format of A_ik - L_ij L_kj', for an array and two tiles or their formats.
 
-    Parameters
-    ----------
-    c : array
-        A_ik: FP64, or FP32 for all formats below.
-    left, right : Tile or Format
-
-    Returns
-    -------
-    Format
-        The coarser of the operands' formats; the `wider` one, FP16 for FP8, beside another format:
-        rounding the other operand to FP8 would gain nothing. For an FP64 array FP64 if an operand
-        is FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array at most FP32.
+    The coarser of the operands' formats; the `wider` one, FP16 for FP8, beside another format:
+    rounding the other operand to FP8 would gain nothing. For an FP64 array FP64 if an operand is
+    FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array at most FP32.
     """
     a, b = (x.form if isinstance(x, Tile) else x for x in (left, right))
     form = coarser(a, b)
@@ -56,23 +45,11 @@ def arithmetic(c, left, right):
 
 
 def gemm(c, pairs, form):
-    """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given.
+    """C <- C - Σ_j A_j B_j' in one arithmetic, in the order given; return C, in Fortran order.
 
     An FP32 array takes the products in FP32, one after the other; to an FP64 array each is added in
-    FP64.
-
-    Parameters
-    ----------
-    c : (m, n) FP64 or FP32 array, Fortran order
-        Overwritten; of a diagonal tile perhaps the lower triangle only.
-    pairs : iterable of (Tile, Tile) or (Tile, Tile, cupy.ndarray)
-        Twice the same tile for a diagonal tile. On a GPU perhaps with the factor of their product,
-        see `subtract_product`.
-    form : Format
-
-    Returns
-    -------
-    c
+    FP64. `pairs` has (Tile, Tile), of a diagonal tile twice the same one and perhaps the lower
+    triangle only; on a GPU perhaps with the α of `subtract_product`.
     """
     backend = backend_of(c)
     if form is FP64:
@@ -106,33 +83,16 @@ def gemm(c, pairs, form):
 def subtract_product(c, left, right, form, alpha=None, beta=1.0):
     """C <- βC - A B' in a format's arithmetic: its numbers, multiplied exactly, summed in FP32.
 
-    FP8 is multiplied as FP8 on GPUs with units for it, where both tiles are FP8 and all dimensions
-    are multiples of 16; elsewhere as FP16, which holds its numbers.
+    C, (m, n) FP32 in Fortran order, is returned; A is an (m, k) tile, B an (n, k) one. FP8 is
+    multiplied as FP8 on GPUs with units for it, where both tiles are FP8 and all dimensions are
+    multiples of 16; elsewhere as FP16, which holds its numbers.
 
-    Parameters
-    ----------
-    c : (m, n) FP32 array, Fortran order
-    left : Tile, (m, k)
-    right : Tile, (n, k)
-    form : Format
-        FP32 or coarser.
-    alpha : (2,) cupy.ndarray of FP32, optional
-        On a GPU: -2^-(e + f) for the tiles' own exponents e and f, and for those of their numbers
-        as FP16, where both are on the GPU; see `formats_gpu.Exponents`. Computed if not given.
-    beta : {0.0, 1.0}
-        Other than 1 on a GPU only; for 0, C is not read.
+    On a GPU only: α, (2,) FP32, is -2^-(e+f) for the tiles' own exponents e and f, and for those of
+    their numbers as FP16, where both are on the GPU (see `gpu.factors`), and computed if not given;
+    β may be 0, and C is then not read.
 
-    Returns
-    -------
-    c
+    Raises MissingDevice if FP8 is multiplied on a GPU and cuBLASLt, a part of cuBLAS, is missing.
 
-    Raises
-    ------
-    MissingDevice
-        If FP8 is multiplied on a GPU and cuBLASLt, a part of cuBLAS, is not found.
-
-    Notes
-    -----
     Hopper's units add groups of FP8 products with about 14 bits before they go to FP32: DeepSeek-V3
     Technical Report (arXiv 2412.19437), section 3.3.2. That is still far below FP8's own rounding.
     """
@@ -161,18 +121,15 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta):
     own, as_wider = (None, None) if alpha is None else (alpha[:1], alpha[1:])
     if form.wider is not None and left.form is right.form is form:
         scale = _factor(left, right, own)
-        about = c.device.id, *c.shape, left.shape[1]
-        plan = products_gpu.plan(form, *about, on_device=not isinstance(scale, float))
+        shape, on_device = (*c.shape, left.shape[1]), not isinstance(scale, float)
+        plan = products_gpu.plan(form, c.device.id, *shape, on_device=on_device)
         if plan is not None:
             a = _by_rows(left)
             b = a if right is left else _by_rows(right)
             return products_gpu.execute(plan, c, a, b, scale, beta)
     form = form.wider or form
     a, b = operand(left, form), operand(right, form)
-    scale = _factor(a, b, as_wider)
-    trans_a, a = _columns(a.values)
-    trans_b, b = _columns(b.values)
-    return products_gpu.multiply(c, a, b, form, scale, trans_a, "NT"[trans_b == "N"], beta)
+    return products_gpu.multiply(c, a.values, b.values, form, _factor(a, b, as_wider), beta)
 
 
 def _by_rows(tile):
@@ -181,22 +138,17 @@ def _by_rows(tile):
     return values if values.flags.c_contiguous else values.copy(order="C")
 
 
-def _columns(values):
-    """Return how an operand is multiplied, "N" or "T", and a view with contiguous columns."""
-    return ("N", values) if values.flags.f_contiguous else ("T", values.T)
-
-
 def _factor(a, b, known):
-    """Return α of C <- C + αAB' for tiles with exponents, on the GPU where one of them is there.
+    """Return α of C <- C + αAB': a float, or an array on the GPU where an exponent is on it.
 
     It is `known`, if given, where both exponents are on the GPU.
     """
-    there = [not isinstance(tile.exponent, int) for tile in (a, b)]
-    if not any(there):
+    on_gpu = [not isinstance(tile.exponent, int) for tile in (a, b)]
+    if not any(on_gpu):
         return -(2.0 ** -(a.exponent + b.exponent))
-    if all(there) and known is not None:
+    if all(on_gpu) and known is not None:
         return known
-    return formats_gpu.factors(_first(a), _first(b), -1.0)
+    return gpu.factors(_first(a), _first(b), -1.0)
 
 
 def _first(tile):
@@ -240,18 +192,10 @@ PROBES["matrix units"] = (
 
 
 def cast_formats(values, forms):
-    """Return which casts of an FP64 tile serve those who read it in coarser arithmetic.
+    """Return the casts of an FP64 tile for readers in coarser arithmetic, whose formats are given.
 
-    Parameters
-    ----------
-    values : array, NumPy or CuPy
-    forms : set of Format
-        Of the tiles that it is multiplied with.
-
-    Returns
-    -------
-    dict of Format to bool
-        Whether the cast is stored as two FP16 planes, for which a GPU has no use.
+    A dict of Format to bool: whether the cast is stored as two FP16 planes, for which a GPU has no
+    use.
     """
     forms = {form.wider or form for form in forms} - {FP64}
     split = splits() and not backend_of(values).on_gpu
@@ -262,57 +206,27 @@ def cast_formats(values, forms):
 
 
 def casts_on_gpu(form, partners):
-    """Return the coarser formats in which a tile is multiplied with its partners, as a set.
-
-    Parameters
-    ----------
-    form : Format
-        Of the tile.
-    partners : set of Format
-        Of the tiles that it is multiplied with.
-    """
+    """Return the coarser formats in which a tile is multiplied with tiles in `partners`, a set."""
     coarse = {other for other in partners if coarser(other, form) is not form}
     # beside a finer tile FP8 is multiplied as FP16
     return {other.wider or other for other in coarse} - {form}
 
 
 def stands_by_rows(form, shape, partners, index):
-    """Return whether a final tile is stored in C order, as units for FP8 need it.
+    """Return whether a final tile is stored in C order, as units of GPU `index` for FP8 need it.
 
-    Parameters
-    ----------
-    form : Format
-        Of the tile.
-    shape : (int, int)
-    partners : set of Format
-        Of the tiles that it is multiplied with.
-    index : int
-        Number of the GPU.
+    `partners` has the formats of the tiles that it is multiplied with.
     """
     possible = form.wider is not None and form in partners and not any(s % 16 for s in shape)
     return possible and products_gpu.has_units(form, index)
 
 
 def trsm(c, diagonal, form=FP32, triangle=None):
-    """C <- C L⁻', in the arithmetic of C.
+    """C <- C L⁻', in the arithmetic of C, an array in Fortran order, which is returned.
 
-    On a GPU an FP32 array is solved by halves. Their products are in the tile's format: the tile is
-    rounded to that in any case, and FP32 is slow there.
-
-    Parameters
-    ----------
-    c : (m, n) FP64 or FP32 array, Fortran order
-        Overwritten.
-    diagonal : Tile, (n, n)
-        Lower triangular, with a cast to FP32 where an FP32 array reads it.
-    form : Format, optional
-        Of the tile that C becomes.
-    triangle : Triangle, optional
-        On a GPU: what `solver` returned for the diagonal tile.
-
-    Returns
-    -------
-    c
+    An FP32 array reads the diagonal tile's cast to FP32, if it has one. On a GPU it is solved by
+    halves, with `triangle`, if given, from `solver`. Products are in the format of the tile that C
+    becomes: the tile is rounded to that in any case, and FP32 is slow there.
     """
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
@@ -325,19 +239,9 @@ def trsm(c, diagonal, form=FP32, triangle=None):
 
 
 def solver(diagonal, forms):
-    """Return a diagonal tile on a GPU as `trsm` uses it for tiles in some formats.
-
-    Parameters
-    ----------
-    diagonal : Tile
-    forms : iterable of Format
-
-    Returns
-    -------
-    Triangle
-    """
+    """Return a diagonal tile on a GPU as the `Triangle` of `trsm` for tiles in some formats."""
     lower = _in(np.float32, diagonal)
-    leaf = leaf_size("trsm", len(lower), (FP32,), "gpu")
+    leaf = recursive.leaf_size("trsm", len(lower), (FP32,), "gpu")
     triangle = recursive.Triangle(lower, (FP32,), leaf, bound=LARGEST_ENTRY)
     recursive.prepare(triangle, {_of_products(form) for form in forms})
     return triangle
@@ -356,56 +260,30 @@ def _in(dtype, diagonal):
 
 
 def potrf(a, info=None):
-    """Overwrite a diagonal tile with its Cholesky factor, zeros above the diagonal.
+    """Overwrite a diagonal tile with its Cholesky factor, zeros above the diagonal; return it.
 
-    Large tiles are factored by halves. The entries above the diagonal are not read.
-
-    Parameters
-    ----------
-    a : (n, n) FP64 or FP32 array, Fortran order
-    info : (1,) cupy.ndarray of int32, optional
-        For a tile on a GPU: receives the order of the first leading minor that is not positive, 0
-        if all are. Without it the CPU waits for the GPU.
-
-    Returns
-    -------
-    a
-
-    Raises
-    ------
-    NotPositiveDefinite
-        With the order of the first leading minor that is not positive.
+    Large tiles are factored by halves. The entries above the diagonal are not read. On a GPU,
+    `info`, (1,) int32, receives the order of the first leading minor that is not positive, 0 if all
+    are; without it the CPU waits, and NotPositiveDefinite has that order.
     """
-    backend = backend_of(a)
-    if backend.on_gpu:
-        _factor_on_gpu(a, info)
+    backend, order = backend_of(a), 0
+    if backend.on_gpu and len(a) > LARGEST_ON_GPU:
+        recursive.potrf(a)
+    elif backend.on_gpu:
+        word = backend.zeros(1, np.int32, a) if info is None else info
+        backend.potrf(a, word)
+        order = int(word[0]) if info is None else 0
     else:
-        _factor_on_cpu(a)
+        form = FP64 if a.dtype == np.float64 else FP32
+        leaf = recursive.leaf_size("potrf", len(a), (form,))
+        if len(a) > leaf:
+            recursive.factor_by_halves(recursive.Triangle(a, (form,), leaf), (form,))
+        else:
+            order = backend.potrf(a)
+        wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
+        if wrong.size:
+            order = int(min(order or len(a), wrong[0] + 1))
+    if order:
+        raise recursive.not_positive(order)
     backend.clear_upper(a)
     return a
-
-
-def _factor_on_cpu(a):
-    form = FP64 if a.dtype == np.float64 else FP32
-    leaf, info = leaf_size("potrf", len(a), (form,)), 0
-    if len(a) > leaf:
-        recursive.factor_by_halves(recursive.Triangle(a, (form,), leaf), (form,))
-    else:
-        info = blas.potrf(a)
-    wrong = np.flatnonzero(~np.isfinite(a.diagonal()))
-    if info > 0 or wrong.size:
-        _fail(int(min([info or len(a), *(wrong[:1] + 1)])))
-
-
-def _factor_on_gpu(a, info):
-    if len(a) > LARGEST_ON_GPU:
-        recursive.potrf(a)
-        return
-    word = gpu.info_words(a, 1) if info is None else info
-    gpu.factor("L", a, word)
-    if info is None and (order := int(word[0])):
-        _fail(order)
-
-
-def _fail(order):
-    raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,21 @@ import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import gpu_memory
-from . import recursive
 from .backend import backend_of, device_of
 from .formats import FP32, FP64, Format, named
-from .panels import Panel, padded
-from .recursive import Rows, Triangle, leaves, multiply, rank_k, solve
-from .recursive import factor_by_halves as factor
-from .tuning import leaf_size
+from .recursive import (
+    Panel,
+    Rows,
+    Triangle,
+    factor_by_halves,
+    leaf_size,
+    leaves,
+    multiply,
+    not_positive,
+    padded,
+    rank_k,
+    solve,
+)
 from .views import contiguous, order_of
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ def potrf(
     forms = check_layers(layers, a)
     with one_matrix(a, forms) as (work, bound):
         leaf = check_leaf(leaf, "potrf", work, forms)
-        factor(Triangle(work, forms, leaf, bound=bound), forms)
+        factor_by_halves(Triangle(work, forms, leaf, bound=bound), forms)
     return a
 
 
@@ -113,7 +120,7 @@ def trsm(
     >>> trsm(a, b).tolist()
     [[1.0], [2.0]]
     """
-    return _act(solve, "trsm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
+    return _act("trsm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
 @gpu_memory()
@@ -137,20 +144,21 @@ def trmm(
     >>> trmm(a, b).tolist()
     [[2.0], [3.0]]
     """
-    return _act(multiply, "trmm", a, b, side, uplo, trans, diag, alpha, layers, leaf)
+    return _act("trmm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
-def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
+def _act(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
     leaf = check_leaf(leaf, name, a, forms)
-    for letter, allowed in ((side, "LR"), (uplo, "LU"), (trans, "NT"), (diag, "NU")):
+    for letter, allowed in zip(letters, ("LR", "LU", "NT", "NU"), strict=True):
         if letter not in tuple(allowed):
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
             )
+    side, uplo, trans, diag = letters
     if b.dtype != a.dtype or b.shape["LR".index(side)] != len(a):
         raise InvalidInput(
             f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
@@ -169,9 +177,9 @@ def _act(work, name, a, b, side, uplo, trans, diag, alpha, layers, leaf):
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
         rows = Rows(target, forms)
-        if work is multiply:
-            for first in range(0, len(a), triangle.leaf):
-                rows.finish(slice(first, min(first + triangle.leaf, len(a))))
+        if name == "trmm":
+            rows.finish_all(triangle.leaf)
+        work = solve if name == "trsm" else multiply
         work(triangle, rows, slice(0, len(a)), transposed)
     return b
 
@@ -233,9 +241,7 @@ def syrk(
         backend_of(c).scale_lower(target, beta)
         with one_array(a, forms[-1], "nothing") as source:
             rows = Rows(source, forms)
-            step = max(leaf, 1024)
-            for first in range(0, source.shape[1], step):
-                rows.finish(slice(first, min(first + step, source.shape[1])))
+            rows.finish_all(max(leaf, 1024))
             rank_k(Triangle(target, forms, leaf), slice(0, len(c)), rows, forms, alpha)
     return c
 
@@ -282,13 +288,8 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
 def one_array(array, form, write="whole"):
     """Give an array as a contiguous view in FP64 or FP32, and write the result back.
 
-    Parameters
-    ----------
-    array : 2-D array
-    form : Format
-        FP64 or FP32.
-    write : {"whole", "lower", "nothing"}
-        What is written back; the rest of the array keeps its bits.
+    `write` says what is written back, "whole", "lower" or "nothing"; the rest of the array keeps
+    its bits.
     """
     work, backend = array, backend_of(array)
     if array.dtype != form.dtype or not contiguous(array):
@@ -305,20 +306,12 @@ def one_array(array, form, write="whole"):
 def one_matrix(array, forms):
     """Give the lower triangle of a symmetric matrix to be factored, and write the factor back.
 
+    Yields the matrix, and a bound of all |l_ij|: the root of the largest diagonal entry.
+
     The array itself, where its type fits and its diagonal is near 1 and varies little, or no format
     is coarse. Otherwise a copy in FP32 or FP64; if the diagonal is not near 1, each row of the copy
     is scaled by a power of two, which keeps coarse formats from over- and underflow and changes no
-    digit.
-
-    Yields
-    ------
-    array, float
-        The matrix, and a bound of all |l_ij|: the root of the largest diagonal entry.
-
-    Raises
-    ------
-    InvalidInput
-        If the lower triangle holds a NaN or an infinity.
+    digit. Raises InvalidInput if the lower triangle holds a NaN or an infinity.
     """
     n, form, backend = len(array), forms[-1], backend_of(array)
     same = array.dtype == form.dtype and contiguous(array)
@@ -356,7 +349,7 @@ def _check_rows(array, last):
     for i in range(last - 1):
         too_large = np.abs(array[i, :i].astype(np.float64)) >= roots[i] * roots[:i]
         if diagonal[i] <= 0 or too_large.any():
-            raise NotPositiveDefinite(f"the leading minor of order {i + 1} is not positive", i + 1)
+            raise not_positive(i + 1)
 
 
 def _diagonal(array, whole):
@@ -396,38 +389,18 @@ def check_finite(array):
 # work in place, by `linalg.recursive`, for which a dense array is a tree of views.
 
 
-@dataclass(init=False)
-class StoredTriangle(recursive.Triangle):
-    """A `Triangle` whose off-diagonal block lives in its format.
+class StoredTriangle(Triangle):
+    """A `Triangle` whose off-diagonal block lives in its format; the view `a` is copied."""
 
-    Parameters
-    ----------
-    a : (n, n) FP32 or FP64 view
-        Copied.
-    forms, leaf, first, bound
-        See `Triangle`.
-    """
-
-    def __init__(self, a, forms, leaf, first=0, bound=None):
-        self._n = n = len(a)
-        self.forms, self.leaf, self.unit, self.first = forms, leaf, False, first
+    def __post_init__(self):
         # the format of the stored block, which may be read in another one
-        self.form, self.last = forms[0], forms[-1]
-        self.half = recursive.halve(n, leaf) if n > leaf else 0
-        self.panels, self._prepared, self.bound, self.quarter = {}, {}, bound, False
-        if not self.half:
-            self.a = a.astype(forms[-1].dtype, order="F")
-            return
-        h, inner = self.half, forms[1:] or forms
-        self.a11 = StoredTriangle(a[:h, :h], inner, leaf, first, bound)
-        self.a22 = StoredTriangle(a[h:, h:], inner, leaf, first + h, bound)
-        self._whole = None
-        self.close(a[h:, :h].astype(forms[-1].dtype, order="F"))
-
-    @property
-    def order(self):
-        """Rows and columns."""
-        return self._n
+        self.form, self.last, self._whole = self.forms[0], self.forms[-1], None
+        super().__post_init__()
+        h, whole, self.a = self.half, self.a, None
+        if h:
+            self.close(whole[h:, :h].astype(self.last.dtype, order="F"))
+        else:
+            self.a = whole.astype(self.last.dtype, order="F")
 
     def is_one_view(self, largest):
         """Return whether the triangle is stored as one view: no, as separate blocks."""
@@ -445,15 +418,10 @@ class StoredTriangle(recursive.Triangle):
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
-        form = self.form
-        if not form.coarse:
+        if self.form.coarse:
+            self.panels = {self.form: Panel.of(self.form, block, step=self.leaf)}
+        else:
             self._whole = block
-            return
-        panel = Panel(form, block.shape, block)
-        for first in range(0, self.half, self.leaf):
-            columns = slice(first, min(first + self.leaf, self.half))
-            panel.put(columns, block[:, columns])
-        self.panels = {form: panel}
 
     def keep(self, rows):
         """Store the final A21; casts for coarser blocks are made again when they are read."""
@@ -462,12 +430,7 @@ class StoredTriangle(recursive.Triangle):
 
     def cast(self, form):
         """Return A21 as a panel in a format: as it is stored, or cast for this one reader."""
-        if form in self.panels:
-            return self.panels[form]
-        block = self.open()
-        panel = Panel(form, block.shape, block, self.bound)
-        panel.put(slice(0, self.half), block)
-        return panel
+        return self.panels.get(form) or Panel.of(form, self.open(), self.bound)
 
     @property
     def nbytes(self):
@@ -521,7 +484,7 @@ class SymmetricTree:
         return self._root.nbytes
 
     def potrf(self):
-        """Overwrite the matrix with its Cholesky factor, and return it.
+        """Overwrite the matrix with its Cholesky factor, and return the tree.
 
         Raises
         ------
@@ -534,7 +497,7 @@ class SymmetricTree:
             raise ValueError("the tree is factored already: create a new one from the matrix.")
         # after a failure the tree holds neither matrix nor factor
         self.factored = None
-        factor(self._root, self._forms)
+        factor_by_halves(self._root, self._forms)
         self.factored = True
         return self
 

@@ -65,16 +65,12 @@ class PrecisionMap:
 
     def counts(self) -> dict[str, int]:
         """Return the number of tiles in each format, finest first, as a dict by its name."""
-        found = Counter(form for row in self.rows for form in row)
-        return {f.name: found[f] for f in sorted(found, key=lambda f: (f.unit_roundoff, -f.bytes))}
+        counts = Counter(form for row in self.rows for form in row)
+        finest_first = sorted(counts, key=lambda form: (form.unit_roundoff, -form.bytes))
+        return {form.name: counts[form] for form in finest_first}
 
     def bytes(self, layout: Any) -> int:
-        """Return the bytes of all tiles in their formats.
-
-        Parameters
-        ----------
-        layout : geomxp.tiles.layout.Layout
-        """
+        """Return the bytes of all tiles of a `tiles.layout.Layout` in their formats."""
         return sum(
             form.bytes * layout.height(i) * layout.height(k)
             for i, row in enumerate(self.rows)
@@ -94,16 +90,7 @@ class PrecisionMap:
         return {self.rows[j][k] for j in range(k + 1, len(self.rows))}
 
     def promote_row(self, k: int) -> tuple[PrecisionMap, int]:
-        """Return the map with the tiles of block row k one level finer, and how many changed.
-
-        Parameters
-        ----------
-        k : int
-
-        Returns
-        -------
-        PrecisionMap, int
-        """
+        """Return the map with the tiles of block row k one level finer, and how many changed."""
         row = tuple(form.finer for form in self.rows[k])
         changed = sum(a is not b for a, b in zip(row, self.rows[k], strict=True))
         return replace(self, rows=(*self.rows[:k], row, *self.rows[k + 1 :])), changed
@@ -140,14 +127,7 @@ def candidates():
 def shares(norms, precisions, sizes, form):
     """Return each tile's share of the divergence in a format, (T, T), below the diagonal.
 
-    Parameters
-    ----------
-    norms : (T, T) ndarray
-    precisions : (T,) ndarray
-        p_i.
-    sizes : (T,) ndarray
-        Rows of each block row.
-    form : Format
+    From the Frobenius norms of the tiles, (T, T), the p_i, (T,), and the rows of each block row.
     """
     deviation = form.rounding * form.unit_roundoff * norms
     if form.coarse:
@@ -159,36 +139,19 @@ def shares(norms, precisions, sizes, form):
 def predicted(formats, norms, precisions, sizes):
     """Return the divergence that a map of tiles should cause, all in formats with a cost."""
     share = {form: shares(norms, precisions, sizes, form) for form in candidates()}
-    return float(
-        sum(
-            share[form][i, k]
-            for i, row in enumerate(formats.rows)
-            for k, form in enumerate(row[:i])
-        )
-    )
+    below = ((i, k, form) for i, row in enumerate(formats.rows) for k, form in enumerate(row[:i]))
+    return float(sum(share[form][i, k] for i, k, form in below))
 
 
 def cheapest(norms, precisions, sizes, target):
-    """Return the cheapest map whose predicted divergence is at most the target.
+    """Return the cheapest map whose predicted divergence is at most the target, in nats.
 
     Minimises Σ cost + weight · Σ share over the formats of the tiles, for the smallest weight that
     meets the target. Diagonal tiles are FP64.
-
-    Parameters
-    ----------
-    norms : (T, T) ndarray
-    precisions, sizes : (T,) ndarray
-    target : float
-        In nats.
-
-    Returns
-    -------
-    PrecisionMap
     """
     forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
     cost = np.array([form.cost for form in forms])[:, None, None]
-    tiles = len(norms)
 
     def choose(weight):
         choice = np.argmin(cost + share * weight, axis=0)
@@ -204,33 +167,30 @@ def cheapest(norms, precisions, sizes, target):
             high, choice, predicted = middle, tried, divergence
         else:
             low = middle
-    rows = tuple(
-        tuple(FP64 if i == k else forms[choice[i, k]] for k in range(i + 1)) for i in range(tiles)
-    )
-    return replace(PrecisionMap(rows), divergence=predicted)
+    return _map(norms, lambda i, k: forms[choice[i, k]], divergence=predicted)
 
 
 # Rules: from the norms of the tiles to a map. Diagonal tiles are FP64, or with `uniform` at least
 # FP32.
 
 
-def _map(norms, choose, **about):
-    """Return the map of choose(i, k), with its error bound."""
+def _map(norms, choose, diagonal=FP64, **properties):
+    """Return the map of choose(i, k) below the diagonal, with its error bound."""
     norms = np.asarray(norms, dtype=np.float64)
-    rows = tuple(tuple(choose(i, k) for k in range(i + 1)) for i in range(len(norms)))
-    found = PrecisionMap(rows, **about)
-    return replace(found, error=promised_error(found, norms))
+    rows = tuple((*(choose(i, k) for k in range(i)), diagonal) for i in range(len(norms)))
+    formats = PrecisionMap(rows, **properties)
+    return replace(formats, error=promised_error(formats, norms))
 
 
-def _positive(name, given, example, unit=""):
+def _positive(name, value, example, unit=""):
     """Return a positive number, or raise `InvalidInput`."""
     try:
-        number = float(given)
+        number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not 0 < number < inf:
         raise InvalidInput(
-            f"`{name}` must be a positive number{unit}, such as {example}. Got {given!r}."
+            f"`{name}` must be a positive number{unit}, such as {example}. Got {value!r}."
         )
     return number
 
@@ -277,7 +237,6 @@ class OwnRule(PrecisionRule):
     function: Callable[..., PrecisionMap]
 
     def __call__(self, norms):
-        """Return the map that the function chooses."""
         return self.function(norms)
 
 
@@ -293,10 +252,9 @@ class Uniform(PrecisionRule):
     form: Format
 
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         # diagonal tiles are factored, in FP32 at least
         diagonal = self.form if self.form in (FP64, FP32) else FP32
-        return _map(norms, lambda i, k: diagonal if i == k else self.form)
+        return _map(norms, lambda i, k: self.form, diagonal)
 
 
 def uniform(name: str | Format) -> Rule:
@@ -321,10 +279,7 @@ class Frozen(PrecisionRule):
 
     formats: PrecisionMap
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map."""
         return self.formats
 
 
@@ -334,13 +289,9 @@ class ByBand(PrecisionRule):
 
     widths: tuple[tuple[Format, float], ...]
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
-
         def choose(i, k):
-            return FP64 if i == k else next(f for f, last in self.widths if i - k <= last)
+            return next(form for form, last in self.widths if i - k <= last)
 
         return _map(norms, choose)
 
@@ -386,13 +337,10 @@ class ByTileNorm(PrecisionRule):
     scale: bool = True
 
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         norms = np.asarray(norms, dtype=np.float64)
         tiles, whole, forms = len(norms), frobenius(norms), candidates()
 
         def choose(i, k):
-            if i == k:
-                return FP64
             for form in forms:
                 # T ‖A_ik‖_F / ‖A‖_F < ε / u_p
                 if tiles * norms[i, k] * form.unit_roundoff < self.accuracy * whole:
@@ -438,10 +386,7 @@ class Layered(PrecisionRule):
 
     layers: tuple[Format, ...]
 
-    accuracy = None
-
     def __call__(self, norms):
-        """Return the map for (T, T) Frobenius norms of tiles."""
         tiles = len(norms)
         depth = np.full((tiles, tiles), len(self.layers) - 1)
 
@@ -454,7 +399,7 @@ class Layered(PrecisionRule):
             halve(middle, last, level + 1)
 
         halve(0, tiles, 0)
-        return _map(norms, lambda i, k: FP64 if i == k else self.layers[depth[i, k]])
+        return _map(norms, lambda i, k: self.layers[depth[i, k]])
 
     def finer(self):
         """Return the rule to try when this one's factorization fails: without its coarsest."""
@@ -489,13 +434,10 @@ class ForDivergence(PrecisionRule):
     kl: float
     safety: float = 1.0
 
-    accuracy = None
     needs_precisions = True
 
     def __call__(self, norms, precisions, sizes):
-        """Return the map for (T, T) norms and the (T,) precisions and sizes of block rows."""
-        found = cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
-        return replace(found, error=promised_error(found, norms))
+        return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""
@@ -571,12 +513,7 @@ RULES = {
 
 
 def described(document):
-    """Return the rule of a dict that `describe` returned.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """Return the rule of a dict that `describe` returned, or raise InvalidInput."""
     try:
         return RULES[document["rule"]](*document["arguments"])
     except (KeyError, TypeError):

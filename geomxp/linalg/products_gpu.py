@@ -18,7 +18,6 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from dataclasses import dataclass
 from functools import cache
 from numbers import Real
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from ..errors import MissingDevice
 from .device import copy_on_gpu, cublas_handle
-from .views import leading
+from .views import by_columns, leading, operand
 
 SUMS, IN_FP32 = 0, 68
 """CUDA_R_32F and CUBLAS_COMPUTE_32F: the type and the arithmetic of sums."""
@@ -38,7 +37,7 @@ ON_DEVICE = 1
 """CUBLASLT_POINTER_MODE_DEVICE."""
 
 BETAS = np.array([0.0, 1.0], np.float32)
-"""Where α is on a GPU, β must be there as well."""
+"""Where α is on a GPU, β must be on it as well."""
 
 MOST_WORKSPACE, WORKSPACE_BYTES = 1, 2**25
 """CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, and the 32 MiB that cuBLAS advises for Hopper."""
@@ -58,27 +57,18 @@ def has_units(form, index):
     return int(cupy.cuda.Device(index).compute_capability) >= form.cuda_since
 
 
-def multiply(c, a, b, form, alpha, trans_a, trans_b, beta=1.0):
-    """C <- βC + α op(A) op(B) by cuBLAS: numbers of one format but FP8, summed in FP32.
+def multiply(c, a, b, form, alpha, beta=1.0):
+    """C <- βC + α A B' by cuBLAS: numbers of one format but FP8, summed in FP32; return C.
 
-    Parameters
-    ----------
-    c : (m, n) FP32 cupy.ndarray
-    a, b : cupy.ndarray
-        Numbers of the format, or their bits; all three with contiguous columns.
-    form : Format
-    alpha : float or (1,) cupy.ndarray of FP32
-    trans_a, trans_b : {"N", "T"}
-    beta : {0.0, 1.0}
-
-    Returns
-    -------
-    c
+    C, (m, n), is by columns; A and B hold numbers of the format or their bits, in any layout. α is
+    a float or an FP32 array on the GPU, whose first entry is read; β is 0 or 1.
     """
     from cupy_backends.cuda.libs import cublas
 
-    (m, n), k = c.shape, a.shape[trans_a == "N"]
+    (m, n), k = c.shape, a.shape[1]
     operation = {"N": cublas.CUBLAS_OP_N, "T": cublas.CUBLAS_OP_T}
+    (trans_a, a), (trans_b, b) = operand(a), operand(b)
+    trans_b = "NT"[trans_b == "N"]
     handle, on_host, (first, second), _kept = cublas_handle(), *_scalars(alpha, beta)
     if not on_host:
         cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_DEVICE)
@@ -94,6 +84,41 @@ def multiply(c, a, b, form, alpha, trans_a, trans_b, beta=1.0):
         if not on_host:
             cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
     return c
+
+
+def multiply_fp8(c, a, b, form, alpha):
+    """C <- C + α A B' by cuBLASLt, for bits of FP8; return whether this GPU can.
+
+    Parts of arrays are padded with zeros to multiples of 16 where necessary.
+    """
+    import cupy
+
+    if not has_units(form, c.device.id):
+        return False
+    (m, n), k = ((size + 15) // 16 * 16 for size in c.shape), -(-a.shape[1] // 16) * 16
+    inside = c.shape == (m, n) and c.data.ptr % 16 == 0 and leading(c) % 4 == 0
+    a, b = _padded(a, m, k), _padded(b, n, k)
+    steps = (leading(a.T), leading(b.T), leading(c) if inside else m)
+    chosen = plan(form, c.device.id, m, n, k, steps, not isinstance(alpha, Real))
+    if chosen is None:
+        return False
+    total = c if inside else cupy.zeros((m, n), np.float32, order="F")
+    execute(chosen, total, a, b, alpha)
+    if not inside:
+        c += total[: c.shape[0], : c.shape[1]]
+    return True
+
+
+def _padded(a, rows, columns):
+    """Return bits of FP8 as cuBLASLt takes them: as they are, or a copy with zeros beyond."""
+    import cupy
+
+    aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0
+    if a.shape == (rows, columns) and aligned and not by_columns(a):
+        return a
+    whole = cupy.zeros((rows, columns), a.dtype)
+    whole[: a.shape[0], : a.shape[1]] = a
+    return whole
 
 
 def _scalars(alpha, beta):
@@ -117,33 +142,14 @@ class _Heuristic(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How cuBLASLt multiplies matrices of one shape; descriptors live as long as the process."""
-
-    operation: c_void_p
-    a: c_void_p
-    b: c_void_p
-    c: c_void_p
-    chosen: _Heuristic
-
-
 @cache
 def plan(form, index, m, n, k, steps=None, on_device=False):
     """Return how cuBLASLt multiplies a format on a GPU, the current one; None if it does not.
 
-    Parameters
-    ----------
-    form : Format
-    index : int
-        Number of the GPU.
-    m, n, k : int
-        C is (m, n), A (m, k) and B (n, k); A and B are stored by rows.
-    steps : (int, int, int), optional
-        Leading dimensions of A, B and C where they are parts of larger arrays, whose addresses are
-        then only assumed to be multiples of 16.
-    on_device : bool
-        Whether α is a CuPy array.
+    The descriptors of the operation and of A, B and C, which live as long as the process, and the
+    algorithm. C is (m, n), A (m, k) and B (n, k); A and B are stored by rows. `steps` are their
+    leading dimensions where they are parts of larger arrays, whose addresses are then only assumed
+    to be multiples of 16. `on_device` says whether α is a CuPy array.
     """
     if m % 16 or n % 16 or k % 16:
         return None
@@ -154,7 +160,7 @@ def plan(form, index, m, n, k, steps=None, on_device=False):
     if on_device:
         _set("MatmulDesc", operation, POINTER_MODE, c_int(ON_DEVICE))
     lda, ldb, ldc = steps or (k, k, m)
-    a, b = (_layout(form.cuda_type, k, *about) for about in ((m, lda), (n, ldb)))
+    a, b = _layout(form.cuda_type, k, m, lda), _layout(form.cuda_type, k, n, ldb)
     c = _layout(SUMS, m, n, ldc)
     preference = _created("MatmulPreference")
     _set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
@@ -168,24 +174,25 @@ def plan(form, index, m, n, k, steps=None, on_device=False):
     if status == NOT_SUPPORTED or (not status and not count.value):
         return None
     _check(status or chosen.state)
-    return _Plan(operation, a, b, c, chosen)
+    return operation, a, b, c, chosen
 
 
 def execute(plan, c, a, b, alpha, beta=1.0):
     """C <- βC + α A B' for stored numbers, laid out as the plan says, α where it says."""
     import cupy
 
+    operation, layout_a, layout_b, layout_c, chosen = plan
     _, addresses, _kept = _scalars(alpha, beta)
     first, second = map(c_void_p, addresses)
-    size = plan.chosen.workspace
+    size = chosen.workspace
     workspace = cupy.empty(size, "u1")
     _call(
         "cublasLtMatmul",
         # a handle of cuBLAS is one of cuBLASLt
-        *(c_void_p(cublas_handle()), plan.operation),
-        *(first, c_void_p(a.data.ptr), plan.a, c_void_p(b.data.ptr), plan.b),
-        *(second, c_void_p(c.data.ptr), plan.c, c_void_p(c.data.ptr), plan.c),
-        *(byref(plan.chosen.algorithm), c_void_p(workspace.data.ptr), c_size_t(size)),
+        *(c_void_p(cublas_handle()), operation),
+        *(first, c_void_p(a.data.ptr), layout_a, c_void_p(b.data.ptr), layout_b),
+        *(second, c_void_p(c.data.ptr), layout_c, c_void_p(c.data.ptr), layout_c),
+        *(byref(chosen.algorithm), c_void_p(workspace.data.ptr), c_size_t(size)),
         c_void_p(cupy.cuda.get_current_stream().ptr),
     )
     return c
@@ -196,17 +203,15 @@ def _layout(kind, rows, columns, step):
     return _created("MatrixLayout", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(step))
 
 
-def _created(what, *arguments):
-    """Return a new descriptor."""
+def _created(kind, *arguments):
     descriptor = c_void_p()
-    _call(f"cublasLt{what}Create", byref(descriptor), *arguments)
+    _call(f"cublasLt{kind}Create", byref(descriptor), *arguments)
     return descriptor
 
 
-def _set(what, descriptor, attribute, value):
-    """Set an attribute of a descriptor."""
+def _set(kind, descriptor, attribute, value):
     size = c_size_t(ctypes.sizeof(value))
-    _call(f"cublasLt{what}SetAttribute", descriptor, c_int(attribute), byref(value), size)
+    _call(f"cublasLt{kind}SetAttribute", descriptor, c_int(attribute), byref(value), size)
 
 
 def _call(name, *arguments):
@@ -222,7 +227,7 @@ def _check(status):
 
 @cache
 def _cublaslt():
-    """Return the cuBLASLt that CuPy's cuBLAS has loaded, found by its name."""
+    """Return the cuBLASLt that CuPy's cuBLAS has loaded, by its name."""
     from cupy.cuda import runtime
     from cupy_backends.cuda.libs import cublas  # noqa: F401  (loads it)
 

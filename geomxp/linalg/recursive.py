@@ -4,29 +4,45 @@
         [A21 A22]    each half again, down to a leaf
 
 Each block is computed in its own format. A block that is final is cast once, in one pass, and every
-product reads the cast.
+product reads the cast: a `Panel`.
 
 Sources: paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
 """
 
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
-from ..errors import NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite
 from ..runtime.devices import usable_cores
-from . import blas, gpu, panels
+from . import blas, gpu
 from .backend import backend_of, device_of
-from .device import empty_matrix
+from .device import empty_matrix, streams
 from .formats import FP64
-from .panels import Panel
-from .views import leading, order_of
+from .views import by_columns, leading, order_of
 
 MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
+
+PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
+"""Orders up to which a library's own routine is as fast as another halving: the leaves, measured on
+one core with AMX (experiments/nested_cholesky)."""
+
+COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
+"""With products in coarse formats, which are faster than the leaves."""
+
+LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
+"""Smaller products do not fill a GPU. Not measured yet."""
+
+
+def leaf_size(name, n, forms, on="cpu"):
+    """Return the leaf of a recursion, by its LAPACK name, for a matrix of order n in formats."""
+    leaves = COARSE if any(form.coarse for form in forms) else PLAIN
+    leaves = leaves if on == "cpu" else LEAVES_ON_GPU
+    return min(leaves[name], max(n, 1))
 
 
 def halve(n, leaf):
@@ -35,26 +51,158 @@ def halve(n, leaf):
     return max(step, round(n / 2 / step) * step) if n > step else n // 2
 
 
+def not_positive(order):
+    """Return the error for a leading minor that is not positive."""
+    return NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+
+
+# Panels: columns in a coarse format, cast once when they are final and read by every product.
+#
+# A panel is cut at the leaves of the recursion. Where a bound of its values is known, its power of
+# two follows from the bound: a GPU then need not report the largest magnitude, and the whole panel
+# is multiplied at once. Otherwise each piece has its own power, and neighbouring pieces whose
+# powers agree are multiplied together. The range of FP8 is too small for one bound: its pieces have
+# their own powers (on a GPU, unknown to the CPU) until `Rows.close` casts the whole panel again.
+
+
+class Panel:
+    """An (m, n) matrix in one format, in pieces of columns, each with its exponent.
+
+    On the device and in the layout of `like`. `bound` is an upper bound of the magnitudes.
+    """
+
+    def __init__(self, form, shape, like, bound=None):
+        self.form, self.bound, self.exponents = form, bound, {}
+        # whether only the GPU will know the exponents; its units for FP8 read rows
+        self._unknown = form.narrow and bound is not None and backend_of(like).on_gpu
+        order = "C" if self._unknown or not by_columns(like) else "F"
+        self.values = padded(shape, form.dtype, like, order)
+
+    @classmethod
+    def of(cls, form, array, bound=None, step=None):
+        """Return an FP32 or FP64 view in a format, in pieces of `step` columns, or whole."""
+        panel = cls(form, array.shape, array, bound)
+        panel.fill(array, step)
+        return panel
+
+    @property
+    def shape(self):
+        """(m, n)."""
+        return self.values.shape
+
+    @property
+    def nbytes(self):
+        """Bytes of the values in their format."""
+        return self.values.nbytes
+
+    def fill(self, array, step=None):
+        """Cast all columns, in pieces of `step` of them, or whole."""
+        columns = array.shape[1]
+        step = step or max(columns, 1)
+        for first in range(0, columns, step):
+            piece = slice(first, min(first + step, columns))
+            self.put(piece, array[:, piece])
+
+    def put(self, columns, array):
+        """Cast some columns, which are final, from an FP32 or FP64 view.
+
+        Raises InvalidInput if a value is not finite and no bound is given.
+        """
+        backend = backend_of(array)
+        if self._unknown:
+            exponent = backend.exponent_of(array, self.form)
+        else:
+            bounded = self.bound is not None and not self.form.narrow
+            largest = self.bound if bounded else backend.largest(array)
+            if not np.isfinite(largest):
+                raise InvalidInput(
+                    f"the matrix holds or reaches {largest}, which no number format represents: "
+                    "check its entries, or scale it."
+                )
+            exponent = self.form.exponent_for(largest)
+            if self.bound is None:
+                exponent = exponent // self.form.step * self.form.step
+        self.exponents[columns.start, columns.stop] = exponent
+        backend.round_into(self.values[:, columns], array, self.form, exponent)
+
+    def runs(self, columns):
+        """Yield (columns, exponent) within a range, neighbours of one power joined."""
+        joined = []
+        for (first, stop), exponent in sorted(self.exponents.items()):
+            first, stop = max(first, columns.start), min(stop, columns.stop)
+            if first >= stop:
+                continue
+            if joined and joined[-1][1] == first and _equal(joined[-1][2], exponent):
+                joined[-1] = (joined[-1][0], stop, exponent)
+            else:
+                joined.append((first, stop, exponent))
+        for first, stop, exponent in joined:
+            yield slice(first, stop), exponent
+
+    def widen(self, rows, columns, out):
+        """Write some of the values into an FP32 or FP64 view."""
+        backend = backend_of(out)
+        for run, exponent in self.runs(columns):
+            part = slice(run.start - columns.start, run.stop - columns.start)
+            backend.widen_into(out[:, part], self.values[rows, run], self.form, exponent)
+
+
+def _equal(a, b):
+    """Return whether two exponents are known to be equal; on a GPU, whether they are one array."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+def add_product(c, left, rows, right, others, alpha, source=None):
+    """C <- C + α L[rows, source] R[others]' for panels of one format: exact, summed in FP32.
+
+    C is an FP32 or FP64 view; `source`, all columns of L if not given, are the columns of R.
+    """
+    backend = backend_of(c)
+    source = slice(0, left.shape[1]) if source is None else source
+    for run, a in left.runs(source):
+        inner = slice(run.start - source.start, run.stop - source.start)
+        for part, b in right.runs(inner):
+            mine = slice(part.start + source.start, part.stop + source.start)
+            x, y = left.values[rows, mine], right.values[others, part]
+            backend.product(c, x, y, left.form, backend.scale_of(alpha, a, b))
+
+
+def _add_product_of_rows(c, left, source, right, alpha):
+    """C <- C + α L[:, source] R, where `source` are the rows of R; its pieces are columns of C."""
+    backend = backend_of(c)
+    for part, b in right.runs(slice(0, right.shape[1])):
+        for run, a in left.runs(source):
+            inner = slice(run.start - source.start, run.stop - source.start)
+            x, y = left.values[:, run], right.values[inner, part].T
+            backend.product(c[:, part], x, y, left.form, backend.scale_of(alpha, a, b))
+
+
+def padded(shape, dtype, like, order):
+    """Return an uninitialized array whose long strides are not multiples of 1,024 bytes.
+
+    Columns at such strides share cache lines: products are up to 30 % slower.
+    """
+    dtype = np.dtype(dtype)
+    long = shape[0] if order == "F" else shape[1]
+    stride = -(-long * dtype.itemsize // 64) * 64
+    stride += 64 if stride % 1024 == 0 else 0
+    padded_long = stride // dtype.itemsize
+    whole = (padded_long, shape[1]) if order == "F" else (shape[0], padded_long)
+    return backend_of(like).empty(whole, dtype, like, order)[: shape[0], : shape[1]]
+
+
+# Triangles, and the rows that they act on
+
+
 @dataclass
 class Triangle:
     """The lower triangle of a square view, by halves.
 
-    Parameters
-    ----------
-    a : (n, n) view
-    forms : tuple of Format
-        Of the off-diagonal blocks of this level and of those within; the last repeats.
-    leaf : int
-    unit : bool
-        Whether the diagonal is taken to be ones.
-    first : int
-        Number of its first row in the whole matrix.
-    bound : float, optional
-        Upper bound of the magnitudes of the factor's entries; see `Panel`.
-    quarter : bool
-        Whether this is part of a triangle that `quarters` returned.
-    panels : dict of Format to Panel
-        The off-diagonal block, cast, once it is final.
+    `forms` are the formats of the off-diagonal blocks of this level and of those within; the last
+    repeats. `unit` says whether the diagonal is taken to be ones, `first` is the number of the
+    first row in the whole matrix, `bound` an upper bound of the magnitudes of the factor's entries
+    (see `Panel`), and `quarter` whether this is part of a triangle that `quarters` returned.
+    `panels` has the off-diagonal block, cast, by its formats, once it is final.
     """
 
     a: object
@@ -64,26 +212,19 @@ class Triangle:
     first: int = 0
     bound: float | None = None
     quarter: bool = False
-    panels: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        n = len(self.a)
-        self.half = halve(n, self.leaf) if n > self.leaf else 0
-        self._prepared = {}
-        if self.half:
-            h, inner = self.half, self.forms[1:] or self.forms
-            about, more = (inner, self.leaf, self.unit), (self.bound, self.quarter)
-            self.a11 = Triangle(self.a[:h, :h], *about, self.first, *more)
-            self.a22 = Triangle(self.a[h:, h:], *about, self.first + h, *more)
-
-    @property
-    def order(self):
-        """Rows and columns."""
-        return len(self.a)
+        self.order = n = len(self.a)
+        self.half = h = halve(n, self.leaf) if n > self.leaf else 0
+        self.panels, self._prepared = {}, {}
+        if h:
+            inner = self.forms[1:] or self.forms
+            self.a11 = replace(self, a=self.a[:h, :h], forms=inner)
+            self.a22 = replace(self, a=self.a[h:, h:], forms=inner, first=self.first + h)
 
     def is_one_view(self, largest):
         """Return whether this is stored as one view, of at most a given order."""
-        return len(self.a) <= largest
+        return self.order <= largest
 
     def open(self):
         """Return A21 to be overwritten."""
@@ -99,9 +240,7 @@ class Triangle:
     def cast(self, form):
         """Return A21 as a panel in a format, cast when it is first needed."""
         if form not in self.panels:
-            block = self.open()
-            self.panels[form] = Panel(form, block.shape, block, self.bound)
-            self.panels[form].put(slice(0, self.half), block)
+            self.panels[form] = Panel.of(form, self.open(), self.bound)
         return self.panels[form]
 
     def read_in(self, form):
@@ -113,32 +252,23 @@ class Triangle:
         return same
 
     def quarters(self):
-        """Return a leaf as a triangle whose leaves are a quarter of it, made once.
-
-        All of it is read in the format of the leaf.
-        """
+        """Return a leaf, read in its format, as a triangle whose leaves are a quarter of it."""
         if "quarters" not in self._prepared:
-            about = self.unit, self.first, self.bound, True
-            self._prepared["quarters"] = Triangle(self.a, self.forms, -(-self.leaf // 4), *about)
+            leaf, same = -(-self.leaf // 4), (self.unit, self.first, self.bound)
+            self._prepared["quarters"] = Triangle(self.a, self.forms, leaf, *same, quarter=True)
         return self._prepared["quarters"].read_in(self.forms[-1])
 
     def inverse(self):
         """Return the inverse of a leaf on a GPU, zeros above the diagonal, made once."""
         if "inverse" not in self._prepared:
-            self._prepared["inverse"] = gpu.inverse(self.a, self.unit)
+            self._prepared["inverse"] = _inverse_of(self.a, self.unit)
         return self._prepared["inverse"]
 
 
 class Rows:
     """The rows of a block that a triangle acts on, (m, n): an FP32 or FP64 view and its casts.
 
-    Parameters
-    ----------
-    array : (m, n) view
-    forms : tuple of Format
-        In which it will be read.
-    bound : float, optional
-        See `Panel`.
+    `forms` are the formats in which it will be read; `bound`: see `Panel`.
     """
 
     def __init__(self, array, forms, bound=None):
@@ -151,12 +281,17 @@ class Rows:
         for panel in self.panels.values():
             panel.put(columns, self.array[:, columns])
 
+    def finish_all(self, step):
+        """Cast all columns, which are final, in pieces."""
+        for panel in self.panels.values():
+            panel.fill(self.array, step)
+
     def close(self):
         """Give panels of narrow formats one power of two, now that all columns are final."""
         for panel in self.panels.values():
             if panel.form.narrow and len(panel.exponents) > 1:
                 panel.exponents.clear()
-                panel.put(slice(0, self.array.shape[1]), self.array)
+                panel.fill(self.array)
 
 
 def _split(columns, half):
@@ -191,14 +326,9 @@ def solve(t, b, columns, transposed):
 
 
 def prepare(t, forms):
-    """Cast a triangle and invert its leaves on a GPU, so that other streams can `solve` with it.
+    """Cast an FP32 triangle on a GPU and invert its leaves: other streams can `solve` with it.
 
-    Parameters
-    ----------
-    t : Triangle
-        Of FP32, on a GPU.
-    forms : iterable of Format
-        In which it will be read; see `Triangle.read_in`.
+    `forms` are those in which it will be read; see `Triangle.read_in`.
     """
     if t.half:
         for form in forms:
@@ -223,7 +353,10 @@ def _solve_leaf(t, b, columns, transposed):
         solve(t.quarters(), b, columns, transposed)
         return
     else:
-        gpu.multiply_by_inverse(part, t.inverse(), transposed)
+        # B <- B X' or B X
+        old = b.backend.empty(part.shape, part.dtype, part, order_of(part))
+        b.backend.assign(old, part)
+        b.backend.gemm(part, old, t.inverse().T if transposed else t.inverse(), 1.0, 0.0)
     b.finish(columns)
 
 
@@ -262,31 +395,20 @@ def update(b, to, source, t, transposed, alpha):
         return
     left, right = b.panels[form], t.cast(form)
     if transposed:
-        every = slice(0, len(target)), slice(0, right.shape[0])
-        panels.aligned(target, left, source, right, alpha, *every)
+        every = slice(None)
+        add_product(target, left, every, right, every, alpha, source)
     else:
-        panels.aligned_rows(target, left, source, right, alpha)
+        _add_product_of_rows(target, left, source, right, alpha)
 
 
 def rank_k(t, rows, b, forms, alpha, least=0, done=None):
-    """Lower triangle of C <- C + αBB' for some rows of B, by halves of C.
+    """Lower triangle of C, a `Triangle`, <- C + αBB' for some rows of B, by halves of C.
 
         C11 <- C11 + αB1B1',  C21 <- C21 + αB2B1',  C22 <- C22 + αB2B2'
 
-    Parameters
-    ----------
-    t : Triangle
-        C.
-    rows : slice
-    b : Rows
-    forms : tuple of Format
-        Formats of C21 and of the off-diagonal blocks within C11 and C22, from the outermost
-        inwards. The last one repeats and is the format of the leaves.
-    alpha : float
-    least : int
-        Triangles up to this order are not halved.
-    done : Triangle, optional
-        A part of C that has been updated already.
+    `forms` are the formats of C21 and of the off-diagonal blocks within C11 and C22, from the
+    outermost inwards; the last one repeats and is the format of the leaves. Triangles up to order
+    `least` are not halved. `done` is a part of C that has been updated already.
     """
     if t is done:
         return
@@ -294,7 +416,7 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
         form = forms[-1]
         if form.coarse:
             total = b.backend.zeros(t.a.shape, t.a.dtype, t.a, order_of(t.a))
-            panels.multiply(total, b.panels[form], rows, b.panels[form], rows, alpha)
+            add_product(total, b.panels[form], rows, b.panels[form], rows, alpha)
             b.backend.add_lower(t.a, total)
         else:
             b.backend.syrk(t.a, b.array[rows], alpha, 1.0)
@@ -305,7 +427,7 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
     # C21 <- C21 + αB2B1'
     block = t.open()
     if form.coarse:
-        panels.multiply(block, b.panels[form], two, b.panels[form], one, alpha)
+        add_product(block, b.panels[form], two, b.panels[form], one, alpha)
     else:
         b.backend.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
     t.close(block)
@@ -325,21 +447,12 @@ def leaves(t):
 
 
 def factor_by_halves(t, forms):
-    """Factor a triangle by halves.
+    """Factor a triangle by halves; `forms` are all formats in which its blocks will be read.
 
         A11 = L11 L11',  A21 <- A21 L11⁻',  A22 <- A22 - A21 A21',  A22 = L22 L22'
 
-    Parameters
-    ----------
-    t : Triangle
-    forms : tuple of Format
-        All formats in which its blocks will be read.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        With the order of the first leading minor that is not positive. On a GPU it is known at the
-        end only, so that the GPU need not wait.
+    Raises NotPositiveDefinite with the order of the first leading minor that is not positive. On a
+    GPU it is known at the end only, so that the GPU need not wait.
     """
     pivots = _Pivots(leaves(t))
     try:
@@ -395,7 +508,9 @@ class _Pivots:
     def __init__(self, leaves):
         first = leaves[0].a
         self._leaves, self._backend = leaves, backend_of(first)
-        self._words = gpu.info_words(first, len(leaves)) if self._backend.on_gpu else None
+        self._words = None
+        if self._backend.on_gpu:
+            self._words = self._backend.zeros(len(leaves), np.int32, first)
         self._next = iter(range(len(leaves)))
         self._beside, self._moment = None, None
 
@@ -410,28 +525,39 @@ class _Pivots:
             k = next(self._next)
             self._backend.potrf(t.a, self._words[k : k + 1])
 
+    def _current(self):
+        return self._backend.xp.cuda.get_current_stream()
+
     @contextmanager
     def beside(self, t):
         """Factor a block on a second stream, concurrently with the operations that follow.
 
-        The block must not be read or written again before `join`.
+        The block must not be read or written again before `join`. Memory allocated here is reused
+        by this stream only, so no other stream overwrites it.
         """
-        with gpu.second_stream(self._words) as stream:
-            yield
-            self._moment = stream.record()
+        with self._words.device:
+            now = self._current().record()
+            (stream,) = streams(self._words.device.id, 1)
+            stream.wait_event(now)
+            with stream:
+                yield
+                self._moment = stream.record()
         self._beside = t
 
     def join(self, t):
-        """Return whether a block was factored on the second stream; if so, wait for it there."""
+        """Return whether a block was factored on the second stream, after a wait for it."""
         if t is not self._beside:
             return False
-        gpu.wait_for(self._moment, self._words)
+        with self._words.device:
+            self._current().wait_event(self._moment)
         return True
 
     def synchronize(self):
         """Wait until the GPU has executed the operations of both streams."""
         if self._words is not None:
-            gpu.synchronize(self._words)
+            with self._words.device:
+                streams(self._words.device.id, 1)[0].synchronize()
+                self._current().synchronize()
 
     def check(self):
         """Raise `NotPositiveDefinite` if a leaf on a GPU has no factor."""
@@ -442,8 +568,7 @@ class _Pivots:
 
 def _check_leaf(t, info):
     if info:
-        order = t.first + info
-        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
+        raise not_positive(t.first + info)
 
 
 # Triangles inverted and multiplied in place, by halves, without a second matrix.
@@ -459,18 +584,9 @@ def _check_leaf(t, info):
 
 
 def invert(t):
-    """Overwrite a triangle with its inverse.
-
-    Parameters
-    ----------
-    t : Triangle
-        Of FP64 or FP32, with nothing in a coarser format.
-    """
+    """Overwrite a triangle of FP64 or FP32, with nothing in a coarser format, with its inverse."""
     if not t.half:
-        backend = backend_of(t.a)
-        with backend.on(t.a):
-            one = backend.xp.eye(len(t.a), dtype=t.a.dtype, order="F")
-        _put(t.a, backend.trsm(t.a, one, False))
+        _put(t.a, _inverse_of(t.a))
         return
     block = t.open()
     # L21 <- L21 L11⁻¹
@@ -512,17 +628,18 @@ def outer(t):
 
 
 def congruence_in_place(t, a):
-    """Overwrite a whole symmetric matrix with L⁻¹A L⁻ᵀ, whole.
-
-    Parameters
-    ----------
-    t : Triangle
-        L.
-    a : (n, n) view
-    """
+    """Overwrite a whole symmetric matrix with L⁻¹A L⁻ᵀ, whole, for the triangle L."""
     # A <- L⁻¹A, its transpose from the right, then A <- A L⁻ᵀ
     for side in (a.T, a):
         solve(t, Rows(side, ()), slice(0, len(a)), True)
+
+
+def _inverse_of(lower, unit=False):
+    """Return the inverse of a small triangle, zeros above the diagonal, in Fortran order."""
+    backend = backend_of(lower)
+    with backend.on(lower):
+        one = backend.xp.eye(len(lower), dtype=lower.dtype, order="F")
+    return backend.trsm(lower, one, False, unit)
 
 
 def _square(lower, transposed):
@@ -543,9 +660,9 @@ def _put(a, values):
 
 # LAPACK's operations on one FP64 array: potrf, trsm, trmm, potri, congruence.
 #
-# Arrays are in Fortran order. Only the lower triangle of a symmetric or triangular matrix is read
-# or written. NumPy arrays go to LAPACK; on a GPU, large ones go by halves. The same operations on
-# tiles in stated formats: `linalg.mixed`.
+# NumPy and CuPy arrays are in Fortran order. Only the lower triangle of a symmetric or triangular
+# matrix is read or written. NumPy arrays go to LAPACK; on a GPU, large ones go by halves. The same
+# operations on tiles in stated formats: `linalg.mixed`.
 
 
 LARGE = 8192
@@ -558,22 +675,9 @@ yet."""
 
 
 def potrf(a):
-    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor.
+    """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor; return it.
 
-    A = L L'
-
-    Parameters
-    ----------
-    a : (n, n) NumPy or CuPy array, Fortran order
-
-    Returns
-    -------
-    a
-
-    Raises
-    ------
-    NotPositiveDefinite
-        With the order of the first leading minor that is not positive.
+    Raises NotPositiveDefinite with the order of the first leading minor that is not positive.
     """
     if backend_of(a).on_gpu:
         # cuSOLVER counts the entries of one array; smaller leaves leave less to cuBLAS's syrk
@@ -593,22 +697,12 @@ def potrf(a):
         if factor is not a and not np.shares_memory(factor, a):
             a[...] = factor
     if info:
-        raise NotPositiveDefinite(f"the leading minor of order {info} is not positive", order=info)
+        raise not_positive(info)
     return a
 
 
 def trsm(lower, b, transposed=False):
-    """Solve L x = b, or L'x = b, for a lower triangular L.
-
-    Parameters
-    ----------
-    lower : (n, n) NumPy or CuPy array, Fortran order
-    b : (n,) or (n, m) array of its kind
-
-    Returns
-    -------
-    array, as b
-    """
+    """Return the x of L x = b, or L'x = b, for a lower triangular L and b of (n,) or (n, m)."""
     if backend_of(lower).on_gpu:
         # op(L) X = B is X' op(L)' = B'
         return _from_the_right(solve, lower, b, not transposed)
@@ -629,31 +723,17 @@ def _from_the_right(work, lower, b, transposed):
     with lower.device:
         x = b.astype(lower.dtype, order="F")
     rows = Rows(x.reshape(len(x), -1, order="F").T, ())
-    work(_by_halves(lower), rows, slice(0, len(lower)), transposed)
+    work(Triangle(lower, (FP64,), GPU_LEAF), rows, slice(0, len(lower)), transposed)
     return x
 
 
-def _by_halves(lower):
-    """Return a triangle on a GPU as the recursions take it."""
-    return Triangle(lower, (FP64,), GPU_LEAF)
-
-
 def potri(lower):
-    """Overwrite a Cholesky factor with the lower triangle of the inverse of its matrix.
+    """Overwrite a Cholesky factor with the lower triangle of its matrix's inverse, L⁻'L⁻¹.
 
-    A⁻¹ = L⁻'L⁻¹
-
-    Parameters
-    ----------
-    lower : (n, n) NumPy or CuPy array, Fortran order
-
-    Returns
-    -------
-    lower
-        On a GPU, too, no second matrix of its size is allocated.
+    On a GPU, too, no second matrix of its size is allocated.
     """
     if backend_of(lower).on_gpu:
-        triangle = _by_halves(lower)
+        triangle = Triangle(lower, (FP64,), GPU_LEAF)
         invert(triangle)
         gram(triangle)
         return lower
@@ -663,22 +743,12 @@ def potri(lower):
 
 
 def inverse_gram(lower):
-    """Return the lower triangle of L⁻¹L⁻ᵀ.
-
-    Parameters
-    ----------
-    lower : (n, n) NumPy or CuPy array, Fortran order
-        Not changed.
-
-    Returns
-    -------
-    (n, n) array, Fortran order
-    """
+    """Return the lower triangle of L⁻¹L⁻ᵀ; L is not changed."""
     if backend_of(lower).on_gpu:
         inverted = empty_matrix(len(lower), lower.device.id)
         with lower.device:
             inverted[...] = lower
-        triangle = _by_halves(inverted)
+        triangle = Triangle(inverted, (FP64,), GPU_LEAF)
         invert(triangle)
         outer(triangle)
         return triangle.a
@@ -691,21 +761,10 @@ def inverse_gram(lower):
 
 
 def congruence(lower, a):
-    """Overwrite a symmetric matrix with L⁻¹A L⁻ᵀ.
-
-    Parameters
-    ----------
-    lower : (n, n) NumPy or CuPy array, Fortran order
-    a : (n, n) array of its kind, Fortran order
-        On a GPU its upper triangle is overwritten as well.
-
-    Returns
-    -------
-    a
-    """
+    """Overwrite a symmetric matrix A with L⁻¹A L⁻ᵀ; on a GPU its upper triangle as well."""
     if backend_of(lower).on_gpu:
         _mirror(a)
-        congruence_in_place(_by_halves(lower), a)
+        congruence_in_place(Triangle(lower, (FP64,), GPU_LEAF), a)
         return a
     result, info = scipy.linalg.lapack.dsygst(a, lower, itype=1, lower=1, overwrite_a=1)
     if info:

@@ -8,8 +8,10 @@ everywhere; LLVM spreads these over several registers where one is narrower.
 `at` counts entries of a flat, contiguous array. Nothing is checked.
 """
 
+import inspect
 import operator
 import platform
+from functools import wraps
 
 import numpy as np
 
@@ -58,27 +60,70 @@ class _VectorModel(models.PrimitiveModel):
 
 NUMBERS, INDICES = Vector(types.float64, EIGHT), Vector(types.int64, EIGHT)
 _FP64, _INT64 = (ir.VectorType(kind, EIGHT) for kind in (ir.DoubleType(), ir.IntType(64)))
+_INT32 = ir.IntType(32)
 
 
-def _pointer(context, builder, array_type, array, at, lanes):
-    """Return a pointer to the vector that begins at an entry of a flat array."""
-    data = context.make_array(array_type)(context, builder, array).data
-    scalar = context.get_data_type(array_type.dtype)
-    return builder.bitcast(builder.gep(data, [at]), ir.VectorType(scalar, lanes).as_pointer())
+class _Flat:
+    """A flat array for which LLVM code is built: loads and stores vectors."""
+
+    def __init__(self, context, builder, kind, array):
+        self._builder, self._align = builder, kind.dtype.bitwidth // 8
+        self._data = context.make_array(kind)(context, builder, array).data
+        self._scalar, self.width = context.get_data_type(kind.dtype), width(kind.dtype.name)
+
+    def vector(self, lanes=None):
+        """Return LLVM's type of a vector; of a register's width by default."""
+        return ir.VectorType(self._scalar, lanes or self.width)
+
+    def pointer(self, at, kind):
+        return self._builder.bitcast(self._builder.gep(self._data, [at]), kind.as_pointer())
+
+    def load(self, at, lanes=None):
+        value = self._builder.load(self.pointer(at, self.vector(lanes)))
+        value.align = self._align
+        return value
+
+    def store(self, at, value, past_cache=False):
+        instruction = self._builder.store(value, self.pointer(at, value.type))
+        instruction.align = REGISTER if past_cache else self._align
+        if past_cache:
+            one = self._builder.module.add_metadata([_INT32(1)])
+            instruction.set_metadata("nontemporal", one)
 
 
-def _loaded(builder, pointer, array_type):
-    value = builder.load(pointer)
-    value.align = array_type.dtype.bitwidth // 8
-    return value
+def _intrinsic(result, literals=()):
+    """Define a function of compiled code by what builds its LLVM code.
 
+    `result` is numba's type of its result, or a function of the arguments' types. The builder gets
+    arrays as `_Flat`, arguments in `literals` as Python's numbers, and others as LLVM values.
+    """
 
-def _stored(builder, value, pointer, array_type, past_cache=False):
-    instruction = builder.store(value, pointer)
-    instruction.align = REGISTER if past_cache else array_type.dtype.bitwidth // 8
-    if past_cache:
-        one = ir.Constant(ir.IntType(32), 1)
-        instruction.set_metadata("nontemporal", builder.module.add_metadata([one]))
+    def define(build):
+        names = tuple(inspect.signature(build).parameters)[1:]
+
+        @wraps(build)
+        def typed(context, *given):
+            kinds = [
+                types.intp if isinstance(kind, types.Integer) and name not in literals else kind
+                for name, kind in zip(names, given, strict=True)
+            ]
+
+            def code(context, builder, signature, values):
+                operands = []
+                for name, kind, value in zip(names, kinds, values, strict=True):
+                    if name in literals:
+                        value = kind.literal_value
+                    elif isinstance(kind, types.Array):
+                        value = _Flat(context, builder, kind, value)
+                    operands.append(value)
+                return build(builder, *operands)
+
+            kind = result if isinstance(result, types.Type) else result(*kinds)
+            return kind(*kinds), code
+
+        return intrinsic(prefer_literal=bool(literals))(typed)
+
+    return define
 
 
 def _llvm(builder, name, arguments):
@@ -100,16 +145,15 @@ def _all(kind, value):
 
 def _spread(builder, value, kind):
     """Return a vector whose lanes are all a value known only at run time."""
-    index = ir.IntType(32)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(index, 0))
-    lanes = _all(ir.VectorType(index, kind.count), 0)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT32(0))
+    lanes = _all(ir.VectorType(_INT32, kind.count), 0)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), lanes)
 
 
 def _transposed(builder, rows):
     """Transpose as many vectors as each has lanes, in registers, by blocks of …, 4, 2 and 1."""
     count = len(rows)
-    kind, half = ir.VectorType(ir.IntType(32), count), count // 2
+    kind, half = ir.VectorType(_INT32, count), count // 2
     while half:
         low = [p if p // half % 2 == 0 else p - half + count for p in range(count)]
         high = [p + half if p // half % 2 == 0 else p + count for p in range(count)]
@@ -125,112 +169,76 @@ def _transposed(builder, rows):
 # Memory
 
 
-@intrinsic
-def width_of(context, a):
+@_intrinsic(types.intp)
+def width_of(builder, a):
     """Return how many numbers of an array a SIMD register holds."""
-
-    def build(context, builder, signature, arguments):
-        return context.get_constant(types.intp, width(a.dtype.name))
-
-    return types.intp(a), build
+    return ir.IntType(types.intp.bitwidth)(a.width)
 
 
-def _loader(lanes_of):
-    @intrinsic
-    def load(context, a, at):
-        """Return the vector that begins at a[at]."""
-        lanes = lanes_of(a.dtype)
-
-        def build(context, builder, signature, arguments):
-            return _loaded(builder, _pointer(context, builder, a, *arguments, lanes), a)
-
-        return Vector(a.dtype, lanes)(a, types.intp), build
-
-    return load
+@_intrinsic(lambda a, at: Vector(a.dtype, width(a.dtype.name)))
+def load(builder, a, at):
+    """Return the vector of a register's width that begins at a[at]."""
+    return a.load(at)
 
 
-load = _loader(lambda dtype: width(dtype.name))
-"""load(a, at): the vector of a register's width that begins at a[at]."""
+@_intrinsic(NUMBERS)
+def load8(builder, a, at):
+    """Return a[at : at + 8]."""
+    return a.load(at, EIGHT)
 
-load8 = _loader(lambda dtype: EIGHT)
-"""load8(a, at): a[at : at + 8]."""
 
-
-@intrinsic
-def store(context, a, at, value):
+@_intrinsic(types.void)
+def store(builder, a, at, value):
     """Write a vector to a[at] and the entries that follow."""
-
-    def build(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, a, *arguments[:2], value.lanes)
-        _stored(builder, arguments[2], pointer, a)
-
-    return types.void(a, types.intp, value), build
+    a.store(at, value)
 
 
-@intrinsic(prefer_literal=True)
-def clear(context, a, at, past_cache):
+@_intrinsic(types.void, literals=("past_cache",))
+def clear(builder, a, at, past_cache):
     """Write a register's width of zeros from a[at]; see `transpose` for `past_cache`."""
-    count, past = width(a.dtype.name), past_cache.literal_value
-
-    def build(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, a, *arguments[:2], count)
-        zeros = _all(ir.VectorType(context.get_data_type(a.dtype), count), 0.0)
-        _stored(builder, zeros, pointer, a, past)
-
-    return types.void(a, types.intp, past_cache), build
+    a.store(at, _all(a.vector(), 0.0), past_cache)
 
 
-@intrinsic
-def touch(context, a, at):
+@_intrinsic(types.void)
+def touch(builder, a, at):
     """Prefetch the cache line of a[at]; an address outside the array does no harm."""
-
-    def build(context, builder, signature, arguments):
-        byte, number = ir.PointerType(ir.IntType(8)), ir.IntType(32)
-        place = builder.bitcast(_pointer(context, builder, a, *arguments, 1), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # for reading, into the second-level cache, data
-        builder.call(prefetch, [place, number(0), number(2), number(1)])
-
-    return types.void(a, types.intp), build
+    byte = ir.IntType(8)
+    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _INT32, _INT32, _INT32])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # for reading, into the second-level cache, data
+    builder.call(prefetch, [a.pointer(at, byte), _INT32(0), _INT32(2), _INT32(1)])
 
 
-@intrinsic(prefer_literal=True)
-def transpose(context, source, at, apart, target, to, step, past_cache):
+@_intrinsic(types.void, literals=("past_cache",))
+def transpose(builder, source, at, apart, target, to, step, past_cache):
     """Let target[to + p step + m] <- source[at + m apart + p] for all m and p of a register.
 
     If `past_cache` is 1, the target is written to memory without passing through the cache; its
     rows must then be aligned to registers.
     """
-    count, past = width(source.dtype.name), past_cache.literal_value
-
-    def build(context, builder, signature, arguments):
-        x, at, apart, y, to, step, _ = arguments
-        rows = []
-        for _ in range(count):
-            rows.append(_loaded(builder, _pointer(context, builder, source, x, at, count), source))
-            at = builder.add(at, apart)
-        for row in _transposed(builder, rows):
-            _stored(builder, row, _pointer(context, builder, target, y, to, count), target, past)
-            to = builder.add(to, step)
-
-    integers = (types.intp, types.intp)
-    return types.void(source, *integers, target, *integers, past_cache), build
+    rows = []
+    for _ in range(source.width):
+        rows.append(source.load(at))
+        at = builder.add(at, apart)
+    for row in _transposed(builder, rows):
+        target.store(to, row, past_cache)
+        to = builder.add(to, step)
 
 
 # Arithmetic
+
+
+def _elementwise(vector, *others):
+    return vector
 
 
 def _arithmetic(operation, name):
     """Define an operator of two vectors; LLVM may fuse a product with a sum or a difference."""
     flags = () if name == "fdiv" else ("contract",)
 
-    @intrinsic
-    def compute(context, a, b):
-        def build(context, builder, signature, arguments):
-            return getattr(builder, name)(*arguments, flags=flags)
-
-        return a(a, a), build
+    @_intrinsic(_elementwise)
+    def compute(builder, a, b):
+        return getattr(builder, name)(a, b, flags=flags)
 
     @overload(operation)
     def vectors(a, b):
@@ -248,87 +256,56 @@ times = _arithmetic(operator.mul, "fmul")
 """times(a, b): a b."""
 
 
-@intrinsic
-def minus(context, c, a, b):
+@_intrinsic(_elementwise)
+def minus(builder, c, a, b):
     """Return c - a b, rounded once if the CPU has a fused multiply-add."""
-
-    def build(context, builder, signature, arguments):
-        c, a, b = arguments
-        if not FUSED:
-            return builder.fsub(c, builder.fmul(a, b))
-        return _llvm(builder, "fma", [builder.fneg(a), b, c])
-
-    return c(c, c, c), build
+    if not FUSED:
+        return builder.fsub(c, builder.fmul(a, b))
+    return _llvm(builder, "fma", [builder.fneg(a), b, c])
 
 
-@intrinsic
-def root(context, a):
+@_intrinsic(_elementwise)
+def root(builder, a):
     """Return √a; NaN where a is below 0."""
-
-    def build(context, builder, signature, arguments):
-        return _llvm(builder, "sqrt", arguments)
-
-    return a(a), build
+    return _llvm(builder, "sqrt", [a])
 
 
-@intrinsic
-def reciprocal(context, a):
+@_intrinsic(_elementwise)
+def reciprocal(builder, a):
     """Return 1/a."""
-
-    def build(context, builder, signature, arguments):
-        return builder.fdiv(_all(arguments[0].type, 1.0), arguments[0])
-
-    return a(a), build
+    return builder.fdiv(_all(a.type, 1.0), a)
 
 
-@intrinsic
-def proper(context, a, at):
-    """Return whether a register's width of numbers from a[at] are positive and finite."""
-    count = width(a.dtype.name)
-
-    def build(context, builder, signature, arguments):
-        x = _loaded(builder, _pointer(context, builder, a, *arguments, count), a)
-        above = builder.fcmp_ordered(">", x, _all(x.type, 0.0))
-        below = builder.fcmp_ordered("<", x, _all(x.type, float("inf")))
-        mask = builder.bitcast(builder.and_(above, below), ir.IntType(count))
-        return builder.icmp_unsigned("==", mask, ir.IntType(count)(2**count - 1))
-
-    return types.boolean(a, types.intp), build
-
-
-@intrinsic
-def spread(context, x):
-    """Return eight copies of the number x."""
-
-    def build(context, builder, signature, arguments):
-        return _spread(builder, arguments[0], _FP64)
-
-    return NUMBERS(types.float64), build
-
-
-@intrinsic
-def where_less(context, a, b, x, y):
+@_intrinsic(_elementwise)
+def where_less(builder, a, b, x, y):
     """Return x where a < b, and y elsewhere."""
-
-    def build(context, builder, signature, arguments):
-        a, b, x, y = arguments
-        return builder.select(builder.fcmp_ordered("<", a, b), x, y)
-
-    return x(a, a, x, x), build
+    return builder.select(builder.fcmp_ordered("<", a, b), x, y)
 
 
-@intrinsic
-def total(context, a):
+@_intrinsic(types.boolean)
+def proper(builder, a, at):
+    """Return whether a register's width of numbers from a[at] are positive and finite."""
+    x = a.load(at)
+    above = builder.fcmp_ordered(">", x, _all(x.type, 0.0))
+    below = builder.fcmp_ordered("<", x, _all(x.type, float("inf")))
+    bits = ir.IntType(a.width)
+    mask = builder.bitcast(builder.and_(above, below), bits)
+    return builder.icmp_unsigned("==", mask, bits(2**a.width - 1))
+
+
+@_intrinsic(NUMBERS)
+def spread(builder, x):
+    """Return eight copies of the number x."""
+    return _spread(builder, x, _FP64)
+
+
+@_intrinsic(lambda a: a.scalar)
+def total(builder, a):
     """Return the sum of the lanes, always added in the same order."""
-
-    def build(context, builder, signature, arguments):
-        lanes = range(a.lanes)
-        parts = [builder.extract_element(arguments[0], ir.IntType(32)(k)) for k in lanes]
-        while len(parts) > 1:
-            parts = [builder.fadd(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
-
-    return a.scalar(a), build
+    parts = [builder.extract_element(a, _INT32(k)) for k in range(a.type.count)]
+    while len(parts) > 1:
+        parts = [builder.fadd(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 # Piecewise polynomials of a number s ≥ 0, eight numbers at a time. Each octave of s is cut into
@@ -337,70 +314,47 @@ def total(context, a):
 # s = 0 and below the table, the last for s above it.
 
 
-@intrinsic(prefer_literal=True)
-def interval(context, s, split, base, top):
+@_intrinsic(INDICES, literals=("split",))
+def interval(builder, s, split, base, top):
     """Return the rows of a table whose first interval is `base` and whose last row is `top`."""
-    shift = 52 - split.literal_value
-
-    def build(context, builder, signature, arguments):
-        s, _, base, top = arguments
-        row = builder.ashr(builder.bitcast(s, _INT64), _all(_INT64, shift))
-        row = builder.sub(row, _spread(builder, builder.sub(base, base.type(1)), _INT64))
-        zero, last = _all(_INT64, 0), _spread(builder, top, _INT64)
-        row = builder.select(builder.icmp_signed(">", row, zero), row, zero)
-        return builder.select(builder.icmp_signed("<", row, last), row, last)
-
-    return INDICES(s, split, types.intp, types.intp), build
+    row = builder.ashr(builder.bitcast(s, _INT64), _all(_INT64, 52 - split))
+    row = builder.sub(row, _spread(builder, builder.sub(base, base.type(1)), _INT64))
+    zero, last = _all(_INT64, 0), _spread(builder, top, _INT64)
+    row = builder.select(builder.icmp_signed(">", row, zero), row, zero)
+    return builder.select(builder.icmp_signed("<", row, last), row, last)
 
 
-@intrinsic(prefer_literal=True)
-def fraction(context, s, split):
-    """Return the places of the numbers s within their intervals, t in [-1, 1)."""
-    split_bits = split.literal_value
-
-    def build(context, builder, signature, arguments):
-        bits = builder.bitcast(arguments[0], _INT64)
-        # the bits below the interval's, as the mantissa of a number in [2, 4), less 3
-        bits = builder.and_(bits, _all(_INT64, (1 << (52 - split_bits)) - 1))
-        bits = builder.or_(builder.shl(bits, _all(_INT64, split_bits)), _all(_INT64, 1024 << 52))
-        return builder.fsub(builder.bitcast(bits, _FP64), _all(_FP64, 3.0))
-
-    return NUMBERS(s, split), build
+@_intrinsic(NUMBERS, literals=("split",))
+def fraction(builder, s, split):
+    """Return the positions of the numbers s within their intervals, t in [-1, 1)."""
+    bits = builder.bitcast(s, _INT64)
+    # the bits below the interval's, as the mantissa of a number in [2, 4), less 3
+    bits = builder.and_(bits, _all(_INT64, (1 << (52 - split)) - 1))
+    bits = builder.or_(builder.shl(bits, _all(_INT64, split)), _all(_INT64, 1024 << 52))
+    return builder.fsub(builder.bitcast(bits, _FP64), _all(_FP64, 3.0))
 
 
-@intrinsic
-def missed(context, s, row):
+@_intrinsic(types.intp)
+def missed(builder, s, row):
     """Return a number that is not 0 if some s > 0 lies below the table."""
-
-    def build(context, builder, signature, arguments):
-        s, row = arguments
-        below = builder.icmp_signed("==", row, _all(_INT64, 0))
-        some = builder.icmp_signed(">", builder.bitcast(s, _INT64), _all(_INT64, 0))
-        flags = builder.bitcast(builder.and_(below, some), ir.IntType(EIGHT))
-        return builder.zext(flags, ir.IntType(64))
-
-    return types.intp(s, row), build
+    below = builder.icmp_signed("==", row, _all(_INT64, 0))
+    some = builder.icmp_signed(">", builder.bitcast(s, _INT64), _all(_INT64, 0))
+    flags = builder.bitcast(builder.and_(below, some), ir.IntType(EIGHT))
+    return builder.zext(flags, ir.IntType(64))
 
 
-@intrinsic
-def polynomial(context, table, start, row, t):
+@_intrinsic(NUMBERS)
+def polynomial(builder, table, start, row, t):
     """Return Σ_k table[start + 8 row + k] tᵏ, each lane by its own row."""
-
-    def build(context, builder, signature, arguments):
-        array, start, row, t = arguments
-        rows = []
-        for lane in range(EIGHT):
-            k = builder.extract_element(row, ir.IntType(32)(lane))
-            at = builder.add(start, builder.shl(k, k.type(EIGHT.bit_length() - 1)))
-            rows.append(
-                _loaded(builder, _pointer(context, builder, table, array, at, EIGHT), table)
-            )
-        *coefficients, value = _transposed(builder, rows)
-        for coefficient in reversed(coefficients):
-            value = _llvm(builder, "fmuladd", [value, t, coefficient])
-        return value
-
-    return NUMBERS(table, types.intp, row, t), build
+    rows = []
+    for lane in range(EIGHT):
+        k = builder.extract_element(row, _INT32(lane))
+        at = builder.add(start, builder.shl(k, k.type(EIGHT.bit_length() - 1)))
+        rows.append(table.load(at, EIGHT))
+    *coefficients, value = _transposed(builder, rows)
+    for coefficient in reversed(coefficients):
+        value = _llvm(builder, "fmuladd", [value, t, coefficient])
+    return value
 
 
 # Packing. Canonical: (batch, n, n), each matrix contiguous. Interleaved: (n, n, lanes), entry

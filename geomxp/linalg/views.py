@@ -1,8 +1,16 @@
-"""BLAS on views of arrays: rows or columns are contiguous, in a larger array or alone.
+"""Array backends: the operations that linear algebra needs, and BLAS on views of any layout.
 
-The transpose of a view is the same memory seen the other way. Row- and column-major, left and
-right, upper and lower are therefore one case each: the routines of a library see columns.
+The rows or the columns of a view are contiguous, in a larger array or alone. The transpose of a
+view is the same memory in the other order. Row- and column-major, left and right, upper and lower
+are therefore one case each: the routines of a library see columns.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .._typing import Any
 
 
 def layout(a):
@@ -28,13 +36,7 @@ def contiguous(a):
 
 
 def order_of(a):
-    """Return the `layout` of an array that has one.
-
-    Raises
-    ------
-    ValueError
-        If neither rows nor columns are contiguous; the callers copy such arrays first.
-    """
+    """Return the `layout` of an array that has one, else raise ValueError."""
     order = layout(a)
     if order is None:
         raise ValueError("neither rows nor columns are contiguous: copy the array first.")
@@ -61,11 +63,15 @@ def operand(a):
     return ("N", a) if by_columns(a) else ("T", a.T)
 
 
-class Views:
-    """The BLAS part of a `Backend`, for any layout, from routines for contiguous columns.
+class Backend(Protocol):
+    """Linear algebra on one kind of arrays: matrices of FP64 or FP32 unless a format is named.
 
-    A subclass has these routines, which overwrite their array argument `c`, `b` or `a`; letters are
-    those of BLAS:
+    Functions overwrite their first array argument, and return it where they return an array. All
+    arrays of a call are of one kind and on one device. A panel of a coarse format has an exponent
+    e: it holds a·2^e. It is an int, or an array where only the GPU knows it.
+
+    A subclass has `name` ("cpu" or "gpu"), `on_gpu`, `xp` (NumPy or CuPy), and BLAS and LAPACK for
+    contiguous columns, which overwrite their argument `c`, `b` or `a`; letters are those of BLAS:
 
         _gemm(c, a, b, alpha, beta, trans_a, trans_b)
         _triangular(name, side, uplo, trans, diag, t, b)
@@ -73,8 +79,14 @@ class Views:
         _factor(uplo, a, info)
     """
 
+    name: str
+    on_gpu: bool
+    xp: Any
+
+    # BLAS and LAPACK, on views of one type
+
     def gemm(self, c, a, b, alpha=1.0, beta=1.0):
-        """C <- αAB + βC."""
+        """C <- αAB + βC for (m, n), (m, k) and (k, n) views."""
         if not c.size or not (a.size or beta != 1.0):
             return c
         if by_columns(c):
@@ -86,11 +98,11 @@ class Views:
         return c
 
     def trsm(self, lower, b, transposed, unit=False):
-        """B <- B T⁻¹ or B T'⁻¹."""
+        """B <- B T⁻¹, or B T'⁻¹, for the lower triangle T of a view, with ones as its diagonal."""
         return self._act("trsm", lower, b, transposed, unit)
 
     def trmm(self, lower, b, transposed, unit=False):
-        """B <- B T or B T'."""
+        """B <- B T, or B T'; see `trsm`."""
         return self._act("trmm", lower, b, transposed, unit)
 
     def _act(self, name, lower, b, transposed, unit):
@@ -108,7 +120,7 @@ class Views:
         return b
 
     def syrk(self, c, a, alpha=1.0, beta=1.0):
-        """Lower triangle of C <- αAA' + βC."""
+        """Lower triangle of C <- αAA' + βC for (n, n) and (n, k) views."""
         if c.size:
             uplo, target = ("L", c) if by_columns(c) else ("U", c.T)
             trans, left = operand(a)
@@ -116,6 +128,84 @@ class Views:
         return c
 
     def potrf(self, a, info=None):
-        """Overwrite the lower triangle with its Cholesky factor; return LAPACK's info."""
+        """Lower triangle of A <- its Cholesky factor; return LAPACK's info.
+
+        A GPU writes the info into the array `info` instead, if one is given, and also writes n
+        where the last pivot is not finite; otherwise the CPU waits for it.
+        """
         uplo, target = ("L", a) if by_columns(a) else ("U", a.T)
         return self._factor(uplo, target, info)
+
+    # products of coarse formats, and casts
+
+    def product(self, c, a, b, form, alpha):
+        """C <- C + α A B' for stored numbers of a coarse format, in any layout, summed in FP32."""
+
+    def scale_of(self, alpha, a, b):
+        """Return α 2^-(a+b) for `product`, from the exponents of its operands."""
+        return alpha * 2.0 ** -(a + b)
+
+    def exponent_of(self, array, form):
+        """Return the exponent that brings an array to the top of a format's range."""
+        return form.exponent_for(self.largest(array))
+
+    def round_into(self, out, array, form, exponent):
+        """Out <- the numbers of array·2^exponent in a format."""
+
+    def widen_into(self, out, values, form, exponent):
+        """Out <- stored numbers times 2^-exponent, as FP64 or FP32."""
+
+    def as_wider(self, values, form):
+        """Return 2^-wider_shift times stored numbers in the format's `wider` one, exactly."""
+
+    # copies, norms and lower triangles
+
+    def assign(self, out, a):
+        """Out <- A, of any types and layouts."""
+
+    def largest(self, array):
+        """Return max|a|: inf or NaN where the array holds one. The CPU waits for a GPU."""
+
+    def survey(self, a):
+        """Return the diagonal as a NumPy array, and max|a| of the lower triangle."""
+
+    def copy_lower(self, out, source, rows=None, columns=None):
+        """Lower triangle of out <- rows_i a_ij columns_j; both or neither is given."""
+
+    def add_lower(self, c, total):
+        """Lower triangle of C <- C + total, of one layout."""
+
+    def scale_lower(self, c, beta):
+        """Lower triangle of C <- βC; zeros for β = 0, whatever C holds."""
+
+    def clear_upper(self, a):
+        """Set the entries above the diagonal to zero, whatever they are."""
+
+    # memory
+
+    def index(self, array):
+        """Return the number of the array's GPU, None on a CPU."""
+
+    def on(self, array):
+        """Return a context in which the array's device is the current one."""
+
+    def empty(self, shape, dtype, like, order="F"):
+        """Return an uninitialized array on the device of another one."""
+        with self.on(like):
+            return self.xp.empty(shape, dtype, order=order)
+
+    def zeros(self, shape, dtype, like, order="F"):
+        """Return zeros on the device of another array."""
+        with self.on(like):
+            return self.xp.zeros(shape, dtype, order=order)
+
+    def put(self, array, like):
+        """Return an array on the device of another one, in Fortran order where it is copied."""
+
+    def get(self, array):
+        """Return an array as a NumPy array, of its layout. The CPU waits for a GPU."""
+
+    def as_columns(self, array):
+        """Return an array in Fortran order: itself, or a copy on its device."""
+        with self.on(array):
+            return self.xp.asfortranarray(array)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.compare import ModelComparison
-from ..estimation.precision_influence import frame_of_fits
+from ..estimation.compare import ModelComparison, frame_of_fits
 from ..estimation.result import z_value
 from ..linalg.formats import FORMATS
 from ..linalg.precision import PrecisionMap

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidInput
-from ..estimation.contours import LEVELS, profile_contours, wald_ellipse
-from ..estimation.profile import profile_likelihood
+from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (

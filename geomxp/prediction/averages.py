@@ -53,16 +53,7 @@ def unit_of(model):
 
 
 class RadialIntegrals:
-    """Tables of F and Φ for a unit model.
-
-    Parameters
-    ----------
-    unit : Covariance
-        Isotropic, with variance and range 1.
-    dimensions : {1, 2}
-    longest : float
-        Largest r wanted.
-    """
+    """Tables of F and Φ for a unit model (isotropic), in 1 or 2 dimensions, up to a distance."""
 
     def __init__(self, unit, dimensions, longest):
         d = dimensions
@@ -141,12 +132,10 @@ def integrals(unit, dimensions, longest):
 
 
 class Region:
-    """An interval, or a polygon with holes and parts, by its boundary.
+    """An interval or a polygon, with holes and parts, by its boundary in units of the range.
 
-    Parameters
-    ----------
-    edges : (e, 2, 2) ndarray, or (2,) ndarray of the two ends of an interval
-        From corner to corner, the region on the left; in units of the range.
+    `edges` run from corner to corner with the region on the left, (e, 2, 2); or they are the two
+    ends of an interval, (2,).
 
     Examples
     --------
@@ -211,12 +200,7 @@ class Region:
         return np.concatenate((s, length - s)), np.concatenate((weights, weights))
 
     def _along_edges(self, function, points):
-        """Return distances to the edges' lines, and the integrals of f(|u - x|) along the edges.
-
-        Returns
-        -------
-        delta, integrals : (k, e) ndarray
-        """
+        """Return distances to the edges' lines, and integrals of f(|u - x|) along them, (k, e)."""
         start = self.edges[:, 0] - points[:, None]
         delta = np.einsum("kej,ej->ke", start, self._normal)
         low = np.einsum("kej,ej->ke", start, self._along)
@@ -258,23 +242,11 @@ def _crowded(length, count, delta=0.0):
 
 
 def interior_rule(edges, count):
-    """Return the centroid of a polygon, and a Gauss rule that integrates over it.
+    """Return the centroid of a polygon, and nodes (k, 2) and weights of a Gauss rule over it.
 
-    The polygon is the sum of the signed triangles from its centroid to its edges. The rule is exact
-    for polynomials of degree 2 `count` - 2 on triangles with long edges.
-
-    Parameters
-    ----------
-    edges : (e, 2, 2) ndarray
-        The polygon on their left.
-    count : int
-
-    Returns
-    -------
-    centroid : (2,) ndarray
-    nodes : (k, 2) ndarray
-    weights : (k,) ndarray
-        Their sum is 1; some are negative if the polygon is not star-shaped about its centroid.
+    The polygon (its edges as of `Region`) is the sum of the signed triangles from its centroid to
+    its edges. The rule is exact for polynomials of degree 2 `count` - 2 on triangles with long
+    edges. The weights sum to 1; some are negative if the polygon is not star-shaped.
 
     Examples
     --------

@@ -6,17 +6,18 @@ nearest observations of each target with a small factor of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from numbers import Integral
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..data import spatial
+from ..data import files, spatial, tables
 from ..data.observations import summary, summary_html
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite, check_whole
+from ..estimation.profile import design_of
 from ..estimation.result import check_fit, z_value
 from ..likelihood.exact import coincidence
 from ..likelihood.trend import fit_trend
@@ -25,8 +26,7 @@ from ..runtime.devices import blas_threads, gpu_memory, is_cluster
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks
-from .supports import Points, blocks_of
-from .targets import targets_of
+from .supports import Points, blocks_of, targets_of
 
 if TYPE_CHECKING:
     from .._typing import Block, Columns, Floats, Frame, Grid, Of
@@ -114,8 +114,7 @@ class Prediction:
         -------
         lower, upper : (m,) ndarray
         """
-        if of not in ("field", "observation"):
-            raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+        check_of(of)
         variance = self.variance if of == "field" else self.variance_of_observation
         half = z_value(level) * np.sqrt(variance)
         return self.mean - half, self.mean + half
@@ -128,9 +127,8 @@ class Prediction:
 
         Parameters
         ----------
-        level : float
-            Probability that an interval covers.
-        of : {"field", "observation"}
+        level, of :
+            As of `interval`.
 
         Returns
         -------
@@ -164,6 +162,12 @@ class Prediction:
         if self.nugget is not None:
             columns["variance_of_observation"] = self.variance_of_observation
         return columns
+
+
+def check_of(of):
+    """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
+    if of not in ("field", "observation"):
+        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
 
 
 @gpu_memory()
@@ -276,8 +280,7 @@ def _from_all(fit, targets, design, line):
 
     mean = x₀'β̂ + k'Σ⁻¹(z - Xβ̂) and variance = σ² - k'Σ⁻¹k + d'(X'Σ⁻¹X)⁻¹d with d = x₀ - X'Σ⁻¹k.
     """
-    observations, model = fit.observations, fit.model
-    own_design = fit.trend.design(observations.locations, observations.covariates)
+    observations, model, own_design = fit.observations, fit.model, design_of(fit)
     evaluator = fit.method.prepare(observations, own_design, fit.reml)
     with blas_threads(len(observations)):
         factor = evaluator.factorize(model)
@@ -290,7 +293,8 @@ def _from_all(fit, targets, design, line):
         line.expect(len(targets), "places")
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
-            k = targets.covariances(model, observations.locations, observations.metric, part, index)
+            some = targets.part(part)
+            k = some.covariances(model, observations.locations, observations.metric, index)
             mean[part] = design[part] @ trend.coefficients + _product(k, weights)
             squares, cross = explained(k)
             variance[part] -= squares
@@ -314,20 +318,9 @@ def _product(k, b):
 class Neighbourhoods:
     """Data shared by all predictions from nearest observations.
 
-    Parameters
-    ----------
-    model : Covariance
-    metric : str
-    tree : geomxp.covariance.neighbours.Tree
-        Of the observations, in coordinates where the model is isotropic.
-    locations : (n, d) ndarray
-        In the order of the tree, as the columns.
-    columns : (1 + p, n) ndarray
-        z - Xβ̂, and X'.
-    count : int
-        Number of neighbours.
-    coefficient_covariance : (p, p) ndarray or None
-        Covariance of β̂; None if the coefficients are those of the neighbours.
+    The tree is in coordinates where the model is isotropic; locations (n, d) and columns (1 + p, n)
+    are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is None if the
+    coefficients are those of the `count` neighbours.
     """
 
     model: Covariance
@@ -351,7 +344,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     count = neighbour_count(fit, neighbours)
     model.check_tabulated("Predict from all observations, without `neighbours`.")
     tree = tree_of(model.isotropic(observations.locations, observations.metric))
-    own_design = fit.trend.design(observations.locations, observations.covariates)
+    own_design = design_of(fit)
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:
@@ -381,19 +374,15 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
 def krige_part(known, piece):
     """Return the means about the trend at β̂ and the variances of some targets, (k,).
 
-    Parameters
-    ----------
-    known : Neighbourhoods
-    piece : (Points or Blocks, (k, p) ndarray, int)
-        The targets, their design, and the number of the first one, for messages.
+    `piece` holds the targets, their design (k, p), and the number of the first one, for messages.
     """
     targets, design, first = piece
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.locations, metric), known.count)
     blocks = Blocks(model, metric, known.locations, targets.locations)
     noise = np.full(len(known.locations), model.nugget)
-    given = targets.covariances_with(model, known.locations, metric, near)
-    grams = blocks.grams(near, noise, known.columns, given)
+    averages = targets.covariances_with(model, known.locations, metric, near)
+    grams = blocks.grams(near, noise, known.columns, averages)
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):
         raise NotPositiveDefinite(
@@ -407,15 +396,7 @@ def krige_part(known, piece):
 def _from_grams(grams, design, coefficient_covariance, first):
     """Return λ'(z_N - X_N β̂) and the reduction of the target's own variance, (k,).
 
-    Parameters
-    ----------
-    grams : (k, 2 + p, 2 + p) ndarray
-        Gram matrices of the whitened k, z_N - X_N β̂ and X_N.
-    design : (k, p) ndarray
-    coefficient_covariance : (p, p) ndarray or None
-        As of `Neighbourhoods`.
-    first : int
-        Number of the first target, for messages.
+    `grams`, (k, 2 + p, 2 + p), are Gram matrices of the whitened k, z_N - X_N β̂ and X_N.
     """
     mean, reduction = grams[:, 0, 1].copy(), grams[:, 0, 0].copy()
     d = design - grams[:, 0, 2:]
@@ -460,39 +441,57 @@ def neighbour_count(fit, neighbours):
         raise NotPositiveDefinite(coincidence(observations))
     if neighbours is None:
         neighbours = 2 * fit.method.neighbours
-    elif not (isinstance(neighbours, Integral) and neighbours >= 1):
-        raise InvalidInput(
-            f"`neighbours` must be a whole number of at least 1. Got {neighbours!r}."
-        )
+    else:
+        check_whole("neighbours", neighbours)
     return min(int(neighbours), len(observations))
 
 
-def grid_over(observations, cells):
-    """Return the cell centres of a regular grid over the bounding box of the observations.
+# Predictions in files
 
-    Parameters
-    ----------
-    observations : Observations
-    cells : int
-        Number along the longest side; cells are (nearly) square.
+RESULTS = (
+    *("mean", "variance", "lower", "upper", "variance_of_observation"),
+    *("lower_of_observation", "upper_of_observation"),
+)
+"""Columns that `Prediction.to_frame` may add."""
 
-    Returns
-    -------
-    (m, d) ndarray
 
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
-    >>> grid_over(observations, 2).tolist()
-    [[1.0, 1.0], [3.0, 1.0]]
-    """
-    low, high = observations.locations.min(axis=0), observations.locations.max(axis=0)
-    width = (high - low).max() / cells
-    counts = np.maximum(np.round((high - low) / width), 1).astype(int)
-    axes = [
-        a + (np.arange(k) + 0.5) * (b - a) / k for a, b, k in zip(low, high, counts, strict=True)
-    ]
-    # the first coordinate varies fastest, as in a raster
-    mesh = np.meshgrid(*axes[::-1], indexing="ij")
-    return np.column_stack([axis.ravel() for axis in mesh[::-1]])
+def check_output(data, path):
+    """Raise `InvalidInput` if a file cannot hold predictions at a frame or a grid."""
+    if path:
+        # all locations can be written as points
+        files.check_kind(path, True, spatial.is_grid(data))
+
+
+def check_columns(data):
+    """Raise `InvalidInput` if new locations have a column with the name of a result."""
+    spatial.check_free(spatial.tabulate(data).columns, RESULTS)
+
+
+def for_file(prediction, path, observations, level, of):
+    """Return predictions at a frame or grid as the content of a file: grid, points or columns."""
+    ending = Path(path).suffix.lower()
+    if ending in files.GRIDS:
+        return prediction.to_xarray(level, of)
+    frame = prediction.to_frame(level, of)
+    if ending not in files.VECTORS or spatial.is_geographic_frame(frame):
+        return frame
+    if prediction.locations.shape[1] == 1:
+        raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")
+    geopandas = spatial.library("geopandas")
+    points = geopandas.points_from_xy(*prediction.locations.T, crs=observations.system)
+    return geopandas.GeoDataFrame(tables.typed(frame), geometry=points)
+
+
+def records(prediction, fit, level, of):
+    """Return predictions as a list of dicts: coordinates, covariates of the trend, results."""
+    import pandas as pd
+
+    columns = dict(zip(fit.observations.location_names, prediction.locations.T, strict=True))
+    given = prediction.table.columns
+    for name in fit.trend.needs:
+        text = name in fit.trend.levels
+        columns[name] = np.asarray(
+            given[name] if text else tables.number_columns(given, (name,))[:, 0]
+        )
+    results = replace(prediction, table=None).to_frame(level, of)
+    return pd.DataFrame(columns).join(results).to_dict("records")

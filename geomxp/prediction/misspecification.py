@@ -7,7 +7,6 @@ Spat. Stat. 43:100517).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +14,10 @@ import numpy as np
 from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Locations, Observations, checked_locations
-from ..errors import InvalidInput, NotPositiveDefinite
+from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
+from .kriging import check_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Of
@@ -139,22 +139,22 @@ def mloe_mmom(
 
     Examples
     --------
+    A model with twice the variance predicts as well, and states an error variance twice as large:
+
     >>> import geomxp as gx
     >>> locations = np.random.default_rng(0).random((60, 2))
     >>> true, wrong = gx.Matern(1.0, 0.1, 0.5), gx.Matern(2.0, 0.1, 0.5)
     >>> result = mloe_mmom(true, wrong, locations[10:], locations[:10])
-
-    A model with twice the variance predicts as well, and states an error variance twice as large:
-
     >>> result.mloe < 1e-12, round(result.mmom, 12)
     (True, 1.0)
     """
     locations, targets, metric = _checked_pair(locations, new_locations, metric)
     _check_options(true, approximated, of, neighbours, method)
+    models = true, approximated
     if neighbours is None:
-        result = _from_all(true, approximated, locations, targets, metric, method or Exact())
+        result = _from_all(models, locations, targets, metric, method or Exact())
     else:
-        result = _from_nearest(true, approximated, locations, targets, metric, int(neighbours))
+        result = _from_nearest(models, locations, targets, metric, int(neighbours))
     best, claimed, excess = result
     if of == "observation":
         best, claimed = best + true.nugget, claimed + approximated.nugget
@@ -167,7 +167,7 @@ def mloe_mmom(
     return Misspecification(best, best + excess, claimed, excess)
 
 
-def _from_all(true, approximated, locations, targets, metric, method):
+def _from_all(models, locations, targets, metric, method):
     """Return E_t, E_a and E_ta - E_t, (3, k), from all locations."""
     n, k = len(locations), len(targets)
     evaluator = method.prepare(Locations(locations, metric))
@@ -176,44 +176,41 @@ def _from_all(true, approximated, locations, targets, metric, method):
     check_memory(n, 2 + 6 * width / n, evaluator.device)
     result = np.empty((3, k))
     with blas_threads(n):
-        factors = [evaluator.factorize(model) for model in (true, approximated)]
+        factors = [evaluator.factorize(model) for model in models]
         for first in range(0, k, width):
             part = slice(first, first + width)
-            result[:, part] = _errors(true, approximated, factors, locations, targets[part], metric)
+            result[:, part] = _errors(models, factors, locations, targets[part], metric)
     return result
 
 
-def _from_nearest(true, approximated, locations, targets, metric, neighbours):
-    """As `_from_all`, each target from the nearest locations."""
-    tree = tree_of(true.isotropic(locations, metric))
-    near = nearest(tree, true.isotropic(targets, metric), min(neighbours, len(locations)))
+def _from_nearest(models, locations, targets, metric, neighbours):
+    """As `_from_all`, each target from the locations nearest in the true model's coordinates."""
+    tree = tree_of(models[0].isotropic(locations, metric))
+    near = nearest(tree, models[0].isotropic(targets, metric), min(neighbours, len(locations)))
     result, cpu = np.empty((3, len(targets))), Device("cpu")
     with blas_threads(neighbours):
         for i, rows in enumerate(near):
             some = Locations(locations[tree.order[rows]], metric)
             try:
-                factors = [dense_factor(model, some, cpu) for model in (true, approximated)]
+                factors = [dense_factor(model, some, cpu) for model in models]
             except NotPositiveDefinite:
                 raise NotPositiveDefinite(
                     f"the covariance matrix of the locations nearest to target {i + 1} is not "
                     "positive definite in FP64: use fewer neighbours or a larger nugget, and no "
                     "location twice."
                 ) from None
-            result[:, [i]] = _errors(
-                true, approximated, factors, some.locations, targets[[i]], metric
-            )
+            result[:, [i]] = _errors(models, factors, some.locations, targets[[i]], metric)
     return result
 
 
-def _errors(true, approximated, factors, locations, targets, metric):
+def _errors(models, factors, locations, targets, metric):
     """Return E_t, E_a and E_ta - E_t of a few targets, (3, k)."""
-    errors, weights = [], []
-    for model, factor in zip((true, approximated), factors, strict=True):
+    errors, weights, true = [], [], models[0]
+    for model, factor in zip(models, factors, strict=True):
         k = np.asfortranarray(model(locations, targets, metric))
         weights.append(factor.solve(k))
-        errors.append(
-            model.diagonal(Inputs(targets, metric)) - np.einsum("ij,ij->j", k, weights[-1])
-        )
+        explained = np.einsum("ij,ij->j", k, weights[-1])
+        errors.append(model.diagonal(Inputs(targets, metric)) - explained)
     difference = weights[1] - weights[0]
     excess = true.nugget * np.einsum("ij,ij->j", difference, difference)
     for first in range(0, len(locations), PANEL):
@@ -226,11 +223,11 @@ def _errors(true, approximated, factors, locations, targets, metric):
 
 def _checked_pair(locations, targets, metric):
     """Return locations, targets and their metric."""
-    for given in (locations, targets):
-        if isinstance(given, Observations):
-            metric = given.metric
+    pair = {"locations": locations, "new_locations": targets}
+    for given in pair.values():
+        metric = given.metric if isinstance(given, Observations) else metric
     both = []
-    for name, given in (("locations", locations), ("new_locations", targets)):
+    for name, given in pair.items():
         if isinstance(given, Observations):
             if given.metric != metric:
                 raise InvalidInput(f"`{name}` must be {metric}. Got {given.metric}.")
@@ -251,12 +248,8 @@ def _check_options(true, approximated, of, neighbours, method):
     for name, model in (("true", true), ("approximated", approximated)):
         if not isinstance(model, Covariance):
             raise InvalidInput(f"`{name}` must be a covariance model. Got {type(model).__name__}.")
-    if of not in ("field", "observation"):
-        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+    check_of(of)
     if method is not None and method.approximate:
         raise InvalidInput(f"`method` must be Exact, or give `neighbours`. Got {method!r}.")
-    whole = isinstance(neighbours, Integral) and not isinstance(neighbours, bool)
-    if neighbours is not None and not (whole and neighbours >= 1):
-        raise InvalidInput(
-            f"`neighbours` must be a whole number of at least 1. Got {neighbours!r}."
-        )
+    if neighbours is not None:
+        check_whole("neighbours", neighbours)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from .._version import __version__
 from ..covariance.distance import metric_of
 from ..data import files, spatial, tables
 from ..data.observations import summary, summary_html
-from ..errors import InvalidInput
+from ..errors import InvalidInput, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
 from .supports import inside, polygons_of
@@ -112,10 +112,7 @@ class Raster:
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of the cells that are not masked: coordinates and predictions.
 
-        Parameters
-        ----------
-        level, of :
-            As of `Prediction.to_frame`.
+        The arguments and the other columns are those of `Prediction.to_frame`.
         """
         import pandas as pd
 
@@ -140,10 +137,8 @@ class Raster:
 
         Parameters
         ----------
-        level : float
-            Probability that an interval covers.
-        of : {"field", "observation"}
-            Intervals of the noiseless field, or of a new observation.
+        level, of :
+            As of `Prediction.interval`.
         units : str
             Unit of the values.
 
@@ -157,7 +152,7 @@ class Raster:
         variance, end, what = self.variance, "", "field"
         if of == "observation":
             variance, end, what = self.variance + self.nugget, "_of_observation", "new observation"
-        if self.nugget is None:
+        elif self.nugget is None:
             what = "field's average over a cell"
         name, interval = self.value_name, f"{100 * level:g} % interval of the {what}"
         layers = {
@@ -294,7 +289,7 @@ def predict_raster(
         crs,
         observations.length_unit,
     )
-    known = _mask_of(mask, raster.x, raster.y, observations)
+    known = _mask_of(mask, raster, observations)
     sides = ((extent[1] - extent[0]) / shape[1], (extent[3] - extent[2]) / shape[0])
     prediction = predict(
         fit,
@@ -311,9 +306,8 @@ def predict_raster(
 
 def _check_can_be_mapped(fit):
     check_fit(fit)
-    locations = fit.observations.locations
     d = fit.observations.dimensions
-    if d != 2 or not np.ptp(locations, axis=0).all():
+    if d != 2 or not np.ptp(fit.observations.locations, axis=0).all():
         raise InvalidInput(
             "a map of predictions needs locations that span a plane. "
             f"Got {'a line' if d == 2 else f'{d} coordinate(s)'}: use geomxp.predict."
@@ -380,11 +374,14 @@ def _box(observations, bounds):
 
 def _divided(low, high, cells):
     """Divide a box into so many cells along its longer side."""
-    if not (isinstance(cells, Integral) and not isinstance(cells, bool) and cells >= 2):
-        raise InvalidInput(f"`cells` must be a whole number of at least 2. Got {cells!r}.")
-    width = (high - low).max() / int(cells)
-    counts = np.maximum(np.round((high - low) / width), 1)
-    return _checked(low, high, counts)
+    check_whole("cells", cells, 2)
+    return _checked(low, high, _counts(low, high, int(cells)))
+
+
+def _counts(low, high, cells):
+    """Return the number of (nearly) square cells along each side of a box."""
+    width = (high - low).max() / cells
+    return np.maximum(np.round((high - low) / width), 1)
 
 
 def _stepped(low, high, resolution, aligned):
@@ -408,24 +405,24 @@ def _checked(low, high, counts):
     return extent, (int(counts[1]), int(counts[0]))
 
 
-def _mask_of(mask, x, y, observations):
+def _mask_of(mask, raster, observations):
     """Return where to predict, (rows, columns) of bool; see `predict_raster`.
 
     Polygons of a geopandas frame are reprojected; a raster file must have the system of the
     observations, if both are known.
     """
-    shape = len(y), len(x)
+    shape = raster.mean.shape
     if mask is None:
         return np.ones(shape, dtype=bool)
     if isinstance(mask, (str, Path)):
         _check_same_system(mask, files.read_cells(mask)[2], observations.system)
-        known = files.read_mask(mask, x, y)
+        known = files.read_mask(mask, raster.x, raster.y)
     elif _is_truth(mask):
         known = np.asarray(mask)
         if known.shape != shape:
             raise InvalidInput(f"`mask` must have shape {shape}. Got {known.shape}.")
     else:
-        centres = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+        centres = raster.coordinates.reshape(-1, 2)
         polygons = polygons_of(mask, observations, "mask")
         known = np.any([inside(polygon, centres) for polygon in polygons], axis=0).reshape(shape)
     if not known.any():
@@ -443,3 +440,22 @@ def _is_truth(mask):
 
 def _centres(low, high, count):
     return low + (np.arange(count) + 0.5) * (high - low) / count
+
+
+def grid_over(observations, cells):
+    """Return the centres (m, d) of a regular grid over the bounding box of the observations.
+
+    `cells` is the number along the longest side; cells are (nearly) square.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> observations = gx.Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
+    >>> grid_over(observations, 2).tolist()
+    [[1.0, 1.0], [3.0, 1.0]]
+    """
+    low, high = _box(observations, None)
+    axes = [_centres(*ends) for ends in zip(low, high, _counts(low, high, cells), strict=True)]
+    # the first coordinate varies fastest, as in a raster
+    mesh = np.meshgrid(*axes[::-1], indexing="ij")
+    return np.column_stack([axis.ravel() for axis in mesh[::-1]])

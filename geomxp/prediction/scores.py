@@ -41,8 +41,6 @@ def crps_gaussian(mean: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> Floats
 
     Examples
     --------
-    The score of a prediction with a small standard deviation is its absolute error:
-
     >>> bool(np.isclose(crps_gaussian(1.0, 1e-9, 3.0), 2.0))
     True
     """
@@ -193,12 +191,7 @@ def _density(z):
 
 
 def _checked(**arrays):
-    """Return arrays of one shape; `sd` and `variance` must be positive, `upper` not below `lower`.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """Return finite arrays of one shape, with positive `sd` and `variance`, `upper` ≥ `lower`."""
     checked = {}
     for name, values in arrays.items():
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,14 @@ from ..covariance.base import Covariance
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Locations, Observations, checked_locations
-from ..errors import InvalidInput, NotEnoughMemory, NotPositiveDefinite
+from ..errors import (
+    InvalidInput,
+    NotEnoughMemory,
+    NotPositiveDefinite,
+    check_one_of,
+    check_whole,
+)
+from ..estimation.profile import design_of
 from ..estimation.result import Fit
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.trend import fit_trend
@@ -21,8 +27,8 @@ from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks
 from ..vecchia.factor import draw_onwards
-from .kriging import neighbour_count
-from .targets import targets_of
+from .kriging import check_of, neighbour_count
+from .supports import targets_of
 
 if TYPE_CHECKING:
     from .._typing import Columns, Floats, Of
@@ -94,15 +100,13 @@ def simulate(
     >>> draws.shape
     (2, 9)
     """
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
+    check_whole("seed", seed, 0)
     if not isinstance(model, (Covariance, Fit)):
         kind = type(model).__name__
         raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
-    if not (isinstance(draws, Integral) and not isinstance(draws, bool) and draws >= 1):
-        raise InvalidInput(f"`draws` must be a whole number of at least 1. Got {draws!r}.")
-    if of not in (None, "field", "observation"):
-        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+    check_whole("draws", draws)
+    if of is not None:
+        check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
             return _conditional(model, locations, draws, seed, method, covariates, of or "field")
@@ -129,26 +133,33 @@ def _unconditional(model, locations, draws, seed, metric, method, of):
 
 
 def _conditional(fit, locations, draws, seed, method, covariates, of):
-    """Return draws of the field and its trend given the observations of a fit, (draws, n)."""
+    """Return draws of the field and its trend given the observations of a fit, (draws, m)."""
     locations, covariates, _ = targets_of(fit, locations, covariates)
     _check_any(locations)
-    design = fit.trend.design(locations, covariates)
+    design, own_design = fit.trend.design(locations, covariates), design_of(fit)
     fit = fit if method is None else replace(fit, method=method)
-    random = np.random.default_rng(seed)
+    random, n = np.random.default_rng(seed), len(fit.observations)
+    once, back = _distinct(fit.observations, fit.model, locations)
     draw = _from_nearest if fit.method.approximate else _from_all
-    field = draw(fit, locations, design, random, draws)
+    betas, values = draw(fit, locations[once], own_design, random, draws)
+    field = np.ascontiguousarray(betas @ design.T + values[back].T)
+    # at observed locations z + (x₀ - x)'β, exact to the bit: covariates may differ there
+    known = np.flatnonzero(back < n)
+    rows = back[known]
+    field[:, known] = fit.observations.values[rows] + betas @ (design[known] - own_design[rows]).T
     if of == "observation" and fit.model.nugget:
         field += np.sqrt(fit.model.nugget) * random.standard_normal(field.shape)
     return field
 
 
-def _from_all(fit, locations, design, random, draws):
-    """Draw X₀β + k'Σ⁻¹(z - Xβ) + C w, CC' = K - k'Σ⁻¹k, with β ~ N(β̂, (X'Σ⁻¹X)⁻¹)."""
-    observations, model = fit.observations, fit.model
-    own_design = fit.trend.design(observations.locations, observations.covariates)
+def _from_all(fit, new, own_design, random, draws):
+    """Draw β ~ N(β̂, (X'Σ⁻¹X)⁻¹) and k'Σ⁻¹(z - Xβ) + C w with CC' = K - k'Σ⁻¹k.
+
+    Returns the coefficients, (draws, p), and the field less its trend at the observations and the
+    new locations, (n + k, draws).
+    """
+    observations, model, n = fit.observations, fit.model, len(fit.observations)
     evaluator = fit.method.prepare(observations, own_design, fit.reml)
-    once, back = _distinct(observations, model, locations)
-    new, n = locations[once], len(observations)
     _check_memory(max(n, len(new)), evaluator.device)
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
@@ -165,63 +176,49 @@ def _from_all(fit, locations, design, random, draws):
             rest = model(new, new, observations.metric) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))
-    field = (design @ betas + values[back]).T
-    return _through_observations(fit, field, design, own_design, betas.T, back)
+    return betas.T, values
 
 
-def _from_nearest(fit, locations, design, random, draws):
-    """Draw each location given its nearest observations and locations drawn before it.
+def _from_nearest(fit, new, own_design, random, draws):
+    """As `_from_all`, each location given its nearest observations and locations drawn before it.
 
-    The order is maximin. Each draw has its own trend coefficients, β ~ N(β̂, Cov β̂).
+    The order is maximin, and β ~ N(β̂, Cov β̂).
     """
-    observations, model = fit.observations, fit.model
-    n, count, metric = len(observations), neighbour_count(fit, None), observations.metric
-    own_design = fit.trend.design(observations.locations, observations.covariates)
+    observations, model, metric = fit.observations, fit.model, fit.observations.metric
+    n, count = len(observations), neighbour_count(fit, None)
     root = _root(fit.coefficient_covariance)
     betas = fit.coefficients + random.standard_normal((draws, len(root))) @ root.T
     residuals = observations.values[:, None] - own_design @ betas.T
-    once, back = _distinct(observations, model, locations)
-    new = locations[once]
-    values = residuals
-    if len(new):
-        order = order_places(new, "maximin", metric)
-        both = np.vstack((observations.locations, new[order]))
-        tree = tree_of(model.isotropic(both, metric))
-        # positions of rows in the tree
-        at = np.empty(len(both), dtype=np.int64)
-        at[tree.order] = np.arange(len(both))
-        limits = np.arange(n, len(both))
-        near = nearest(tree, model.isotropic(new[order], metric), count, limits)
-        blocks = Blocks(model, metric, both[tree.order], new[order])
-        noise = np.where(tree.order < n, model.nugget, 0.0)
-        weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
-        if not np.isfinite(variances).all():
-            raise NotPositiveDefinite(
-                "the covariance matrix of the observations near a location is not positive "
-                "definite in FP64: use fewer neighbours or a larger nugget."
-            )
-        y = np.empty((len(both), draws))
-        y[at[:n]] = residuals
-        y[at[n:]] = random.standard_normal((draws, len(new))).T
-        draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
-        values = np.empty((n + len(new), draws))
-        values[:n] = residuals
-        values[n + order] = y[at[n:]]
-    field = betas @ design.T + values[back].T
-    return _through_observations(fit, field, design, own_design, betas, back)
+    if not len(new):
+        return betas, residuals
+    order = order_places(new, "maximin", metric)
+    both = np.vstack((observations.locations, new[order]))
+    tree = tree_of(model.isotropic(both, metric))
+    # positions of rows in the tree
+    at = np.empty(len(both), dtype=np.int64)
+    at[tree.order] = np.arange(len(both))
+    near = nearest(tree, model.isotropic(new[order], metric), count, np.arange(n, len(both)))
+    blocks = Blocks(model, metric, both[tree.order], new[order])
+    noise = np.where(tree.order < n, model.nugget, 0.0)
+    weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
+    if not np.isfinite(variances).all():
+        raise NotPositiveDefinite(
+            "the covariance matrix of the observations near a location is not positive "
+            "definite in FP64: use fewer neighbours or a larger nugget."
+        )
+    y = np.empty((len(both), draws))
+    y[at[:n]] = residuals
+    y[at[n:]] = random.standard_normal((draws, len(new))).T
+    draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
+    values = np.vstack((residuals, np.empty((len(new), draws))))
+    values[n + order] = y[at[n:]]
+    return betas, values
 
 
 def _distinct(observations, model, locations):
-    """Return the locations to draw, and the position of each location in (observations, drawn).
+    """Return rows of the locations to draw, and the row of each location in (observations, drawn).
 
     A location is drawn once, and not if an observation without noise is there.
-
-    Returns
-    -------
-    once : (k,) ndarray of int
-        Rows of `locations`.
-    back : (m,) ndarray of int
-        Below len(observations) a row of the observations, above it one of `once`.
 
     Examples
     --------
@@ -244,31 +241,6 @@ def _distinct(observations, model, locations):
         back = np.where(known, tree.order[near], n + np.cumsum(~known) - 1)
         first = first[~known]
     return first, back[inverse]
-
-
-def _through_observations(fit, field, design, own_design, betas, back):
-    """Put z + (x₀ - x)'β where draws are at observed locations, exact to the bit.
-
-    Parameters
-    ----------
-    fit : Fit
-    field : (draws, m) ndarray
-    design, own_design : (m, p), (n, p) ndarray
-        The trend's design at the locations and at the observations.
-    betas : (draws, p) ndarray
-    back : (m,) ndarray of int
-        As of `_distinct`.
-
-    Returns
-    -------
-    (draws, m) ndarray
-    """
-    observations, field = fit.observations, np.ascontiguousarray(field)
-    known = np.flatnonzero(back < len(observations))
-    rows = back[known]
-    # the trend differs at an observed location with other covariates
-    field[:, known] = observations.values[rows] + betas @ (design[known] - own_design[rows]).T
-    return field
 
 
 def _check_memory(n, device):
@@ -302,34 +274,18 @@ def _root_times(covariance, white):
 
 
 def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
-    """Return locations in the unit square.
+    """Return n locations in the unit square, (n, 2).
 
-    Parameters
-    ----------
-    n : int
-    layout : {"grid", "jittered", "uniform"}
-        Cell centres of a square grid; the same moved at random by up to 0.4 cells, as
-        ExaGeoStat's synthetic data; independent uniform.
-    seed : int
-
-    Returns
-    -------
-    (n, 2) ndarray
-
-    Raises
-    ------
-    InvalidInput
-        For a grid, if n is not a square number.
+    "grid": cell centres of a square grid. "jittered": the same moved at random by up to 0.4 cells,
+    as ExaGeoStat's synthetic data. "uniform": independent uniform.
 
     Examples
     --------
     >>> lay_out(4, "grid").tolist()
     [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
     """
-    if not (isinstance(n, Integral) and n >= 1):
-        raise InvalidInput(f"`n` must be a whole number of at least 1. Got {n!r}.")
-    if layout not in LAYOUTS:
-        raise InvalidInput(f"`layout` must be one of: {', '.join(LAYOUTS)}. Got {layout!r}.")
+    check_whole("n", n)
+    check_one_of("layout", layout, LAYOUTS)
     # values drawn with the same seed use another stream
     random = np.random.default_rng([seed, 1])
     if layout == "uniform":

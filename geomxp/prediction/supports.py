@@ -1,4 +1,4 @@
-"""Prediction supports: points, and blocks whose averages are predicted.
+"""Prediction supports: points from arrays, frames and grids, and blocks that are averaged.
 
 A block is a rectangle about a location, a polygon, or a given set of points. Its covariance with
 an observation is an integral over the block, and its variance an integral over pairs of its points.
@@ -7,16 +7,17 @@ For an isotropic model in one and two Euclidean dimensions both are exact to 1e-
 `discretisation`, a block is approximated by a regular set of points.
 """
 
-from numbers import Integral
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import scipy
 
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
-from ..data import spatial
+from ..data import spatial, tables
 from ..data.observations import Observations, checked_locations
-from ..errors import InvalidInput
+from ..errors import GeomxpWarning, InvalidInput, check_whole
 from .averages import Region, gauss, interior_rule, unit_of
 
 CHUNK_ENTRIES = 1 << 22
@@ -39,13 +40,93 @@ THIN = 1e-4
 cancel, and fewer than eight digits remain."""
 
 
-class Points:
-    """Locations as targets of kriging.
+# New locations in arrays, frames and grids
 
-    Parameters
-    ----------
-    locations : (m, d) ndarray
+
+def targets_of(fit, new_locations, covariates=None):
+    """Return (m, d) coordinates in the system of a fit's observations, covariates, and their table.
+
+    New locations are an array, Observations, a frame or a grid. A pandas frame must have the
+    columns of the observations' coordinates; points of a geopandas frame and cells of a grid are
+    reprojected. Cells of a grid with a missing covariate are dropped, with a warning. Covariates
+    are as `Trend.design` takes them, by name from a frame, a grid or observations if not given. The
+    table is the frame or grid that the locations came from; None for arrays and observations.
     """
+    observations, table = fit.observations, None
+    if spatial.is_frame(new_locations):
+        new_locations, covariates, table = _from_frame(fit, new_locations, covariates)
+    if isinstance(new_locations, Observations):
+        if new_locations.metric != observations.metric:
+            raise InvalidInput(
+                f"`new_locations` must be {observations.metric}. Got {new_locations.metric}."
+            )
+        covariates = new_locations if covariates is None else covariates
+        new_locations = new_locations.locations
+    locations = checked_locations(new_locations, observations.metric)
+    if locations.shape[1] != observations.dimensions:
+        raise InvalidInput(
+            f"`new_locations` must have {observations.dimensions} columns of coordinates, as the "
+            f"observations have. Got {locations.shape[1]}."
+        )
+    return locations, covariates, table
+
+
+def _from_frame(fit, data, covariates):
+    """As `targets_of`, for a frame or a grid."""
+    observations, names = fit.observations, fit.observations.location_names
+    needed = fit.trend.needs if covariates is None else ()
+    variables = {*data.coords, *spatial.variable_names(data)} if spatial.is_grid(data) else ()
+    table = spatial.tabulate(data, needed, names if set(names) <= set(variables) else ())
+    if len(table.locations) != observations.dimensions:
+        # in 1-D, in 3-D and without points the columns are found by name
+        table = table.with_locations(names)
+    table.check_geometry()
+    if table.dims is not None and needed:
+        table = _known_cells(table, needed)
+    locations = tables.number_columns(table.columns, table.locations)
+    _reproject(locations, table, observations)
+    return locations, table.columns if needed else covariates, table
+
+
+def _reproject(locations, table, observations):
+    """Transform (m, d) locations of a table to the system of the observations, in place."""
+    target = observations.system
+    geographic = None if table.metric is None else metric_of(table.metric).geographic
+    if table.crs is None and observations.geographic and geographic is False:
+        raise InvalidInput(
+            "`new_locations` must be longitude and latitude, as the observations are."
+        )
+    degrees = geographic and spatial.names_say_degrees(observations.location_names)
+    if table.crs is None or (target is None and degrees):
+        return
+    if target is None:
+        raise InvalidInput(
+            f"`new_locations` are in {spatial.title(table.crs)}, and the observations have no "
+            'coordinate reference system: read them with crs="EPSG:…", or give locations without '
+            "one."
+        )
+    locations[:, :2] = spatial.reproject(locations[:, :2], table.crs, target)
+
+
+def _known_cells(table, names):
+    """Return the cells of a grid where the covariates are known; warn about the others."""
+    tables.check_columns(table.columns, names)
+    known = table.columns[list(names)].notna().all(axis=1).to_numpy()
+    if not known.all():
+        warnings.warn(
+            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)}: "
+            "nothing is predicted there.",
+            GeomxpWarning,
+            stacklevel=5,
+        )
+    return replace(table, columns=table.columns[known], rows=known)
+
+
+# Targets of kriging
+
+
+class Points:
+    """Locations, (m, d), as targets of kriging."""
 
     def __init__(self, locations):
         self.locations = locations
@@ -61,12 +142,12 @@ class Points:
         """Return the trend's X₀, (m, p)."""
         return trend.design(self.locations, covariates)
 
-    def covariances(self, model, locations, metric, part, index=None):
-        """Return the covariances of the field at observations and targets, (n, k), Fortran order.
+    def covariances(self, model, locations, metric, index=None):
+        """Return the covariances of the field at observations and targets, (n, m), Fortran order.
 
         With `index` they are generated on the GPU of that number, and stay there.
         """
-        return _between(model, locations, self.locations[part], metric, index)
+        return _between(model, locations, self.locations, metric, index)
 
     def covariances_with(self, model, locations, metric, near):
         """Return None: the covariances of points with their neighbours follow from the model."""
@@ -87,20 +168,11 @@ def _between(model, a, b, metric, index):
 class Blocks:
     """Averages over blocks as targets of kriging; the interface of `Points`.
 
-    Parameters
-    ----------
-    locations : (m, d) ndarray
-        Centres of the blocks.
-    rule : callable
-        (first, last) -> nodes (N, d) and weights (N,) of the rules that integrate over these
-        blocks, one block after the other; the weights of a block sum to 1.
-    counts : (m,) ndarray of int
-        Nodes of each block.
-    edges : ndarray, list of ndarray or None
-        Boundaries relative to the centres, as of `Region`: one that all blocks share, or one for
-        each; None for blocks that are sets of points.
-    alike : bool
-        Whether all blocks have one shape and Euclidean distances.
+    `rule(first, last)` gives nodes (N, d) and weights (N,) of the rules that integrate over these
+    blocks, one block after the other; a block has `counts` nodes, and weights that sum to 1.
+    `edges` are boundaries relative to the centres (`locations`), as of `Region`: one that all
+    blocks share, a list with one for each, or None for blocks that are sets of points. Blocks are
+    `alike` if all have one shape and Euclidean distances.
     """
 
     def __init__(self, locations, rule, counts, edges=None, alike=False):
@@ -142,24 +214,19 @@ class Blocks:
         result = np.zeros((len(self), len(trend.names)))
         needed = covariates is not None and len(trend.needs) > 0
         rows_of = _rows(covariates, len(self)) if needed else None
-        for first, last in self._parts(slice(0, len(self)), CHUNK_NODES):
-            nodes, weights = self.rule(first, last)
-            owners = np.repeat(np.arange(first, last), self.counts[first:last])
+        for nodes, weights, owners in self._pieces(CHUNK_NODES):
             known = None if rows_of is None else rows_of(owners)
             np.add.at(result, owners, weights[:, None] * trend.design(nodes, known))
         return result
 
-    def covariances(self, model, locations, metric, part, index=None):
-        """Return the covariances of averages and field at locations, (n, k), Fortran order.
+    def covariances(self, model, locations, metric, index=None):
+        """Return the covariances of averages and field at locations, (n, m), Fortran order.
 
         The result is a NumPy array even if a GPU generates the covariances of the nodes.
         """
-        start, stop, _ = part.indices(len(self))
-        result = np.zeros((len(locations), stop - start), order="F")
+        result = np.zeros((len(locations), len(self)), order="F")
         most = max(1, CHUNK_ENTRIES // len(locations))
-        for first, last in self._parts(slice(start, stop), most):
-            nodes, weights = self.rule(first, last)
-            owners = np.repeat(np.arange(first - start, last - start), self.counts[first:last])
+        for nodes, weights, owners in self._pieces(most):
             # a block with very many nodes comes in pieces
             for at in range(0, len(nodes), most):
                 own, some = owners[at : at + most], slice(at, at + most)
@@ -170,14 +237,14 @@ class Blocks:
                 among = among if index is None else among.get(order="A")
                 result[:, own[0] : own[-1] + 1] += (averaging @ among.T).T
         if self.edges is not None:
-            self._integrate_near(model, locations, start, result)
+            self._integrate_near(model, locations, result)
         return result
 
     def covariances_with(self, model, locations, metric, near):
         """Return the covariances of each average with its neighbours, (k, m) for near (k, m)."""
         return np.vstack(
             [
-                self.covariances(model, locations[rows], metric, slice(b, b + 1))[:, 0]
+                self.part(slice(b, b + 1)).covariances(model, locations[rows], metric)[:, 0]
                 for b, rows in enumerate(near)
             ]
         )
@@ -194,16 +261,15 @@ class Blocks:
         nodes, weights = self.rule(b, b + 1)
         return weights @ model(nodes, nodes, metric) @ weights
 
-    def _integrate_near(self, model, locations, start, result):
+    def _integrate_near(self, model, locations, result):
         """Replace sums by integrals for blocks that are near to an observation."""
-        stop = start + result.shape[1]
         points, centres = (
-            model.isotropic(some) / model.range for some in (locations, self.locations[start:stop])
+            model.isotropic(some) / model.range for some in (locations, self.locations)
         )
         tree, unit = scipy.spatial.cKDTree(points), unit_of(model)
         step = max(len(centres), 1) if self.alike else 1
         for b in range(0, len(centres), step):
-            region = self._region(model, start + b)
+            region = self._region(model, b)
             reach = FAR * region.radius
             if unit.support is not None:
                 # the correlation has a kink at the range
@@ -220,14 +286,14 @@ class Blocks:
         points = model.isotropic(edges.reshape(-1, 1 if edges.ndim == 1 else 2))
         return Region((points / model.range).reshape(edges.shape))
 
-    def _parts(self, part, most):
-        """Yield (first, last) of blocks that have at most so many nodes together, or are one."""
-        ends = np.cumsum(self.counts[part])
-        first = 0
+    def _pieces(self, most):
+        """Yield nodes, weights and blocks of the nodes, for blocks of at most so many nodes."""
+        ends, first = np.cumsum(self.counts), 0
         while first < len(ends):
-            before = ends[first] - self.counts[part.start + first]
+            before = ends[first] - self.counts[first]
             last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-            yield part.start + first, part.start + last
+            owners = np.repeat(np.arange(first, last), self.counts[first:last])
+            yield *self.rule(first, last), owners
             first = last
 
 
@@ -255,33 +321,12 @@ def _rows(covariates, count):
 def blocks_of(block, locations, discretisation, observations, model):
     """Return the blocks that a caller of `predict` gives.
 
-    Parameters
-    ----------
-    block : float, sequence of float, sequence of polygons, or (b, k, d) ndarray
-        Sides of a rectangle about each location; polygons (arrays of corners, (c, 2), or shapely
-        polygons); or sets of points, each with equal weights.
-    locations : (b, d) ndarray or None
-        Centres of rectangles; for other blocks what represents them in the result, by default
-        their centres.
-    discretisation : int or None
-        Points along the (longer) side of a block.
-    observations : Observations
-    model : Covariance
-
-    Returns
-    -------
-    Blocks
-
-    Raises
-    ------
-    InvalidInput
+    They are rectangles about the locations by their sides, polygons, or sets of points (b, k, d)
+    with equal weights. Locations (b, d), if given, are the centres of rectangles; for other blocks
+    they represent them in the result in place of their centres.
     """
-    if discretisation is not None and not (
-        isinstance(discretisation, Integral) and discretisation >= 1
-    ):
-        raise InvalidInput(
-            f"`discretisation` must be a whole number of at least 1. Got {discretisation!r}."
-        )
+    if discretisation is not None:
+        check_whole("discretisation", discretisation)
     euclidean = metric_of(observations.metric).embedding is None
     plane = euclidean and observations.dimensions <= 2 and isinstance(model, Isotropic)
     count = None if plane and discretisation is None else int(discretisation or REGULAR)
@@ -328,13 +373,7 @@ def _point_sets(block, observations):
 
 
 def _centres_in_degrees(nodes):
-    """Return the centres of sets of points on the sphere, (b, 2), also across the date line.
-
-    Examples
-    --------
-    >>> _centres_in_degrees(np.array([[[179.0, 0.0], [-179.0, 0.0]]])).round(9).tolist()
-    [[180.0, 0.0]]
-    """
+    """Return the centres of sets of points on the sphere, (b, 2), also across the date line."""
     lon, lat = np.radians(nodes).transpose(2, 0, 1)
     x, y = (np.cos(lat) * part(lon) for part in (np.cos, np.sin))
     x, y, z = (part.mean(axis=1) for part in (x, y, np.sin(lat)))
@@ -451,28 +490,10 @@ def _points_inside(polygon, count, spherical, number):
 
 
 def polygons_of(given, observations, name="block"):
-    """Return polygons as shapely geometries in the system of observations, oriented.
+    """Return polygons as valid, oriented shapely geometries in the system of observations.
 
-    Parameters
-    ----------
-    given : geopandas frame or series, shapely geometry, (c, 2) ndarray, or a sequence of them
-        A geopandas object is reprojected if it has a coordinate reference system.
-    observations : Observations
-    name : str
-        Argument for messages.
-
-    Raises
-    ------
-    InvalidInput
-        For geometries that are not polygons, and polygons that are not valid: with crossing edges,
-        fewer than 3 corners, or no area.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [1, 0], [0, 2]], [1.0, 2.0, 3.0])
-    >>> [polygon.area for polygon in polygons_of([[[0, 0], [2, 0], [0, 1]]], observations)]
-    [1.0]
+    `given` is a geopandas frame or series (reprojected), a shapely geometry, an array of corners
+    (c, 2), or a sequence of these; `name` is the argument for messages.
     """
     import shapely
 
@@ -551,13 +572,9 @@ def edges_of(polygon):
     """Return the edges of a shapely polygon, (e, 2, 2), with the polygon on their left."""
     import shapely
 
-    rings = [ring for part in shapely.get_parts(polygon) for ring in _rings(part)]
+    rings = shapely.get_rings(shapely.get_parts(polygon))
     edges = np.concatenate([_edges_of_ring(shapely.get_coordinates(ring)) for ring in rings])
     return edges[(edges[:, 0] != edges[:, 1]).any(axis=1)]
-
-
-def _rings(part):
-    return part.exterior, *part.interiors
 
 
 def _edges_of_ring(corners):

@@ -14,8 +14,16 @@ import scipy
 
 from .._version import __version__
 from ..covariance.distance import EARTH_RADIUS
-from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput, NotPositiveDefinite
-from ..estimation.fit import fit as run
+from ..errors import (
+    FitFailed,
+    GeomxpError,
+    GeomxpWarning,
+    InvalidInput,
+    NotPositiveDefinite,
+    check_whole,
+)
+from ..estimation.bootstrap import refit
+from ..estimation.profile import design_of
 from ..estimation.result import Fit, check_fit, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
@@ -34,27 +42,10 @@ if TYPE_CHECKING:
 
 
 def folds_of(observations, folds, blocks=None, seed=0):
-    """Return the folds of a cross-validation.
+    """Return the label of each observation's fold, (n,), and a description of the folds for tables.
 
-    Parameters
-    ----------
-    observations : Observations
-    folds : int or (n,) array_like
-        Number of folds, or labels.
-    blocks : float, optional
-        Side of spatial blocks, in the unit of the range.
-    seed : int
-
-    Returns
-    -------
-    labels : (n,) ndarray
-        0, 1, … or the user's own.
-    kind : str
-        Description for tables.
-
-    Raises
-    ------
-    InvalidInput
+    `folds` is their number, or labels; `blocks` is the side of spatial blocks, in the unit of the
+    range.
 
     Examples
     --------
@@ -71,8 +62,7 @@ def folds_of(observations, folds, blocks=None, seed=0):
         return labels, f"{len(np.unique(labels))} given folds"
     if not 2 <= folds <= n:
         raise InvalidInput(f"`folds` must be a whole number from 2 to {n}. Got {folds}.")
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise InvalidInput(f"`seed` must be a whole number of at least 0. Got {seed!r}.")
+    check_whole("seed", seed, 0)
     random = np.random.default_rng(seed)
     if blocks is not None:
         cells = block_numbers(observations, blocks)
@@ -109,11 +99,6 @@ def block_numbers(observations, side):
 
     Blocks begin at the smallest coordinates. For longitude and latitude they form rows of `side` km
     from south to north, and are `side` km long at each row's middle latitude.
-
-    Parameters
-    ----------
-    observations : Observations
-    side : float
 
     Examples
     --------
@@ -175,14 +160,7 @@ def _shared(cells, folds, side, random):
 class HeldOut:
     """Predictions of some observations from all others, by one factor of Σ.
 
-    Parameters
-    ----------
-    factor : Factor
-        Of Σ, or of the covariance matrix that Vecchia's approximation implies.
-    values : (n,) ndarray
-    design : (n, p) ndarray
-    device : Device
-        Device of the factor.
+    With Vecchia's approximation the factor is that of the covariance matrix that it implies.
 
     Examples
     --------
@@ -208,10 +186,7 @@ class HeldOut:
             self.trend_part = factor.solve(np.asfortranarray(design @ trend.root))
 
     def one_by_one(self):
-        """Return the mean and variance of each observation given all others, (n,).
-
-        z_i - (Qz)_i/Q_ii and 1/Q_ii.
-        """
+        """Return z_i - (Qz)_i/Q_ii and 1/Q_ii: mean and variance of each given all others, (n,)."""
         diagonal = self.factor.inverse_diagonal(len(self.values))
         diagonal -= np.einsum("ij,ij->i", self.trend_part, self.trend_part)
         if not (diagonal > 0).all():
@@ -223,17 +198,7 @@ class HeldOut:
         return self.values - self.solution / diagonal, 1.0 / diagonal
 
     def together(self, rows):
-        """Return the mean and variance of some observations given all others, (k,).
-
-        Parameters
-        ----------
-        rows : (k,) ndarray of int
-
-        Raises
-        ------
-        NotPositiveDefinite
-        NotEnoughMemory
-        """
+        """Return the mean and variance of some observations (rows) given all others, (k,)."""
         n, k = len(self.values), len(rows)
         # whitened columns, a copy of them, and their products
         check_memory(n, (2 * k + k * k / n) / n, self.device)
@@ -262,19 +227,11 @@ class HeldOut:
 def predicted(common, rows):
     """Return mean and variance, (k,), of the observations of one fold, from all others.
 
-    Parameters
-    ----------
-    common : tuple
-        The fit; its design, (n, p); the label of each row's fold, (n,); whether to estimate again
-        without the fold; and a `HeldOut` of all rows, for an exact fit with parameters held fixed.
-    rows : (k,) ndarray of int
-
-    Raises
-    ------
-    GeomxpError
-        The message names the fold.
+    `common` holds the fit; its design, (n, p); the label of each row's fold, (n,); whether to
+    estimate again without the fold; and a `HeldOut` of all rows, for an exact fit with parameters
+    held fixed. The message of an error names the fold.
     """
-    fit, design, labels, refit, held = common
+    fit, design, labels, again, held = common
     observations, label = fit.observations, labels[rows[0]]
     rest = np.setdiff1d(np.arange(len(observations)), rows)
     try:
@@ -283,15 +240,19 @@ def predicted(common, rows):
             with blas_threads(len(observations)):
                 return held.together(rows)
         part, method = observations.subset(rest), fit.method.of_rows(rest)
-        without = _refitted if refit else _with_same_parameters
-        others = without(fit, part, method, design[rest])
+        if again:
+            others = refit(fit, part, method)
+        else:
+            others = _with_same_parameters(fit, part, method, design[rest])
         if not others.outcome.good:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
         prediction = predict(others, observations.locations[rows], covariates, progress=False)
         return prediction.mean, prediction.variance_of_observation
     except GeomxpError as error:
-        raise _named(error, label) from error
+        message = f"fold {label}: {error}"
+        fit_of_error = (error.fit,) if isinstance(error, FitFailed) else ()
+        raise type(error)(message, *fit_of_error) from error
 
 
 def _with_same_parameters(fit, part, method, design):
@@ -307,28 +268,6 @@ def _with_same_parameters(fit, part, method, design):
         coefficients=evaluation.coefficients,
         coefficient_covariance=evaluation.coefficient_covariance,
     )
-
-
-def _refitted(fit, part, method, design):
-    """Return a fit to a part of the observations, with the same options, started at the fit."""
-    estimated = fit.free + fit.boundary
-    values = fit.model.parameters()
-    return run(
-        part,
-        fit.model,
-        method,
-        fixed={name: value for name, value in values.items() if name not in estimated},
-        bounds=fit.bounds,
-        trend=fit.trend.text,
-        reml=fit.reml,
-        progress=False,
-    )
-
-
-def _named(error, label):
-    """Return an error of the same kind that names the fold."""
-    message = f"fold {label}: {error}"
-    return type(error)(message, error.fit) if isinstance(error, FitFailed) else type(error)(message)
 
 
 # The result, and the two ways to it
@@ -498,8 +437,7 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     """
     start = time.perf_counter()
     check_fit(fit)
-    observations, n = fit.observations, len(fit.observations)
-    design = fit.trend.design(observations.locations, observations.covariates)
+    observations, n, design = fit.observations, len(fit.observations), design_of(fit)
     _check_leverages(design)
     with Line("leaving out one by one", shown=progress), blas_threads(n):
         mean, variance = _held_out(fit, design).one_by_one()
@@ -589,7 +527,7 @@ def cross_validate(
             "parameters held fixed needs one factorization for all folds: leave `on` out, or give "
             "refit=True."
         )
-    design = fit.trend.design(observations.locations, observations.covariates)
+    design = design_of(fit)
     parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     mean, variance = np.empty(n), np.empty(n)
     with Line("validating", shown=progress) as line:

@@ -6,7 +6,8 @@ from numbers import Integral
 import numpy as np
 
 from ..covariance.distance import between, embed
-from ..errors import InvalidInput
+from ..errors import InvalidInput, check_whole
+from ..estimation.profile import design_of
 from ..estimation.result import z_value
 from ..runtime.devices import blas_threads
 
@@ -19,18 +20,11 @@ CHUNK = 1 << 11
 
 @dataclass(frozen=True)
 class Lags:
-    """Pairs of locations in bins of distance.
+    """Pairs of locations in k bins of distance.
 
-    Parameters
-    ----------
-    rows : (m,) ndarray of int
-        Rows of the observations that are compared, in increasing order.
-    first, second : (p,) ndarray of int
-        Pairs, as positions in `rows`, sorted by bin.
-    ends : (k,) ndarray of int
-        End of each bin among the pairs.
-    distance : (k,) ndarray
-        Mean distance in each bin.
+    `rows` (m,) are the rows of the observations that are compared; `first` and `second` (p,) are
+    pairs, as positions in `rows`, sorted by bin; `ends` (k,) is the end of each bin among the
+    pairs; `distance` (k,) is the mean distance in each bin.
     """
 
     rows: np.ndarray
@@ -45,17 +39,7 @@ class Lags:
         return np.diff(self.ends, prepend=0)
 
     def semivariances(self, residuals):
-        """Return half the mean squared difference in each bin, (k,).
-
-        Parameters
-        ----------
-        residuals : (m,) or (m, draws) ndarray
-            At the locations of `rows`.
-
-        Returns
-        -------
-        (k,) or (k, draws) ndarray
-        """
+        """Return half the mean squared difference in each bin, (k,) or (k, draws), of residuals."""
         sums = np.zeros((len(self.ends), *residuals.shape[1:]))
         for k, (end, count) in enumerate(zip(self.ends, self.pairs, strict=True)):
             for start in range(end - count, end, CHUNK):
@@ -67,8 +51,7 @@ class Lags:
 
 def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
     """Return the pairs of locations in bins of distance; arguments as of `empirical_variogram`."""
-    if not (isinstance(bins, Integral) and bins >= 1):
-        raise InvalidInput(f"`bins` must be a whole number of at least 1. Got {bins!r}.")
+    check_whole("bins", bins)
     metric, rows = observations.metric, np.arange(len(observations))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
@@ -84,65 +67,30 @@ def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
     # bin k is (edges[k], edges[k + 1]]; pairs at one location belong to the first
     edges = np.linspace(0.0, reach, bins + 1)
     inside = np.flatnonzero(h <= edges[-1])
-    of = np.searchsorted(edges[1:], h[inside], side="left")
-    inside = inside[np.argsort(of, kind="stable")]
-    pairs = np.bincount(of, minlength=bins)
-    ends = np.cumsum(pairs[pairs > 0])
-    distance = np.add.reduceat(h[inside], ends - pairs[pairs > 0]) / pairs[pairs > 0]
+    number = np.searchsorted(edges[1:], h[inside], side="left")
+    inside = inside[np.argsort(number, kind="stable")]
+    pairs = np.bincount(number, minlength=bins)
+    pairs = pairs[pairs > 0]
+    ends = np.cumsum(pairs)
+    distance = np.add.reduceat(h[inside], ends - pairs) / pairs
     return Lags(rows, first[inside], second[inside], ends, distance)
 
 
 def trend_residuals(fit):
-    """Return the residuals z - Xβ̂ of a fit's trend.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    (n,) ndarray
-        In the unit of the values.
-    """
-    observations = fit.observations
-    design = fit.trend.design(observations.locations, observations.covariates)
-    return observations.values - design @ fit.coefficients
+    """Return the residuals z - Xβ̂ of a fit's trend, (n,)."""
+    return fit.observations.values - design_of(fit) @ fit.coefficients
 
 
 def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MOST, seed=0):
-    """Estimate the semivariogram by Matheron's method of moments.
+    """Estimate the semivariogram; return distance (k,), semivariance (k,) and pairs (k,) of bins.
 
     γ̂(h) = 1/(2|N(h)|) Σ_{(i, j) in N(h)} (r_i - r_j)²  (Matheron 1963, Econ. Geol. 58:1246)
 
-    N(h) are the pairs in one bin of distance. The bins are equally wide and extend to half of the
-    largest distance, beyond which pairs are few and come from opposite ends of the region (to the
-    largest distance if no pair is closer than half of it).
-
-    Parameters
-    ----------
-    observations : Observations
-    residuals : (n,) array_like
-        Values less their trend.
-    model : Matern, optional
-        With anisotropy: distances are then those of the model's isotropic coordinates.
-    bins : int
-    most : int
-        Number of locations above which a random subsample of this size is used.
-    seed : int
-        Seed of the subsample.
-
-    Returns
-    -------
-    distance : (k,) ndarray
-        Mean distance of the pairs in each bin that has any, k ≤ bins; in `observations.unit`.
-    semivariance : (k,) ndarray
-        In squared units of the values.
-    pairs : (k,) ndarray of int
-
-    Raises
-    ------
-    InvalidInput
-        For fewer than one bin, residuals that do not match, or locations that are all the same.
+    N(h) are the pairs in one bin of distance; empty bins are left out. The bins are equally wide
+    and extend to half of the largest distance, beyond which pairs are few and come from opposite
+    ends of the region (to the largest distance if no pair is closer than half of it). Distances are
+    in `observations.unit`, or those of the isotropic coordinates of a model with anisotropy. Above
+    `most` locations a random subsample of this size is used.
 
     Examples
     --------
@@ -163,34 +111,13 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MO
 
 
 def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
-    """Return pointwise bounds of the semivariogram under the fitted model.
+    """Return pointwise bounds (k,) of the semivariogram under the fitted model.
 
     Values are simulated from the fitted model, and the trend is estimated from each draw with the
     covariance parameters held fixed. The bounds are pointwise: one of fifteen bins is often
-    outside.
-
-    Parameters
-    ----------
-    fit : Fit
-    lags : Lags
-        Of the fit's observations.
-    draws : int
-        Number of simulations.
-    level : float
-        Probability between the k-th smallest and the k-th largest of the draws with
-        k = (draws + 1)(1 - level)/2 (Davison and Hinkley 1997, section 4.2.1), interpolated
-        between whole k.
-    seed : int
-
-    Returns
-    -------
-    lower, upper : (k,) ndarray
-        In squared units of the values.
-
-    Raises
-    ------
-    InvalidInput
-        If the level needs more draws.
+    outside. The level is the probability between the k-th smallest and the k-th largest of the
+    draws with k = (draws + 1)(1 - level)/2 (Davison and Hinkley 1997, section 4.2.1), interpolated
+    between whole k.
 
     Examples
     --------
@@ -214,28 +141,14 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
 
 
 def residual_draws(fit, rows, draws, seed=0):
-    """Draw trend residuals of values simulated from a fitted model, (m, draws).
+    """Draw trend residuals of some rows, of values simulated from a fitted model, (m, draws).
 
-    r = z - Xβ̂ ~ N(0, Σ - X(X'Σ⁻¹X)⁻¹X'), for some rows without the others.
-
-    Parameters
-    ----------
-    fit : Fit
-    rows : (m,) ndarray of int
-        Rows of the observations.
-    draws : int
-    seed : int
-
-    Returns
-    -------
-    (m, draws) ndarray
-        In the unit of the values; the first draws do not depend on the number of draws.
+    r = z - Xβ̂ ~ N(0, Σ - X(X'Σ⁻¹X)⁻¹X'). The first draws do not depend on the number of draws.
     """
     from scipy.linalg import lapack
 
     observations, model = fit.observations, fit.model
-    locations = observations.locations[rows]
-    design = fit.trend.design(observations.locations, observations.covariates)[rows]
+    locations, design = observations.locations[rows], design_of(fit)[rows]
     white = np.random.default_rng([seed, 2]).standard_normal((draws, len(rows))).T
     with blas_threads(len(rows)):
         covariance = np.asfortranarray(model(locations, locations, observations.metric))
@@ -249,17 +162,5 @@ def residual_draws(fit, rows, draws, seed=0):
 
 
 def semivariance(model, h):
-    """Evaluate a model's semivariogram γ(h) = τ² + σ²(1 - ρ(h)) for h > 0.
-
-    Parameters
-    ----------
-    model : Covariance
-        Isotropic.
-    h : array_like
-        Distances, in the unit of the model's range.
-
-    Returns
-    -------
-    ndarray, as h
-    """
+    """Evaluate an isotropic model's semivariogram γ(h) = τ² + σ²(1 - ρ(h)) for h > 0."""
     return model.nugget + model.variance * (1.0 - model.correlation(h))

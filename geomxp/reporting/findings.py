@@ -11,7 +11,6 @@ import numpy as np
 
 from .. import plots
 from ..errors import GeomxpError, GeomxpWarning
-from ..estimation.intervals import confidence_intervals, derived
 from ..estimation.profile import Path
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
@@ -22,7 +21,7 @@ from ..runtime.progress import Line
 from .charts import Chart, chart
 
 if TYPE_CHECKING:
-    from ..vecchia.graph import Graph
+    from ..vecchia.factor import Graph
 
 BUDGET = 60.0
 """Seconds for all parts together."""
@@ -258,12 +257,12 @@ def intervals(fit, found, budget, score):
     if not count:
         return
     if fit.outcome.good and fit.free:
-        found.wald = budget.spend("Wald intervals", 0.0, lambda: confidence_intervals(fit)) or {}
-        found.derived = budget.spend("Derived quantities", 0.0, lambda: derived(fit)) or {}
+        found.wald = budget.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
+        found.derived = budget.spend("Derived quantities", 0.0, fit.derived) or {}
     profiled = budget.spend(
         "Profile intervals",
         INTERVAL * score * count,
-        lambda: confidence_intervals(fit, method="profile"),
+        lambda: fit.confidence_intervals(method="profile"),
         'In Python: fit.confidence_intervals(method="profile").',
     )
     found.profile = profiled or {}

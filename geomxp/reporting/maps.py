@@ -297,7 +297,7 @@ class Maps:
 
         Parameters
         ----------
-        graph : geomxp.vecchia.graph.Graph
+        graph : geomxp.vecchia.factor.Graph
         """
         n, order = len(self.observations), graph.tree.order
         # from early in the order, with distant neighbours, to late, with near ones

@@ -26,110 +26,64 @@ def blocks(n):
     return sums_by_blocks.blocks(n, WIDTH)
 
 
-def covariance_matrix(model, locations, metric, out=None):
-    """Assemble Σ = C + τ²I in memory.
+def covariance_matrix(model, locations, metric, out=None, index=None):
+    """Assemble the lower triangle of Σ = C + τ²I, (n, n) in Fortran order, in `out` or new memory.
 
-    Parameters
-    ----------
-    model : Matern
-    locations : (n, d) ndarray
-    metric : str
-    out : (n, n) ndarray, Fortran order, optional
-        Overwritten and returned.
-
-    Returns
-    -------
-    (n, n) ndarray, Fortran order
-        The lower triangle of Σ; the upper triangle is not set.
+    The upper triangle is not set. `index` is the number of a GPU; the CPU if not given.
     """
-    n = len(locations)
+    n, pairs = len(locations), model.pairs(Inputs(locations, metric))
+    if index is not None:
+        sigma = empty_matrix(n, index) if out is None else out
+        whole = slice(0, n)
+        pairs.write_on_gpu("correlation", whole, whole, sigma, triangle=True, nugget=model.nugget)
+        return sigma
     sigma = np.empty((n, n), order="F") if out is None else out
-    pairs = model.pairs(Inputs(locations, metric))
 
     def write(block):
-        rows, columns = block
-        pairs.write("correlation", rows, columns, sigma, triangle=True)
+        pairs.write("correlation", *block, sigma, triangle=True)
 
     in_threads(write, blocks(n), n * n // 2)
     sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
     return sigma
 
 
-def covariance_matrix_on_gpu(model, locations, metric, index, out=None):
-    """Assemble Σ = C + τ²I on a GPU; see `covariance_matrix`.
-
-    Parameters
-    ----------
-    index : int
-        Number of the GPU.
-    out : (n, n) cupy.ndarray on that GPU, Fortran order, optional
-        Overwritten and returned.
-
-    Returns
-    -------
-    (n, n) cupy.ndarray, Fortran order
-    """
-    n = len(locations)
-    sigma = empty_matrix(n, index) if out is None else out
-    whole = slice(0, n)
-    model.pairs(Inputs(locations, metric)).write_on_gpu(
-        "correlation", whole, whole, sigma, triangle=True, nugget=model.nugget
-    )
-    return sigma
-
-
 def derivative_matrix(model, locations, metric, name, index=None):
-    """Return the lower triangle of ∂Σ/∂θ for one parameter of the correlation.
-
-    Parameters
-    ----------
-    name : str
-        Not "variance" or "nugget", in which Σ is linear.
-    index : int, optional
-        Number of the GPU that computes it; the CPU if not given.
-
-    Returns
-    -------
-    (n, n) array, Fortran order
-        The upper triangle is not set.
-    """
+    """Return the lower triangle of ∂Σ/∂θ, as `covariance_matrix`, for a correlation parameter."""
     n, pairs = len(locations), model.pairs(Inputs(locations, metric))
     if index is not None:
-        return _derivative_matrix_on_gpu(pairs, n, name, index)
-    result = np.empty((n, n), order="F")
+        import cupy
+
+        derivative = empty_matrix(n, index)
+        with cupy.cuda.Device(index):
+            for block in sums_by_blocks.blocks(n):
+                derivative[block] = pairs.derivatives(*block, (name,), index)[name]
+        return derivative
+    derivative = np.empty((n, n), order="F")
 
     def write(block):
-        rows, columns = block
-        result[rows, columns] = pairs.derivatives(rows, columns, (name,))[name]
+        derivative[block] = pairs.derivatives(*block, (name,))[name]
 
     in_threads(write, blocks(n), n * n // 2)
-    return result
+    return derivative
 
 
-def _derivative_matrix_on_gpu(pairs, n, name, index):
-    import cupy
+def norms_of(layout, square):
+    """Return the Frobenius norms of all tiles, see `Originals.norms`, from square(i, k) = norm²."""
+    squares = np.zeros((layout.tiles, layout.tiles))
 
-    result = empty_matrix(n, index)
-    with cupy.cuda.Device(index):
-        for rows, columns in sums_by_blocks.blocks(n):
-            result[rows, columns] = pairs.derivatives(rows, columns, (name,), index)[name]
-    return result
+    def measure(pair):
+        squares[pair] = square(*pair)
+
+    in_threads(measure, layout.lower, layout.n**2 // 2)
+    return np.sqrt(squares)
 
 
 class Originals:
     """Generator of the tiles of A, Σ(θ) = 4^e A; it stores none of them.
 
-    The diagonal of A is near 1, so that values in any unit are within FP32's range.
-
-    Parameters
-    ----------
-    model : Matern
-    locations : (n, d) ndarray
-        In an order that keeps neighbours together; see `covariance.ordering`.
-    metric : str
-    layout : Layout
-    index : int, optional
-        Number of the GPU that generates the tiles; the CPU if not given.
+    The diagonal of A is near 1, so that values in any unit are within FP32's range. Locations are
+    in an order that keeps neighbours together, see `covariance.ordering`. `index` is the number of
+    the GPU that generates the tiles; the CPU if not given.
     """
 
     def __init__(self, model, locations, metric, layout, index=None):
@@ -137,23 +91,21 @@ class Originals:
         # in two steps, because 4^e may overflow
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
+        self.source = model, locations, metric, layout
         self.model = model.scaled(unit).scaled(unit)
         self.pairs = self.model.pairs(Inputs(locations, metric))
+
+    def on(self, index):
+        """Return the same on another device."""
+        return Originals(*self.source, index)
 
     def tile(self, i, k, form=FP64, careful=False, out=None, missed=None):
         """Return A_ik as an FP64 or FP32 array in Fortran order; diagonal tiles are whole.
 
-        Parameters
-        ----------
-        i, k : int
-        form : Format
-        careful : bool
-            Generate in FP64 and round, which costs a third more than generation in FP32.
-        out : array, Fortran order, optional
-            Overwritten and returned.
-        missed : cupy.ndarray, optional
-            A row of `missed_pairs()`. With it the CPU does not wait to learn whether the table of
-            correlations reaches all pairs. If it does not, the tile is wrong and the row is not 0.
+        It is written to `out` if given. `careful` generates in FP64 and rounds, which costs a third
+        more than generation in FP32. With `missed`, a row of `missed_pairs()`, the CPU does not
+        wait to learn whether the table of correlations reaches all pairs: if it does not, the tile
+        is wrong and the row is not 0.
         """
         if careful and form is not FP64:
             fine = self.tile(i, k, missed=missed)
@@ -163,7 +115,7 @@ class Originals:
                 out[...] = fine
             return out
         rows, columns = self.layout.rows(i), self.layout.rows(k)
-        shape = self.layout.height(i), self.layout.height(k)
+        shape = self.layout.shape(i, k)
         if self.index is not None:
             return self._tile_on_gpu(rows, columns, shape, form, out, missed)
         out = np.empty(shape, form.dtype, order="F") if out is None else out
@@ -210,17 +162,11 @@ class Originals:
 
     def norms(self):
         """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
-        tiles = self.layout.tiles
-        squares = np.zeros((tiles, tiles))
-        pairs = [(i, k) for i in range(tiles) for k in range(i + 1)]
-        if self.index is not None:
-            squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
-            return np.sqrt(squares)
-
-        def measure(pair):
-            squares[pair] = self.square(*pair)
-
-        in_threads(measure, pairs, self.layout.n**2 // 2)
+        if self.index is None:
+            return norms_of(self.layout, self.square)
+        squares = np.zeros((self.layout.tiles, self.layout.tiles))
+        pairs = self.layout.lower
+        squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
         return np.sqrt(squares)
 
     def _squares_on_gpu(self, pairs):
@@ -234,7 +180,7 @@ class Originals:
                 missed = self.missed_pairs(len(pairs))
                 squares = cupy.zeros(missed.shape)
                 for (i, k), wrong, sums in zip(pairs, missed, squares, strict=True):
-                    shape = layout.height(i), layout.height(k)
+                    shape = layout.shape(i, k)
                     out = work[: shape[0] * shape[1]].reshape(shape, order="F")
                     about = layout.rows(i), layout.rows(k), shape, FP32, out, wrong, sums
                     self._tile_on_gpu(*about)
@@ -247,7 +193,7 @@ class Originals:
 
 
 def originals(model, locations, metric, tile=None, index=None):
-    """Return `Originals`; if `tile` is None with the usual size for the number of locations."""
+    """Return `Originals`, by default with the usual size of tiles for the number of locations."""
     return Originals(model, locations, metric, Layout.of(len(locations), tile), index)
 
 
@@ -260,21 +206,10 @@ PLACES = 4096
 
 
 def conditional_precisions(originals, locations, metric):
-    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row.
+    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row, (T,).
 
     1/(Σ⁻¹)_qq is the variance of z_q given all other values. The variance given the nearest
-    neighbours alone is slightly larger.
-
-    Parameters
-    ----------
-    originals : Originals
-    locations : (n, d) ndarray
-        In the order of the tiles.
-    metric : str
-
-    Returns
-    -------
-    (T,) ndarray
+    neighbours alone is slightly larger. Locations are in the order of the tiles.
     """
     from scipy.spatial import cKDTree
 

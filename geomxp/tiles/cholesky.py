@@ -1,30 +1,73 @@
-"""Left-looking tile Cholesky factorization: the operations on one tile, and promotions.
+"""Left-looking tile Cholesky factorization: order of the tiles, operations, threads, promotions.
 
-`schedule` has the order of the tiles, `linalg.mixed` the arithmetic on a tile, a store the place
-where tiles are kept. In core, out of core, on several GPUs and on a Dask cluster the tiles go
-through the same `update_tile` and `finish_tile`.
+`linalg.mixed` has the arithmetic on a tile, a store the memory in which tiles are kept. In core,
+out of core, on several GPUs and on a Dask cluster the tiles go through the same `update_tile` and
+`finish_tile`. Their order is known before the run, and the operations on a tile do not depend on
+who performs them or when: any number of threads gives the same bits.
 """
 
+import os
 from itertools import groupby
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 from ..errors import NotPositiveDefinite
+from ..linalg import blas
 from ..linalg.formats import FP32, FP64
 from ..linalg.mixed import arithmetic, gemm, potrf, trsm
+from ..runtime.devices import blas_threads, usable_cores
+
+# Order of the tiles.
+
+
+def left_looking(tiles, width=1, height=None):
+    """Yield every tile (i, k) of the lower triangle, T per dimension, after those that it needs.
+
+    With a width the order goes by panels of so many columns, and within a panel by groups of rows,
+    `height` each, or all. The operands of a group of rows then serve all columns of the panel: a
+    memory of M tiles moves about T³/(6 width) tiles instead of T³/6.
+
+    Examples
+    --------
+    >>> list(left_looking(2))
+    [(0, 0), (1, 0), (1, 1)]
+    >>> list(left_looking(4, width=2, height=2))[3:7]
+    [(2, 0), (3, 0), (2, 1), (3, 1)]
+    """
+    height = height or tiles
+    for first in range(0, tiles, width):
+        for top in range(first, tiles, height):
+            for k in range(first, min(first + width, tiles)):
+                for i in range(max(k, top), min(top + height, tiles)):
+                    yield i, k
+
+
+def deal(order, devices):
+    """Return the tiles of each of p devices: block row i belongs to device i mod p.
+
+    Examples
+    --------
+    >>> deal(left_looking(3), 2)
+    [[(0, 0), (2, 0), (2, 1), (2, 2)], [(1, 0), (1, 1)]]
+    """
+    hands = [[] for _ in range(devices)]
+    for i, k in order:
+        hands[i % devices].append((i, k))
+    return hands
+
+
+# Operations on a tile.
+
+
+def working_format(form):
+    """Return the format in which a tile is computed: FP64 for an FP64 tile, else FP32."""
+    return FP64 if form is FP64 else FP32
 
 
 def update_tile(tile, updates):
-    """Subtract products from a tile of the factor, in the order given.
+    """Subtract products L_ij L_kj' from A_ik in the order given; A_ik is overwritten.
 
-    Parameters
-    ----------
-    tile : (m, n) array
-        A_ik; overwritten.
-    updates : iterable of (Tile, Tile)
-        (L_ij, L_kj); on a GPU optionally with a factor, see `mixed.gemm`.
-
-    Returns
-    -------
-    (m, n) array
+    `updates` are pairs (L_ij, L_kj), on a GPU optionally with a factor, see `mixed.gemm`.
     """
     by_format = groupby(updates, key=lambda pair: arithmetic(tile, *pair[:2]))
     for form, pairs in by_format:
@@ -34,27 +77,11 @@ def update_tile(tile, updates):
 
 
 def finish_tile(tile, updates, diagonal=None, form=FP32):
-    """Compute the final value of one tile of the factor from final tiles.
+    """Compute L_ik from A_ik, which is overwritten, and from final tiles.
 
-    Parameters
-    ----------
-    tile : (m, n) array
-        A_ik; overwritten.
-    updates : iterable of (Tile, Tile)
-        (L_ij, L_kj) for j < k, without those that `update_tile` has subtracted.
-    diagonal : callable, optional
-        Returns L_kk, called after all updates; not given for a diagonal tile.
-    form : Format, optional
-        Format in which a GPU multiplies during the solve; see `mixed.trsm`.
-
-    Returns
-    -------
-    (m, n) array
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If a diagonal tile has no Cholesky factor.
+    `diagonal` returns L_kk and is called after all updates; a diagonal tile has none. A GPU
+    multiplies in `form` during the solve, see `mixed.trsm`. Raises `NotPositiveDefinite` if a
+    diagonal tile has no Cholesky factor.
     """
     tile = update_tile(tile, updates)
     if diagonal is None:
@@ -89,21 +116,111 @@ def finish(store, i, k):
     store.write(i, k, finish_tile(store.original(i, k), pairs(), diagonal, form))
 
 
-def promote(store, k, run):
-    """Compute block row k again, one level finer, from the final tiles above it.
+# Threads.
 
-    Parameters
-    ----------
-    store : Store
-        With the columns before k final.
-    k : int
-    run : Runner
 
-    Returns
-    -------
-    int
-        Number of tiles that became finer.
+class Stopped(Exception):
+    """Another thread has failed."""
+
+
+def run(store, tiles, threads=None):
+    """Finish tiles of a store, each listed after those that it needs, with a thread per worker.
+
+    See `Store.workers`; by default one for each usable core. Raises `NotPositiveDefinite` if a
+    diagonal tile has no factor.
     """
+    tiles = list(tiles)
+    with blas_threads(0), store.workers(tiles, threads or usable_cores()) as workers:
+        if len(workers) == 1:
+            _finish_all(*workers[0])
+            return
+        failures = []
+
+        def work(worker, mine):
+            try:
+                _finish_all(worker, mine)
+            except Stopped:
+                pass
+            except BaseException as error:
+                failures.append(error)
+                worker.fail(error)
+
+        on_gpu = any(worker.on_gpu for worker, _ in workers)
+        waits = (_start_on_kept_threads if on_gpu else _start_on_new_threads)(work, workers)
+        try:
+            for wait in waits:
+                wait()
+        except BaseException as interruption:
+            # Ctrl-C: each thread ends after its current tile
+            workers[0][0].fail(interruption)
+            for wait in waits:
+                wait()
+            raise
+        if failures:
+            # keep no reference in this frame: the error's traceback holds the workers' memory
+            raise failures.pop(0)
+
+
+def _finish_all(worker, tiles):
+    with blas.one_core(), worker.inside():
+        for tile in tiles:
+            if worker.error:
+                return
+            finish(worker, *tile)
+
+
+def _start_on_new_threads(work, workers):
+    """Start a thread for each worker; return functions that wait for them."""
+    threads = [
+        Thread(target=work, args=worker, name=f"tiles-{t}") for t, worker in enumerate(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    return [thread.join for thread in threads]
+
+
+# Threads that compute on a GPU are kept: CuPy gives each thread its own handles of cuBLAS and
+# cuSOLVER, and creating these takes longer than many factorizations.
+
+_idle, _lock = [], Lock()
+"""Task queues of the kept threads that are idle."""
+
+if hasattr(os, "register_at_fork"):
+    # a child process has none of the threads
+    os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _start_on_kept_threads(work, workers):
+    """Start a kept thread for each worker; return functions that wait for them."""
+    waits = []
+    for worker in workers:
+        with _lock:
+            tasks = _idle.pop() if _idle else None
+        if tasks is None:
+            tasks = SimpleQueue()
+            Thread(target=_serve, args=(tasks,), name="gpu-tiles", daemon=True).start()
+        done = Event()
+        tasks.put((work, worker, done))
+        waits.append(done.wait)
+    return waits
+
+
+def _serve(tasks):
+    while True:
+        work, worker, done = tasks.get()
+        work(*worker)
+        # keep no reference to a worker's memory while waiting for the next task
+        del work, worker
+        with _lock:
+            _idle.append(tasks)
+        done.set()
+
+
+# Factorization.
+
+
+def promote(store, k, run):
+    """Compute block row k one level finer from the final columns before k; count changed tiles."""
     changed = store.promote(k)
     for j in range(k):
         store.forget(k, j)
@@ -111,29 +228,15 @@ def promote(store, k, run):
     return changed
 
 
-def factorize(store, order, run):
+def factorize(store, order=None, run=None):
     """Factor the matrix of a store, in finer formats where a diagonal tile fails.
 
-    Parameters
-    ----------
-    store : Store
-    order : iterable of (int, int)
-        Tiles, each after those that it needs; see `schedule.left_looking`.
-    run : Runner
-        ``run(store, tiles)`` finishes these tiles, as `schedule.run` does.
-
-    Returns
-    -------
-    int
-        Number of promoted tiles.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If a diagonal tile fails again after its block row was promoted, or no tile of the row can
-        be promoted.
+    Another order than `store.order()`, and another function than `Store.run`, give the same bits.
+    Returns the number of promoted tiles. Raises `NotPositiveDefinite` if a diagonal tile fails
+    again after its block row was promoted, or no tile of the row can be promoted.
     """
-    order, promoted, tried = list(order), 0, set(store.promoted)
+    order, run = list(order or store.order()), run or type(store).run
+    promoted, tried = 0, set(store.promoted)
     while True:
         try:
             run(store, [tile for tile in order if not store.has(*tile)])

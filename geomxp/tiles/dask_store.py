@@ -1,4 +1,4 @@
-"""Tiles on the workers of a Dask cluster: task schedule, store, runner and factor.
+"""Tiles on the workers of a Dask cluster: task schedule, store and factor.
 
 Block row i belongs to the worker of slot i mod p, which generates, finishes and keeps its tiles. A
 task computes a piece of a tile. The tiles of its own row are there already; those of block row k
@@ -8,6 +8,7 @@ any one, not the owner's. An unfinished tile is one array, which never travels.
 """
 
 from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -41,33 +42,20 @@ LADDER = ((1.0, (16, 2)), (0.25, (3,)), (0.05, (1,)))
 
 
 class Piece(NamedTuple):
-    """A task on tile (i, k): products with the columns from begin to end.
-
-    Parameters
-    ----------
-    i, k : int
-    begin, end : int
-        L_ij and L_kj with begin <= j < end.
-    last : bool
-        Whether the tile is final afterwards.
-    """
+    """A task on tile (i, k): products L_ij L_kj' with begin <= j < end."""
 
     i: int
     k: int
     begin: int
     end: int
+    # whether the tile is final afterwards
     last: bool
 
 
 def pieces(tiles, depths=()):
     """Yield all pieces, each after those that it needs; pieces that others wait for come first.
 
-    Parameters
-    ----------
-    tiles : int
-        Tiles per dimension.
-    depths : tuple of int
-        Decreasing, at least 1; if empty each tile is one task.
+    There are T tiles per dimension. Depths decrease to 1 at least; without any, a tile is one task.
 
     Examples
     --------
@@ -100,14 +88,7 @@ def depths_for(threads, tiles):
     """Return the depths that keep a number of threads busy with the fewest tasks.
 
     From simulations of 4 to 64 nodes (experiments/cluster): up to T/20 threads one task per tile is
-    as fast; two tasks serve up to T threads, and three tasks more.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of all workers together.
-    tiles : int
-        Tiles per dimension.
+    as fast; two tasks serve up to T threads of all workers together, and three tasks more.
 
     Examples
     --------
@@ -135,18 +116,7 @@ def shallower(depths):
 def share(rows, slots, depths, block):
     """Return the bytes that each slot holds at most: its rows, other rows, unfinished tiles.
 
-    Parameters
-    ----------
-    rows : sequence of int
-        Bytes of each block row.
-    slots : int
-    depths : tuple of int
-    block : int
-        Bytes of an unfinished tile.
-
-    Returns
-    -------
-    list of int
+    `rows` are the bytes of each block row, `block` those of an unfinished tile.
     """
     # a piece of each of these columns may be running, and each reads another row
     ahead = columns_ahead(depths)
@@ -155,7 +125,7 @@ def share(rows, slots, depths, block):
     return [sum(rows[slot::slots]) + foreign + begun[slot] for slot in range(slots)]
 
 
-# Store and runner.
+# Store.
 
 AHEAD = 2000
 """Unfinished tasks that the scheduler holds at most: each one costs it time."""
@@ -164,68 +134,44 @@ BLOCKS = 4
 """FP64 tiles that a task needs beside its operands: the accumulator and widened operands."""
 
 
-def _originals(*about):
-    return Originals(*about)
-
-
+@pinned()
 def _row_squares(originals, i):
     """Return the squared norms of block row i."""
-    with pinned():
-        return [originals.square(i, k) for k in range(i + 1)]
+    return [originals.square(i, k) for k in range(i + 1)]
 
 
+@pinned()
 def _work(originals, formats, piece, row, upper=None, begun=None):
-    """Run a piece: `update_tile` or `finish_tile` on a worker.
+    """Run a piece on a worker: return L_ik if it is the last one, else the unfinished array.
 
-    Parameters
-    ----------
-    originals : Originals
-    formats : PrecisionMap
-    piece : Piece
-    row : list of Tile
-        L_ij for begin <= j < end.
-    upper : list of Tile, optional
-        L_kj, below the diagonal; L_kk after them for the last piece.
-    begun : array, optional
-        Result of the piece before.
-
-    Returns
-    -------
-    array or Tile
-        L_ik if the piece is the last one. Where a diagonal tile has failed, its
-        `NotPositiveDefinite` for all tasks that depend on it.
+    `row` has L_ij for begin <= j < end, and `upper`, below the diagonal, L_kj, followed by L_kk for
+    the last piece; `begun` is the result of the piece before. Where a diagonal tile has failed, the
+    result is its `NotPositiveDefinite`, also of all tasks that depend on it.
     """
     for tile in (*row, *(upper or ()), begun):
         if isinstance(tile, NotPositiveDefinite):
             return tile
     i, k, begin, _, last = piece
-    with pinned():
-        lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row, begin)]
-        rights, diagonal = lefts, None
-        if i > k:
-            rights = [readable(formats, k, j, tile) for j, tile in enumerate(upper, begin)]
-            diagonal = partial(itself, rights.pop()) if last else None
-        pairs = zip(lefts, rights, strict=True)
-        # a copy: Dask may repeat this task with the same operand
-        array = original(originals, formats, i, k) if begun is None else begun.copy(order="F")
-        if not last:
-            return update_tile(array, pairs)
-        try:
-            form = solved_in(formats, originals.layout, i, k)
-            array = finish_tile(array, pairs, diagonal, form)
-        except NotPositiveDefinite as error:
-            # if it were raised here, the worker would log it with a traceback
-            return error.with_traceback(None)
-        return in_format(formats, i, k, array)
+    lefts = [readable(formats, i, j, tile) for j, tile in enumerate(row, begin)]
+    rights, diagonal = lefts, None
+    if i > k:
+        rights = [readable(formats, k, j, tile) for j, tile in enumerate(upper, begin)]
+        diagonal = partial(itself, rights.pop()) if last else None
+    pairs = zip(lefts, rights, strict=True)
+    # a copy: Dask may repeat this task with the same operand
+    array = original(originals, formats, i, k) if begun is None else begun.copy(order="F")
+    if not last:
+        return update_tile(array, pairs)
+    try:
+        array = finish_tile(array, pairs, diagonal, solved_in(formats, originals.layout, i, k))
+    except NotPositiveDefinite as error:
+        # if it were raised here, the worker would log it with a traceback
+        return error.with_traceback(None)
+    return in_format(formats, i, k, array)
 
 
 def _failures(diagonal):
-    """Return {k: NotPositiveDefinite} of the diagonal tiles that have no factor.
-
-    Parameters
-    ----------
-    diagonal : dict of int to Tile
-    """
+    """Return {k: NotPositiveDefinite} of those diagonal tiles {k: L_kk} that have no factor."""
     return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
 
 
@@ -236,21 +182,7 @@ def _tell(total, done):
 class DaskOriginals:
     """`geomxp.tiles.assemble.Originals` on every worker of a cluster.
 
-    Parameters
-    ----------
-    backend : DaskBackend
-    model, locations, metric, layout
-        See `Originals`.
-
-    Attributes
-    ----------
-    model, exponent, layout
-        See `Originals`.
-
-    Raises
-    ------
-    NotEnoughMemory
-        If the tiles do not fit on the workers in any format.
+    Raises `NotEnoughMemory` if the tiles do not fit on the workers in any format.
     """
 
     def __init__(self, backend, model, locations, metric, layout):
@@ -258,7 +190,7 @@ class DaskOriginals:
         self.model, self.exponent, self.layout = local.model, local.exponent, layout
         self.backend = backend
         # a worker uses the first of its GPUs
-        self._arguments = model, locations, metric, layout, 0 if backend.gpu else None
+        self._arguments = *local.source, 0 if backend.gpu else None
         self._futures = {}
         # an entry takes at least one byte
         backend.check_memory([layout.n**2 // (2 * len(backend))] * len(backend))
@@ -267,7 +199,7 @@ class DaskOriginals:
         """Return the future of the `Originals` on the worker of a slot."""
         at = self.backend.slots[slot % len(self.backend)]
         if at not in self._futures or self._futures[at].status in ("lost", "cancelled"):
-            self._futures[at] = self.backend.submit(slot, _originals, *self._arguments)
+            self._futures[at] = self.backend.submit(slot, Originals, *self._arguments)
         return self._futures[at]
 
     def norms(self):
@@ -283,26 +215,11 @@ class DaskOriginals:
         return np.sqrt(squares)
 
 
-def run(store, tiles):
-    """Finish tiles of a `DaskStore`: its runner; see `schedule.run`."""
-    store.finish(tiles)
-
-
 class DaskStore(Store):
     """Tiles as futures on the workers; see `Store`. `original` and `write` run inside the tasks.
 
-    Parameters
-    ----------
-    originals : DaskOriginals
-    formats : PrecisionMap
-
-    Raises
-    ------
-    NotEnoughMemory
-        If a worker's memory is too small for its part.
+    Raises `NotEnoughMemory` if a worker's memory is too small for its part.
     """
-
-    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
@@ -324,23 +241,10 @@ class DaskStore(Store):
 
     def _row_bytes(self):
         """Return the bytes of each block row."""
-        height = self.layout.height
+        tiles, shape = range(self.layout.tiles), self.layout.shape
         return [
-            sum(form.bytes * height(i) * height(k) for k, form in enumerate(row))
-            for i, row in enumerate(self.formats.rows)
+            sum(self.formats[i, k].bytes * prod(shape(i, k)) for k in range(i + 1)) for i in tiles
         ]
-
-    def traffic(self):
-        """Return the bytes that travel in a factorization.
-
-        L_kj travels to each worker that has a row below k.
-        """
-        p, tiles = len(self.backend), self.layout.tiles
-        total = 0
-        for k, held in enumerate(self._row_bytes()):
-            readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
-            total += held * len(readers)
-        return total
 
     def has(self, i, k):
         """Return whether tile (i, k) is final and not lost."""
@@ -373,18 +277,8 @@ class DaskStore(Store):
         for futures in (self._futures, self._maps, self._begun, self._upper):
             futures.clear()
 
-    def finish(self, tiles):
-        """Finish some tiles, and compute lost ones again, until all are final.
-
-        Parameters
-        ----------
-        tiles : iterable of (int, int)
-
-        Raises
-        ------
-        NotPositiveDefinite
-        LostCluster
-        """
+    def run(self, tiles):
+        """Finish some tiles, and compute lost ones again, until all are final."""
         wanted, unseen = set(tiles) | set(self._futures), set()
         try:
             while True:
@@ -467,7 +361,7 @@ class DaskStore(Store):
 
     def collect(self, submit, things="block rows"):
         """Return the results of tasks that read the tiles; see `DaskBackend.collect`."""
-        return self.backend.collect(submit, lambda: self.finish(()), self._held, things)
+        return self.backend.collect(submit, lambda: self.run(()), self._held, things)
 
 
 # Factor: what statistics asks of L, computed on the workers.
@@ -492,80 +386,58 @@ def _product(matrix, y):
         return on_host(matrix @ _operand(matrix, y))
 
 
+@pinned()
 def _log_diagonal(tile):
     """Return Σ log L_ii of a diagonal tile."""
-    with pinned():
-        return float(np.log(on_host(tile.widen().diagonal())).sum())
+    return float(np.log(on_host(tile.widen().diagonal())).sum())
 
 
+@pinned()
 def _forward(diagonal, rest, j):
     """Return y_j = L_jj⁻¹ (b_j - Σ_{k<j} L_jk y_k); rest[j] is the bracket."""
-    with pinned():
-        return _solved(diagonal, rest[j])
+    return _solved(diagonal, rest[j])
 
 
+@pinned()
 def _subtract(rest, y, below):
-    """Return b_i - … - L_ij y_j for the rows of one worker.
-
-    Parameters
-    ----------
-    rest : dict of int to ndarray
-    y : ndarray
-    below : dict of int to Tile
-        L_ij for the rows i below j.
-    """
-    with pinned():
-        return {i: rest[i] - _product(tile.widen(), y) for i, tile in below.items()}
+    """Return {i: b_i - … - L_ij y_j} of one worker; `below` has the tiles {i: L_ij}."""
+    return {i: rest[i] - _product(tile.widen(), y) for i, tile in below.items()}
 
 
+@pinned()
 def _backward(diagonal, y, unit, i, sums):
     """Return x_i = L_ii⁻' (y_i - Σ_{k>i} L_ki' x_k); `sums` has the terms of the sum."""
-    with pinned():
-        y = y / unit
-        for terms in sums:
-            y = y - terms[i]
-        return _solved(diagonal, y, transposed=True)
+    y = y / unit
+    for terms in sums:
+        y = y - terms[i]
+    return _solved(diagonal, y, transposed=True)
 
 
+@pinned()
 def _terms(x, row):
     """Return {j: L_ij' x_i} for some tiles of block row i."""
-    with pinned():
-        return {j: _product(tile.widen().T, x) for j, tile in row.items()}
+    return {j: _product(tile.widen().T, x) for j, tile in row.items()}
 
 
+@pinned()
 def _times(row, x):
     """Return Σ_j L_ij x_j."""
-    with pinned():
-        y = np.zeros((row[0].shape[0], x[0].shape[1]), order="F")
-        for j, tile in enumerate(row):
-            y += _product(tile.widen(), x[j])
-        return y
+    y = np.zeros((row[0].shape[0], x[0].shape[1]), order="F")
+    for j, tile in enumerate(row):
+        y += _product(tile.widen(), x[j])
+    return y
 
 
 class DaskFactor(TileFactor):
     """Σ = 4^e L L' with the tiles of L on the workers of a cluster; see `TileFactor`.
 
     Each number sees the operations of `TileFactor` in the same order.
-
-    Parameters
-    ----------
-    store : DaskStore
-        With all tiles final.
-    order : (n,) ndarray of int
-        Row r of L belongs to location order[r].
-    promotions : int
     """
 
-    def log_determinant(self):
-        """Return log|Σ| = 2 Σ_i log L_ii."""
-        layout, submit = self.store.layout, self.store.backend.submit
-        blocks = range(layout.tiles)
-
-        def logs():
-            return [submit(i, _log_diagonal, self._tile(i, i)) for i in blocks]
-
-        total = sum(self.store.collect(logs))
-        return 2.0 * (total + layout.n * float(np.log(self._unit)))
+    def _logs(self):
+        submit, tile = self.store.backend.submit, self.store.future
+        blocks = range(self.store.layout.tiles)
+        return self.store.collect(lambda: [submit(i, _log_diagonal, tile(i, i)) for i in blocks])
 
     def half_solve(self, b):
         """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
@@ -585,26 +457,20 @@ class DaskFactor(TileFactor):
 
     def multiply(self, x):
         """Return L x for (n, m), rows in the order of the locations."""
-        backend, parts = self.store.backend, self._blocks(np.asfortranarray(x))
-        p = len(backend)
+        backend, tile = self.store.backend, self.store.future
+        parts, p = self._blocks(np.asfortranarray(x)), len(backend)
 
         def products():
             copies = [backend.submit(slot, itself, parts) for slot in range(p)]
             return [
-                backend.submit(i, _times, [self._tile(i, j) for j in range(i + 1)], copies[i % p])
+                backend.submit(i, _times, [tile(i, j) for j in range(i + 1)], copies[i % p])
                 for i in range(len(parts))
             ]
 
         return self._unsorted(self._unit * np.vstack(self.store.collect(products)))
 
     def dense(self):
-        """Return L as one array in this process; see `TileFactor.dense`.
-
-        Raises
-        ------
-        NotEnoughMemory
-            If the memory of this process is too small.
-        """
+        """Return L as one array in this process; `NotEnoughMemory` if it does not fit."""
         layout = self.store.layout
         needed, free = 8 * layout.n**2, free_memory()
         if needed > free:
@@ -615,10 +481,7 @@ class DaskFactor(TileFactor):
         return super().dense()
 
     def _row(self, i):
-        return self.store.collect(lambda: [self._tile(i, j) for j in range(i + 1)])
-
-    def _tile(self, i, k):
-        return self.store.future(i, k)
+        return self.store.collect(lambda: [self.store.future(i, j) for j in range(i + 1)])
 
     def _blocks(self, y):
         layout = self.store.layout
@@ -632,8 +495,8 @@ class DaskFactor(TileFactor):
 
         As soon as y_j is known, each worker subtracts L_ij y_j from all its rows below.
         """
-        submit, tiles = self.store.backend.submit, len(blocks)
-        p = len(self.store.backend)
+        backend, tile, tiles = self.store.backend, self.store.future, len(blocks)
+        submit, p = backend.submit, len(backend)
         # leading zeros stay zeros
         start = next((i for i in range(tiles) if blocks[i].any()), tiles)
         y = [submit(i, itself, blocks[i]) for i in range(start)]
@@ -642,25 +505,25 @@ class DaskFactor(TileFactor):
             for slot in range(p)
         ]
         for j in range(start, tiles):
-            y.append(submit(j, _forward, self._tile(j, j), rest[j % p], j))
+            y.append(submit(j, _forward, tile(j, j), rest[j % p], j))
             # the owner of the next row first
             for slot in range(j + 1, min(j + 1 + p, tiles)):
-                below = {i: self._tile(i, j) for i in range(slot, tiles, p)}
+                below = {i: tile(i, j) for i in range(slot, tiles, p)}
                 rest[slot % p] = submit(slot, _subtract, rest[slot % p], y[j], below)
         return y
 
     def _solved(self, blocks):
         """Return the futures of the blocks of x = L⁻'L⁻¹b."""
-        submit, tiles = self.store.backend.submit, len(blocks)
-        p = len(self.store.backend)
+        backend, tile, tiles = self.store.backend, self.store.future, len(blocks)
+        submit, p = backend.submit, len(backend)
         y, x = self._half_solved(blocks), [None] * tiles
         sums = [[] for _ in range(tiles)]
         for i in reversed(range(tiles)):
-            x[i] = submit(i, _backward, self._tile(i, i), y[i], self._unit, i, sums[i])
+            x[i] = submit(i, _backward, tile(i, i), y[i], self._unit, i, sums[i])
             # the owner of the next row first
             for slot in range(i - 1, max(i - 1 - p, -1), -1):
                 mine = range(slot, -1, -p)
-                terms = submit(i, _terms, x[i], {j: self._tile(i, j) for j in mine})
+                terms = submit(i, _terms, x[i], {j: tile(i, j) for j in mine})
                 for j in mine:
                     sums[j].append(terms)
         return x

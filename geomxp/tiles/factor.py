@@ -26,27 +26,21 @@ class Factor:
     ----------
     precision_map : PrecisionMap
         Formats of the tiles.
-    promotions : int
-        Tiles that needed a finer format than the rule gave them.
     nbytes : int
-    order : (n,) ndarray of int or None
-        Row r of L belongs to location order[r]; None if rows are in the order of the locations.
-    store : Store or None
-        The tiles.
-    refines : bool
-        Whether `solve` is refined to FP64's accuracy while L is not.
-    vectors : int
-        Blocks as large as a right-hand side that `solve` holds at a time.
-    last : Refinement or None
-        Report on the latest refined solution.
-    moved : Traffic or None
-        Bytes that the factorization moved between memories; None if there is only one.
-    events : tuple of Event
-        Copies and kernels of the factorization, if it was traced.
     """
 
-    promotions, refines, vectors, events = 0, False, 1, ()
-    order = store = last = moved = None
+    # tiles that needed a finer format than the rule gave them
+    promotions = 0
+    # row r of L belongs to location order[r]; None if rows are in the order of the locations
+    order = None
+    # the `Store` of the tiles
+    store = None
+    # whether `solve` is refined to FP64's accuracy while L is not; report on the latest solution
+    refines, last = False, None
+    # blocks as large as a right-hand side that `solve` holds at a time
+    vectors = 1
+    # `Traffic` of the factorization between memories, and, if it was traced, its `Event`s
+    moved, events = None, ()
 
     def inner(self, a, b=None):
         """Return a'Σ⁻¹b = (L⁻¹a)'(L⁻¹b) for (n, m) and (n, k); b is a if not given."""
@@ -79,12 +73,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class CholeskyFactor(Factor):
-    """Σ = L L' with L as one array. Takes NumPy or CuPy arrays and returns NumPy arrays.
-
-    Parameters
-    ----------
-    lower : (n, n) NumPy or CuPy array, Fortran order
-        L in the lower triangle; the upper triangle is ignored.
+    """Σ = L L' with L as one NumPy or CuPy array in Fortran order, whose upper triangle is ignored.
 
     Examples
     --------
@@ -157,16 +146,7 @@ def on_host(array):
 class TileFactor(Factor):
     """Σ = 4^e L L' with L in tiles, each in its own format; see `Factor`.
 
-    Products and solves are FP64, with the values that the tiles store.
-
-    Parameters
-    ----------
-    store : Store
-        With all tiles final.
-    order : (n,) ndarray of int
-        Row r of L belongs to location order[r].
-    promotions : int
-        Tiles that needed a finer format than the rule gave them.
+    Products and solves are FP64, with the values that the tiles store. All tiles are final.
     """
 
     store: Any
@@ -200,10 +180,23 @@ class TileFactor(Factor):
     @gpu_memory()
     def log_determinant(self):
         """Return log|Σ| = 2 Σ_i log L_ii."""
-        layout = self.store.layout
-        parts = _diagonals(layout, self.store.final)
-        logs = sum(float(np.log(part).sum()) for part in parts)
-        return 2.0 * (logs + layout.n * float(np.log(self._unit)))
+        return 2.0 * (sum(self._logs()) + self.store.layout.n * float(np.log(self._unit)))
+
+    def _logs(self):
+        """Return Σ log L_ii of each diagonal tile; those of a GPU come in one transfer."""
+        layout, final = self.store.layout, self.store.final
+        diagonals = (final(i, i).widen().diagonal() for i in range(layout.tiles))
+        first = final(0, 0).values
+        if backend_of(first).on_gpu:
+            import cupy
+
+            with first.device:
+                whole = cupy.empty(layout.n)
+                for i, diagonal in enumerate(diagonals):
+                    whole[layout.rows(i)] = diagonal
+                whole = whole.get()
+            diagonals = (whole[layout.rows(i)] for i in range(layout.tiles))
+        return [float(np.log(diagonal).sum()) for diagonal in diagonals]
 
     @gpu_memory()
     def half_solve(self, b):
@@ -256,12 +249,7 @@ class TileFactor(Factor):
 
     @gpu_memory()
     def dense(self):
-        """Return L in FP64, rows and columns in the factor's order, zeros above the diagonal.
-
-        Returns
-        -------
-        (n, n) ndarray, Fortran order
-        """
+        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal."""
         layout = self.store.layout
         lower = np.zeros((layout.n, layout.n), order="F")
         for i in range(layout.tiles):
@@ -313,20 +301,3 @@ def _add_product(y, a, x, alpha):
         y += a @ x
     else:
         y -= a @ x
-
-
-def _diagonals(layout, final):
-    """Yield the diagonals of the diagonal tiles as NumPy arrays; those of a GPU in one transfer."""
-    parts = (final(i, i).widen().diagonal() for i in range(layout.tiles))
-    if not backend_of(final(0, 0).values).on_gpu:
-        yield from parts
-        return
-    import cupy
-
-    with final(0, 0).values.device:
-        whole = cupy.empty(layout.n)
-        for i, part in enumerate(parts):
-            whole[layout.rows(i)] = part
-        whole = whole.get()
-    for i in range(layout.tiles):
-        yield whole[layout.rows(i)]

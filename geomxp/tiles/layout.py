@@ -11,19 +11,9 @@ SIZES = ((1024, 60_000), (512, 4_000), (256, 1_000), (128, 256), (32, 96), (16, 
 
 @dataclass(frozen=True)
 class Layout:
-    """Square tiles; those of the last block row and column may be smaller.
+    """Square tiles, of order n; those of the last block row and column may be smaller.
 
-    Parameters
-    ----------
-    n : int
-        Order of the matrix.
-    tile : int
-        Rows and columns of a tile.
-
-    Raises
-    ------
-    InvalidInput
-        If `tile` is not an integer between 1 and n.
+    Raises `InvalidInput` if `tile`, the rows of a tile, is not an integer between 1 and n.
 
     Examples
     --------
@@ -61,6 +51,15 @@ class Layout:
     def height(self, i):
         """Return the number of rows of block row i."""
         return min((i + 1) * self.tile, self.n) - i * self.tile
+
+    def shape(self, i, k):
+        """Return the shape of tile (i, k)."""
+        return self.height(i), self.height(k)
+
+    @property
+    def lower(self):
+        """All (i, k) of the lower triangle, row by row, as a list."""
+        return [(i, k) for i in range(self.tiles) for k in range(i + 1)]
 
     @property
     def lower_bytes(self):

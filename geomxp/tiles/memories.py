@@ -48,19 +48,10 @@ class Disk:
     """Slow memory on a disk: a scratch file with a place for each tile.
 
     Reads and writes are positioned and bypass the page cache where the system allows it. A place is
-    as large as a tile in FP64; unwritten parts of the file take no room. A named file has a
-    journal, from which an interrupted run continues.
-
-    Parameters
-    ----------
-    layout : Layout
-    needed : int
-        Bytes of all tiles in their formats.
-    directory : path, optional
-        The system's directory for temporary files if not given.
-    problem : str, optional
-        Identifies the computation. If given, the file has a name, and a later run of the same
-        problem continues from the tiles that an interrupted one has left.
+    as large as a tile in FP64; unwritten parts of the file take no room. All tiles in their formats
+    need `needed` bytes. The default directory is the system's one for temporary files. If `problem`
+    identifies the computation, the file has a name and a journal, and a later run of the same
+    problem continues from the tiles that an interrupted one has left.
 
     Raises
     ------
@@ -73,7 +64,7 @@ class Disk:
     def __init__(self, layout, needed, directory=None, problem=None):
         self.directory = Path(directory or tempfile.gettempdir())
         self._place = pages(8 * layout.tile**2)
-        self.path, self.found, self._journal = None, [], None
+        self.path, self.entries, self._journal = None, [], None
         if problem is not None:
             name = "geomxp-" + hashlib.sha256(problem.encode()).hexdigest()[:16]
             path = self.directory / f"{name}.tiles"
@@ -82,11 +73,12 @@ class Disk:
         self._descriptor = self._open()
         if self.path is not None:
             _open.add(self.path)
-            self._journal = Journal(self.path.with_suffix(".journal"), problem)
+            journal = self.path.with_suffix(".journal")
+            self._journal = Journal(journal, problem, self._descriptor)
         self._finish = weakref.finalize(self, _remove, self._descriptor, self.path, self._journal)
         if self._journal is not None:
             try:
-                self.found = self._journal.open(self)
+                self.entries = self._journal.open(self)
             except OSError as error:
                 self.close()
                 raise self._full(error) from None
@@ -110,7 +102,7 @@ class Disk:
     def leave(self):
         """Close the file, and keep it for a later run."""
         if self._journal is not None:
-            self._journal.flush(self._descriptor)
+            self._journal.flush()
             self._journal.close()
         if self._finish.detach():
             os.close(self._descriptor)
@@ -118,13 +110,12 @@ class Disk:
 
     def _open(self):
         """Open the file for direct access, or through the page cache if that is not supported."""
-        path = descriptor = None
+        path = self.path
         try:
-            path = self.path
             if path is None:
                 descriptor, name = tempfile.mkstemp(".tiles", "geomxp-", self.directory)
                 os.close(descriptor)
-                path, descriptor = Path(name), None
+                path = Path(name)
             try:
                 descriptor = os.open(path, MODE | getattr(os, "O_DIRECT", 0), 0o600)
                 self.direct = hasattr(os, "O_DIRECT")
@@ -158,14 +149,7 @@ class Disk:
         return PAGE + (i * (i + 1) // 2 + k) * self._place
 
     def write(self, key, data):
-        """Write a tile.
-
-        Parameters
-        ----------
-        key : (int, int)
-        data : (b,) ndarray of uint8
-            Whole pages, aligned to a page.
-        """
+        """Write tile (i, k) from a uint8 array of whole pages, aligned to a page."""
         self.write_at(self._offset(key), data)
 
     def write_at(self, offset, data):
@@ -206,72 +190,60 @@ class Disk:
         return self._offset(key) + count <= os.fstat(self._descriptor).st_size
 
     def note(self, entry, at_once=False):
-        """Write an entry to the journal, after the tiles themselves.
+        """Write a list of JSON values to the journal, after the tiles themselves.
 
-        Parameters
-        ----------
-        entry : list
-            JSON values.
-        at_once : bool
-            Write now, as at the end of a column; otherwise with the next entry that is due.
+        At once, as at the end of a column, or with the next entry that is due.
         """
-        if self._journal is None:
-            return
-        try:
-            self._journal.note(entry, at_once, self._descriptor)
-        except OSError as error:
-            raise self._full(error) from None
+        if self._journal is not None:
+            try:
+                self._journal.note(entry, at_once)
+            except OSError as error:
+                raise self._full(error) from None
 
 
 class Journal:
-    """List of the final tiles of a scratch file: a header, then a line of JSON for each event.
+    """List of the final tiles of a scratch file: a header, then a line of JSON for each entry."""
 
-    Parameters
-    ----------
-    path : Path
-    problem : str
-    """
-
-    def __init__(self, path, problem):
-        self.path, self.problem = path, problem
+    def __init__(self, path, problem, descriptor):
+        self.path, self.problem, self._descriptor = path, problem, descriptor
         self._file, self._pending, self._lock, self._synced = None, [], Lock(), monotonic()
 
     def open(self, disk):
-        """Return the events of an interrupted run, and open the journal for writing."""
-        stamp, found = aligned(PAGE), []
+        """Return the entries of an interrupted run, and open the journal for writing."""
+        stamp, entries = aligned(PAGE), []
         try:
             disk.read_at(0, stamp)
             mark = bytes(stamp[:16]).hex()
             lines = self.path.read_bytes().split(b"\n")
             if lines[0].decode() == f"{mark} {self.problem}":
                 # an incomplete last line is ignored
-                found = list(_parsed(lines[1:-1]))
+                entries = list(_parsed(lines[1:-1]))
         except (OSError, UnicodeDecodeError):
-            found = []
-        if not found:
+            entries = []
+        if not entries:
             stamp[:16] = np.frombuffer(os.urandom(16), np.uint8)
             disk.write_at(0, stamp)
             mark = bytes(stamp[:16]).hex()
-        text = "".join(f"{json.dumps(entry)}\n" for entry in found)
+        text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
         fresh = self.path.with_suffix(".new")
         fresh.write_text(f"{mark} {self.problem}\n{text}")
         os.replace(fresh, self.path)
         self._file = open(self.path, "a")  # noqa: SIM115 (as long as the scratch file)
-        return found
+        return entries
 
-    def note(self, entry, at_once, descriptor):
+    def note(self, entry, at_once):
         """Add an entry, and write the pending ones if it is time."""
         with self._lock:
             self._pending.append(entry)
             if not at_once and monotonic() - self._synced < SECONDS:
                 return
-        self.flush(descriptor)
+        self.flush()
 
-    def flush(self, descriptor):
+    def flush(self):
         """Write the pending entries, after the tiles that they name."""
         with self._lock:
             entries, self._pending = self._pending, []
-            os.fdatasync(descriptor)
+            os.fdatasync(self._descriptor)
             self._file.write("".join(json.dumps(entry) + "\n" for entry in entries))
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -286,7 +258,7 @@ class Journal:
 
 
 def _parsed(lines):
-    """Yield the readable events of a journal."""
+    """Yield the readable entries of a journal."""
     for line in lines:
         try:
             entry = json.loads(line)
@@ -332,16 +304,11 @@ class Host:
     """Slow memory in RAM, pinned for a GPU.
 
     Tiles have slots in one region, which is pinned once: CuPy's pool of pinned memory would round
-    each tile up to a power of two. Promoted tiles get new slots, if necessary in further regions.
-
-    Parameters
-    ----------
-    needed : int
-        Bytes of all tiles in their initial formats.
-    pinned : bool
+    each tile up to a power of two. `needed` is the number of bytes of all tiles in their initial
+    formats. Promoted tiles get new slots, if necessary in further regions.
     """
 
-    found = ()
+    entries = ()
 
     def __init__(self, needed=0, pinned=False):
         self._pinned, self._lock = pinned, Lock()
@@ -362,10 +329,10 @@ class Host:
     def buffer(self, key, count):
         """Return the slot of a tile: `count` bytes, allocated by the first call."""
         with self._lock:
-            found = self._tiles.get(key)
-            if found is None or len(found) < count:
-                found = self._tiles[key] = self._slot(-(-count // ALIGNMENT) * ALIGNMENT)
-        return found[:count]
+            slot = self._tiles.get(key)
+            if slot is None or len(slot) < count:
+                slot = self._tiles[key] = self._slot(-(-count // ALIGNMENT) * ALIGNMENT)
+        return slot[:count]
 
     def _slot(self, count):
         k = next((k for k, free in enumerate(self._free) if len(free) >= count), len(self._free))
@@ -402,8 +369,8 @@ class Host:
 
     def read(self, key, data):
         """Copy a tile from its slot."""
-        found = self._tiles[key][: len(data)]
-        np.copyto(data[: len(found)], found)
+        slot = self._tiles[key][: len(data)]
+        np.copyto(data[: len(slot)], slot)
 
     def note(self, entry, at_once=False):
         """Do nothing: these tiles do not outlive the process."""
@@ -428,12 +395,7 @@ def _release(regions, pinned):
 
 
 class Ram:
-    """Fast memory in RAM.
-
-    Parameters
-    ----------
-    slow : Host or Disk
-    """
+    """Fast memory in RAM over a slow one, a `Host` or a `Disk`."""
 
     index = None
 
@@ -487,12 +449,6 @@ class Gpu:
 
     All factorizations share one stream for copies in and one for copies out; each worker computes
     on the stream of its thread.
-
-    Parameters
-    ----------
-    slow : Host
-    index : int
-        Number of the GPU.
     """
 
     def __init__(self, slow, index):

@@ -11,9 +11,9 @@ import numpy as np
 from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
 from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
-from ..linalg.formats_gpu import Exponents, factors, magnitude_of, round_into
+from ..linalg.gpu import CUPY, Exponents, factors, magnitude_of
 from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
-from .cholesky import solved_in, update_tile
+from .cholesky import solved_in, update_tile, working_format
 from .stores import Casts, InCore, original
 
 
@@ -51,37 +51,22 @@ def order_of(formats, i, k, shape, index):
     return "C" if by_rows else "F"
 
 
-def in_format(found, number, formats, i, k, array, room):
-    """Return a finished tile in its format, without casts.
+def in_format(exponents, number, formats, i, k, array, room):
+    """Return a finished tile in its format, without casts; an exponent stays on the GPU.
 
-    Parameters
-    ----------
-    found : Exponents
-        Receives the exponents of the tile and of its cast to FP16.
-    number : int
-        Position of the tile in `found`.
-    formats : PrecisionMap
-    i, k : int
-    array : (m, n) FP64 or FP32 cupy.ndarray
-        Kept as the tile's own array if its format is FP64 or FP32.
-    room : callable
-        room(order) allocates an array of the tile's shape and format, order "F" or "C".
-
-    Returns
-    -------
-    Tile
-        Its exponent stays on the GPU if the format has exponents.
+    `exponents` receives, at position `number`, the exponents of the tile and of its cast to FP16.
+    FP64 and FP32 tiles keep the array; `room(order)` allocates the others, order "F" or "C".
     """
     form, exponent, values = formats[i, k], 0, array
     if form.top is not None:
-        exponent = found.find(number, array, form, scale=formats.scale)
+        exponent = exponents.find(number, array, form, scale=formats.scale)
     if form not in (FP64, FP32):
         values = room(order_of(formats, i, k, array.shape, array.device.id))
-        round_into(values, array, form, exponent)
+        CUPY.round_into(values, array, form, exponent)
     tile = Tile(form, values, exponent)
     if form.top is None and needs_magnitude(formats, i, k):
         as_fp16 = FP16 if FP16 in wanted_casts(formats, i, k) else None
-        found.find(number, _wide(tile), as_fp16, own=False)
+        exponents.find(number, _wide(tile), as_fp16, own=False)
     return tile
 
 
@@ -92,8 +77,7 @@ def cast_of(tile, form, as_fp16):
 
 def check(largest, form):
     """Raise `InvalidInput` if a tile is not finite; `largest` is from `Exponents.fetch`."""
-    work = FP64 if form is FP64 else FP32
-    check_largest(magnitude_of(largest, work.dtype), form)
+    check_largest(magnitude_of(largest, working_format(form).dtype), form)
 
 
 def _wide(tile):
@@ -101,10 +85,7 @@ def _wide(tile):
 
 
 def readable(formats, i, k, tile, as_fp16):
-    """Return tile (i, k) with the casts that its readers need, each made on demand.
-
-    `as_fp16` is the exponent of the tile's cast to FP16.
-    """
+    """Return tile (i, k) with its readers' casts, each made on demand; see `cast_of`."""
     wanted = wanted_casts(formats, i, k)
     if not wanted:
         return tile
@@ -134,27 +115,15 @@ STREAMS = 4
 """Streams of the block rows, beside the stream of the diagonal tiles."""
 
 
-def run(store, tiles):
-    """Finish tiles of a `GpuStore`: its runner; see `schedule.run`."""
-    store.run(tiles)
-
-
 class GpuStore(InCore):
     """All tiles in the memory of one GPU, each in its format; see `InCore`."""
-
-    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         super().__init__(originals, formats)
         self._exponents = None
 
     def run(self, tiles):
-        """Finish some tiles.
-
-        Parameters
-        ----------
-        tiles : sequence of (int, int)
-            Each after the tiles that it needs; tiles of one column are adjacent.
+        """Finish some tiles, each after those that it needs, the tiles of one column together.
 
         Raises
         ------
@@ -360,14 +329,9 @@ class _Run:
     def fetch(self):
         """Wait for all streams; return the report on the tiles.
 
-        Returns
-        -------
-        largest, exponents
-            See `Exponents.fetch`.
-        infos : list of int
-            For each diagonal tile, the order of the leading minor that is not positive, or 0.
-        missed : int
-            Pairs of locations closer than the correlation table reaches.
+        It has two arrays of `Exponents.fetch`, for each diagonal tile the order of the leading
+        minor that is not positive, or 0, and the number of pairs of locations closer than the
+        correlation table reaches.
         """
         for stream in (*self.rows, self.diagonal):
             self.current.wait_event(stream.record())

@@ -12,13 +12,12 @@ from threading import Condition, Thread
 import numpy as np
 
 from ..linalg.formats import FP32, FP64, Tile, named
-from ..linalg.formats_gpu import Exponents
+from ..linalg.gpu import Exponents
 from ..runtime.trace import Meter
 from . import on_gpu
-from . import plan as budgets
+from .cholesky import Stopped, deal, left_looking, working_format
 from .memories import aligned
 from .plan import Plan, Sizes, policy_named
-from .schedule import Stopped, deal, left_looking
 from .stores import Store, in_format, original, readable
 
 QUEUED = 64
@@ -40,65 +39,35 @@ class Absent:
 
 
 class StreamWorker:
-    """Worker that executes one stream of a device's plan; presents the plan as a store.
+    """Worker that executes one stream of a device's plan; presents the plan as a store."""
 
-    Parameters
-    ----------
-    device : OutOfCoreDevice
-    store : OutOfCoreStore
-    stream : int
-    """
-
-    def __init__(self, device, store, stream):
-        self.device, self.store, self.stream = device, store, stream
-        self.memory = device.memory
+    def __init__(self, device, stream):
+        self.device, self.store, self.stream = device, device.store, stream
+        self.formats, self.layout = self.store.formats, self.store.layout
+        self.memory, self.inside, self.fail = device.memory, device.memory.active, self.store.fail
+        self.on_gpu = self.memory.index is not None
         self.steps, self.hungry = deque(), False
         self._step = self._begin = self._slot = None
         self._left, self._tiles = 0, {}
-        self._away = store.layout.tiles, device.number * device.streams + stream
-
-    @property
-    def on_gpu(self):
-        """Whether the worker computes on a GPU, in a thread that is kept."""
-        return self.memory.index is not None
-
-    @property
-    def formats(self):
-        """The formats of all tiles."""
-        return self.store.formats
-
-    @property
-    def layout(self):
-        """The layout of all tiles."""
-        return self.store.layout
+        # key of the accumulator in the slow memory while it is swapped out
+        self._away = self.layout.tiles, device.number * device.streams + stream
 
     @property
     def error(self):
         """The first error of any thread, or None."""
         return self.store.error
 
-    def fail(self, error):
-        """Stop all workers."""
-        self.store.fail(error)
-
     def tiles(self):
         """Yield the tiles that the plan assigns to this worker."""
         while (step := self._peek()) is not None:
             yield step.tile
 
-    def inside(self):
-        """Return the context of this worker's computations."""
-        return self.memory.active()
-
     def original(self, i, k):
         """Return A_ik, generated in its slot of the fast memory."""
         step = self._take("original", (i, k))
-        layout, form = self.store.layout, self.store.formats[i, k]
-        shape = layout.height(i), layout.height(k)
-        dtype = np.dtype(np.float64 if form is FP64 else np.float32)
-        self._slot = step.slot
-        out = self.memory.array(step.slot, shape, dtype)
-        return original(self.device.originals, self.store.formats, i, k, out=out)
+        self._slot, dtype = step.slot, working_format(self.formats[i, k]).dtype
+        out = self.memory.array(step.slot, self.layout.shape(i, k), dtype)
+        return original(self.device.originals, self.formats, i, k, out=out)
 
     def final(self, i, k):
         """Return L_ik once it is in the fast memory."""
@@ -127,7 +96,7 @@ class StreamWorker:
 
     def _put(self, i, k, array, slot):
         """Write a finished tile in its format into a slot; return it without its values."""
-        tile = in_format(self.store.formats, i, k, array)
+        tile = in_format(self.formats, i, k, array)
         place = self.memory.array(slot, tile.values.shape, tile.values.dtype)
         if tile.form is not FP64:
             place[...] = tile.values
@@ -135,18 +104,18 @@ class StreamWorker:
 
     def _put_on_gpu(self, i, k, array, slot):
         """Do the same on a GPU; the CPU waits at most once, for the exponents."""
-        formats = self.store.formats
-        form, found = formats[i, k], Exponents(1)
+        formats, exponents = self.formats, Exponents(1)
+        form = formats[i, k]
 
         def room(order):
             return self.memory.array(slot, array.shape, form.dtype, order)
 
-        tile = on_gpu.in_format(found, 0, formats, i, k, array, room)
+        tile = on_gpu.in_format(exponents, 0, formats, i, k, array, room)
         if form is FP32:
             room("F")[...] = array
         exponent = as_fp16 = 0
         if on_gpu.needs_magnitude(formats, i, k):
-            (largest,), ((exponent, as_fp16),), _ = found.fetch()
+            (largest,), ((exponent, as_fp16),), _ = exponents.fetch()
             on_gpu.check(largest, form)
         self.store.exponents_as_fp16[i, k] = int(as_fp16)
         order = "F" if tile.values.flags.f_contiguous else "C"
@@ -186,7 +155,7 @@ class StreamWorker:
         end = self.memory.mark()
         if kind is not None:
             kind = kind or step.kind
-            self.device.trace(self.store, kind, step.tile, self.stream, self._begin, end)
+            self.device.trace(kind, step.tile, self.stream, self._begin, end)
         if step.kind != "write":
             self.device.done[step.number] = end
             self.store.tell()
@@ -205,41 +174,26 @@ class StreamWorker:
         values = self.memory.array(read.slot, numbers.shape, numbers.dtype, numbers.order)
         tile = Tile(about.form, values, about.exponent)
         if not self.on_gpu:
-            return readable(self.store.formats, *read.tile, tile)
+            return readable(self.formats, *read.tile, tile)
         as_fp16 = self.store.exponents_as_fp16[read.tile]
-        return on_gpu.readable(self.store.formats, *read.tile, tile, as_fp16)
+        return on_gpu.readable(self.formats, *read.tile, tile, as_fp16)
 
     def _travel(self, tile):
         """Copy the accumulator out and back, for policies that do not keep it."""
-        count = Sizes(self.store.layout, self.store.formats).accumulator(*tile)
-        store, memory = self.store, self.memory
+        count, memory = self.device.sizes.accumulator(*tile), self.memory
         for copy, kind in ((memory.store, "leave"), (memory.load, "return")):
             begin, end = copy(self._away, self._slot, count, [memory.mark()])
             memory.wait([end])
-            store.meter.copied(kind, count)
-            self.device.trace(store, kind, tile, self.stream, begin, end, count)
+            self.store.meter.copied(kind, count)
+            self.device.trace(kind, tile, self.stream, begin, end, count)
 
 
 class OutOfCoreStore(Store):
     """Tiles of one matrix in a slow memory; device i mod p computes block row i.
 
-    Parameters
-    ----------
-    formats : PrecisionMap
-    devices : sequence of OutOfCoreDevice
-        With the same slow memory.
-    policy : str
-        See `geomxp.tiles.plan.POLICIES`.
-    width : int, optional
-        Columns of a panel, see `schedule.left_looking`; as many as the memory allows if not given.
-    trace : Trace, optional
-
-    Attributes
-    ----------
-    about : dict of (int, int) to Tile
-        The final tiles, without their values.
-    meter : Meter
-        Counts copies into and out of the fast memories.
+    The devices have the same slow memory and the same number of streams. Panels have `width`
+    columns, see `left_looking`, or as many as the memory allows. `about` has the final tiles
+    without their values, and `meter` counts copies into and out of the fast memories.
     """
 
     def __init__(self, formats, devices, policy="v3", width=None, trace=None):
@@ -255,7 +209,7 @@ class OutOfCoreStore(Store):
 
     def _recover(self):
         """Continue from the tiles of an interrupted run of the same problem."""
-        for what, *entry in self.slow.found:
+        for what, *entry in self.slow.entries:
             if what == "promote":
                 # the tiles of that row were to be computed again
                 self.formats = self.formats.promote_row(*entry)[0]
@@ -280,16 +234,24 @@ class OutOfCoreStore(Store):
 
     def order(self):
         """Return the tiles in the order in which they are finished."""
-        streams = sum(device.streams for device in self.devices)
+        streams = self.devices[0].streams * len(self.devices)
         return left_looking(self.layout.tiles, self.panel_width(), streams)
 
     def panel_width(self):
         """Return the columns of a panel whose operands stay in the fast memory."""
         if self.width is not None:
             return self.width
-        room = min(device.arena(self) for device in self.devices)
-        streams = sum(device.streams for device in self.devices)
-        return budgets.panel_width(self.layout, self.formats, streams, room)
+        arena = min(self.arena(device) for device in self.devices)
+        return self.sizes.panel_width(arena, len(self.devices))
+
+    @property
+    def sizes(self):
+        """`Sizes` for the formats that the tiles have now."""
+        return Sizes(self.layout, self.formats, self.devices[0].streams)
+
+    def arena(self, device):
+        """Return the bytes of a device that are available for tiles."""
+        return device.budget - self.sizes.beside
 
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
@@ -373,48 +335,27 @@ class OutOfCoreStore(Store):
 class OutOfCoreDevice:
     """A device with a bounded fast memory, its workers, and its loader and writer threads.
 
-    Parameters
-    ----------
-    originals : Originals
-        Generates tiles on this device.
-    memory : Ram or Gpu
-        See `geomxp.tiles.memories`.
-    budget : int
-        Bytes of the fast memory, for tiles and for temporary arrays.
-    streams : int
-        Tiles computed at the same time: one per core of a CPU.
+    The budget is in bytes of the fast memory, for tiles and for temporary arrays. `streams` tiles
+    are computed at the same time: one per core of a CPU.
     """
 
     def __init__(self, originals, memory, budget, streams):
         self.originals, self.memory, self.budget, self.streams = originals, memory, budget, streams
 
-    def arena(self, store):
-        """Return the bytes available for tiles."""
-        return self.budget - budgets.beside(store.layout, store.formats, self.streams)
-
-    def least(self, store):
-        """Return the smallest sufficient budget."""
-        return budgets.least(store.layout, store.formats, self.streams)
-
-    def check(self, store):
-        """Raise `NotEnoughMemory` if the budget is too small."""
-        budgets.check(self.budget, store.layout, store.formats, self.streams)
-
     @contextmanager
     def working(self, store, number, order, mine):
         """Yield this device's workers with their tiles."""
-        self.check(store)
-        arena, self.number = self.arena(store), number
-        plan = Plan(*(order, mine, store.layout, store.formats, arena, store.policy, self.streams))
+        self.sizes, self.number, arena = store.sizes, number, store.arena(self)
+        self.sizes.check(self.budget)
+        plan = Plan(order, mine, self.sizes, arena, store.policy)
         self.memory.open(arena)
+        # only during a run: a store and its devices must not keep each other alive
+        self.store = store
         self.done, self.ready, self.out = {}, {}, deque()
-        workers = [StreamWorker(self, store, stream) for stream in range(self.streams)]
+        workers = [StreamWorker(self, stream) for stream in range(self.streams)]
         threads = [
-            Thread(target=_guarded, args=(store, work), name=f"{name}-{number}")
-            for name, work in (
-                ("loader", lambda: self._load(store, plan, workers)),
-                ("writer", lambda: self._write(store)),
-            )
+            Thread(target=self._guarded, args=work, name=f"{name}-{number}")
+            for name, work in (("loader", (self._load, plan, workers)), ("writer", (self._write,)))
         ]
         for thread in threads:
             thread.start()
@@ -429,43 +370,56 @@ class OutOfCoreDevice:
             for thread in threads:
                 thread.join()
             self.memory.close()
+            self.store = None
 
-    def _load(self, store, plan, workers):
+    def _guarded(self, work, *arguments):
+        try:
+            work(*arguments)
+        except Stopped:
+            pass
+        except BaseException as error:
+            self.store.fail(error)
+
+    def _load(self, plan, workers):
         """Copy in the operands of each step, as far ahead as the slots allow."""
+        store = self.store
         for step in plan:
             worker = workers[step.stream]
             if store.policy.overlapped:
                 store.wait_for(lambda worker=worker: len(worker.steps) < QUEUED)
             else:
                 store.wait_for(lambda worker=worker: worker.hungry)
-            self._wait_for(store, step.after)
+            self._wait_for(step.after)
             for read in step.reads:
                 if read.load:
-                    self._load_tile(store, step, read)
+                    self._load_tile(step, read)
             worker.steps.append(step)
             store.tell()
         for worker in workers:
             worker.steps.append(None)
         store.tell()
 
-    def _load_tile(self, store, step, read):
+    def _load_tile(self, step, read):
+        store = self.store
         store.wait_for(lambda: read.tile in store.about)
-        about, waits = store.about[read.tile], self._wait_for(store, read.after)
+        about, waits = store.about[read.tile], self._wait_for(read.after)
         if read.tile in store.events:
             waits.append(store.events[read.tile])
-        begin, end = self.memory.load(read.tile, read.slot, about.values.nbytes, waits)
+        count = about.values.nbytes
+        begin, end = self.memory.load(read.tile, read.slot, count, waits)
         self.ready[read.tile] = about, end
-        store.meter.copied("in", about.values.nbytes)
-        self.trace(store, "in", read.tile, step.stream, begin, end, about.values.nbytes)
+        store.meter.copied("in", count)
+        self.trace("in", read.tile, step.stream, begin, end, count)
 
-    def _wait_for(self, store, steps):
+    def _wait_for(self, steps):
         """Wait until some steps are issued; return the moments of their end."""
         if steps:
-            store.wait_for(lambda: all(step in self.done for step in steps))
+            self.store.wait_for(lambda: all(step in self.done for step in steps))
         return [self.done[step] for step in steps]
 
-    def _write(self, store):
+    def _write(self):
         """Copy finished tiles out."""
+        store = self.store
         while True:
             # also after a failure: finished tiles are kept
             with store.changed:
@@ -478,21 +432,12 @@ class OutOfCoreDevice:
             begin, end = self.memory.store(step.tile, step.slot, count, [moment])
             store.meter.copied("out", count)
             store.written(step.tile, about, end)
-            self.trace(store, "out", step.tile, step.stream, begin, end, count)
+            self.trace("out", step.tile, step.stream, begin, end, count)
             self.done[step.number] = end
             store.tell()
 
-    def trace(self, store, kind, tile, stream, begin, end, count=0):
+    def trace(self, kind, tile, stream, begin, end, count=0):
         """Record an event if the run is traced."""
-        if store.trace is not None:
-            form = store.formats[tile].name
-            store.trace.add(kind, tile, form, self, stream, begin, end, count)
-
-
-def _guarded(store, work):
-    try:
-        work()
-    except Stopped:
-        pass
-    except BaseException as error:
-        store.fail(error)
+        if self.store.trace is not None:
+            form = self.store.formats[tile].name
+            self.store.trace.add(kind, tile, form, self, stream, begin, end, count)

@@ -1,23 +1,30 @@
 """Choice of the store for a request: `on`, `memory`, `device_memory`, `scratch` and `store`.
 
-| request | placement | store | runner |
+| request | placement | store | tiles are finished by |
 |---|---|---|---|
-| a CPU | `InMemory` | `InCore` | threads: `schedule.run` |
+| a CPU | `InMemory` | `InCore` | threads |
 | a CPU and a store class | `InMemory` | that class | threads |
-| a GPU | `InMemory` | `GpuStore`, or `InCore` for very large tiles | streams: `on_gpu.run` |
+| a GPU | `InMemory` | `GpuStore`, or `InCore` for very large tiles | streams, or threads |
 | several devices, or a bounded memory | `OutOfCore` | `OutOfCoreStore` | threads |
-| a Dask cluster | `OnDask` | `DaskStore` | tasks: `dask_store.run` |
+| a Dask cluster | `OnDask` | `DaskStore` | tasks |
+
+`MemoryPlan` tells before the run where the tiles will be kept, and how much will move.
 """
+
+from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import gettempdir
+from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput, NotEnoughMemory
+from ..errors import InvalidInput, NotEnoughMemory, did_you_mean
 from ..linalg.mixed import LARGEST_ON_GPU, splits
+from ..linalg.precision import PrecisionMap
 from ..runtime.dask import DaskBackend, address_of
 from ..runtime.devices import (
     Device,
@@ -28,16 +35,19 @@ from ..runtime.devices import (
     resolve_all,
     usable_cores,
 )
-from ..runtime.trace import Trace
-from . import plan as budgets
+from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
 from .memories import ALIGNMENT, Disk, Gpu, Host, Ram
-from .memory_plan import MemoryPlan
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
+from .plan import POLICIES, Sizes, policy_named, useful
+from .simulate import MACHINES, Machine, Simulation, measured, simulate, volumes
 from .stores import InCore, Store
+
+if TYPE_CHECKING:
+    from .._typing import Document
 
 GPU_STREAMS = 4
 """Tiles computed at the same time on a GPU."""
@@ -56,11 +66,8 @@ CLUSTER_TILES = ((1024, 4_000),)
 class Placement:
     """Devices and memories for the tiles of one matrix: the base of the three kinds.
 
-    Parameters
-    ----------
-    devices : tuple of Device
-    trace : Trace or None
-        Records the events of out-of-core runs.
+    The trace, if there is one, records the events of out-of-core runs. `tile_sizes` are pairs
+    (tile, least n) other than those for a CPU.
     """
 
     devices: tuple = (Device("cpu"),)
@@ -68,17 +75,11 @@ class Placement:
 
     in_core = False
     memory = None
-    sizes = ()
+    tile_sizes = ()
 
     @staticmethod
     def of(on, memory=None, device_memory=None, scratch=None, store=None):
-        """Return the placement of a request; arguments are those of `geomxp.Exact`.
-
-        Raises
-        ------
-        MissingDevice
-        InvalidInput
-        """
+        """Return the placement of a request; arguments are those of `geomxp.Exact`."""
         if is_cluster(on):
             if (memory, device_memory, scratch, store) != (None,) * 4:
                 raise InvalidInput(
@@ -118,48 +119,27 @@ class Placement:
     def layout(self, n, tile=None):
         """Return the layout for n locations; if `tile` is None with a size for the devices."""
         if tile is None:
-            tile = next((size for size, least in self.sizes if n >= least), None)
+            tile = next((size for size, least in self.tile_sizes if n >= least), None)
         return Layout.of(n, tile)
 
-    def originals(self, model, places, metric, layout, device=None):
-        """Return the `Originals` that generate tiles on a device; on the first if not given."""
-        return Originals(model, places, metric, layout, (device or self.devices[0]).index)
+    def originals(self, model, locations, metric, layout):
+        """Return the `Originals` that generate tiles on the first device."""
+        return Originals(model, locations, metric, layout, self.devices[0].index)
 
     def host(self):
         """Return RAM that stores may reuse one after the other; None if they do not need it."""
         return
 
-    def store(self, model, places, metric, layout, formats, host=None, originals=None) -> Store:
-        """Return the store for a factorization of Σ(θ).
+    def store(self, originals, formats, host=None) -> Store:
+        """Return the store for a factorization.
 
-        Parameters
-        ----------
-        model : Matern
-        places : (n, d) ndarray
-            Locations in the order of the tiles.
-        metric : str
-        layout : Layout
-        formats : PrecisionMap
-        host : Host, optional
-            From `host()`. Tiles of an earlier store in it are overwritten.
-        originals : Originals, optional
-            From `originals(...)` for the first device.
-
-        Raises
-        ------
-        NotEnoughMemory
-            If the tiles do not fit, or a bound is too small.
+        Tiles of an earlier store in the same `host()` are overwritten. Raises `NotEnoughMemory` if
+        the tiles do not fit, or a bound is too small.
         """
         raise NotImplementedError
 
     def plan(self, layout, formats) -> MemoryPlan:
-        """Return the memory plan of a factorization.
-
-        Raises
-        ------
-        NotEnoughMemory
-            If a bound is too small.
-        """
+        """Return the plan of a factorization; raises `NotEnoughMemory` if a bound is too small."""
         raise NotImplementedError
 
     @property
@@ -179,31 +159,26 @@ class Placement:
 
 @dataclass(frozen=True)
 class InMemory(Placement):
-    """All tiles in the memory of one device; see `Placement`.
-
-    Parameters
-    ----------
-    own : callable or None
-        own(originals, formats) returns the caller's `Store`.
-    """
+    """All tiles in the memory of one device; `own` is the caller's `Store`."""
 
     own: Callable | None = None
 
     in_core = True
 
     @property
-    def sizes(self):
-        """Sizes of tiles, (tile, least n), other than those for a CPU."""
+    def tile_sizes(self):
+        """See `Placement`."""
         return GPU_TILES if self.on_gpu else ()
 
-    def store(self, model, places, metric, layout, formats, host=None, originals=None):
+    def store(self, originals, formats, host=None):
         """Return the store; see `Placement.store`."""
+        layout = originals.layout
         if self.own is None:
             free = self.devices[0].free_memory()
             _check("memory", formats.bytes(layout) + 2**24, free)
         gpu = self.on_gpu and layout.tile <= LARGEST_ON_GPU
         kind = self.own or (GpuStore if gpu else InCore)
-        return kind(originals or self.originals(model, places, metric, layout), formats)
+        return kind(originals, formats)
 
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
@@ -213,63 +188,54 @@ class InMemory(Placement):
 
 @dataclass(frozen=True)
 class OutOfCore(Placement):
-    """Tiles in a slow memory, computed in the bounded memories of devices; see `Placement`.
+    """Tiles in a slow memory, computed in the bounded memories of devices; see `Placement`."""
 
-    Parameters
-    ----------
-    memory : int or None
-        Bytes of RAM; the tiles are on a disk.
-    device_memory : int or None
-        Bytes of each device's memory; the tiles are in RAM, pinned for GPUs.
-    scratch : path or None
-        Directory of the tiles on disk. If given, an interrupted run leaves them there and the same
-        run continues from them.
-    policy : str
-        See `geomxp.tiles.plan.POLICIES`.
-    """
-
+    # bytes of RAM; the tiles are on a disk
     memory: int | None = None
+    # bytes of each device's memory; the tiles are in RAM, pinned for GPUs
     device_memory: int | None = None
+    # directory of the tiles on disk, from which the same run continues after an interruption
     scratch: str | Path | None = None
     policy: str = "v3"
 
     @property
-    def sizes(self):
-        """Sizes of tiles, (tile, least n), other than those for a CPU."""
+    def tile_sizes(self):
+        """See `Placement`."""
         return GPU_TILES_OUT_OF_CORE if self.on_gpu else ()
 
     def host(self):
         """Return a `Host` for the tiles; None if they are on a disk."""
         return None if self.memory is not None else Host(pinned=self.on_gpu)
 
-    def store(self, model, places, metric, layout, formats, host=None, originals=None):
+    def store(self, originals, formats, host=None):
         """Return the store; see `Placement.store`."""
-        about, needed = (model, places, metric, layout), formats.bytes(layout)
-        slow = self._slow(about, formats, needed, host)
-        first = originals or self.originals(*about)
-        generators = [first, *(self.originals(*about, d) for d in self.devices[1:])]
-        memories = [
-            Gpu(slow, device.index) if self.on_gpu else Ram(slow) for device in self.devices
-        ]
+        slow = self._slow(originals, formats, host)
+        generators = [originals, *(originals.on(device.index) for device in self.devices[1:])]
         parts = [
-            OutOfCoreDevice(generator, memory, self._bound(device), self.streams)
-            for generator, memory, device in zip(generators, memories, self.devices, strict=True)
+            OutOfCoreDevice(
+                generator,
+                Gpu(slow, device.index) if self.on_gpu else Ram(slow),
+                self._bound(device),
+                self.streams,
+            )
+            for generator, device in zip(generators, self.devices, strict=True)
         ]
         store = OutOfCoreStore(formats, parts, self.policy, trace=self.trace)
         try:
             for part in parts:
-                part.budget = budgets.bounded(part.budget, layout, store.formats, part.streams)
+                part.budget = store.sizes.bounded(part.budget)
         except NotEnoughMemory:
             slow.close()
             raise
         return store
 
-    def _slow(self, about, formats, needed, host):
+    def _slow(self, originals, formats, host):
         """Return the slow memory with room for all tiles."""
-        *_, layout = about
+        layout = originals.layout
+        needed = formats.bytes(layout)
         if self.memory is not None:
-            _check("memory", min(self.memory, budgets.useful(needed)), free_memory())
-            problem = None if self.scratch is None else _fingerprint(*about, formats)
+            _check("memory", min(self.memory, useful(needed)), free_memory())
+            problem = None if self.scratch is None else _fingerprint(originals, formats)
             return Disk(layout, needed, self.scratch, problem)
         slow = self.host() if host is None else host
         _check("memory", needed, free_memory() + slow.bytes)
@@ -282,10 +248,8 @@ class OutOfCore(Placement):
         behind, free = "memory", free_memory()
         if self.memory is not None:
             behind, free = "disk", disk_usage(self.scratch or gettempdir()).free
-        bounds = tuple(
-            budgets.bounded(self._bound(device), layout, formats, self.streams)
-            for device in self.devices
-        )
+        sizes = Sizes(layout, formats, self.streams)
+        bounds = tuple(sizes.bounded(self._bound(device)) for device in self.devices)
         return MemoryPlan(layout, formats, self._names, behind, bounds, self.streams, free)
 
     def _bound(self, device):
@@ -299,25 +263,19 @@ class OutOfCore(Placement):
 
 @dataclass(frozen=True)
 class OnDask(Placement):
-    """Tiles on the workers of a Dask cluster; see `Placement`.
-
-    Parameters
-    ----------
-    scheduler : str
-        Address of the scheduler.
-    """
+    """Tiles on the workers of the Dask cluster with this scheduler address; see `Placement`."""
 
     scheduler: str = ""
 
-    sizes = CLUSTER_TILES
+    tile_sizes = CLUSTER_TILES
 
-    def originals(self, model, places, metric, layout, device=None):
+    def originals(self, model, locations, metric, layout):
         """Return the `DaskOriginals`."""
-        return DaskOriginals(DaskBackend(self.scheduler), model, places, metric, layout)
+        return DaskOriginals(DaskBackend(self.scheduler), model, locations, metric, layout)
 
-    def store(self, model, places, metric, layout, formats, host=None, originals=None):
+    def store(self, originals, formats, host=None):
         """Return the store; see `Placement.store`."""
-        return DaskStore(originals or self.originals(model, places, metric, layout), formats)
+        return DaskStore(originals, formats)
 
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
@@ -332,11 +290,243 @@ def _check(what, needed, free):
         )
 
 
-def _fingerprint(model, places, metric, layout, formats):
+def _fingerprint(originals, formats):
     """Return a line that is equal for equal problems only."""
     from .._version import __version__
 
-    places = hashlib.sha256(places.tobytes()).hexdigest()
+    model, locations, metric, layout = originals.source
+    places = hashlib.sha256(locations.tobytes()).hexdigest()
     rows = hashlib.sha256(str(formats).encode()).hexdigest()
     about = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
     return f"geomxp {__version__} {about} {places} {rows}"
+
+
+# Memory plan.
+
+QUICK = 50
+"""Tiles per dimension up to which copies are counted within about a second."""
+
+WHERE = {"disk": "on a disk", "memory": "in RAM", "workers": "on a cluster's workers"}
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where the tiles of one covariance matrix will be kept, and how much will move.
+
+    Parameters
+    ----------
+    layout : Layout
+        Its `n`, `tile` (rows of a tile) and `tiles` (per dimension).
+    formats : PrecisionMap
+        Formats at the begin of the run.
+    devices : tuple of str
+        Devices that compute.
+    behind : {"", "disk", "memory", "workers"}
+        Where tiles are kept that do not fit in a device's memory; "" if one memory holds all tiles,
+        "workers" if those of a cluster do.
+    budgets : tuple of int
+        Bytes of each device's memory, if it is bounded.
+    streams : int
+        Tiles computed at the same time on a device.
+    free : int or None
+        Free bytes of the memory or the disk that holds all tiles.
+    """
+
+    layout: Layout
+    formats: PrecisionMap
+    devices: tuple[str, ...] = ("cpu",)
+    behind: str = ""
+    budgets: tuple[int, ...] = ()
+    streams: int = 1
+    free: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tiles in their formats, or of the whole matrix if it is not tiled."""
+        return self.formats.bytes(self.layout)
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes that the run writes to a disk."""
+        return self.bytes if self.behind == "disk" else 0
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles of the lower triangle."""
+        return self.layout.tiles * (self.layout.tiles + 1) // 2
+
+    @property
+    def arenas(self) -> tuple[int, ...]:
+        """Bytes for tiles in each device's memory, without those for temporary arrays."""
+        beside = self._sizes.beside
+        return tuple(budget - beside for budget in self.budgets)
+
+    @property
+    def tiles_in_memory(self) -> int:
+        """Tiles of the widest format that all devices together hold at the same time."""
+        if not self.budgets:
+            return self.tiles
+        block = self._sizes.block
+        return min(self.tiles, sum(arena // block for arena in self.arenas))
+
+    @property
+    def _sizes(self):
+        return Sizes(self.layout, self.formats, self.streams)
+
+    def traffic(self, *policies: str) -> dict[str, Traffic]:
+        """Return the exact number of bytes that will move under each caching policy.
+
+        The time is that of T³/6 updates for T tiles per dimension: for each policy about 1 s for
+        T = 50 and 10 s for T = 100.
+
+        Parameters
+        ----------
+        *policies : str
+            "sync": operands are copied for each update, and the accumulator out and back. "async":
+            the same, while other tiles are computed. "v1": the accumulator stays. "v2": operands
+            are cached, and the least recently used one is evicted. "v3", used by runs: the one with
+            the latest next use is evicted. All policies if none is named.
+
+        Returns
+        -------
+        dict of str to Traffic
+            Zeros if one memory holds all tiles; empty for a cluster.
+        """
+        for name in policies:
+            policy_named(name)
+        policies = policies or tuple(POLICIES)
+        if self.behind == "workers":
+            return {}
+        if not self.behind:
+            return dict.fromkeys(policies, Traffic())
+        memory = _memory(self._sizes, self.budgets)
+        return {
+            name: volumes(self.layout, self.formats, name, streams=self.streams, **memory)
+            for name in policies
+        }
+
+    def play(self, machine: str | Machine | None = None, policy: str = "v3") -> Simulation:
+        """Simulate the run on a machine: its time, its bytes and its events.
+
+        Parameters
+        ----------
+        machine : str or Machine, optional
+            A machine, or the name of one of `geomxp.tiles.simulate.MACHINES`: "A100-PCIe",
+            "H100-PCIe", "GH200" or "H200-PCIe", with links and rates from data sheets and a paper.
+            Without bounds in the plan its memory counts. If not given, this machine (RAM alone or
+            over a disk), which is measured for some seconds.
+        policy : str
+            See `traffic`.
+
+        Returns
+        -------
+        Simulation
+            `plots.timeline` draws its `events`.
+
+        Raises
+        ------
+        InvalidInput
+            If the machine or the policy is unknown, or this machine cannot be measured.
+        NotEnoughMemory
+            If the memory of the machine is too small.
+        """
+        policy_named(policy)
+        if machine is None:
+            machine = self._this_machine()
+            if not self.behind:
+                return simulate(machine, self.layout, self.formats, "in core")
+        if isinstance(machine, str):
+            machine = _named(machine)
+        sizes = Sizes(self.layout, self.formats, machine.streams)
+        given = self.budgets or (machine.memory,) * len(self.devices)
+        memory = _memory(sizes, [sizes.bounded(budget) for budget in given])
+        return simulate(machine, self.layout, self.formats, policy, **memory)
+
+    def _this_machine(self):
+        """Measure this machine."""
+        if self.devices != ("cpu",) or self.behind not in ("", "disk"):
+            raise InvalidInput(
+                "only RAM, alone or over a disk, can be measured on this machine: give `machine`, "
+                f"one of: {', '.join(MACHINES)}."
+            )
+        forms = tuple(sorted({"fp64", "fp32", *self.formats.counts()}))
+        return replace(_measured(self.layout.tile, forms), streams=self.streams)
+
+    def to_dict(self) -> Document:
+        """Return the plan without its traffic, for JSON."""
+        return {
+            "n": self.layout.n,
+            "tile": self.layout.tile,
+            "tiles": self.tiles,
+            "tiles_in_memory": self.tiles_in_memory,
+            "formats": self.formats.counts(),
+            "bytes": self.bytes,
+            "bytes_on_disk": self.on_disk,
+            "devices": list(self.devices),
+            "behind": self.behind,
+            "budgets": list(self.budgets),
+            "streams": self.streams,
+            "free": self.free,
+        }
+
+    def __repr__(self) -> str:
+        behind = f" over {self.behind}" * bool(self.behind)
+        return (
+            f"<MemoryPlan for {self.layout.n:,} places: {self.tiles:,} tiles of "
+            f"{self.layout.tile:,} rows, {human_bytes(self.bytes)}, on "
+            f"{', '.join(self.devices)}{behind}>"
+        )
+
+    def __str__(self) -> str:
+        layout, size = self.layout, human_bytes(self.bytes)
+        tiles = ", ".join(f"{count:,} {name}" for name, count in self.formats.counts().items())
+        free = "" if self.free is None else f"; {human_bytes(self.free)} free"
+        lines = [f"Covariance matrix of {layout.n:,} places", ""]
+        if layout.tiles == 1:
+            lines.append(f"  one matrix       {size} in FP64, in the memory of {self._where}{free}")
+            return "\n".join(lines)
+        lines += [
+            f"  tiles            {self.tiles:,} of {layout.tile:,} rows: {tiles}",
+            f"  all of them      {size}, {self._home}{free}",
+        ]
+        if self.budgets:
+            held = f"{self.tiles_in_memory:,} tiles at one time, {self.streams} in work on each"
+            lines.append(f"  memory bound     {human_bytes(sum(self.budgets))}: {held}")
+            lines.append(f"  moves            {self._moves()}")
+        return "\n".join(lines)
+
+    @property
+    def _where(self):
+        return " and ".join(self.devices)
+
+    @property
+    def _home(self):
+        """Where all tiles are kept, in words."""
+        return WHERE.get(self.behind, f"in the memory of {self._where}")
+
+    def _moves(self):
+        """Return the traffic in words, if it can be counted quickly."""
+        if self.layout.tiles > QUICK:
+            return "counted by traffic(), which takes a while for so many tiles"
+        return str(self.traffic("v3")["v3"])
+
+
+def _memory(sizes, budgets):
+    """Return the arguments of `simulate` and `volumes` that describe the memory."""
+    arenas = tuple(budget - sizes.beside for budget in budgets)
+    width = sizes.panel_width(min(arenas), len(arenas))
+    return {"memory": arenas, "devices": len(arenas), "width": width}
+
+
+def _named(machine):
+    if machine not in MACHINES:
+        near = did_you_mean(machine, MACHINES)
+        raise InvalidInput(
+            f"`machine` must be one of: {', '.join(MACHINES)}. Got {machine!r}.{near}"
+        )
+    return MACHINES[machine]
+
+
+@cache
+def _measured(tile, forms):
+    return measured(tile, forms=forms)

@@ -10,34 +10,28 @@ al., "Accelerating mixed-precision out-of-core Cholesky factorization with stati
 
 from collections import deque
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from ..errors import InvalidInput, NotEnoughMemory
-from ..linalg.formats import FP32, FP64
+from ..linalg.formats import FP64
 from ..runtime.devices import human_bytes
+from .cholesky import working_format
 from .memories import pages
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Caching policy of a device's memory.
-
-    Parameters
-    ----------
-    name : str
-    overlapped : bool
-        Whether copies run ahead of the computations.
-    accumulator_stays : bool
-        Whether a tile stays through all its updates; otherwise it is copied out and back for each.
-    reuse : {None, "oldest", "farthest"}
-        Whether operands are cached. The tile evicted first is the one whose last use is the oldest,
-        or the one whose next use is the latest, which the fixed order tells.
-    """
+    """Caching policy of a device's memory."""
 
     name: str
+    # copies run ahead of the computations
     overlapped: bool = True
+    # a tile stays through all its updates; otherwise it is copied out and back for each
     accumulator_stays: bool = True
+    # evicts the tile whose last use is the "oldest", or whose next use is the "farthest", which
+    # the fixed order tells; None: operands are not cached
     reuse: str | None = None
 
 
@@ -63,126 +57,122 @@ def policy_named(name):
 
 @dataclass(frozen=True)
 class Read:
-    """A tile that a step reads.
-
-    Parameters
-    ----------
-    tile : (int, int)
-    slot : int
-        Its first byte in the arena.
-    load : bool
-        Whether this step copies it in.
-    after : tuple of int
-        Steps that must be done before its slot is overwritten.
-    """
+    """A tile that a step reads from a slot, given by its first byte in the arena."""
 
     tile: tuple
     slot: int
+    # whether this step copies the tile in, once the steps `after` no longer use its slot
     load: bool
     after: tuple = ()
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a stream: "original", "update", "solve", "factor" or "write".
+    """One step of a stream: "original", "update", "solve", "factor" or "write"."""
 
-    Parameters
-    ----------
-    number : int
-        Position among all steps of the device.
-    stream : int
-    tile : (int, int)
-        The tile whose final value is being computed.
-    kind : str
-    reads : tuple of Read
-    slot, after : int, tuple of int
-        Slot of the original or the final tile, and the steps to wait for; see `Read`.
-    travels : bool
-        Whether the accumulator is copied out and back before this step.
-    """
-
+    # position among all steps of the device
     number: int
     stream: int
+    # the tile whose final value is being computed
     tile: tuple
     kind: str
     reads: tuple = ()
+    # slot of the original or the final tile, and the steps that must be done before it is written
     slot: int = -1
     after: tuple = ()
+    # whether the accumulator is copied out and back before this step
     travels: bool = False
 
 
 class Sizes:
-    """Bytes of tiles, in the slow memory and in an arena.
+    """Bytes of tiles, and of the memory of a device that computes so many at the same time."""
 
-    Parameters
-    ----------
-    layout : Layout
-    formats : PrecisionMap
-    """
-
-    def __init__(self, layout, formats):
-        self.layout, self.formats = layout, formats
+    def __init__(self, layout, formats, streams=1):
+        self.layout, self.formats, self.streams = layout, formats, streams
         used = {form for row in formats.rows for form in row}
-        entries = layout.tile**2
-        work = {FP64 if form is FP64 else FP32 for form in used}
-        self.unit = pages(min(form.bytes for form in used | work) * entries)
-        largest = max(form.bytes for form in used | work)
-        self.block = self.unit * self._units(largest * entries)
+        widths = {form.bytes for form in used | {working_format(form) for form in used}}
+        self.unit = pages(min(widths) * layout.tile**2)
+        self.block = self.unit * self.units(max(widths))
 
     def tile(self, i, k):
         """Return the bytes of tile (i, k) in its format."""
-        return self.formats[i, k].bytes * self._entries(i, k)
+        return self.formats[i, k].bytes * prod(self.layout.shape(i, k))
 
     def accumulator(self, i, k):
         """Return the bytes of the accumulator of tile (i, k), in FP64 or FP32."""
-        return (8 if self.formats[i, k] is FP64 else 4) * self._entries(i, k)
+        return working_format(self.formats[i, k]).bytes * prod(self.layout.shape(i, k))
 
-    def units(self, form_bytes):
+    def units(self, width):
         """Return the units of the arena, 2^m, of a tile with so many bytes per entry."""
-        return self._units(form_bytes * self.layout.tile**2)
+        count = pages(width * self.layout.tile**2)
+        return 1 << max(0, (-(-count // self.unit) - 1).bit_length())
 
-    def _units(self, count):
-        return 1 << max(0, (-(-pages(count) // self.unit) - 1).bit_length())
+    @property
+    def beside(self):
+        """Bytes beside the arena, for operands in other formats."""
+        largest = 8 * self.layout.tile**2
+        return self.streams * (largest if self.formats.all_fp64 else 4 * largest)
 
-    def _entries(self, i, k):
-        return self.layout.height(i) * self.layout.height(k)
+    @property
+    def least(self):
+        """Smallest sufficient budget of a device, in bytes."""
+        return least_blocks(self.streams) * self.block + self.beside
+
+    def check(self, budget):
+        """Raise `NotEnoughMemory` if the budget of a device is too small."""
+        if budget < self.least:
+            raise NotEnoughMemory(
+                f"tiles of {self.layout.tile} rows, {self.streams} in work at one time, need at "
+                f"least {human_bytes(self.least)}. Got {human_bytes(budget)}: allow more, or use "
+                "smaller tiles."
+            )
+
+    def bounded(self, budget):
+        """Return a checked budget, reduced to what is useful: more would only cost management."""
+        self.check(budget)
+        return min(budget, max(useful(self.formats.bytes(self.layout)), self.least))
+
+    def panel_width(self, arena, devices):
+        """Return the number of columns of a panel whose operands stay in the smallest arena."""
+        row = 2 * self.formats.bytes(self.layout) / self.layout.tiles
+        rows = int(0.9 * arena / max(1, row)) - self.streams * devices
+        return max(1, min(rows, self.layout.tiles))
+
+
+def least_blocks(streams):
+    """Return the number of largest tiles that a device must hold: one step for each stream."""
+    return streams + 3
+
+
+def useful(needed):
+    """Return the largest useful fast memory for tiles of so many bytes."""
+    return 2 * needed + 2**28
 
 
 class Plan:
     """The steps of one device, in an order that cannot deadlock.
 
-    Parameters
-    ----------
-    order : sequence of (int, int)
-        All unfinished tiles, each after those that it needs.
-    mine : sequence of (int, int)
-        The tiles of this device, in the same order.
-    layout : Layout
-    formats : PrecisionMap
-    arena : int
-        Bytes for tiles.
-    policy : Policy
-    streams : int
-        Tiles computed at the same time.
+    `order` has all unfinished tiles, each after those that it needs; `mine` those of this device.
 
     Raises
     ------
     NotEnoughMemory
-        If the arena is too small for one step of each stream.
+        If the arena, in bytes, is too small for one step of each stream.
     """
 
-    def __init__(self, order, mine, layout, formats, arena, policy, streams):
-        self.mine, self.formats, self.policy, self.streams = list(mine), formats, policy, streams
-        self.sizes = Sizes(layout, formats)
-        blocks, least = arena // self.sizes.block, least_blocks(streams)
+    def __init__(self, order, mine, sizes, arena, policy):
+        self.mine, self.sizes, self.policy = list(mine), sizes, policy
+        self.formats, self.streams = sizes.formats, sizes.streams
+        layout, streams = sizes.layout, sizes.streams
+        blocks, least = arena // sizes.block, least_blocks(streams)
         if blocks < least:
             raise NotEnoughMemory(
                 f"{streams} tiles of {layout.tile} rows in work at one time need "
-                f"{human_bytes(least * self.sizes.block)}. Got {human_bytes(arena)}."
+                f"{human_bytes(least * sizes.block)}. Got {human_bytes(arena)}."
             )
         # steps whose tiles stay cached, so that copies for later steps need not wait for them
         self.ahead = min(4 * streams, max(1, (blocks - streams - 1) // (8 if policy.reuse else 2)))
-        self._arena = _Arena(blocks * self.sizes.block // self.sizes.unit, streams)
+        self._arena = _Arena(blocks * sizes.block // sizes.unit, streams)
         self._where = np.full((layout.tiles, layout.tiles), -1, dtype=np.int64)
         for position, (i, k) in enumerate(order):
             self._where[i, k] = position
@@ -193,25 +183,27 @@ class Plan:
 
     def __iter__(self):
         accumulators = {}
-        for number, (stream, tile, kind, tiles) in enumerate(self._sequence()):
+        for number, (stream, tile, kind, operands) in enumerate(self._sequence()):
             self._let_go(number - self.ahead)
-            reads, slot, after, travels = (), 0, (), False
+            reads, slot, after, travels = (), slice(0, 0), (), False
             if kind == "original":
-                units = self.sizes.units(8 if self.formats[tile] is FP64 else 4)
-                slot, after = self._claim(units, number, stream)
-                accumulators[tile] = slot, units
+                width = working_format(self.formats[tile]).bytes
+                slot, after = self._claim(width, number, stream)
+                accumulators[tile] = slot
             elif kind == "write":
-                slot, after = self._write(number, stream, tile, *accumulators.pop(tile))
+                slot, after = self._write(number, stream, tile, accumulators.pop(tile))
             else:
-                reads = tuple(self._read(number, stream, tile, other) for other in tiles)
+                reads = tuple(self._read(number, stream, tile, other) for other in operands)
                 if not self.policy.reuse:
                     for read in reads:
-                        self._arena.free(*self._resident.pop(read.tile))
+                        self._arena.free(self._resident.pop(read.tile))
                 # the first step finds the accumulator where it was generated
-                first = tiles[0][1] == 0 if kind == "update" else tile[1] == 0
+                first = operands[0][1] == 0 if kind == "update" else tile[1] == 0
                 travels = not (self.policy.accumulator_stays or first)
-            place = slot * self.sizes.unit
-            yield Step(number, stream, tile, kind, reads, place, after, travels)
+            yield Step(number, stream, tile, kind, reads, self._byte(slot), after, travels)
+
+    def _byte(self, slot):
+        return slot.start * self.sizes.unit
 
     def _sequence(self):
         """Yield (stream, tile, kind, tiles read), the streams in turn.
@@ -250,47 +242,43 @@ class Plan:
     def _read(self, number, stream, task, tile):
         load, after = tile not in self._resident, ()
         if load:
-            units = self.sizes.units(self.formats[tile].bytes)
-            slot, after = self._claim(units, number, stream)
-            self._resident[tile] = slot, units
+            self._resident[tile], after = self._claim(self.formats[tile].bytes, number, stream)
         self._use(number, stream, task, tile)
-        return Read(tile, self._resident[tile][0] * self.sizes.unit, load, after)
+        return Read(tile, self._byte(self._resident[tile]), load, after)
 
-    def _write(self, number, stream, tile, slot, units):
+    def _write(self, number, stream, tile, accumulator):
         """Return the slot of the final tile: the accumulator's, or its own."""
-        after = ()
+        slot, after = accumulator, ()
         if self.formats[tile] is not FP64:
-            accumulator = slot, units
-            units = self.sizes.units(self.formats[tile].bytes)
-            slot, after = self._claim(units, number, stream)
-            self._arena.hold(*accumulator, None, number, stream)
-            self._arena.free(*accumulator)
-        self._resident[tile] = slot, units
+            slot, after = self._claim(self.formats[tile].bytes, number, stream)
+            self._arena.hold(accumulator, None, number, stream)
+            self._arena.free(accumulator)
+        self._resident[tile] = slot
         self._use(number, stream, tile, tile)
         # the copy out overlaps with the stream's next steps
-        self._arena.hold(slot, units, tile, number, self.streams)
+        self._arena.hold(slot, tile, number, self.streams)
         if not self.policy.reuse:
-            self._arena.free(*self._resident.pop(tile))
+            self._arena.free(self._resident.pop(tile))
         return slot, after
 
-    def _claim(self, units, number, stream):
-        """Return a slot for a tile, and the steps that used it."""
-        slot, after, gone = self._arena.choose(units)
-        for tile in gone:
-            self._arena.free(*self._resident.pop(tile))
-        self._arena.hold(slot, units, None, number, stream)
+    def _claim(self, width, number, stream):
+        """Return a slot for a tile of so many bytes per entry, and the steps that used it."""
+        slot, after, evicted = self._arena.choose(self.sizes.units(width))
+        for tile in evicted:
+            self._arena.free(self._resident.pop(tile))
+        self._arena.hold(slot, None, number, stream)
         return slot, after
 
     def _use(self, number, stream, task, tile):
-        self._arena.hold(*self._resident[tile], tile, number, stream)
+        self._arena.hold(self._resident[tile], tile, number, stream)
         self._recent.append((number, task, tile))
 
     def _let_go(self, number):
         """Allow the tiles of a step to be evicted from now on, by their priorities."""
         while self._recent and self._recent[0][0] <= number:
             used, task, tile = self._recent.popleft()
-            if tile in self._resident and self._arena.last_use(self._resident[tile][0]) == used:
-                self._arena.rank(*self._resident[tile], self._rank(used, task, tile))
+            if tile in self._resident and self._arena.last_use(self._resident[tile]) == used:
+                self._arena.rank(self._resident[tile], self._rank(used, task, tile))
 
     def _rank(self, used, task, tile):
         """Return the eviction priority of a cached tile."""
@@ -299,29 +287,25 @@ class Plan:
         if tile not in self._uses:
             self._uses[tile] = self._positions(*tile)
         later = self._uses[tile]
-        place = np.searchsorted(later, self._where[task], side="right")
-        if place == len(later):
+        following = np.searchsorted(later, self._where[task], side="right")
+        if following == len(later):
             return _Arena.FREE - used
-        return float(later[place]) + tile[1] / len(self._where)
+        return float(later[following]) + tile[1] / len(self._where)
 
     def _positions(self, i, j):
         """Return the positions in the order at which this device reads tile (i, j), ascending."""
         if i == j:
-            found = self._own[i + 1 :, i]
+            positions = self._own[i + 1 :, i]
         else:
-            found = np.concatenate((self._own[i, j + 1 : i + 1], self._own[i + 1 :, i]))
-        return np.sort(found[found >= 0])
-
-
-def least_blocks(streams):
-    """Return the number of largest tiles that a device must hold: one step for each stream."""
-    return streams + 3
+            positions = np.concatenate((self._own[i, j + 1 : i + 1], self._own[i + 1 :, i]))
+        return np.sort(positions[positions >= 0])
 
 
 class _Arena:
     """Slots of 2^m units and their owners; the slot of highest eviction priority is taken first.
 
-    Each unit records the last step of each stream, and of the writer, that used it.
+    A slot is a slice of units. Each unit records the last step of each stream, and of the writer,
+    that used it.
     """
 
     FREE, KEPT, BUSY = 1e18, 1e15, -1.0
@@ -333,96 +317,26 @@ class _Arena:
 
     def choose(self, units):
         """Return the next slot, the steps that used it last, and the tiles in it."""
-        slot = int(self._rank.reshape(-1, units).min(axis=1).argmax()) * units
-        part = slice(slot, slot + units)
-        assert self._rank[part].min() > self.BUSY, "the plan's arena has no room for one step"
-        after = tuple(sorted({int(step) for step in self._used[:, part].flat} - {-1}))
-        return slot, after, {tile for tile in self._owner[part] if tile is not None}
+        first = int(self._rank.reshape(-1, units).min(axis=1).argmax()) * units
+        slot = slice(first, first + units)
+        assert self._rank[slot].min() > self.BUSY, "the plan's arena has no room for one step"
+        after = tuple(sorted({int(step) for step in self._used[:, slot].flat} - {-1}))
+        return slot, after, {tile for tile in self._owner[slot] if tile is not None}
 
-    def hold(self, slot, units, tile, number, stream):
+    def hold(self, slot, tile, number, stream):
         """Record that a step of a stream uses a slot, and that a tile owns it."""
-        part = slice(slot, slot + units)
-        self._owner[part] = [tile] * units
-        self._rank[part], self._used[stream, part] = self.BUSY, number
+        self._owner[slot] = [tile] * (slot.stop - slot.start)
+        self._rank[slot], self._used[stream, slot] = self.BUSY, number
 
-    def free(self, slot, units):
+    def free(self, slot):
         """Free a slot."""
-        part = slice(slot, slot + units)
-        self._owner[part] = [None] * units
-        self._rank[part] = self.FREE - self._used[:, part].max()
+        self._owner[slot] = [None] * (slot.stop - slot.start)
+        self._rank[slot] = self.FREE - self._used[:, slot].max()
 
-    def rank(self, slot, units, value):
+    def rank(self, slot, priority):
         """Set the eviction priority of a slot."""
-        self._rank[slot : slot + units] = value
+        self._rank[slot] = priority
 
     def last_use(self, slot):
         """Return the last step that used a slot."""
         return self._used[:, slot].max()
-
-
-# Budgets: how much fast memory a factorization needs and can use.
-
-
-def beside(layout, formats, streams):
-    """Return the bytes that streams need beside their tiles, for operands in other formats.
-
-    Parameters
-    ----------
-    layout : Layout
-    formats : PrecisionMap
-    streams : int
-        Tiles computed at the same time.
-    """
-    largest = 8 * layout.tile**2
-    return streams * (largest if formats.all_fp64 else 4 * largest)
-
-
-def least(layout, formats, streams):
-    """Return the smallest sufficient budget of a device; parameters are those of `beside`."""
-    sizes = Sizes(layout, formats)
-    return least_blocks(streams) * sizes.block + beside(layout, formats, streams)
-
-
-def check(budget, layout, formats, streams):
-    """Raise `NotEnoughMemory` if a budget is too small."""
-    needed = least(layout, formats, streams)
-    if budget < needed:
-        raise NotEnoughMemory(
-            f"tiles of {layout.tile} rows, {streams} in work at one time, need at least "
-            f"{human_bytes(needed)}. Got {human_bytes(budget)}: allow more, or use smaller tiles."
-        )
-
-
-def useful(needed):
-    """Return the largest useful fast memory for tiles of so many bytes."""
-    return 2 * needed + 2**28
-
-
-def bounded(budget, layout, formats, streams):
-    """Return a budget, reduced to what is useful: more would only cost management.
-
-    Raises
-    ------
-    NotEnoughMemory
-        If the budget is too small.
-    """
-    check(budget, layout, formats, streams)
-    most = max(useful(formats.bytes(layout)), least(layout, formats, streams))
-    return min(budget, most)
-
-
-def panel_width(layout, formats, streams, room):
-    """Return the number of columns of a panel whose operands stay in the fast memory.
-
-    Parameters
-    ----------
-    layout : Layout
-    formats : PrecisionMap
-    streams : int
-        Streams of all devices together.
-    room : int
-        Bytes for tiles of the device with the fewest.
-    """
-    row = 2 * formats.bytes(layout) / layout.tiles
-    rows = int(0.9 * room / max(1, row)) - streams
-    return max(1, min(rows, layout.tiles))

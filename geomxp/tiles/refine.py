@@ -12,6 +12,7 @@ scalars. A column that has converged is not changed again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,17 @@ from ..linalg import blas
 from ..linalg.formats import FP64
 from ..linalg.precision import Uniform, as_rule, uniform
 from ..runtime.devices import blas_threads, in_threads, usable_cores
+from .assemble import norms_of
 from .cholesky import factorize
 from .factor import Factor
 from .layout import Layout
-from .schedule import run
 from .stores import InCore
 
 if TYPE_CHECKING:
     from .._typing import Any, ArrayLike, Callable, Document, Floats, Iterable
     from ..linalg.precision import Rule
+
+    Operator = Callable[[Floats], Floats]
 
 BASIS = 60
 """Vectors that GMRES keeps before it restarts."""
@@ -42,31 +45,30 @@ PATIENCE = {"ir": 6, "cg": 60, "gmres": 2 * BASIS}
 class Progress:
     """Residual history of an iteration, and its stopping rule.
 
-    Parameters
-    ----------
-    measure : callable
-        ``measure(r)`` returns the residual of each column in the units of the tolerance.
-    enough : callable
-        ``enough(x)`` returns the sufficient residual: the tolerance, or the size of rounding.
-    accept : callable
-        ``accept(r, x)`` returns which columns have converged.
-    limit : int
-        Largest number of iterations.
-    patience : int
-        See `PATIENCE`.
+    Each of the views returns of (r, x), by columns, the residual in the units of the tolerance, and
+    the residual at the level of rounding. `patience` is that of `PATIENCE`.
     """
 
     def __init__(
-        self,
-        measure: Callable[..., Any],
-        enough: Callable[..., Any],
-        accept: Callable[..., Any],
-        limit: int,
-        patience: int,
+        self, views: tuple[Callable[..., Any], ...], tolerance: float, limit: int, patience: int
     ) -> None:
-        self.measure, self.enough, self.accept = measure, enough, accept
-        self.limit, self.patience = limit, patience
+        self.views, self.tolerance, self.limit, self.patience = views, tolerance, limit, patience
         self.history, self.iterations, self.ending = [], 0, None
+
+    def measure(self, residual: Floats) -> Floats:
+        """Return the residual of each column, the largest one of all views."""
+        return np.max([view(residual, residual)[0] for view in self.views], axis=0)
+
+    def enough(self, x: Floats) -> Floats:
+        """Return a sufficient residual of each column: the tolerance, or the size of rounding."""
+        return np.min([np.maximum(self.tolerance, view(x, x)[1]) for view in self.views], axis=0)
+
+    def accept(self, residual: Floats, x: Floats) -> Any:
+        """Return which columns have converged, in all views."""
+        views = [view(residual, x) for view in self.views]
+        return np.all(
+            [value <= np.maximum(self.tolerance, floor) for value, floor in views], axis=0
+        )
 
     def good(self, residual: Floats, x: Floats) -> Any:
         """Record the true residuals; return which columns have converged."""
@@ -90,27 +92,11 @@ class Progress:
         return self.ending is None
 
 
-def classic(
-    multiply: Callable[..., Any],
-    precondition: Callable[..., Any],
-    b: Floats,
-    progress: Progress,
-) -> Floats:
-    """Solve by iterative refinement: x <- x + M⁻¹(b - Ax).
+# Methods: `multiply` returns Ax in FP64, `precondition` M⁻¹r, and the method x, (n, m) as b.
 
-    Parameters
-    ----------
-    multiply : callable
-        x to Ax, in FP64.
-    precondition : callable
-        r to M⁻¹r.
-    b : (n, m) ndarray
-    progress : Progress
 
-    Returns
-    -------
-    (n, m) ndarray
-    """
+def classic(multiply: Operator, precondition: Operator, b: Floats, progress: Progress) -> Floats:
+    """Solve by iterative refinement: x <- x + M⁻¹(b - Ax)."""
     x = precondition(b)
     progress.iterations = 1
     while True:
@@ -123,12 +109,9 @@ def classic(
 
 
 def conjugate_gradients(
-    multiply: Callable[..., Any],
-    precondition: Callable[..., Any],
-    b: Floats,
-    progress: Progress,
+    multiply: Operator, precondition: Operator, b: Floats, progress: Progress
 ) -> Floats:
-    """Solve by conjugate gradients; see `classic`. Hestenes & Stiefel (1952), preconditioned."""
+    """Solve by preconditioned conjugate gradients, Hestenes & Stiefel (1952)."""
     x, residual = np.zeros_like(b), b.copy()
     z = precondition(residual)
     p, rho = z, np.sum(residual * z, axis=0)
@@ -151,13 +134,8 @@ def conjugate_gradients(
     return x
 
 
-def gmres(
-    multiply: Callable[..., Any],
-    precondition: Callable[..., Any],
-    b: Floats,
-    progress: Progress,
-) -> Floats:
-    """Solve by flexible GMRES with M on the right; see `classic`. Saad (1993), algorithm 2.2.
+def gmres(multiply: Operator, precondition: Operator, b: Floats, progress: Progress) -> Floats:
+    """Solve by flexible GMRES with M on the right, Saad (1993), algorithm 2.2.
 
     M⁻¹ is applied in FP32 and is therefore not exactly linear: the flexible form keeps each M⁻¹v.
     The true residual is computed when the estimate has converged.
@@ -177,14 +155,14 @@ def _cycle(multiply, precondition, x, residual, good, progress):
     """Return δx after one cycle of Arnoldi's process, and the estimated residuals."""
     norms = np.linalg.norm(residual, axis=0)
     safe = np.where(norms > 0, norms, 1.0)
-    basis, given = [residual / safe], []
+    basis, directions = [residual / safe], []
     h = np.zeros((BASIS + 1, BASIS, residual.shape[1]))
     # estimate of measure / Euclidean norm, from the residual at the start of the cycle
     ratio = progress.measure(residual) / safe
     estimates = []
     for k in range(min(BASIS, max(1, progress.limit - progress.iterations))):
-        given.append(precondition(basis[k]))
-        w = multiply(given[k])
+        directions.append(precondition(basis[k]))
+        w = multiply(directions[k])
         # twice, for orthogonality to machine precision
         for _ in range(2):
             for j, v in enumerate(basis):
@@ -193,9 +171,9 @@ def _cycle(multiply, precondition, x, residual, good, progress):
                 w = w - part * v
         h[k + 1, k] = np.linalg.norm(w, axis=0)
         progress.iterations += 1
-        y, left = _least_squares(h[: k + 2, : k + 1], norms)
-        step = sum(z * c for z, c in zip(given, y, strict=True))
-        estimate = float(np.max(np.where(good, 0.0, left * ratio), initial=0.0))
+        y, residuals = _least_squares(h[: k + 2, : k + 1], norms)
+        step = sum(z * c for z, c in zip(directions, y, strict=True))
+        estimate = float(np.max(np.where(good, 0.0, residuals * ratio), initial=0.0))
         if estimate <= 0.5 * progress.enough(x + step).min() or not np.isfinite(estimate):
             break
         estimates.append((progress.iterations, estimate))
@@ -206,13 +184,13 @@ def _cycle(multiply, precondition, x, residual, good, progress):
 def _least_squares(h, norms):
     """Return the columns y that minimize ‖norm e₁ - H y‖, and these minima."""
     rows, columns, m = h.shape
-    y, left = np.zeros((columns, m)), np.zeros(m)
+    y, residuals = np.zeros((columns, m)), np.zeros(m)
     for j in range(m):
         e = np.zeros(rows)
         e[0] = norms[j]
         y[:, j], *_ = np.linalg.lstsq(h[:, :, j], e, rcond=None)
-        left[j] = np.linalg.norm(e - h[:, :, j] @ y[:, j])
-    return y, left
+        residuals[j] = np.linalg.norm(e - h[:, :, j] @ y[:, j])
+    return y, residuals
 
 
 METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
@@ -221,21 +199,18 @@ METHODS = {"ir": classic, "cg": conjugate_gradients, "gmres": gmres}
 # Operators: products with the matrix, and with an approximate inverse.
 
 
+def _largest(b):
+    """Return max|b| of each column, 1 for zeros."""
+    largest = np.abs(b).max(axis=0)
+    return np.where(largest > 0, largest, 1.0)
+
+
 class Dense:
     """H = D⁻¹AD⁻¹ of a dense matrix A; generates the tiles of μ(H + shift·I).
 
-    Parameters
-    ----------
-    a : (n, n) ndarray of FP64, Fortran order
-        Only the lower triangle is read.
-    layout : Layout
-    scaling : bool
-        Whether D is √diag(A); otherwise a scalar, a power of two near √‖A‖₂.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If an entry of the diagonal is not positive.
+    Only the lower triangle of A, in Fortran order, is read. D is √diag(A) with `scaling`, otherwise
+    a scalar, a power of two near √‖A‖₂. Raises `NotPositiveDefinite` if an entry of the diagonal is
+    not positive.
     """
 
     exponent, index = 0, None
@@ -251,7 +226,6 @@ class Dense:
         self._two_norm = 2.0 ** np.round(np.log2(self._largest_eigenvalue()))
         if not scaling:
             self.scale = np.full(len(a), np.sqrt(self._two_norm) * self._middle)
-        self._norms = None
 
     def _largest_eigenvalue(self, steps=5):
         """Estimate ‖A‖₂ by the power method, in units of the square of `_middle`."""
@@ -263,19 +237,14 @@ class Dense:
         return max(float(np.linalg.norm(x)), 1e-300)
 
     def tile(
-        self,
-        i: int,
-        k: int,
-        form: Any = FP64,
-        careful: bool = False,
-        out: Floats | None = None,
+        self, i: int, k: int, form: Any = FP64, careful: bool = False, out: Floats | None = None
     ) -> Floats:
         """Return a tile; see `assemble.Originals.tile`."""
         from ..linalg import loops
 
         rows, columns = self.layout.rows(i), self.layout.rows(k)
         if out is None:
-            out = np.empty((self.layout.height(i), self.layout.height(k)), form.dtype, order="F")
+            out = np.empty(self.layout.shape(i, k), form.dtype, order="F")
         loops.scaled(self.a, rows.start, columns.start, self.scale, self.multiple, out, i == k)
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(
@@ -285,63 +254,51 @@ class Dense:
 
     def norms(self) -> Floats:
         """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
-        tiles = self.layout.tiles
-        norms = np.zeros((tiles, tiles))
 
-        def measure(pair):
-            norms[pair] = np.linalg.norm(self.tile(*pair))
+        def square(i, k):
+            entries = self.tile(i, k).reshape(-1, order="F")
+            return entries @ entries
 
-        in_threads(measure, [(i, k) for i in range(tiles) for k in range(i + 1)], len(self.a) ** 2)
-        return norms
+        return norms_of(self.layout, square)
 
-    def infinity_norms(self) -> tuple[float, float]:
-        """Return ‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
+    @cached_property
+    def _infinity_norms(self):
+        """‖H‖∞, and ‖A‖∞ / ‖A‖₂ with ‖A‖₂ from the power method."""
         from ..linalg import loops
 
-        if self._norms is None:
-            n, step = len(self.a), 256
-            starts = range(0, n, step)
-            parts = [np.zeros((2, n)) for _ in range(usable_cores())]
+        n, step = len(self.a), 256
+        starts = range(0, n, step)
+        parts = [np.zeros((2, n)) for _ in range(usable_cores())]
 
-            def work(core):
-                for j in starts[core :: len(parts)]:
-                    loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
+        def work(core):
+            for j in starts[core :: len(parts)]:
+                loops.row_sums(self.a, j, min(j + step, n), self.scale, parts[core])
 
-            in_threads(work, range(len(parts)), n * n // 2)
-            scaled, plain = sum(parts).max(axis=1)
-            self._norms = float(scaled), float(plain / self._middle / self._middle / self._two_norm)
-        return self._norms
+        in_threads(work, range(len(parts)), n * n // 2)
+        scaled, plain = sum(parts).max(axis=1)
+        return float(scaled), float(plain / self._middle / self._middle / self._two_norm)
 
     def _times(self, x):
         with blas_threads(len(self.a)), blas.cores(usable_cores()):
             return blas.symm(self.a, np.asfortranarray(x))
 
+    @property
     def norm(self) -> float:
-        """Return ‖H‖∞."""
-        return self.infinity_norms()[0]
+        """‖H‖∞."""
+        return self._infinity_norms[0]
 
     def multiply(self, x: Floats) -> Floats:
         """Return Hx in FP64."""
         return self._times(x / self.scale[:, None]) / self.scale[:, None]
 
-    def original(self, b: Floats) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """Return norms of residuals and solutions of H in the units of A.
+    def original(self, b: Floats) -> tuple[Operator, Operator]:
+        """Return norms of residuals and solutions of H in the units of A, by columns.
 
-        A is scaled to ‖A‖₂ = 1 and b to max|b| = 1.
-
-        Parameters
-        ----------
-        b : (n, m) ndarray
-            Right-hand sides of A.
-
-        Returns
-        -------
-        callable, callable
-            r to ‖b - Ax‖∞ / (n ‖A‖∞), and x to max|x|, by columns.
+        They map r to ‖b - Ax‖∞ / (n ‖A‖∞), and x to max|x|, with A scaled to ‖A‖₂ = 1 and the
+        right-hand sides b of A, (n, m), to max|b| = 1.
         """
-        largest = np.abs(b).max(axis=0)
-        largest = np.where(largest > 0, largest, 1.0)
-        norm = len(b) * self.infinity_norms()[1]
+        largest = _largest(b)
+        norm = len(b) * self._infinity_norms[1]
         forth = self.scale[:, None] / largest
         back = self._two_norm * self._middle / self.scale[:, None] * (self._middle / largest)
         return (
@@ -351,19 +308,14 @@ class Dense:
 
 
 class Regenerated:
-    """Products with Σ, whose tiles are generated, used twice and discarded.
-
-    Parameters
-    ----------
-    originals : Originals
-    """
+    """Products with Σ, whose tiles are generated, used twice and discarded."""
 
     def __init__(self, originals: Any) -> None:
         self.originals, self.layout = originals, originals.layout
-        self._pairs = [(i, k) for i in range(self.layout.tiles) for k in range(i + 1)]
 
+    @cached_property
     def norm(self) -> float:
-        """Return ‖A‖∞."""
+        """‖A‖∞."""
 
         def add(part, i, k, tile):
             tile = np.abs(tile)
@@ -386,33 +338,21 @@ class Regenerated:
 
     def _sum(self, add, shape):
         """Return the sum of the parts to which threads add(part, i, k, tile) all tiles."""
-        hands = self._hands()
+        cores = usable_cores()
 
-        def work(pairs):
+        def work(core):
             part = np.zeros(shape, order="F")
             with blas.one_core():
-                for i, k in pairs:
+                for i, k in self.layout.lower[core::cores]:
                     add(part, i, k, self.originals.tile(i, k))
             return part
 
         with blas_threads(0):
-            return sum(in_threads(work, hands, self.layout.n**2 // 2))
-
-    def _hands(self):
-        cores = usable_cores()
-        return [self._pairs[core::cores] for core in range(cores)]
+            return sum(in_threads(work, range(cores), self.layout.n**2 // 2))
 
 
 class Preconditioner:
-    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64.
-
-    Parameters
-    ----------
-    store : store
-        With all tiles of L final.
-    multiple : float
-        L L' is so many times the matrix.
-    """
+    """x -> μ (L L')⁻¹x, in FP32 unless the factor is FP64; all tiles of L are final."""
 
     def __init__(self, store: Any, multiple: float = 1.0) -> None:
         self.store, self.layout, self.multiple = store, store.layout, multiple
@@ -421,8 +361,7 @@ class Preconditioner:
     def __call__(self, b: Floats) -> Floats:
         """Return the product with the inverse, (n, m) in FP64."""
         # powers of two: exact, and within FP32's range
-        largest = np.abs(b).max(axis=0)
-        unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
+        unit = 2.0 ** np.round(np.log2(_largest(b)))
         y = np.asfortranarray(b / unit, dtype=self.dtype)
         with blas_threads(0):
             self._forward(y)
@@ -530,48 +469,29 @@ class Refinement:
 
 
 def refined(
-    multiply: Callable[..., Any],
-    norm: float,
-    precondition: Callable[..., Any],
+    matrix: Any,
+    precondition: Operator,
     b: Floats,
     *,
     method: str = "gmres",
     tolerance: float = TOLERANCE,
     limit: int = ITERATIONS,
-    also: tuple[Callable[..., Any], Callable[..., Any]] | None = None,
-) -> tuple[Floats, Any]:
-    """Solve Ax = b with a preconditioner, to FP64's accuracy.
+    also: tuple[Operator, Operator] | None = None,
+) -> tuple[Floats, Progress]:
+    """Solve Ax = b, b (n,) or (n, m), with a preconditioner, to FP64's accuracy.
 
-    Parameters
-    ----------
-    multiply : callable
-        multiply(x) returns Ax in FP64.
-    norm : float
-        ‖A‖∞.
-    precondition : callable
-        precondition(r) returns M⁻¹r.
-    b : (n,) or (n, m) ndarray
-    method : {"ir", "cg", "gmres"}
-    tolerance : float
-        Bound of ‖b - Ax‖∞ / (n ‖A‖∞), with b scaled to max|b| = 1. A residual at the level of
-        rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well.
-    limit : int
-        Largest number of iterations.
-    also : (callable, callable), optional
-        Norms of residuals and solutions in another system, which must meet the tolerance too: see
-        `Dense.original`.
+    ``matrix.multiply(x)`` is Ax in FP64, and ``matrix.norm`` is ‖A‖∞.
 
-    Returns
-    -------
-    solution : ndarray, as b
-    progress : Progress
+    The tolerance bounds ‖b - Ax‖∞ / (n ‖A‖∞), with b scaled to max|b| = 1. A residual at the level
+    of rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well. `also` has norms of residuals and
+    solutions in another system, which must meet the tolerance too: see `Dense.original`. Returns
+    the solution and its `Progress`.
     """
     if method not in METHODS:
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
     columns = b.reshape(len(b), -1)
-    largest = np.abs(columns).max(axis=0)
-    unit = 2.0 ** np.round(np.log2(np.where(largest > 0, largest, 1.0)))
-    norm = len(b) * norm
+    unit = 2.0 ** np.round(np.log2(_largest(columns)))
+    norm = len(b) * matrix.norm
 
     def scaled(r, x):
         return np.abs(r).max(axis=0) / norm, 2.0**-53 * np.abs(x).max(axis=0) / len(b)
@@ -581,17 +501,8 @@ def refined(
 
     views = (scaled,) if also is None else (scaled, original)
 
-    def accept(r, x):
-        return np.all([value <= np.maximum(tolerance, floor) for value, floor in (
-            view(r, x) for view in views
-        )], axis=0)  # fmt: skip
-
-    progress = Progress(
-        lambda r: np.max([view(r, r)[0] for view in views], axis=0),
-        lambda x: np.min([np.maximum(tolerance, view(x, x)[1]) for view in views], axis=0),
-        *(accept, limit, PATIENCE[method]),
-    )
-    x = METHODS[method](multiply, precondition, columns / unit, progress)
+    progress = Progress(views, tolerance, limit, PATIENCE[method])
+    x = METHODS[method](matrix.multiply, precondition, columns / unit, progress)
     return (x * unit).reshape(b.shape), progress
 
 
@@ -649,8 +560,8 @@ def solve(
     Examples
     --------
     >>> a = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> found = solve(a, np.array([4.0, 7.0]))
-    >>> bool(np.allclose(found.solution, [1.0, 2.0], rtol=1e-13)), str(found.outcome.ending)
+    >>> refinement = solve(a, np.array([4.0, 7.0]))
+    >>> bool(np.allclose(refinement.solution, [1.0, 2.0])), str(refinement.outcome.ending)
     (True, 'CONVERGED')
     """
     a, b = _checked(a, b)
@@ -659,7 +570,7 @@ def solve(
     if not callable(rule):
         raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
     source = Dense(a, Layout.of(len(a), tile), scaling)
-    found = error = None
+    best = error = None
     for attempt in _attempts(rule, fallback):
         try:
             store = _factor(source, attempt, shift, range_scaling)
@@ -668,20 +579,24 @@ def solve(
             continue
         d = source.scale.reshape(-1, *[1] * (b.ndim - 1))
         x, progress = refined(
-            *(source.multiply, source.norm(), Preconditioner(store, source.multiple), b / d),
-            **{"method": method, "tolerance": tolerance, "limit": iterations},
+            source,
+            Preconditioner(store, source.multiple),
+            b / d,
+            method=method,
+            tolerance=tolerance,
+            limit=iterations,
             also=source.original(b.reshape(len(b), -1)),
         )
         latest = _described(x / d, progress, method, store, source.shift)
-        if found is None or latest.outcome.good or latest.residual < found.residual:
-            found = latest
-        if found.outcome.good:
+        if best is None or latest.outcome.good or latest.residual < best.residual:
+            best = latest
+        if best.outcome.good:
             break
-    if found is None:
+    if best is None:
         raise NotPositiveDefinite(
             f"{error}: use a finer precision, or a shift", error.order
         ) from None
-    return found
+    return best
 
 
 def _checked(a, b):
@@ -696,7 +611,8 @@ def _checked(a, b):
         raise InvalidInput("`b` contains a NaN or an infinity.")
     for j in range(len(a)):
         if not np.isfinite(a[j:, j].sum()) and not np.isfinite(a[j:, j]).all():
-            if a[j, j] == a[j, j] and np.isfinite(a[j, j]):
+            # the error for a bad diagonal entry comes later
+            if np.isfinite(a[j, j]):
                 raise InvalidInput(f"`a` contains a NaN or an infinity in column {j + 1}.")
             break
     return a, b
@@ -733,7 +649,7 @@ def _factor(source, rule, shift, range_scaling):
     if range_scaling is not None:
         source.multiple = 2.0 ** np.floor(np.log2(range_scaling * 65504.0 / (1 + source.shift)))
     store = InCore(source, formats)
-    factorize(store, store.order(), run)
+    factorize(store)
     return store
 
 
@@ -746,26 +662,19 @@ def _described(x, progress, method, store, shift=0.0):
     return Refinement(x, progress.iterations, residual, outcome, history, method, counts, shift)
 
 
+_KEPT = (
+    *("precision_map", "promotions", "nbytes", "store", "order", "moved", "events"),
+    *("log_determinant", "multiply", "into_dense", "into_inverse", "half_solve"),
+)
+"""What a refined factor has of the mixed one; L⁻¹ alone cannot be refined."""
+
+
 class RefinedFactor(Factor):
     """A mixed factor of Σ whose solutions are refined to FP64's accuracy.
 
-    Its log-determinant, products with L and half-solves are those of the mixed factor. See
-    `geomxp.tiles.factor.Factor`; a refined factor also has `times` and `gram`.
-
-    Parameters
-    ----------
-    factor : TileFactor
-    method : {"ir", "cg", "gmres"}
-    tolerance : float
-    limit : int
-        Largest number of iterations.
-    finer : iterable of callable
-        Each returns a finer factor, which replaces one whose iteration fails.
-
-    Attributes
-    ----------
-    last : Refinement or None
-        Report on the latest solution.
+    Its log-determinant, products with L and half-solves are those of the mixed factor. A refined
+    factor also has `times` and `gram`. Each callable in `finer` returns a finer factor, which
+    replaces one whose iteration fails.
     """
 
     refines = True
@@ -786,54 +695,42 @@ class RefinedFactor(Factor):
 
     def _adopt(self, factor):
         self.factor = factor
-        self.precision_map, self.promotions = factor.precision_map, factor.promotions
-        self.nbytes, self.store = factor.nbytes, factor.store
-        self.log_determinant, self.multiply = factor.log_determinant, factor.multiply
-        self.into_inverse, self.order = factor.into_inverse, factor.order
-        self.into_dense, self.moved, self.events = factor.into_dense, factor.moved, factor.events
-        # L⁻¹ alone cannot be refined
-        self.half_solve = factor.half_solve
+        for name in _KEPT:
+            setattr(self, name, getattr(factor, name))
         self._product = Regenerated(factor.store.originals)
         self._precondition = Preconditioner(factor.store)
-        self._norm = None
 
     def solve(self, b: Floats) -> Floats:
-        """Return Σ⁻¹b for (n,) or (n, m).
-
-        Raises
-        ------
-        NotRefined
-            If the iteration does not reach the tolerance, with any of the finer factors either.
-        """
+        """Return Σ⁻¹b for (n,) or (n, m); raises `NotRefined` if no factor meets the tolerance."""
         while True:
-            found = self._refined(b)
+            x = self._refined(b)
             if self.last.outcome.good:
-                return found
+                return x
             following = next(self._finer, None)
             if following is None:
                 raise NotRefined(f"refinement by {self.method}: {self.last.outcome}")
             self._adopt(following())
 
     def _refined(self, b):
-        order, unit = self.factor.order, 4.0**self.store.originals.exponent
-        if self._norm is None:
-            self._norm = self._product.norm()
         x, progress = refined(
-            *(self._product.multiply, self._norm, self._precondition),
-            np.asfortranarray(b)[order],
-            **{"method": self.method, "tolerance": self.tolerance, "limit": self.limit},
+            self._product,
+            self._precondition,
+            np.asfortranarray(b)[self.order],
+            method=self.method,
+            tolerance=self.tolerance,
+            limit=self.limit,
         )
-        found = np.empty_like(x)
-        found[order] = x / unit
-        self.last = _described(found, progress, self.method, self.store)
-        return found
+        solution = np.empty_like(x)
+        solution[self.order] = x / 4.0**self.store.originals.exponent
+        self.last = _described(solution, progress, self.method, self.store)
+        return solution
 
     def times(self, x: Floats) -> Floats:
         """Return Σx for (n, m), with Σ generated in FP64."""
-        order, unit = self.factor.order, 4.0**self.store.originals.exponent
-        found = np.empty_like(x)
-        found[order] = unit * self._product.multiply(np.asfortranarray(x[order]))
-        return found
+        product = np.empty_like(x)
+        unit = 4.0**self.store.originals.exponent
+        product[self.order] = unit * self._product.multiply(np.asfortranarray(x[self.order]))
+        return product
 
     def gram(self, a: Floats) -> tuple[Floats, Floats]:
         """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m)."""

@@ -19,10 +19,10 @@ from ..linalg.mixed import arithmetic
 from ..runtime.devices import blas_threads, usable_cores
 from ..runtime.trace import Event, Meter, Traffic, from_zero
 from .assemble import Originals
+from .cholesky import deal, left_looking
 from .layout import Layout
 from .memories import Disk, aligned, pages
 from .plan import Plan, Sizes, policy_named
-from .schedule import deal, left_looking
 
 # Machines.
 #
@@ -154,14 +154,12 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
         If the memory has no room for one step of each stream.
     """
     in_core = policy == "in core"
-    sizes = Sizes(layout, formats)
+    sizes = Sizes(layout, formats, machine.streams)
     if in_core:
-        tiles = layout.tiles * (layout.tiles + 1) // 2
-        policy, memory = "v3", (tiles + 10 * machine.streams) * sizes.block
-    about = (memory or machine.memory, devices, width, machine.streams)
+        policy, memory = "v3", (len(layout.lower) + 10 * machine.streams) * sizes.block
+    plans = _plans(sizes, policy, memory or machine.memory, devices, width)
     players = [
-        _Player(machine, sizes, not in_core, plan, number)
-        for number, plan in enumerate(_plans(layout, formats, policy, *about))
+        _Player(machine, sizes, not in_core, plan, number) for number, plan in enumerate(plans)
     ]
     final, waiting = {}, list(players)
     while waiting:
@@ -190,8 +188,8 @@ def volumes(layout, formats, policy="v3", *, memory, devices=1, width=1, streams
     -------
     Traffic
     """
-    meter, sizes = Meter(), Sizes(layout, formats)
-    for plan in _plans(layout, formats, policy, memory, devices, width, streams):
+    meter, sizes = Meter(), Sizes(layout, formats, streams)
+    for plan in _plans(sizes, policy, memory, devices, width):
         for step in plan:
             for read in step.reads:
                 if read.load:
@@ -204,12 +202,12 @@ def volumes(layout, formats, policy="v3", *, memory, devices=1, width=1, streams
     return meter.read()
 
 
-def _plans(layout, formats, policy, memory, devices, width, streams):
+def _plans(sizes, policy, memory, devices, width):
     """Return the plan of each device."""
     arenas = (memory,) * devices if isinstance(memory, Integral) else memory
-    order = list(left_looking(layout.tiles, width, streams * devices))
+    order = list(left_looking(sizes.layout.tiles, width, sizes.streams * devices))
     return [
-        Plan(order, mine, layout, formats, arena, policy_named(policy), streams)
+        Plan(order, mine, sizes, arena, policy_named(policy))
         for mine, arena in zip(deal(order, devices), arenas, strict=True)
     ]
 
@@ -290,7 +288,7 @@ class _Player:
     def _seconds(self, step):
         """Return the seconds of a kernel."""
         (i, k), machine, layout = step.tile, self.machine, self.sizes.layout
-        m, n = layout.height(i), layout.height(k)
+        m, n = layout.shape(i, k)
         fine = self.sizes.formats[i, k] is FP64
         # FP32 takes half as long as FP64
         half = 1.0 if fine else 0.5

@@ -1,36 +1,27 @@
 """Stores: where the tiles of a factorization are kept.
 
-A `Store` returns original and final tiles and takes finished ones. A `Runner` finishes tiles of a
-store. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core` and `dask_store` have the
+A `Store` returns original and final tiles, takes finished ones, and runs the operations that finish
+them. `InCore` keeps all tiles in one memory; `on_gpu`, `out_of_core` and `dask_store` have the
 other stores.
 """
 
 from contextlib import contextmanager, nullcontext
+from queue import SimpleQueue
 from threading import Condition, Lock
-from typing import Protocol
 
 from ..linalg.formats import FP32, FP64, Tile, quantize
 from ..linalg.mixed import cast_formats, splits
+from .cholesky import Stopped, left_looking, run, working_format
 from .factor import TileFactor
-from .schedule import Stopped, left_looking, run
 
 
-class Runner(Protocol):
-    """A function that finishes tiles of a store."""
+def original(originals, formats, i, k, **options):
+    """Return A_ik, to be overwritten, in `working_format`; options are those of `Originals.tile`.
 
-    def __call__(self, store, tiles):
-        """Finish these tiles, each listed after all the tiles that it needs."""
-
-
-def original(originals, formats, i, k, **place):
-    """Return A_ik as an array that may be overwritten: FP64 for an FP64 tile, else FP32.
-
-    Further arguments are those of `Originals.tile`.
+    The error of generation in FP32 exceeds the rounding of FP32, but not that of coarser formats.
     """
     form = formats[i, k]
-    # the error of generation in FP32 exceeds the rounding of FP32, but not that of coarser formats
-    work = FP64 if form is FP64 else FP32
-    return originals.tile(i, k, work, careful=form is FP32, **place)
+    return originals.tile(i, k, working_format(form), careful=form is FP32, **options)
 
 
 def in_format(formats, i, k, array):
@@ -42,13 +33,7 @@ def in_format(formats, i, k, array):
 
 
 def casts_of(formats, i, k, values):
-    """Return the casts that the readers of an FP64 tile need.
-
-    Returns
-    -------
-    dict of Format to bool
-        Whether the cast is kept as two FP16 planes.
-    """
+    """Return {format: whether it is kept as two FP16 planes} of the casts of an FP64 tile."""
     partners = formats.partners(i, k)
     if i > k:
         return cast_formats(values, partners)
@@ -103,8 +88,6 @@ class Store:
         Bytes copied between memories so far; None if there is only one.
     trace : Trace or None
         Events of the run, if it is traced.
-    runner : Runner
-        The runner for this kind of store.
 
     Examples
     --------
@@ -137,7 +120,6 @@ class Store:
     """
 
     moved = trace = None
-    runner = staticmethod(run)
 
     def __init__(self, originals, formats):
         self.originals, self.formats, self.layout = originals, formats, originals.layout
@@ -169,14 +151,21 @@ class Store:
         self.formats, changed = self.formats.promote_row(k)
         return changed
 
+    def run(self, tiles):
+        """Finish tiles, each listed after those that it needs; see `cholesky.run`."""
+        run(self, tiles)
+
     @contextmanager
     def workers(self, tiles, threads):
-        """Yield pairs (worker, tiles), one for each thread of `schedule.run`.
+        """Yield pairs (worker, tiles), one for each thread of `cholesky.run`.
 
         A worker is the store as a thread sees it: its reads wait until the tile is final.
         """
-        worker, queue = _Worker(self), _Queue(tiles)
-        yield [(worker, queue)] * min(threads, max(1, len(tiles)))
+        worker, queue = _Worker(self), SimpleQueue()
+        threads = min(threads, max(1, len(tiles)))
+        for tile in (*tiles, *[None] * threads):
+            queue.put(tile)
+        yield [(worker, iter(queue.get, None)) for _ in range(threads)]
 
     def factor(self, order, promotions):
         """Return the factor once all tiles are final; row r of L belongs to location order[r]."""
@@ -191,13 +180,7 @@ class Store:
 
 
 class InCore(Store):
-    """All tiles in one memory, each in its format; see `Store`.
-
-    Attributes
-    ----------
-    bytes, peak_bytes : int
-        Bytes of the final tiles and their casts, now and at most so far.
-    """
+    """All tiles in one memory. `bytes` and `peak_bytes` count tiles and their casts."""
 
     bytes = 0
 
@@ -280,17 +263,3 @@ class _Worker:
         with self.changed:
             self.error = self.error or error
             self.changed.notify_all()
-
-
-class _Queue:
-    """Tiles of which each thread takes the next."""
-
-    def __init__(self, tiles):
-        self._tiles, self._lock = iter(tiles), Lock()
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        with self._lock:
-            return next(self._tiles)

@@ -1,9 +1,9 @@
 """Passes over Vecchia's blocks: sums for the likelihood, weights and Gram matrices for kriging.
 
-A block is a place and its neighbours; S is its covariance matrix. Derivatives of S by the
+A block is a location and its neighbours; S is its covariance matrix. Derivatives of S by the
 parameters are combinations of a few bases: S itself, the unit matrix, the derivatives by the shape
 parameters of the family, by the logarithm of all distances, and by the angle and the ratio of
-anisotropy, in this order.
+anisotropy, in this order. D is the number of bases.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..covariance.table import LOWEST, table_of
 from ..runtime.devices import in_threads
-from .graph import Graph
+from .factor import Graph
 
 SLICE = 1024
-"""Places whose blocks one thread reduces at a time: their sums are added in one fixed order."""
+"""Locations whose blocks one thread reduces at a time: their sums are added in one fixed order."""
 
 
 def check_tabulated(model):
@@ -24,11 +24,6 @@ def check_tabulated(model):
 
 def basis_of(model):
     """Return the number of the basis that belongs to each parameter, besides S.
-
-    Raises
-    ------
-    InvalidInput
-        If the model has no table of polynomials.
 
     Examples
     --------
@@ -75,37 +70,21 @@ def tables_for(model, wanted):
 
 
 class Sums:
-    """Sums over all blocks, and their derivatives.
+    """Sums over all blocks as `kernel.likelihood_slice` writes them: log|Σ|, W'W, derivatives.
 
-    Parameters
-    ----------
-    out : 1-D ndarray
-        As `kernel.likelihood_slice` writes them.
-    count : int
-        Number of whitened columns, c.
-    model : Isotropic
-    names : set of str
-        Parameters whose derivatives were wanted.
-
-    Attributes
-    ----------
-    log_determinant : float
-        log|Σ|.
-    gram : (c, c) ndarray
-        W'W of the whitened columns.
+    W are the `count` whitened columns, and `names` the parameters whose derivatives are known.
     """
 
     def __init__(self, out, count, model, names):
         self.names, self._model, self._basis = names, model, basis_of(model)
         bases = self._bases = self._basis["range"] + 3
         self.log_determinant = float(out[0])
-        parts = np.split(out[1:], np.cumsum((count**2, bases, bases**2)))
-        gram = np.tril(parts[0].reshape(count, count))
-        self.gram = gram + np.tril(gram, -1).T
-        self._traces = parts[1]
-        information = np.tril(parts[2].reshape(bases, bases))
-        self._information = information + np.tril(information, -1).T
-        changes = parts[3].reshape(bases, count, count)
+        gram, self._traces, information, changes = np.split(
+            out[1:], np.cumsum((count**2, bases, bases**2))
+        )
+        self.gram = _symmetric(gram.reshape(count, count))
+        self._information = _symmetric(information.reshape(bases, bases))
+        changes = changes.reshape(bases, count, count)
         self._changes = changes + changes.transpose(0, 2, 1)
 
     def derivative(self, name):
@@ -131,19 +110,17 @@ class Sums:
         return row
 
 
+def _symmetric(lower):
+    """Return the symmetric matrix of a lower triangle."""
+    lower = np.tril(lower)
+    return lower + np.tril(lower, -1).T
+
+
 def with_table(model, pairs, names, work):
     """Call work(tables, base) until the tables reach all pairs; return its results.
 
-    Parameters
-    ----------
-    model : Isotropic
-    pairs : TablePairs or vecchia.gpu.Pairs
-        Its `octaves` are extended as needed.
-    names : sequence of str
-        Tables, see `tables_for`.
-    work : callable
-        Takes the rows of the tables, each (K, 8), and their first interval. Returns tuples whose
-        last member tells whether a pair was missed.
+    It gets the rows of the named tables, each (K, 8), and their first interval, and returns tuples
+    whose last member tells whether a pair was missed. The octaves of `pairs` grow as needed.
     """
     while True:
         table = table_of(model, *pairs.octaves)
@@ -163,17 +140,10 @@ def turning_forms(model):
 
 
 class Blocks:
-    """The blocks of places in memory under one model.
+    """The blocks of locations (n, d) in memory under one model.
 
-    Parameters
-    ----------
-    model : Isotropic
-    metric : Metric or str
-    locations : (n, d) ndarray
-    targets : (k, d) ndarray, optional
-        Places whose neighbours are among the locations; the locations themselves if not given.
-    box : (2, d) ndarray, optional
-        See `TablePairs`.
+    With targets (k, d), each block is a target and its neighbours among the locations; otherwise
+    the locations are the targets. For `box` see `TablePairs`.
     """
 
     def __init__(self, model, metric, locations, targets=None, box=None):
@@ -183,102 +153,54 @@ class Blocks:
         self.pairs = model.pairs(Inputs(locations, metric), targets, box)
 
     def reduce(self, neighbours, columns, wanted):
-        """Return the sums over all places.
-
-        Parameters
-        ----------
-        neighbours : (n, m) ndarray of int32
-        columns : (c, n) ndarray
-        wanted : (D,) ndarray of bool
-
-        Returns
-        -------
-        sums : 1-D ndarray
-            See `Sums`.
-        failed : int or None
-            The first place whose matrix is not positive definite.
-        """
+        """Return the `Sums` over all locations, and the first one without a factor, or None."""
         parts, failed = self.slices(neighbours, columns, wanted)
         return parts.sum(axis=0), failed
 
     def slices(self, neighbours, columns, wanted):
-        """Return the sums over SLICE places each, which are the same however places are shared.
+        """As `reduce`, but return the sums over SLICE locations each, (⌈k / SLICE⌉, …).
 
-        Parameters
-        ----------
-        neighbours : (k, m) ndarray of int32
-            Of the first k places.
-        columns : (c, n) ndarray
-        wanted : (D,) ndarray of bool
-
-        Returns
-        -------
-        sums : (⌈k / SLICE⌉, …) ndarray
-        failed : int or None
-            As of `reduce`.
+        They are the same however locations are shared. `neighbours` (k, m) are those of the first
+        k locations; `columns` (c, n) are to be whitened.
         """
         from .kernel import likelihood_slice
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise, maps = np.full(self.pairs.x.shape[1], self.model.nugget), turning_forms(self.model)
+        noise, maps = self._nuggets(), turning_forms(self.model)
 
-        def work(tables, base):
-            field = self._field(tables, base)
+        def one_slice(first, last, field):
+            out = np.zeros(length)
+            failed, missed = likelihood_slice(
+                *(self.pairs.x, neighbours, first, last, noise, field),
+                *(columns, maps, wanted, out),
+            )
+            return out, failed if failed < last else k, missed
 
-            def one_slice(first):
-                out, last = np.zeros(length), min(first + SLICE, k)
-                failed, missed = likelihood_slice(
-                    *(self.pairs.x, neighbours, first, last, noise, field),
-                    *(columns, maps, wanted, out),
-                )
-                return out, failed if failed < last else k, missed
-
-            return self._in_threads(one_slice, neighbours)
-
-        results = with_table(self.model, self.pairs, tables_for(self.model, wanted), work)
+        results = self._over_slices(neighbours, tables_for(self.model, wanted), one_slice)
         failed = min(failed for _, failed, _ in results)
         return np.array([out for out, _, _ in results]), failed if failed < k else None
 
-    def weights(self, neighbours, noise, at_target):
-        """Return the weights and the variances of all targets' conditional means.
+    def weights(self, neighbours, noise=None, at_target=None):
+        """Return the weights (k, m) and the variances (k,) of all targets' conditional means.
 
-        Parameters
-        ----------
-        neighbours : (k, m) ndarray of int32
-            Places near each target.
-        noise, at_target : (n,), (k,) ndarray
-            Variances of places and targets beside the field's.
-
-        Returns
-        -------
-        weights : (k, m) ndarray
-        variances : (k,) ndarray
-            NaN where the matrix of the neighbours is not positive definite.
+        `noise` (n,) and `at_target` (k,) are variances beside the field's; the nugget by default.
+        A variance is NaN where the matrix of the neighbours is not positive definite.
         """
         from .kernel import weights_slice
 
+        noise = self._nuggets() if noise is None else noise
+        at_target = noise if at_target is None else at_target
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
         self._for_targets(weights_slice, neighbours, noise, at_target, weights, variances)
         return weights, variances
 
     def grams(self, neighbours, noise, columns, given=None):
-        """Return the Gram matrices of the whitened [k, columns] of all targets' neighbours.
+        """Return the Gram matrices of the whitened [k, columns] of targets, (k, c + 1, c + 1).
 
-        Parameters
-        ----------
-        neighbours : (k, m) ndarray of int32
-            Places near each target.
-        noise : (n,) ndarray
-            Variances of places beside the field's.
-        columns : (c, n) ndarray
-        given : (k, m) ndarray, optional
-            Covariances with the neighbours, of targets that are not points.
-
-        Returns
-        -------
-        (k, c + 1, c + 1) ndarray
-            NaN where the matrix of the neighbours is not positive definite.
+        `noise` (n,) are variances beside the field's. `given` (k, m) are the covariances of targets
+        that are not points with their neighbours. A Gram matrix is NaN where the matrix of the
+        neighbours is not positive definite.
         """
         from .kernel import gram_slice
 
@@ -288,47 +210,39 @@ class Blocks:
         self._for_targets(gram_slice, neighbours, noise, columns, given, grams)
         return grams
 
+    def _nuggets(self):
+        return np.full(self.pairs.x.shape[1], self.model.nugget)
+
     def _for_targets(self, kernel, neighbours, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
-        k, points = len(neighbours), (self.pairs.x, self.pairs.y)
+        points = self.pairs.x, self.pairs.y
 
-        def work(tables, base):
-            field = self._field(tables, base)
+        def one_slice(first, last, field):
+            return (kernel(*points, neighbours, first, last, noise, field, *arrays),)
 
-            def one_slice(first):
-                last = min(first + SLICE, k)
-                return (kernel(*points, neighbours, first, last, noise, field, *arrays),)
+        self._over_slices(neighbours, ["correlation"], one_slice)
 
-            return self._in_threads(one_slice, neighbours)
-
-        with_table(self.model, self.pairs, ["correlation"], work)
-
-    def _field(self, tables, base):
-        """Return the model as compiled loops take it; see `kernel`."""
+    def _over_slices(self, neighbours, names, call):
+        """Return [call(first, last, field)] of all slices; for `field` see `kernel`."""
+        k, m = neighbours.shape
         arc, folded = (bool(self.pairs.mapping & bit) or None for bit in (1, 2))
         numbers = self.pairs.inverse, arc, folded, self.model.variance
-        flat = tables[0] if len(tables) == 1 else np.concatenate(tables)
-        return *numbers, flat.reshape(-1), tables[0].size, base
 
-    def _in_threads(self, one_slice, neighbours):
-        k, m = neighbours.shape
-        return in_threads(one_slice, range(0, k, SLICE), k * (m + 1) ** 2)
+        def work(tables, base):
+            flat = tables[0] if len(tables) == 1 else np.concatenate(tables)
+            field = *numbers, flat.reshape(-1), tables[0].size, base
+            return in_threads(
+                lambda first: call(first, min(first + SLICE, k), field),
+                *(range(0, k, SLICE), k * (m + 1) ** 2),
+            )
+
+        return with_table(self.model, self.pairs, names, work)
 
 
 class LocalPasses:
-    """Passes over the blocks of one data set in this process, on the CPU.
+    """Passes over the blocks of one data set in this process, on the CPU; see `Graph.of`.
 
-    Parameters
-    ----------
-    locations : (n, d) ndarray
-    metric : Metric or str
-    ordering, count
-        See `Graph.of`.
-
-    Attributes
-    ----------
-    graph : Graph
-    tree : geomxp.covariance.neighbours.Tree
+    `tree` is the tree of the graph; rows of arrays are in its order.
     """
 
     def __init__(self, locations, metric, ordering, count):
@@ -337,20 +251,19 @@ class LocalPasses:
         self._locations = locations[self.tree.order]
 
     def know(self, columns):
-        """Keep the columns to be whitened, (c, n), in the order of the tree."""
+        """Keep the columns to whiten, (c, n)."""
         self._columns = columns
 
     def reduce(self, model, wanted):
-        """Return the sums over all blocks, and the first place without a factor, or None."""
+        """Return the `Sums` over all blocks, and the first location without a factor, or None."""
         return self._blocks(model).reduce(self.graph.neighbours, self._columns, wanted)
 
     def weights(self, model):
         """Return the weights (n, m) and the variances (n,) of the conditional means."""
-        noise = np.full(len(self._locations), model.nugget)
-        return self._blocks(model).weights(self.graph.neighbours, noise, noise)
+        return self._blocks(model).weights(self.graph.neighbours)
 
     def neighbours_of(self, i):
-        """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
+        """Return the neighbours of a location, (m,); -1 for none."""
         return self.graph.neighbours[i]
 
     def _blocks(self, model):

@@ -1,30 +1,71 @@
-"""Vecchia's sparse factor of the precision matrix: Σ⁻¹ = B'B, one row of B for each place.
+"""Vecchia's graph of neighbours, and the sparse factor of the precision matrix on it.
 
-Row i of B is (1 at i, -λ_i at its neighbours)/√d_i.
+Σ⁻¹ = B'B with one row of B for each location: (1 at i, -λ_i at its neighbours)/√d_i. The
+conditional mean of location i is λ_i'z_N, and d_i is its conditional variance.
 """
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from ..covariance.distance import embed
+from ..covariance.neighbours import Tree, nearest_predecessors, tree_of
+from ..covariance.ordering import order_places
 from ..errors import NotPositiveDefinite
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Locations in the order of a tree, in which nearby ones are adjacent, and their neighbours.
+
+    Parameters
+    ----------
+    tree : Tree
+        `tree.order` gives the rows of the observations, `tree.ranks` their positions in Vecchia's
+        order.
+    neighbours : (n, m) ndarray of int32
+        The nearest predecessors of each location, by number in the tree; -1 for none.
+    """
+
+    tree: Tree
+    neighbours: np.ndarray
+
+    @classmethod
+    def of(cls, locations, metric, ordering, count):
+        """Order locations and find up to `count` neighbours of each; see `ordered_tree`."""
+        tree = ordered_tree(locations, metric, ordering)
+        return cls(tree, nearest_predecessors(tree, min(count, len(locations) - 1)))
+
+    @cached_property
+    def sequence(self):
+        """Numbers in the tree in Vecchia's order, (n,)."""
+        sequence = np.empty(len(self.tree.ranks), dtype=np.int64)
+        sequence[self.tree.ranks] = np.arange(len(sequence))
+        return sequence
+
+
+def ordered_tree(locations, metric, ordering):
+    """Return the tree of locations, in the metric's own (isotropic) coordinates.
+
+    Its ranks are the positions in an ordering: a name of `covariance.ordering.order_places`, or the
+    permutation itself.
+    """
+    order = ordering
+    if isinstance(ordering, str):
+        order = order_places(locations, ordering, metric)
+    ranks = np.empty(len(locations), dtype=np.int64)
+    ranks[order] = np.arange(len(locations))
+    return tree_of(embed(locations, metric), ranks)
 
 
 class VecchiaFactor:
     """Sparse counterpart of a Cholesky factor; L stands for B⁻¹.
 
-    Rows of arguments and of results are those of the observations, unless stated otherwise.
-
-    Parameters
-    ----------
-    graph : Graph
-    weights : (n, m) ndarray
-        λ: the conditional mean is λ'z_N.
-    variances : (n,) ndarray
-        d, the conditional variances.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If a conditional variance is not positive; `order` is then the place's number in the tree.
+    It has weights λ (n, m) and variances d (n,) in the order of the tree. Rows of arguments and of
+    results are those of the observations, unless stated otherwise; vectors are (n,) or (n, c).
+    `NotPositiveDefinite` is raised if a conditional variance is not positive; its `order` is then
+    the location's number in the tree.
     """
 
     precision_map = order = last = moved = None
@@ -39,7 +80,7 @@ class VecchiaFactor:
     @property
     def nbytes(self):
         """Bytes of weights, variances and neighbours."""
-        return self.weights.nbytes + self.variances.nbytes + self.graph.neighbours.nbytes
+        return sum(array.nbytes for array in self._rows)
 
     @property
     def _rows(self):
@@ -50,7 +91,7 @@ class VecchiaFactor:
         return float(np.log(self.variances).sum())
 
     def half_solve(self, columns):
-        """Return B y for vectors (n,) or (n, c), in the order of the tree."""
+        """Return B y, in the order of the tree."""
         from . import kernel
 
         y = self._columns(columns)
@@ -64,7 +105,7 @@ class VecchiaFactor:
         return half.T @ (half if b is None else self.half_solve(b))
 
     def solve(self, columns):
-        """Return Σ⁻¹y = B'By for vectors (n,) or (n, c)."""
+        """Return Σ⁻¹y = B'By."""
         from . import kernel
 
         white = self.half_solve(columns).reshape(len(self.variances), -1)
@@ -73,7 +114,7 @@ class VecchiaFactor:
         return self._restored(out, np.shape(columns))
 
     def multiply(self, columns):
-        """Return B⁻¹w for vectors (n,) or (n, c): with normal w, draws of observations."""
+        """Return B⁻¹w: with normal w, draws of observations."""
         from . import kernel
 
         y, sequence = self._columns(columns), self.graph.sequence
@@ -81,7 +122,7 @@ class VecchiaFactor:
         return self._restored(y, np.shape(columns))
 
     def whiten_transposed(self, columns):
-        """Return B⁻ᵀy for vectors (n,) or (n, c), in the order of the tree: B⁻ᵀΣ⁻¹ = B."""
+        """Return B⁻ᵀy, in the order of the tree: B⁻ᵀΣ⁻¹ = B."""
         from . import kernel
 
         y = self._columns(columns)
@@ -89,10 +130,7 @@ class VecchiaFactor:
         return y.reshape(np.shape(columns))
 
     def inverse_diagonal(self, n):
-        """Return the diagonal of Σ⁻¹ = B'B, (n,).
-
-        Row i of B has 1/√d_i at i and -λ_i/√d_i at its neighbours.
-        """
+        """Return the diagonal of Σ⁻¹ = B'B, (n,)."""
         near, d = self.graph.neighbours, self.variances
         present = near >= 0
         shares = (self.weights[present] ** 2) / np.broadcast_to(d[:, None], near.shape)[present]
@@ -112,20 +150,10 @@ class VecchiaFactor:
 
 
 def draw_onwards(places, neighbours, weights, variances, y):
-    """Turn normal numbers at places into draws, each given the values of its neighbours.
+    """Turn normal numbers at places, (k,) rows of y, into draws given the values of neighbours.
 
-    y_i <- λ'y_N + √d y_i, place by place in the order given.
-
-    Parameters
-    ----------
-    places : (k,) ndarray of int
-        Rows of y.
-    neighbours : (k, m) ndarray of int32
-        Rows of y that each place is conditioned on; -1 for none.
-    weights, variances : (k, m), (k,) ndarray
-        λ and d.
-    y : (n, c) ndarray
-        Values where they are known, normal numbers at the places; overwritten there.
+    y_i <- λ'y_N + √d y_i, place by place in the order given; y is (n, c). `neighbours` (k, m) are
+    rows of y, or -1 for none.
     """
     from . import kernel
 

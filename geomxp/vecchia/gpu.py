@@ -14,8 +14,8 @@ from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import LocalPasses, check_tabulated, tables_for, turning_forms, with_table
-from .graph import Graph
+from .blocks import check_tabulated, tables_for, turning_forms, with_table
+from .factor import Graph
 
 MOST = 128
 """Largest number of neighbours: a block then takes 71 kB of a multiprocessor's shared memory."""
@@ -37,12 +37,10 @@ PARTS, NUMBERS = 2**15, 2**24
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """Layout of blocks of one size in shared memory, and the number of threads that share one.
+    """Layout of blocks of one size in shared memory.
 
     Parameters
     ----------
-    order : int
-        Of a block: the place and its neighbours, padded to a multiple of four.
     rows : int
         Of a block and the rows below it; 2 more than a multiple of four, so that columns begin in
         different banks.
@@ -52,28 +50,18 @@ class SharedLayout:
         Numbers that a block takes.
     """
 
-    order: int
     rows: int
     team: int
     stride: int
 
     @classmethod
     def of(cls, m, d, count, bases):
-        """Return the layout of blocks of m neighbours in d dimensions.
+        """Return the layout of blocks of m neighbours in d dimensions, with `count` columns.
 
-        Parameters
-        ----------
-        m, d : int
-        count : int
-            Columns that are whitened.
-        bases : int
-            Derivatives of S, see `blocks`; 0 if none are wanted.
-
-        Raises
-        ------
-        InvalidInput
-            If a block has more rows than its threads.
+        `bases` is the number of derivatives of S, see `blocks`; 0 if none are wanted. Raise
+        `InvalidInput` if a block has more rows than its threads.
         """
+        # the location and its neighbours, padded to a multiple of four
         order = (m + 4) // 4 * 4
         fitting = [
             team
@@ -93,7 +81,7 @@ class SharedLayout:
         vectors = (2 + d + (1 + bases - 2 if bases else 1)) * order
         stride = -(-(entries + vectors) // 16) * 16
         # two teams of eight threads read from different banks at a time
-        return cls(order, rows, fitting[0], stride + 8 * (fitting[0] == 8))
+        return cls(rows, fitting[0], stride + 8 * (fitting[0] == 8))
 
     @property
     def bytes(self):
@@ -102,28 +90,9 @@ class SharedLayout:
 
 
 class Pairs:
-    """The numbers of one model that kernels need; see `Model` of cuda/vecchia.cuh.
+    """What kernels need of one model, for n locations in a box (2, d) with m neighbours each.
 
-    Parameters
-    ----------
-    model : Isotropic
-    metric : Metric or str
-    box : (2, d) ndarray
-        Lowest and highest coordinates of the embedded places.
-    n, m : int
-        Number of places, and of the neighbours of each.
-
-    Attributes
-    ----------
-    numbers : (17,) ndarray
-    mapping : int
-        See `generate.mapping_of`.
-    turned : bool
-        Whether points are mapped by A.
-    octaves : (int, int)
-        Of s; see `TablePairs`.
-    common : float
-        A typical log₂ s of the pairs within a block.
+    `numbers` are in the order of `Model` in cuda/vecchia.cuh; for `octaves` see `TablePairs`.
     """
 
     def __init__(self, model, metric, box, n, m):
@@ -137,7 +106,8 @@ class Pairs:
             # of the box's corners: no points are that far apart
             extents = np.abs(turn) @ extents
         self.octaves = octaves_of(float(extents.max()), d, n, metric, inverse)
-        # most blocks are (m/n)^(1/d) of the extent wide, and most of their pairs half of that apart
+        # a typical log₂ s: most blocks are (m/n)^(1/d) of the extent wide, and most of their pairs
+        # half of that apart
         self.common = self.octaves[1] - 2 - 2 / d * np.log2((n + 1) / (m + 1))
         start = np.zeros(3)
         start[:d] = middle
@@ -147,13 +117,7 @@ class Pairs:
     def window(self, intervals, base, most):
         """Return the rows of a table that are kept in shared memory: the first, and how many.
 
-        Parameters
-        ----------
-        intervals : int
-            Rows of the table.
-        base : int
-        most : int
-            Rows that fit.
+        The table has `intervals` rows from number `base` on, of which `most` fit.
         """
         staged = max(0, min(most, intervals))
         first = int((self.common + 1023) * 2**SPLIT) - base + 1 - staged // 2
@@ -161,16 +125,10 @@ class Pairs:
 
 
 def parts_of(n, length):
-    """Return the number of parts whose sums are kept apart, and the places in each.
+    """Return the number of parts whose sums are kept apart, and the locations in each.
 
-    They do not depend on the GPU: all GPUs add in the same order.
-
-    Parameters
-    ----------
-    n : int
-        Places.
-    length : int
-        Numbers in the sums of a part.
+    They do not depend on the GPU: all GPUs add in the same order. The sums of a part are `length`
+    numbers.
 
     Examples
     --------
@@ -182,37 +140,14 @@ def parts_of(n, length):
 
 
 def mask_of(wanted):
-    """Return the bits of a sequence of bool: a kernel's `wanted`.
-
-    Examples
-    --------
-    >>> mask_of([True, False, False, True, False, False])
-    9
-    """
+    """Return the bits of a sequence of bool, the first one the lowest: a kernel's `wanted`."""
     return sum(1 << k for k, bit in enumerate(wanted) if bit)
 
 
-def passes_on(device, *data):
-    """Return the passes on a device, the CPU or a GPU, given the arguments of `LocalPasses`."""
-    return LocalPasses(*data) if device.index is None else GpuPasses(*data, device)
-
-
 class GpuPasses:
-    """Passes over the blocks of one data set on a GPU; the interface of `blocks.LocalPasses`.
+    """Passes over the blocks of one data set on a GPU, a `Device`; see `blocks.LocalPasses`.
 
-    Parameters
-    ----------
-    locations, metric, ordering, count
-        As of `LocalPasses`.
-    device : Device
-        A GPU.
-
-    Raises
-    ------
-    InvalidInput
-        If a block is too large for a GPU.
-    NotEnoughMemory
-        If the data are too large for this GPU.
+    Raises `InvalidInput` if a block is too large for a GPU, and `NotEnoughMemory` if the data are.
     """
 
     @gpu_memory()
@@ -237,7 +172,7 @@ class GpuPasses:
 
     @gpu_memory()
     def know(self, columns):
-        """Keep the columns to be whitened, (c, n), in the order of the tree."""
+        """See `LocalPasses.know`."""
         # raises now instead of during a search
         self._layout(len(columns))
         self._check_memory(columns.nbytes, f"{len(columns)} columns")
@@ -245,7 +180,7 @@ class GpuPasses:
 
     @gpu_memory()
     def reduce(self, model, wanted):
-        """Return the sums over all blocks, and the first place without a factor, or None."""
+        """See `LocalPasses.reduce`."""
         import cupy
 
         n, count, bases = len(self._points), len(self._columns), len(wanted)
@@ -270,7 +205,7 @@ class GpuPasses:
 
     @gpu_memory()
     def weights(self, model):
-        """Return the weights (n, m) and the variances (n,) of the conditional means."""
+        """See `LocalPasses.weights`."""
         import cupy
 
         n, m = self._neighbours.shape
@@ -288,7 +223,7 @@ class GpuPasses:
         return weights, variances
 
     def neighbours_of(self, i):
-        """Return the neighbours of a place, (m,), by number in the tree; -1 for none."""
+        """See `LocalPasses.neighbours_of`."""
         return self.graph.neighbours[i]
 
     def _layout(self, count, bases=0):
@@ -324,12 +259,10 @@ class GpuPasses:
 
         n, m = self._neighbours.shape
         # a row of a table has 64 bytes
-        kinds, row_bytes = len(tables), 64 * len(tables)
-        intervals = len(tables[0])
-        shared, processors = (
-            _attribute("MaxSharedMemoryPerBlockOptin"),
-            _attribute("MultiProcessorCount"),
-        )
+        kinds, row_bytes, intervals = len(tables), 64 * len(tables), len(tables[0])
+        shared = _attribute("MaxSharedMemoryPerBlockOptin")
+        processors = _attribute("MultiProcessorCount")
+        # teams that fill a warp
         whole = max(1, WARP // layout.team)
         if shared < whole * layout.bytes:
             raise InvalidInput(
@@ -340,21 +273,17 @@ class GpuPasses:
         first, staged = pairs.window(intervals, base, most)
         teams = (shared - staged * row_bytes) // layout.bytes
         teams = min(THREADS // layout.team, teams, -(-units // processors))
-        # whole warps
         teams = max(teams // whole, 1) * whole
         columns = self._columns if count else self._points
-        function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
-        function(
-            (max(1, min(processors, -(-units // teams))),),
-            (teams * layout.team,),
-            (
-                *(self._points, self._neighbours, columns, n, self._points.shape[1], m, count),
-                *(pairs.mapping, int(pairs.turned)),
-                *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
-                *(intervals, base, first, staged, layout.rows, layout.stride, *entries),
-            ),
-            shared_mem=staged * row_bytes + teams * layout.bytes,
+        shared = function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
+        arguments = (
+            *(self._points, self._neighbours, columns, n, self._points.shape[1], m, count),
+            *(pairs.mapping, int(pairs.turned)),
+            *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
+            *(intervals, base, first, staged, layout.rows, layout.stride, *entries),
         )
+        blocks, threads = max(1, min(processors, -(-units // teams))), teams * layout.team
+        function((blocks,), (threads,), arguments, shared_mem=shared)
 
 
 def _attribute(name):
@@ -378,8 +307,7 @@ def _folded(sums, team):
     while len(sums) > 1:
         count, length = sums.shape
         added = cupy.empty((-(-count // FOLD), length))
-        fold(
-            (len(added),), (min(THREADS, -(-length // WARP) * WARP),), (sums, count, length, added)
-        )
+        threads = min(THREADS, -(-length // WARP) * WARP)
+        fold((len(added),), (threads,), (sums, count, length, added))
         sums = added
     return sums[0]

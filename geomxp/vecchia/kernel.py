@@ -1,8 +1,8 @@
 """Compiled loops of Vecchia's approximation, by numba: eight blocks at a time.
 
-A block is a place and its neighbours, the place last: S = Σ_{(N, i), (N, i)} = LL'. With b =
-L^-T e, e the last unit vector, the place's conditional distribution has the variance d = 1/b_i²
-and gives the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
+A block is a location and its neighbours, the location last: S = Σ_{(N, i), (N, i)} = LL'. With b =
+L^-T e, e the last unit vector, its conditional distribution has the variance d = 1/b_i² and gives
+the whitened value b'y. For a derivative D of S (Guinness 2021, Stat. Comput. 31:25)
 
     g = L^-1 D b:  ∂ log d = g_i,   ∂(b'y) = -Σ_q g_q u_q + ½ g_i u_i with u = L^-1 y,
 
@@ -13,14 +13,16 @@ Entry (i, j) of eight blocks is the vector at 8 (i (i + 1)/2 + j) of a flat arra
 vectors is at 8 i. All loops over blocks take
 
     x : (d, n) ndarray; points
-    neighbours : (k, m) ndarray of int32; points near each place or target, -1 for none
-    first, last : int; the places first ≤ i < last are handled
-    noise : (n,) ndarray; variance of each observation beside the field's
+    targets : (d, k) ndarray; points too, x where not given
+    neighbours : (k, m) ndarray of int32; points near each target, -1 for none
+    first, last : int; the targets first ≤ i < last are handled
+    noise, at_target : (n,), (k,) ndarray; variances of points and targets beside the field's
     field : tuple; 1/a²; True for great-circle arcs, else None; True for folded tables, else None;
         σ²; tables, a 1-D ndarray, of the correlation and of the derivatives wanted by shape
         parameters and by distance; numbers in one table, int; their first interval, int
+    columns : (c, n) ndarray; vectors to be whitened
 
-and return a number that is not 0 if the tables did not reach a pair of places.
+and return a number that is not 0 if the tables did not reach a pair of points.
 """
 
 from math import asin, inf, log, sqrt
@@ -30,23 +32,14 @@ import numpy as np
 from ..covariance.distance import EARTH_RADIUS
 from ..covariance.table import BEYOND, FOLD, SPLIT
 from ..linalg.batched import backward_packed, factor_packed, forward_packed
-from ..linalg.simd import (
-    fraction,
-    interval,
-    missed,
-    polynomial,
-    spread,
-    store,
-    total,
-    where_less,
-)
+from ..linalg.simd import fraction, interval, missed, polynomial, spread, store, total, where_less
 from ..linalg.simd import load8 as load
 from ..runtime.devices import njit
 
 
 @njit(nogil=True, cache=True)
 def _fetch(columns, column, neighbours, first, last, own, order, y, start):
-    """Fetch the values of eight blocks; those of the places themselves only if `own`."""
+    """Fetch the values of eight blocks; those of the targets themselves only if `own`."""
     m = neighbours.shape[1]
     for lane in range(8):
         i = min(first + lane, last - 1)
@@ -81,7 +74,7 @@ def _arcs(s, scratch):
 
 @njit(nogil=True, cache=True)
 def _variable(squared, inverse, arc, folded, scratch):
-    """Return the table's variable for squared distances; see `likelihood_slice`."""
+    """Return the table's variable for squared distances."""
     # a branch on None is decided at compile time
     s = squared if arc is None else _arcs(squared, scratch)
     s = s * spread(inverse)
@@ -94,7 +87,7 @@ def _variable(squared, inverse, arc, folded, scratch):
 
 @njit(nogil=True, cache=True)
 def _memory(d, m):
-    """Return memory for eight blocks: points, which rows are places, S, 1/l_ii, and a vector."""
+    """Return memory for eight blocks: points, which rows are in use, S, 1/l_ii, and a vector."""
     size = (m + 4) // 4 * 4 * 8
     a = np.zeros(size * (size + 8) // 16)
     return np.empty(d * size), np.empty(size), a, np.empty(size), np.empty(8)
@@ -248,25 +241,11 @@ def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
 def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wanted, out):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
-    Parameters
-    ----------
-    x, neighbours, first, last, noise, field
-        See the module.
-    columns : (c, n) ndarray
-        Vectors to be whitened.
-    maps : (2, 3) ndarray
-        Quadratic forms of the derivatives by angle and ratio of anisotropy.
-    wanted : (D,) ndarray of bool
-        Which derivatives of S are wanted, in the order of `blocks`; none if the first is not.
-    out : 1-D ndarray
-        Σ log d; W'W, (c, c); and if derivatives are wanted the sums g_i, (D,); the information,
-        (D, D), its lower triangle; and (∂W)'W, (D, c, c).
-
-    Returns
-    -------
-    failed : int
-        The first place whose matrix is not positive definite; `last` if there is none.
-    misses : int
+    `maps`, (2, 3), are the quadratic forms of the derivatives by angle and ratio of anisotropy.
+    `wanted`, (D,), tells which derivatives of S are wanted, in the order of `blocks`; none if the
+    first is not. The sums in `out` are Σ log d; W'W, (c, c); and with derivatives Σ g_i, (D,); the
+    information, (D, D), its lower triangle; and (∂W)'W, (D, c, c). Also return the first location
+    whose matrix is not positive definite, or `last`.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
     memory = points, keep, a, inverse, scratch = _memory(d, m)
@@ -312,21 +291,10 @@ def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wa
 
 @njit(nogil=True, cache=True)
 def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, weights, variances):
-    """Write the weights and the variances of the conditional means of targets.
+    """Write the weights λ, (k, m), and the variances d, (k,), of the conditional means of targets.
 
-    E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|².
-
-    Parameters
-    ----------
-    x, neighbours, first, last, noise, field
-        See the module.
-    targets : (d, k) ndarray
-    at_target : (k,) ndarray
-        Variance of each target beside the field's.
-    weights : (k, m) ndarray
-        λ.
-    variances : (k,) ndarray
-        d; NaN where Σ_NN is not positive definite.
+    E(y_i | y_N) = λ'y_N with Σ_NN λ = Σ_Ni, and the variance is d = Σ_ii - |L_NN^-1 Σ_Ni|², which
+    is NaN where Σ_NN is not positive definite.
     """
     m, misses = neighbours.shape[1], 0
     memory = _, keep, a, inverse, scratch = _memory(len(x), m)
@@ -351,18 +319,10 @@ def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, 
 
 @njit(nogil=True, cache=True)
 def gram_slice(x, targets, neighbours, first, last, noise, field, columns, given, grams):
-    """Write W'W for targets, W = L_NN^-1 [k, columns at N].
+    """Write W'W, (k, c + 1, c + 1), for targets, W = L_NN^-1 [k, columns at N].
 
-    Parameters
-    ----------
-    x, neighbours, first, last, noise, field
-        See the module.
-    targets : (d, k) ndarray
-    columns : (c, n) ndarray
-    given : (k, m) ndarray
-        Covariances with the neighbours of targets that are not points; (0, m) for points.
-    grams : (k, c + 1, c + 1) ndarray
-        NaN where Σ_NN is not positive definite.
+    `given` are the covariances with the neighbours of targets that are not points, (k, m), or
+    (0, m) for points. W'W is NaN where Σ_NN is not positive definite.
     """
     m, count, misses = neighbours.shape[1], len(columns) + 1, 0
     memory = _, keep, a, inverse, scratch = _memory(len(x), m)

@@ -1,28 +1,52 @@
-"""Shards: parts of Vecchia's blocks for machines that hold only the places which these read.
+"""Passes over Vecchia's blocks on a Dask cluster, by shards.
 
-The places of a shard are consecutive in the tree, near each other in space. Its halo, the other
-places that they read, surrounds them and contains the few places that are first in Vecchia's order
-and lie far apart.
+A shard is consecutive in the tree, so that its locations are near each other in space. Its halo,
+the other locations that its blocks read, surrounds it and contains the few locations that are first
+in Vecchia's order and lie far apart.
+
+Each worker holds the shards and halos that it needs. The tree of all locations travels to a worker
+once, for the search, and is dropped; no machine holds the neighbours of all locations. A pass
+returns sums over slices of the locations, which are added here in a fixed order, so that the bits
+equal those of one process.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
+from ..covariance.distance import embed
+from ..covariance.generate import box_of
 from ..covariance.neighbours import nearest
+from ..errors import NotEnoughMemory
+from ..runtime.dask import DaskBackend, Parts
+from ..runtime.devices import free_memory, human_bytes
 from .blocks import SLICE, Blocks
+from .factor import Graph, ordered_tree
+
+PARTS = 4
+"""Shards for each thread of the cluster, so that workers finish at about the same time."""
+
+MOST = 1 << 18
+"""Largest number of locations in a shard: a task then takes seconds."""
+
+SEARCH = 32
+"""Temporary bytes of the search for each neighbour."""
+
+HALO = 0.5
+"""Assumed size of a shard's halo relative to its own locations, to check memory beforehand."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Neighbours of the places of a part, among these places and its halo.
+    """Neighbours of consecutive locations of a tree, from number `first` on.
 
     Parameters
     ----------
     first : int
-        Number in the tree of the shard's first place.
     neighbours : (k, m) ndarray of int32
-        Of the shard's own places, which are rows 0, 1, …, k - 1; -1 for none.
+        Of the shard's own locations, which are rows 0, 1, …, k - 1; -1 for none.
     halo : (h,) ndarray of int64
         Numbers in the tree of the rows k, k + 1, ….
     """
@@ -34,30 +58,20 @@ class Shard:
 
 @dataclass(frozen=True)
 class Data:
-    """Data of a shard: its own places, then its halo.
+    """Data of a shard, its own locations first and then its halo, and the `box` of all shards."""
 
-    Parameters
-    ----------
-    places : (k + h, d) ndarray
-    columns : (c, k + h) ndarray
-        Columns to be whitened.
-    metric : Metric or str
-    box : (2, d) ndarray
-        Of the places of all shards; see `TablePairs`.
-    """
-
-    places: np.ndarray
+    locations: np.ndarray
     columns: np.ndarray
     metric: str
     box: np.ndarray
 
     def blocks(self, model):
         """Return the `Blocks` under a model."""
-        return Blocks(model, self.metric, self.places, box=self.box)
+        return Blocks(model, self.metric, self.locations, box=self.box)
 
 
 def ranges(n, parts):
-    """Cut n places into about `parts` ranges (first, last) of whole slices.
+    """Cut n locations into about `parts` ranges (first, last) of whole slices.
 
     Examples
     --------
@@ -69,13 +83,11 @@ def ranges(n, parts):
     return [(first, min(first + step, n)) for first in range(0, n, step)]
 
 
-def searchable(tree):
-    """Return the part of a tree that a search for neighbours reads."""
-    return replace(tree, order=np.empty(0, dtype=np.int64))
+# What a worker does with a shard and its data
 
 
 def find(tree, first, last, count):
-    """Find the neighbours of the places first ≤ i < last of a tree; return a `Shard`."""
+    """Find the neighbours of the locations first ≤ i < last of a tree; return a `Shard`."""
     own = slice(first, last)
     near = nearest(tree, tree.points[own] * tree.unit, count, tree.ranks[own])
     outside = (near >= 0) & ((near < first) | (near >= last))
@@ -85,25 +97,101 @@ def find(tree, first, last, count):
     return Shard(first, local.astype(np.int32), halo.astype(np.int64))
 
 
-def halo_of(shard):
-    """Return the numbers in the tree of a shard's halo."""
-    return shard.halo
-
-
 def reduce(shard, data, model, wanted):
-    """Return the sums of a shard's slices, and its first place without a factor, or None."""
+    """Return the sums of a shard's slices, and its first location without a factor, or None."""
     return data.blocks(model).slices(shard.neighbours, data.columns, wanted)
 
 
 def weights(shard, data, model):
-    """Return the weights and the variances of the conditional means of a shard's places."""
-    noise = np.full(len(data.places), model.nugget)
-    return data.blocks(model).weights(shard.neighbours, noise, noise)
+    """Return the weights and the variances of the conditional means of a shard's locations."""
+    return data.blocks(model).weights(shard.neighbours)
 
 
 def neighbours(shard, data, i=None):
-    """Return the neighbours of a shard's places, or of one of them, by number in the tree."""
+    """Return the neighbours of a shard's locations, or of one, by number in the tree."""
     k, near = len(shard.neighbours), shard.neighbours if i is None else shard.neighbours[i]
     numbers = np.where(near >= 0, near + np.int32(shard.first), np.int32(-1))
     numbers[near >= k] = shard.halo[near[near >= k] - k]
     return numbers
+
+
+class DaskPasses:
+    """Passes over the blocks of one data set on a Dask cluster; see `blocks.LocalPasses`."""
+
+    def __init__(self, locations, metric, ordering, count, address):
+        self._backend, self._metric = DaskBackend(address), metric
+        self.tree = ordered_tree(locations, metric, ordering)
+        self._count = min(count, len(locations) - 1)
+        self._locations, self._box = locations, box_of(embed(locations, metric))
+        self.know(np.empty((0, len(locations))))
+
+    def know(self, columns):
+        """See `LocalPasses.know`."""
+        self._columns, self._made = columns, None
+
+    @property
+    def _parts(self):
+        """The shards on their workers, created on first use."""
+        if self._made is None:
+            n = len(self._locations)
+            # the part of the tree that a search for neighbours reads
+            tree = replace(self.tree, order=np.empty(0, dtype=np.int64))
+            cut = ranges(n, max(PARTS * self._backend.threads, n // MOST))
+            self._check_memory(tree, cut)
+            about = [(first, last, self._count) for first, last in cut]
+            halo_of = attrgetter("halo")
+            self._made = Parts(self._backend, about, tree, find, halo_of, self._data)
+        return self._made
+
+    def _data(self, about, halo):
+        """Return the data of a shard."""
+        first, last, _ = about
+        rows = np.concatenate((np.arange(first, last), halo))
+        locations = self._locations[self.tree.order[rows]]
+        return Data(locations, self._columns[:, rows], self._metric, self._box)
+
+    def _check_memory(self, tree, cut):
+        """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
+        p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
+        each = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
+        own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
+        self._backend.check_memory(
+            [int(tree.points.nbytes + tree.ranks.nbytes + each * k) for k in own],
+            SEARCH * self._count * largest,
+        )
+
+    def reduce(self, model, wanted):
+        """See `LocalPasses.reduce`."""
+        results = self._parts.over(reduce, model, wanted)
+        failed = [
+            first + k
+            for (first, *_), (_, k) in zip(self._parts.ranges, results, strict=True)
+            if k is not None
+        ]
+        sums = np.concatenate([parts for parts, _ in results]).sum(axis=0)
+        return sums, min(failed, default=None)
+
+    def weights(self, model):
+        """See `LocalPasses.weights`; raise `NotEnoughMemory` if this process cannot hold them."""
+        self._check_here(8 * (self._count + 1))
+        return tuple(map(np.concatenate, zip(*self._parts.over(weights, model), strict=True)))
+
+    @cached_property
+    def graph(self):
+        """The neighbours of all locations; `NotEnoughMemory` if this process cannot hold them."""
+        self._check_here(4 * self._count)
+        return Graph(self.tree, np.concatenate(self._parts.over(neighbours)))
+
+    def _check_here(self, bytes_of_each):
+        needed, free = bytes_of_each * len(self._locations), free_memory()
+        if needed > free:
+            raise NotEnoughMemory(
+                f"the {self._count} neighbours of {len(self._locations):,} places need "
+                f"{human_bytes(needed)} in this process, {human_bytes(free)} free. Standard errors "
+                "of REML, leave-one-out and the KL divergence need them all: use fewer places."
+            )
+
+    def neighbours_of(self, i):
+        """See `LocalPasses.neighbours_of`."""
+        s = next(s for s, (first, last, _) in enumerate(self._parts.ranges) if first <= i < last)
+        return self._parts.at(s, neighbours, i - self._parts.ranges[s][0])

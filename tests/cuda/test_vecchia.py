@@ -18,7 +18,7 @@ from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
 from geomxp.vecchia.blocks import Blocks, tables_for, wanted_for, with_table
-from geomxp.vecchia.graph import Graph
+from geomxp.vecchia.factor import Graph
 
 U = 2.0**-53
 KERNELS = {"likelihood", "likelihood_and_derivatives", "weights", "fold"}

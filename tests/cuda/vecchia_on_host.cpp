@@ -63,7 +63,7 @@ struct Given {
     const double *x, *columns;
     const int *neighbours;
     const Model *model;
-    const Pair *tables;
+    const Pair<double> *tables;
     double *room;
     long long n, d, m, count, mapping, turned, kinds, intervals, base, from, staged, rows;
     long long downwards;
@@ -74,14 +74,14 @@ struct Start {
     Places places;
     Table table;
     Room room;
-    Pair *window;
+    Pair<double> *window;
     int misses;
 
     Start(const Given &g)
     {
         places = {g.x,      g.neighbours, g.columns,    g.n,            (int)g.d,
                   (int)g.m, (int)g.count, (int)g.mapping, (int)g.turned};
-        window = (Pair *)aligned_alloc(64, (g.kinds * g.staged + 1) * 64);
+        window = (Pair<double> *)aligned_alloc(64, (g.kinds * g.staged + 1) * 64);
         for (int which = 0; which < g.kinds; ++which) {
             for (int row = 0; row < g.staged; ++row) {
                 for (int k = 0; k < 4; ++k) {

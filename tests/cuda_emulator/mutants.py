@@ -22,10 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cuda_emulator.planted import ROOT, Fault, plant
 
 MODULES = {
-    "linalg/gpu.py": "tests/linalg/test_gpu.py",
+    "linalg/gpu.py": "tests/linalg/test_gpu.py tests/linalg/test_quantize_on_gpu.py",
     "linalg/products_gpu.py": "tests/linalg/test_quantize_on_gpu.py tests/linalg/test_gpu.py",
     "linalg/batched_gpu.py": "tests/cuda/test_batched.py",
-    "linalg/formats_gpu.py": "tests/linalg/test_quantize_on_gpu.py",
     "tiles/memories.py": "tests/tiles/test_memories.py tests/tiles/test_out_of_core.py",
     "vecchia/gpu.py": "tests/cuda/test_vecchia.py",
     "cuda/matern.cu": "tests/cuda/test_matern_cuda.py",

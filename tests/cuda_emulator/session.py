@@ -43,7 +43,7 @@ CACHES = {
     "geomxp.cuda": ("module",),
     "geomxp.linalg.batched_gpu": ("_module",),
     "geomxp.linalg.products_gpu": ("plan", "_cublaslt", "has_units"),
-    "geomxp.linalg.formats_gpu": ("_most_blocks",),
+    "geomxp.linalg.gpu": ("_most_blocks",),
     "geomxp.tiles.memories": ("_copy_streams",),
 }
 """Functions of the package that keep objects of CuPy."""

@@ -15,7 +15,7 @@ from geopandas.testing import assert_geodataframe_equal
 import geomxp as gx
 from geomxp.cli.main import main
 from geomxp.data import spatial, tables
-from geomxp.prediction.kriging import grid_over
+from geomxp.prediction.raster import grid_over
 
 RD = "EPSG:28992"
 HELD = {"smoothness": 0.5}

@@ -9,7 +9,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.cli.main import main
 from geomxp.data import files
-from geomxp.prediction.kriging import grid_over
+from geomxp.prediction.raster import grid_over
 
 rasterio = pytest.importorskip("rasterio")
 xarray = pytest.importorskip("xarray")

@@ -8,7 +8,7 @@ import pytest
 import geomxp as gx
 from geomxp.cli import options
 from geomxp.data import tables
-from geomxp.prediction.kriging import grid_over
+from geomxp.prediction.raster import grid_over
 
 COLUMNS = {"locations": ("x", "y"), "values": "z"}
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.estimation.precision_influence import frame_of_fits
+from geomxp.estimation.compare import frame_of_fits
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +67,16 @@ def test_anisotropy_and_a_nugget_of_zero_are_taken_along():
 
 
 def test_a_fit_that_fails_keeps_its_row_and_its_reason(meuse, monkeypatch):
-    from geomxp.estimation import precision_influence
+    from geomxp.estimation import compare
 
-    whole = precision_influence.fit_model
+    whole = compare.fit_model
 
     def failing(observations, model, method, **about):
         if method.noisy:
             raise gx.NotPositiveDefinite("no factor in these formats")
         return whole(observations, model, method, **about)
 
-    monkeypatch.setattr(precision_influence, "fit_model", failing)
+    monkeypatch.setattr(compare, "fit_model", failing)
     frame = gx.precision_influence(meuse, (1e-2,), fixed={"smoothness": 0.5})
     assert frame["outcome"][1] == "no factor in these formats"
     assert np.isnan(frame["estimate_range"][1])

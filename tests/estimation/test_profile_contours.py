@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.estimation.contours import profile_contours, wald_ellipse
+from geomxp.estimation.profile import profile_contours, wald_ellipse
 
 # of ℓ, from where curves lie between their rays
 BETWEEN = 0.06

@@ -10,9 +10,9 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp.errors import LostCluster
-from geomxp.likelihood import vecchia
 from geomxp.runtime import dask
 from geomxp.testing import observations
+from geomxp.vecchia import shards
 from geomxp.vecchia.blocks import SLICE
 
 pytestmark = pytest.mark.cluster
@@ -135,7 +135,7 @@ def test_a_lost_scheduler_is_one_line(seen):
 def test_workers_without_room_are_refused_before_anything_travels(
     client, workers, seen, monkeypatch
 ):
-    monkeypatch.setattr(vecchia, "SEARCH", 10**9)
+    monkeypatch.setattr(shards, "SEARCH", 10**9)
     with pytest.raises(gx.NotEnoughMemory, match=rf"worker \d+ \({workers[0]}\) needs"):
         prepare(seen, client)(MODEL)
 
@@ -178,6 +178,6 @@ def test_what_needs_all_neighbours_here_says_so_where_there_is_no_room(
     client, workers, seen, monkeypatch
 ):
     there = prepare(seen, client)
-    monkeypatch.setattr(vecchia, "free_memory", lambda: 1000)
+    monkeypatch.setattr(shards, "free_memory", lambda: 1000)
     with pytest.raises(gx.NotEnoughMemory, match="8 neighbours of 5,320 places need"):
         there.factorize(MODEL)

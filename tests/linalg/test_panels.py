@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.linalg import blas, nested, panels
+from geomxp.linalg import blas, nested
 from geomxp.linalg.backend import NUMPY
 from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
-from geomxp.linalg.panels import Panel
+from geomxp.linalg.recursive import Panel, add_product
 
 EVERY = slice(0, None)
 COARSE = [form for form in FORMATS.values() if form.coarse]
@@ -170,7 +170,7 @@ def test_products_are_those_of_the_numbers_in_the_format(way, form, target, orde
     left, right = in_pieces(form, a, (0, 10, 20, 30, 40)), in_pieces(form, b / sizes, (0, 15, 40))
     c = random((m, n), target, 2, orders[2])
     before, rows, others = c.astype(float), slice(2, m + 2), slice(1, n + 1)
-    panels.multiply(c, left, rows, right, others, alpha)
+    add_product(c, left, rows, right, others, alpha)
     x, y = widened(left)[rows], widened(right)[others]
     allowed = 2 * (k + 9) * FP32.unit_roundoff * (abs(before) + abs(alpha) * abs(x) @ abs(y).T)
     assert (abs(c - before - alpha * x @ y.T) <= allowed).all()
@@ -187,7 +187,7 @@ def test_products_of_numbers_far_from_one_are_those_of_the_numbers_in_the_format
     size = abs(x) @ abs(y).T
     for dtype in (np.float32, np.float64):
         c = np.zeros((7, 7), dtype, order="F")
-        panels.multiply(c, left, slice(0, 7), right, slice(0, 7), 1.0)
+        add_product(c, left, slice(0, 7), right, slice(0, 7), 1.0)
         # numbers below FP32's normal ones may be zero
         allowed = 2 * (k + 3) * FP32.unit_roundoff * size + 2.0**-126
         assert (abs(c - x @ y.T) <= allowed).all()
@@ -202,7 +202,7 @@ def test_all_products_of_two_fp8_numbers_are_exact(way, dtype):
     panel.exponents[0, 1] = 0
     numbers = widened(panel)[:, 0]
     c = np.zeros((len(bits), len(bits)), dtype, order="F")
-    panels.multiply(c, panel, slice(0, len(bits)), panel, slice(0, len(bits)), -1.0)
+    add_product(c, panel, slice(0, len(bits)), panel, slice(0, len(bits)), -1.0)
     np.testing.assert_array_equal(c, -np.outer(numbers, numbers))
 
 
@@ -213,7 +213,7 @@ def test_products_with_nothing_in_them_change_nothing(way, form, shape):
     c = random((m, n), np.float32)
     before = c.copy()
     left, right = Panel(form, (m, k), c), Panel(form, (n, k), c)
-    panels.multiply(c, left, slice(0, m), right, slice(0, n), 1.0)
+    add_product(c, left, slice(0, m), right, slice(0, n), 1.0)
     np.testing.assert_array_equal(c, before)
 
 

@@ -12,7 +12,7 @@ from compilers import compiled, library
 import geomxp as gx
 from geomxp import cuda
 from geomxp.likelihood.exact import tile_factor
-from geomxp.linalg import formats_gpu, mixed, products_gpu
+from geomxp.linalg import gpu, mixed, products_gpu
 from geomxp.linalg.formats import (
     BF16,
     FORMATS,
@@ -24,13 +24,12 @@ from geomxp.linalg.formats import (
     TF32,
     Tile,
     cast,
-    magnitude,
     quantize,
 )
 from geomxp.linalg.mixed import cast_formats, subtract_product
 from geomxp.tiles import assemble
+from geomxp.tiles.cholesky import left_looking, run
 from geomxp.tiles.placement import Placement
-from geomxp.tiles.schedule import left_looking, run
 from geomxp.tiles.stores import InCore
 
 REFERENCES = {FP16: np.float16, BF16: ml_dtypes.bfloat16, FP8: ml_dtypes.float8_e4m3fn}
@@ -83,8 +82,8 @@ def test_there_is_a_kernel_for_each_source_and_format():
 
 def test_python_and_the_kernels_have_the_same_constants():
     text = cuda.source("quantize.cu")
-    assert f"#define THREADS {formats_gpu.THREADS}\n" in text
-    assert f"#define SIDE {formats_gpu.SIDE}\n" in text
+    assert f"#define THREADS {gpu.THREADS}\n" in text
+    assert f"#define SIDE {gpu.SIDE}\n" in text
     assert f"#define LARGEST_EXPONENT {LARGEST_EXPONENT}\n" in text
 
 
@@ -261,7 +260,7 @@ def test_gpu_finds_the_largest_magnitude_in_every_warp(dtype):
     for place in range(0, 512, 32):
         array = np.ones((512, 1), dtype)
         array[place] = -2.0 - place
-        assert magnitude(on_gpu(array)) == 2.0 + place
+        assert gpu.CUPY.largest(on_gpu(array)) == 2.0 + place
 
 
 def stored_by_rows(array, form, exponent):
@@ -269,7 +268,7 @@ def stored_by_rows(array, form, exponent):
     import cupy
 
     values = cupy.empty(array.shape, form.dtype)
-    formats_gpu.round_into(values, array, form, exponent)
+    gpu.CUPY.round_into(values, array, form, exponent)
     return Tile(form, values, exponent)
 
 
@@ -285,14 +284,14 @@ MAGNITUDES = [
 @pytest.mark.parametrize("form", [*FORMATS.values(), None], ids=str)
 def test_an_exponent_that_a_gpu_finds_is_that_of_the_cpu(form, dtype):
     largest = np.array(MAGNITUDES + [5e-324, 1e-310, 1e300] * (dtype is np.float64), dtype)
-    found = formats_gpu.Exponents(len(largest))
+    found = gpu.Exponents(len(largest))
     for number, value in enumerate(largest):
         array = np.full((70, 11), value / 4 if np.isfinite(value) else 0.5, dtype, order="F")
         array[number, number % 11] = -value
         found.find(number, on_gpu(array), form)
     bits, exponents, _ = found.fetch()
     for value, word, (own, as_fp16) in zip(largest, bits, exponents, strict=True):
-        np.testing.assert_equal(formats_gpu.magnitude_of(word, dtype), float(value))
+        np.testing.assert_equal(gpu.magnitude_of(word, dtype), float(value))
         expected = 0 if form is None else form.exponent_for(float(value))
         assert own == expected
         assert as_fp16 == expected - 8 * (form is FP8)
@@ -306,7 +305,7 @@ def test_bits_do_not_depend_on_where_the_exponent_is(form, shape, dtype):
     for size in (1e-9, 3e7):
         array = spread(shape, dtype, size)
         there, known = on_gpu(array), quantize(array, form)
-        exponent = formats_gpu.Exponents(1).find(0, there, form)
+        exponent = gpu.Exponents(1).find(0, there, form)
         tile = cast(there, form, exponent)
         np.testing.assert_array_equal(tile.values.get(), known.values)
         if form.top is not None:
@@ -327,7 +326,7 @@ def test_bits_do_not_depend_on_where_the_exponent_is(form, shape, dtype):
 
 @pytest.mark.gpu
 def test_a_cast_has_an_exponent_beside_the_arrays_own_or_none():
-    found, array = formats_gpu.Exponents(3, more=2), on_gpu(np.full((5, 4), 3.0))
+    found, array = gpu.Exponents(3, more=2), on_gpu(np.full((5, 4), 3.0))
     found.find(0, array, FP16, own=False)
     found.find(1, array, FP8, scale=False)
     found.find(2, array, None)
@@ -339,7 +338,7 @@ def test_a_cast_has_an_exponent_beside_the_arrays_own_or_none():
 
 @pytest.mark.gpu
 def test_an_array_that_is_forgotten_can_be_looked_at_again():
-    found = formats_gpu.Exponents(3, more=1)
+    found = gpu.Exponents(3, more=1)
     for number in range(3):
         found.find(number, on_gpu(np.full((5, 4), 100.0)), FP16)
     found.more[0] = 1
@@ -368,15 +367,10 @@ def test_gpu_widens_fp8_to_fp16_exactly():
 
 
 @pytest.mark.gpu
-def test_gpu_widens_parts_of_fp8_arrays_to_parts_of_fp16_arrays():
-    import cupy
-
+def test_gpu_widens_parts_of_fp8_arrays_to_fp16():
     tile = quantize(on_gpu(spread((50, 30), np.float32)), FP8)
-    whole = cupy.zeros((60, 40), np.float16, order="F")
-    formats_gpu.fp8_as_fp16_into(whole[5:35, 7:27], tile.values[10:40, 5:25])
-    expected = np.zeros((60, 40), np.float16)
-    expected[5:35, 7:27] = tile.in_wider().values.get()[10:40, 5:25]
-    np.testing.assert_array_equal(whole.get(), expected)
+    found = gpu.CUPY.as_wider(tile.values[10:40, 5:25], FP8)
+    np.testing.assert_array_equal(found.get(), tile.in_wider().values.get()[10:40, 5:25])
 
 
 @pytest.mark.gpu
@@ -423,7 +417,7 @@ def test_gpu_multiplies_small_integers_exactly(left, right, shape):
 def tile_with_exponents_on_a_gpu(numbers, form, by_rows):
     """A tile as `tiles.on_gpu` stores it, with its exponent and that of its numbers in FP16."""
     array = on_gpu(numbers.astype(np.float32))
-    exponents = formats_gpu.Exponents(1).find(0, array, form)
+    exponents = gpu.Exponents(1).find(0, array, form)
     return (stored_by_rows if by_rows else cast)(array, form, exponents)
 
 
@@ -448,7 +442,7 @@ def test_products_do_not_depend_on_where_the_exponents_are(left, right, shape, b
         ]
         alpha = ()
         if given:
-            alpha = (formats_gpu.factors(*(tile.exponent for tile in there), -1.0),)
+            alpha = (gpu.factors(*(tile.exponent for tile in there), -1.0),)
         out = on_gpu(c.astype(np.float32) if beta else np.full((m, n), np.nan, np.float32))
         found = product(out, *there, form, *alpha, beta=beta).get()
         # rows are multiplied as columns of the transpose, whose sums may have another order

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.linalg import batched, tuning
+from geomxp.linalg import batched, recursive
 from geomxp.linalg.batched import Variant
 from geomxp.linalg.formats import FP16, FP64
 
@@ -22,8 +22,8 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_leaves_are_no_larger_than_the_matrix():
-    assert tuning.leaf_size("potrf", 10, (FP64,)) == 10
-    assert tuning.leaf_size("potrf", 9000, (FP16,)) < tuning.leaf_size("potrf", 9000, (FP64,))
+    assert recursive.leaf_size("potrf", 10, (FP64,)) == 10
+    assert recursive.leaf_size("potrf", 9000, (FP16,)) < recursive.leaf_size("potrf", 9000, (FP64,))
 
 
 def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):

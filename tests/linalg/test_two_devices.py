@@ -7,7 +7,7 @@ import pytest
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.linalg import batched, nested, panels, recursive
+from geomxp.linalg import batched, nested, recursive
 from geomxp.linalg.formats import FP16, FP32, FP64, named, quantize
 from geomxp.linalg.nested import SymmetricTree
 from geomxp.runtime.devices import gpu_count
@@ -226,7 +226,7 @@ def test_casts_stay_on_the_gpu_of_their_operands():
     a = np.random.default_rng(6).standard_normal((90, 70))
     for order in ("F", "C"):
         there = on_gpu_1(a, order)
-        panel = panels.Panel(FP16, a.shape, there)
+        panel = recursive.Panel(FP16, a.shape, there)
         panel.put(slice(0, 70), there)
         wide = on_gpu_1(np.zeros((90, 70)), order)
         panel.widen(slice(0, 90), slice(0, 70), wide)

@@ -10,7 +10,7 @@ from scipy.stats import beta, binom
 
 import geomxp as gx
 from geomxp import plots
-from geomxp.estimation.contours import wald_ellipse
+from geomxp.estimation.profile import wald_ellipse
 from geomxp.prediction.variogram import lags_of, variogram_envelope
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.simulate import MACHINES

@@ -68,13 +68,12 @@ def test_integrals_are_exact_to_what_is_stated(name):
     model, seen = MODELS[name], testing.observations()
     there = seen.locations[:1] + np.array([[0.03, 0.01]])
     blocks = blocks_of((0.2, 0.1), there, None, seen, model)
-    k = blocks.covariances(model, seen.locations, "euclidean", slice(0, 1))[:, 0]
+    k = blocks.covariances(model, seen.locations, "euclidean")[:, 0]
     far = np.linalg.norm(model.isotropic(seen.locations - there), axis=1) > 0.5
     fine = blocks_of((0.2, 0.1), there, 200, seen, model)
     coarse = blocks_of((0.2, 0.1), there, 100, seen, model)
     a, b = (
-        each.covariances(model, seen.locations[far], "euclidean", slice(0, 1))[:, 0]
-        for each in (coarse, fine)
+        each.covariances(model, seen.locations[far], "euclidean")[:, 0] for each in (coarse, fine)
     )
     # away from the kink the sums err by h², and the next term is h⁴
     np.testing.assert_allclose(k[far], (4 * b - a) / 3, rtol=0, atol=STATED)

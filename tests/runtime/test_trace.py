@@ -7,7 +7,7 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.runtime.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
-from geomxp.tiles import assemble, schedule
+from geomxp.tiles import assemble, cholesky
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.memories import Host, Ram
 from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
@@ -31,8 +31,8 @@ def traced(request):
     parts = [OutOfCoreDevice(matrix, Ram(slow), 0, 2) for _ in range(devices)]
     store = OutOfCoreStore(formats, parts, policy, trace=trace)
     for part in parts:
-        part.budget = part.least(store) + 20_000
-    factorize(store, store.order(), schedule.run)
+        part.budget = store.sizes.least + 20_000
+    factorize(store, store.order(), cholesky.run)
     return store, trace
 
 

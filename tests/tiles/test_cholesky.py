@@ -7,10 +7,9 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64, Tile
 from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.assemble import Originals
-from geomxp.tiles.cholesky import factorize, finish, finish_tile
+from geomxp.tiles.cholesky import factorize, finish, finish_tile, left_looking
 from geomxp.tiles.factor import TileFactor
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}

@@ -5,7 +5,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.tiles.assemble import Originals
-from geomxp.tiles.cholesky import factorize, finish
+from geomxp.tiles.cholesky import factorize, finish, left_looking
 from geomxp.tiles.dask_store import (
     LADDER,
     _work,
@@ -16,7 +16,6 @@ from geomxp.tiles.dask_store import (
     share,
 )
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 DEPTHS = [(), (1,), (3,), (4, 2), (16, 2), (5, 3, 1)]

@@ -15,12 +15,11 @@ from opened import open_files
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.formats import FP64
-from geomxp.tiles import assemble, memories, schedule
-from geomxp.tiles.cholesky import factorize
+from geomxp.tiles import assemble, cholesky, memories
+from geomxp.tiles.cholesky import factorize, left_looking
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.memories import PAGE, Disk, Ram, aligned, pages
 from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
-from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 LAYOUT = Layout(257, 32)
@@ -317,7 +316,7 @@ def store_of(case, directory):
     slow = Disk(matrix.layout, 0, directory, f"problem {case}")
     part = OutOfCoreDevice(matrix, Ram(slow), 0, 2)
     store = OutOfCoreStore(formats, [part])
-    part.budget = part.least(store) + 10**5
+    part.budget = store.sizes.least + 10**5
     return store
 
 
@@ -332,7 +331,7 @@ def counted(store):
 
     def run(store, tiles):
         count[0] += len(tiles)
-        schedule.run(store, tiles)
+        cholesky.run(store, tiles)
 
     factorize(store, store.order(), run)
     return count[0]
@@ -393,7 +392,7 @@ def whole():
     found = {}
     for case in MODELS:
         store = store_of(case, None)
-        factorize(store, store.order(), schedule.run)
+        factorize(store, store.order(), cholesky.run)
         found[case] = store.formats.rows, bits(store)
     return found
 

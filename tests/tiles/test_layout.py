@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomxp as gx
+from geomxp.tiles.cholesky import left_looking
 from geomxp.tiles.layout import Layout
-from geomxp.tiles.schedule import left_looking
 
 
 @st.composite

@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.runtime.trace import Traffic
-from geomxp.tiles import memory_plan
+from geomxp.tiles import placement
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.plan import POLICIES, Sizes
 from geomxp.tiles.simulate import MACHINES, simulate, volumes
@@ -160,7 +160,7 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
         return MACHINES["GH200"]
 
     # the machine itself has tests of its own
-    monkeypatch.setattr(memory_plan, "_measured", measured)
+    monkeypatch.setattr(placement, "_measured", measured)
     plan = gx.Exact(**options).plan(330)
     found = plan.play()
     assert asked == [(plan.layout.tile, ("fp32", "fp64"))]
@@ -216,7 +216,7 @@ def test_what_cannot_be_planned_is_said(call, message):
 
 
 def test_many_tiles_are_not_counted_unasked(monkeypatch):
-    monkeypatch.setattr(memory_plan, "QUICK", 19)
+    monkeypatch.setattr(placement, "QUICK", 19)
     text = str(gx.Exact(tile=32, memory="200kB").plan(640))
     assert "counted by traffic()" in text
     assert "210 of 32 rows: 210 fp64" in text

@@ -15,12 +15,11 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.likelihood.exact import tile_factor
 from geomxp.linalg.formats import FP64
 from geomxp.runtime.devices import gpu_count
-from geomxp.tiles import assemble, schedule
-from geomxp.tiles.cholesky import factorize
+from geomxp.tiles import assemble, cholesky
+from geomxp.tiles.cholesky import factorize, left_looking
 from geomxp.tiles.factor import TileFactor
 from geomxp.tiles.on_gpu import GpuStore
 from geomxp.tiles.placement import InMemory, Placement
-from geomxp.tiles.schedule import left_looking
 from geomxp.tiles.stores import InCore
 
 pytestmark = pytest.mark.gpu
@@ -222,7 +221,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
     if by_norms:
         np.testing.assert_allclose(norms, here.norms(), rtol=1e-6)
     known = InCore(here, store.formats)
-    schedule.run(known, known.order(), threads=1)
+    cholesky.run(known, known.order(), threads=1)
     for pair in store.order():
         one, two = store.final(*pair).values.get(), known.final(*pair).values
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
@@ -233,7 +232,7 @@ def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(
     """FP8 is stored by columns there, and products as FP16 may be summed in another order."""
     found, _ = factored(GpuStore, ROUGH, RULES[rule])
     known = InCore(found.originals, found.formats)
-    schedule.run(known, known.order(), threads=3)
+    cholesky.run(known, known.order(), threads=3)
     for pair in found.order():
         one, two = found.final(*pair), known.final(*pair)
         assert (one.form, one.exponent) == (two.form, two.exponent)

@@ -13,13 +13,11 @@ from geomxp.covariance.ordering import hilbert
 from geomxp.linalg.precision import count_finer
 from geomxp.runtime.devices import human_bytes
 from geomxp.runtime.trace import Trace
-from geomxp.tiles import assemble, schedule
-from geomxp.tiles import plan as budgets
-from geomxp.tiles.cholesky import factorize
+from geomxp.tiles import assemble, cholesky
+from geomxp.tiles.cholesky import deal, factorize, left_looking
 from geomxp.tiles.memories import Disk, Host, Ram
 from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.plan import POLICIES, Plan, Sizes
-from geomxp.tiles.schedule import deal, left_looking
 from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 1e-2)
@@ -51,7 +49,7 @@ def store_of(matrix, formats, policy="v3", *, extra=0, devices=1, streams=2, slo
     parts = [OutOfCoreDevice(matrix, Ram(slow), 0, streams) for _ in range(devices)]
     store = OutOfCoreStore(formats, parts, policy, trace=trace)
     for part in parts:
-        part.budget = part.least(store) + extra
+        part.budget = store.sizes.least + extra
     return store
 
 
@@ -63,7 +61,7 @@ def bits(store):
 
 def in_core(matrix, rule):
     store = InCore(matrix, rule(matrix.norms()))
-    factorize(store, store.order(), schedule.run)
+    factorize(store, store.order(), cholesky.run)
     return store
 
 
@@ -86,7 +84,7 @@ def in_time(work, seconds=300):
 
 def factored(store):
     """Factor with a watchdog; return how many were promoted."""
-    result = in_time(lambda: factorize(store, store.order(), schedule.run))
+    result = in_time(lambda: factorize(store, store.order(), cholesky.run))
     if isinstance(result, BaseException):
         raise result
     return result
@@ -223,11 +221,11 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
     matrix, formats, expected = known[RULES[2]]
     slow = Host()
     store = store_of(matrix, formats, slow=slow)
-    schedule.run(store, list(store.order())[:20])
+    cholesky.run(store, list(store.order())[:20])
     other = store_of(matrix, formats, "v1", devices=3, slow=slow)
     other.about.update(store.about)
     other.devices[0].originals = matrix
-    factorize(other, other.order(), schedule.run)
+    factorize(other, other.order(), cholesky.run)
     assert bits(other) == expected
 
 
@@ -239,7 +237,7 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
 def test_one_byte_below_the_least_is_too_little(known, rule, streams):
     matrix, formats, _ = known[rule]
     store = store_of(matrix, formats, extra=-1, streams=streams)
-    least = human_bytes(store.devices[0].least(store))
+    least = human_bytes(store.sizes.least)
     message = f"tiles of 32 rows, {streams} in work at one time, need at least {least}. Got .*: all"
     with pytest.raises(gx.NotEnoughMemory, match=message):
         factored(store)
@@ -271,7 +269,7 @@ def test_the_arena_and_what_stands_beside_it_are_the_budget(known, policy):
     part = OutOfCoreDevice(matrix, Measured(slow), 10**6, 2)
     store = OutOfCoreStore(formats, [part], policy)
     factored(store)
-    assert part.memory.opened + budgets.beside(matrix.layout, formats, 2) <= 10**6
+    assert part.memory.opened + Sizes(matrix.layout, formats, 2).beside <= 10**6
 
 
 class Watched(Ram):
@@ -305,7 +303,7 @@ def test_a_run_that_failed_leaves_no_arena_behind(streams):
 
 def planned(store):
     """Bytes and copies in and out, as the plans say."""
-    sizes, order = Sizes(store.layout, store.formats), list(store.order())
+    sizes, order = store.sizes, list(store.order())
     moved = {"in": [0, 0], "out": [0, 0]}
 
     def copy(way, count):
@@ -313,9 +311,8 @@ def planned(store):
         moved[way][1] += 1
 
     for part, mine in zip(store.devices, deal(order, len(store.devices)), strict=True):
-        arena = part.arena(store)
-        plan = (order, mine, store.layout, store.formats, arena, store.policy, part.streams)
-        for step in Plan(*plan):
+        arena = store.arena(part)
+        for step in Plan(order, mine, sizes, arena, store.policy):
             for read in step.reads:
                 if read.load:
                     copy("in", sizes.tile(*read.tile))
@@ -457,7 +454,7 @@ def test_after_an_error_the_rest_can_still_be_done(monkeypatch, known):
 def test_nothing_to_do_is_done(known):
     matrix, formats, _ = known[RULES[0]]
     store = store_of(matrix, formats)
-    assert in_time(lambda: schedule.run(store, [])) is None
+    assert in_time(lambda: cholesky.run(store, [])) is None
     assert not workers()
 
 

@@ -150,7 +150,7 @@ def test_tiles_lie_where_the_placement_says(tmp_path):
     places = testing.places(100)
     layout = InMemory().layout(100, 32)
     formats = RULES[0](np.ones((4, 4)))
-    about = MODEL, places, "euclidean", layout, formats
+    about = InMemory().originals(MODEL, places, "euclidean", layout), formats
     assert isinstance(Placement.of("cpu").store(*about), InCore)
     store = Placement.of("cpu", memory="1MB", scratch=tmp_path).store(*about)
     assert isinstance(store.slow, Disk)

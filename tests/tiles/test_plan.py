@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import geomxp as gx
 from geomxp.linalg.formats import FORMATS, FP64
 from geomxp.linalg.precision import PrecisionMap
+from geomxp.tiles.cholesky import deal, left_looking
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.plan import POLICIES, Plan, Sizes, least_blocks, policy_named
-from geomxp.tiles.schedule import deal, left_looking
 
 TILE = 64  # of one page in FP8, of eight in FP64
 
@@ -45,7 +45,8 @@ def cases(draw, least_extra=0):
     arena = (least_blocks(streams) + extra) * block + draw(st.integers(0, block - 1))
     found, order = set(order[:there]), order[there:]
     plans = [
-        Plan(order, mine, layout, formats, arena, policy, streams) for mine in deal(order, devices)
+        Plan(order, mine, Sizes(layout, formats, streams), arena, policy)
+        for mine in deal(order, devices)
     ]
     return plans, found, layout, arena
 
@@ -245,10 +246,10 @@ def fp64_map(tiles):
 
 def traffic(policy, layout, formats, arena, streams=2, width=None, devices=1):
     """Bytes in and out, as the plans say."""
-    sizes, moved = Sizes(layout, formats), np.zeros(2, dtype=int)
+    sizes, moved = Sizes(layout, formats, streams), np.zeros(2, dtype=int)
     order = list(left_looking(layout.tiles, width or 1, streams * devices))
     for mine in deal(order, devices):
-        for step in Plan(order, mine, layout, formats, arena, policy_named(policy), streams):
+        for step in Plan(order, mine, sizes, arena, policy_named(policy)):
             moved[0] += sum(sizes.tile(*read.tile) for read in step.reads if read.load)
             moved += step.travels * sizes.accumulator(*step.tile)
             moved[1] += (step.kind == "write") * sizes.tile(*step.tile)
@@ -300,21 +301,21 @@ def test_async_and_sync_move_the_same():
 
 def test_a_plan_is_the_same_each_time_it_is_made():
     layout, formats = Layout(7 * TILE, TILE), random_map(7, ["fp8", "fp64"], 4)
-    order, arena = list(left_looking(7)), 9 * Sizes(layout, formats).block
+    order, sizes = list(left_looking(7)), Sizes(layout, formats, 2)
     one, other = (
-        list(Plan(order, order, layout, formats, arena, policy_named("v3"), 2)) for _ in range(2)
+        list(Plan(order, order, sizes, 9 * sizes.block, policy_named("v3"))) for _ in range(2)
     )
     assert one == other
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_an_arena_without_room_for_one_step_of_each_stream_is_refused(streams):
-    layout, formats = Layout(8 * TILE, TILE), fp64_map(8)
-    order, least = list(left_looking(8)), least_blocks(streams) * Sizes(layout, formats).block
+    sizes = Sizes(Layout(8 * TILE, TILE), fp64_map(8), streams)
+    order, least = list(left_looking(8)), least_blocks(streams) * sizes.block
     policy = policy_named("v3")
-    assert len(list(Plan(order, order, layout, formats, least, policy, streams))) > 0
+    assert len(list(Plan(order, order, sizes, least, policy))) > 0
     with pytest.raises(gx.NotEnoughMemory, match=f"{streams} tiles of 64 rows in work"):
-        Plan(order, order, layout, formats, least - 1, policy, streams)
+        Plan(order, order, sizes, least - 1, policy)
 
 
 @pytest.mark.parametrize("name", ["V3", "", "lru", None])

@@ -165,7 +165,7 @@ def test_regenerated_products_are_those_of_the_matrix():
     sigma /= 4.0**product.originals.exponent
     x = np.random.default_rng(0).standard_normal((150, 3))
     np.testing.assert_allclose(product.multiply(x), sigma @ x, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(product.norm(), np.abs(sigma).sum(axis=1).max(), rtol=1e-13)
+    np.testing.assert_allclose(product.norm, np.abs(sigma).sum(axis=1).max(), rtol=1e-13)
 
 
 def test_a_dense_source_gives_the_scaled_and_shifted_matrix():

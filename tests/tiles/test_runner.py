@@ -8,9 +8,8 @@ import pytest
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import blas, mixed
-from geomxp.tiles import assemble, schedule
-from geomxp.tiles.cholesky import factorize
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles import assemble, cholesky
+from geomxp.tiles.cholesky import factorize, left_looking
 from geomxp.tiles.stores import InCore
 
 ROUGH = gx.Matern(1.0, 0.0788, 0.5, 1e-2)
@@ -82,7 +81,7 @@ def fingerprint(store):
 
 def factored(store, order, threads):
     """The fingerprint of the factor and how many tiles were promoted."""
-    promoted = factorize(store, order, partial(schedule.run, threads=threads))
+    promoted = factorize(store, order, partial(cholesky.run, threads=threads))
     return fingerprint(store), promoted
 
 
@@ -175,7 +174,7 @@ def test_bytes_in_the_end_are_those_of_the_map(threads, rule):
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_nothing_to_do_is_done(threads):
     store = store_of(ROUGH, gx.uniform("fp64"))
-    assert in_time(lambda: schedule.run(store, [], threads=threads)) is None
+    assert in_time(lambda: cholesky.run(store, [], threads=threads)) is None
     assert not store.has(0, 0)
 
 
@@ -185,8 +184,8 @@ def test_tiles_that_are_there_already_are_read(threads):
     order = list(left_looking(9))
     store, whole = (store_of(ROUGH, gx.by_tile_norm(1e-5)) for _ in range(2))
     factored(whole, order, 1)
-    schedule.run(store, order[:20], threads=1)
-    schedule.run(store, order[20:], threads=threads)
+    cholesky.run(store, order[:20], threads=1)
+    cholesky.run(store, order[20:], threads=threads)
     assert fingerprint(store) == fingerprint(whole)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geomxp.tiles.schedule import deal, left_looking
+from geomxp.tiles.cholesky import deal, left_looking
 
 sizes = st.integers(1, 12)
 

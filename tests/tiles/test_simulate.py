@@ -8,12 +8,11 @@ import pytest
 
 import geomxp as gx
 from geomxp.tiles.assemble import Originals
-from geomxp.tiles.cholesky import factorize
+from geomxp.tiles.cholesky import factorize, run
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.memories import Host, Ram
 from geomxp.tiles.out_of_core import OutOfCoreDevice, OutOfCoreStore
 from geomxp.tiles.plan import POLICIES
-from geomxp.tiles.schedule import run
 from geomxp.tiles.simulate import MACHINES, measured, simulate
 
 LAYOUT = Layout(330, 32)
@@ -37,12 +36,12 @@ def test_the_volumes_are_those_of_a_run_to_the_byte(policy, devices, rule):
     parts = [OutOfCoreDevice(originals, Ram(slow), 0, 2) for _ in range(devices)]
     store = OutOfCoreStore(formats, parts, policy)
     for part in parts:
-        part.budget = part.least(store) + 30_000
+        part.budget = store.sizes.least + 30_000
     factorize(store, store.order(), run)
     machine = replace(SIMPLE, streams=2)
     played = simulate(
         *(machine, LAYOUT, store.formats, policy),
-        **{"memory": parts[0].arena(store), "devices": devices, "width": store.panel_width()},
+        **{"memory": store.arena(parts[0]), "devices": devices, "width": store.panel_width()},
     )
     assert played.moved == store.moved
 

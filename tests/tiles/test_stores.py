@@ -7,8 +7,7 @@ from geomxp.linalg import blas, mixed
 from geomxp.linalg.formats import FP8, FP16, FP32, FP64
 from geomxp.linalg.precision import PrecisionMap
 from geomxp.tiles import assemble
-from geomxp.tiles.cholesky import factorize, finish
-from geomxp.tiles.schedule import left_looking
+from geomxp.tiles.cholesky import factorize, finish, left_looking
 from geomxp.tiles.stores import InCore
 
 MODEL = gx.Matern(1.7, 0.08, 0.5, 0.1)

@@ -12,7 +12,7 @@ from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
 from geomxp.vecchia import shards
 from geomxp.vecchia.blocks import SLICE, LocalPasses
-from geomxp.vecchia.graph import Graph
+from geomxp.vecchia.factor import Graph
 
 ALL = np.ones(6, dtype=bool)
 N = 3 * SLICE + 137
@@ -26,8 +26,8 @@ def cut(tree, locations, metric, columns, ranges, count):
     locations = locations[tree.order]
     box, parts = box_of(embed(locations, metric)), []
     for first, last in ranges:
-        shard = shards.find(shards.searchable(tree), first, last, count)
-        rows = np.concatenate((np.arange(first, last), shards.halo_of(shard)))
+        shard = shards.find(tree, first, last, count)
+        rows = np.concatenate((np.arange(first, last), shard.halo))
         parts.append((shard, shards.Data(locations[rows], columns[:, rows], metric, box)))
     return parts
 
