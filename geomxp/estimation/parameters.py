@@ -257,16 +257,23 @@ class ParameterTable:
         lower, upper = self.bounds[LENGTH]
         return lower * min(factors), upper * max(factors)
 
+    def search_box(self, name):
+        """Return the bounds of what a search moves: practical range, τ²/σ², or the parameter."""
+        if name == LENGTH:
+            return self.practical_bounds()
+        return NUGGET_RATIO if name == NUGGET and self.profiled else self.box(name)
+
     def bounded(self, model):
         """Yield (name, value, lower, upper) of every free parameter, in the terms of its bounds."""
+        values = model.parameters()
         for name in self.free:
-            value = self.parameters[name].value if model is None else model.parameters()[name]
+            value = values[name]
             if self.parameters[name].unit == "degrees" and name not in self.bounds:
                 continue
             if name == LENGTH and name not in self.bounds:
                 yield name, value * practical_factor(model), *self.practical_bounds()
             elif name == NUGGET and self.profiled:
-                yield name, value / model.parameters()[SCALE], *NUGGET_RATIO
+                yield name, value / values[SCALE], *NUGGET_RATIO
             elif not (name == SCALE and self.profiled):
                 yield name, value, *self.box(name)
 
@@ -306,15 +313,7 @@ class ParameterTable:
     def search_coordinates(self):
         """Return the coordinates of a search without derivatives, with their box."""
         names = [name for name in self.free if not (name == SCALE and self.profiled)]
-        ends = []
-        for name in names:
-            if name == LENGTH:
-                ends.append(self.practical_bounds())
-            elif name == NUGGET and self.profiled:
-                ends.append(NUGGET_RATIO)
-            else:
-                ends.append(self.box(name))
-        return SearchCoordinates(self, names, ends)
+        return SearchCoordinates(self, names)
 
     def coordinates(self, model, names=None):
         """Return the coordinates of Newton's method and of standard errors: logarithms, radians."""
@@ -458,14 +457,14 @@ class Coordinates:
 class SearchCoordinates(Coordinates):
     """Coordinates of a search without derivatives: practical range, nugget ratio, degrees.
 
-    `ends` are the bounds before transformation, `lower` and `upper`, (k,), after it; `scales`,
-    (k,), are first steps relative to those of a logarithm.
+    `lower` and `upper`, (k,), are the box; `scales`, (k,), are first steps relative to those of a
+    logarithm.
     """
 
-    def __init__(self, table, names, ends):
+    def __init__(self, table, names):
         super().__init__(names, table.model)
         self.parameters, self.profiled = table, table.profiled
-        ends = [[self._inward(n, end) for end in pair] for n, pair in zip(names, ends, strict=True)]
+        ends = [[self._inward(name, end) for end in table.search_box(name)] for name in names]
         self.lower, self.upper = np.array(ends).reshape(len(names), 2).T
         angular = [self.table[name].unit == "degrees" for name in names]
         self.scales = np.where(angular, 40.0, 1.0)
