@@ -101,6 +101,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
 
+def one_line(error: object, most: int = 200) -> str:
+    r"""Return the text of an error as one line of at most `most` characters, without a full stop.
+
+    Examples
+    --------
+    >>> one_line(ValueError("no such\n  file.")), one_line(KeyError())
+    ('no such file', 'KeyError')
+    """
+    return " ".join(str(error).split())[:most].rstrip(".") or type(error).__name__
+
+
 def check_whole(name: str, value: Any, least: int = 1) -> None:
     """Raise `InvalidInput` if an argument is not a whole number of at least so much."""
     if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):

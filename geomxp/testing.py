@@ -28,53 +28,52 @@ def observations(n=60, d=2, seed=1):
     return Observations(places(n, d, seed), np.random.default_rng(seed + 1).standard_normal(n))
 
 
-def condition_number(model, seen):
+def condition_number(model, data):
     """Return κ₂(Σ)."""
-    sigma = model(seen.locations, seen.locations, seen.metric) + model.nugget * np.eye(len(seen))
-    values = np.linalg.eigvalsh(sigma)
+    values = np.linalg.eigvalsh(_covariance(model, data))
     return values[-1] / values[0]
+
+
+def _covariance(model, data):
+    """Return Σ with the nugget, (n, n)."""
+    sigma = model(data.locations, data.locations, data.metric)
+    return sigma + model.nugget * np.eye(len(data))
+
+
+def _log_likelihood(method, data, model=MODEL):
+    return method.prepare(data)(model).log_likelihood
 
 
 def is_the_gaussian_density(method, tolerance):
     """ℓ equals SciPy's multivariate normal log-density."""
     from scipy.stats import multivariate_normal
 
-    seen = observations()
-    sigma = MODEL(seen.locations, seen.locations) + MODEL.nugget * np.eye(len(seen))
-    expected = multivariate_normal(np.zeros(len(seen)), sigma).logpdf(seen.values)
-    _equal(method.prepare(seen)(MODEL).log_likelihood, expected, tolerance)
+    data = observations()
+    density = multivariate_normal(np.zeros(len(data)), _covariance(MODEL, data))
+    _equal(_log_likelihood(method, data), density.logpdf(data.values), tolerance)
 
 
 def knows_no_order(method, tolerance):
     """ℓ does not depend on the order of the rows."""
-    seen = observations()
-    other = seen.subset(np.random.default_rng(3).permutation(len(seen)))
-    _equal(
-        method.prepare(other)(MODEL).log_likelihood,
-        method.prepare(seen)(MODEL).log_likelihood,
-        tolerance,
-    )
+    data = observations()
+    other = data.subset(np.random.default_rng(3).permutation(len(data)))
+    _equal(_log_likelihood(method, other), _log_likelihood(method, data), tolerance)
 
 
 def knows_no_unit_of_length(method, tolerance):
     """ℓ does not depend on the unit of locations and range."""
-    seen = observations()
-    other = Observations(seen.locations * 1000.0, seen.values)
-    model = Matern(MODEL.variance, MODEL.range * 1000.0, MODEL.smoothness, MODEL.nugget)
-    _equal(
-        method.prepare(other)(model).log_likelihood,
-        method.prepare(seen)(MODEL).log_likelihood,
-        tolerance,
-    )
+    data = observations()
+    other = Observations(data.locations * 1000.0, data.values)
+    model = MODEL.replace(range=MODEL.range * 1000.0)
+    _equal(_log_likelihood(method, other, model), _log_likelihood(method, data), tolerance)
 
 
 def scales_with_the_values(method, tolerance):
     """Values times c, with σ² and τ² times c², give ℓ - n log c."""
-    seen, c = observations(), 8.0
-    other = Observations(seen.locations, c * seen.values)
-    model = Matern(c**2 * MODEL.variance, MODEL.range, MODEL.smoothness, c**2 * MODEL.nugget)
-    expected = method.prepare(seen)(MODEL).log_likelihood - len(seen) * np.log(c)
-    _equal(method.prepare(other)(model).log_likelihood, expected, tolerance)
+    data, c = observations(), 8.0
+    other = Observations(data.locations, c * data.values)
+    expected = _log_likelihood(method, data) - len(data) * np.log(c)
+    _equal(_log_likelihood(method, other, MODEL.scaled(c**2)), expected, tolerance)
 
 
 def adds_over_independent_groups(method, tolerance):
@@ -84,18 +83,17 @@ def adds_over_independent_groups(method, tolerance):
         np.vstack((first.locations, second.locations + 200.0)),
         np.concatenate((first.values, second.values)),
     )
-    expected = sum(method.prepare(part)(MODEL).log_likelihood for part in (first, second))
-    _equal(method.prepare(both)(MODEL).log_likelihood, expected, tolerance)
+    expected = _log_likelihood(method, first) + _log_likelihood(method, second)
+    _equal(_log_likelihood(method, both), expected, tolerance)
 
 
 def does_not_see_what_the_trend_takes(method, tolerance):
     """Adding Xβ to the values adds β to β̂ and does not change ℓ, for ML and REML."""
-    seen = observations()
-    design = np.column_stack((np.ones(len(seen)), seen.locations))
+    data, design = _with_linear_trend()
     beta = np.array([3.0, -2.0, 5.0])
-    other = Observations(seen.locations, seen.values + design @ beta)
+    other = Observations(data.locations, data.values + design @ beta)
     for reml in (False, True):
-        plain = method.prepare(seen, design, reml)(MODEL)
+        plain = method.prepare(data, design, reml)(MODEL)
         moved = method.prepare(other, design, reml)(MODEL)
         _equal(moved.log_likelihood, plain.log_likelihood, 100 * tolerance)
         np.testing.assert_allclose(
@@ -103,30 +101,34 @@ def does_not_see_what_the_trend_takes(method, tolerance):
         )
 
 
+def _with_linear_trend(coordinates=2):
+    """Return observations, and the design of a constant and so many coordinates."""
+    data = observations()
+    return data, np.column_stack((np.ones(len(data)), data.locations[:, :coordinates]))
+
+
 def reml_is_the_density_of_contrasts(method, tolerance):
     """The restricted ℓ is the density of K'z with K'X = 0 and K'K = I, minus ½ log|X'X|."""
     from scipy.linalg import null_space
     from scipy.stats import multivariate_normal
 
-    seen = observations()
-    design = np.column_stack((np.ones(len(seen)), seen.locations[:, 0]))
+    data, design = _with_linear_trend(1)
     contrasts = null_space(design.T)
-    sigma = MODEL(seen.locations, seen.locations) + MODEL.nugget * np.eye(len(seen))
-    density = multivariate_normal(np.zeros(len(seen) - 2), contrasts.T @ sigma @ contrasts)
-    expected = density.logpdf(contrasts.T @ seen.values)
+    sigma = contrasts.T @ _covariance(MODEL, data) @ contrasts
+    density = multivariate_normal(np.zeros(len(data) - 2), sigma)
+    expected = density.logpdf(contrasts.T @ data.values)
     expected -= 0.5 * np.linalg.slogdet(design.T @ design)[1]
-    _equal(method.prepare(seen, design, True)(MODEL).log_likelihood, expected, 100 * tolerance)
+    _equal(method.prepare(data, design, True)(MODEL).log_likelihood, expected, 100 * tolerance)
 
 
 def profiles_the_variance(method, tolerance):
     """σ̂² and ℓ from one evaluation at variance 1 equal those of the model with σ̂²."""
-    seen = observations()
-    design = np.ones((len(seen), 1))
+    data, design = _with_linear_trend(0)
     for reml in (False, True):
-        evaluator = method.prepare(seen, design, reml)
-        unit = Matern(1.0, MODEL.range, MODEL.smoothness, 0.3)
+        evaluator = method.prepare(data, design, reml)
+        unit = MODEL.replace(variance=1.0, nugget=0.3)
         variance, value = profile_variance(evaluator(unit))
-        full = Matern(variance, MODEL.range, MODEL.smoothness, 0.3 * variance)
+        full = unit.scaled(variance)
         direct, rescaled = evaluator(full), rescale_variance(evaluator(unit), variance)
         _equal(direct.log_likelihood, value, tolerance)
         for name in ("log_determinant", "quadratic_form", "log_determinant_of_information"):
@@ -135,18 +137,15 @@ def profiles_the_variance(method, tolerance):
 
 def gradient_is_the_slope(method, tolerance):
     """The gradient equals differences of ℓ in every parameter, for ML and REML."""
-    seen = observations()
-    design = np.column_stack((np.ones(len(seen)), seen.locations[:, 0]))
+    data, design = _with_linear_trend(1)
     model = Matern(1.7, 0.2, 0.8, 0.1, (30.0, 0.6))
     for reml in (False, True):
-        evaluator = method.prepare(seen, design, reml)
+        evaluator = method.prepare(data, design, reml)
         gradient = evaluator.gradient(model)
         for name, value in model.parameters().items():
             step = 1e-3 * value
             high, low, higher, lower = (
-                evaluator(
-                    Matern.from_parameters(model.parameters() | {name: value + k * step})
-                ).log_likelihood
+                evaluator(model.replace(**{name: value + k * step})).log_likelihood
                 for k in (1, -1, 2, -2)
             )
             slope = (8 * (high - low) - (higher - lower)) / (12 * step)
@@ -179,14 +178,14 @@ def check_likelihood(method, *, unit_roundoff=2.0**-53, laws=LAWS):
         Unit roundoff of the arithmetic of the method.
     laws : sequence of callable, optional
     """
-    seen = observations()
-    tolerance = 10 * len(seen) * unit_roundoff * condition_number(MODEL, seen)
+    data = observations()
+    tolerance = 10 * len(data) * unit_roundoff * condition_number(MODEL, data)
     for law in laws:
         law(method, tolerance)
 
 
-def _equal(got, expected, tolerance):
-    assert abs(got - expected) <= tolerance * max(1.0, abs(expected)), (got, expected)
+def _equal(value, expected, tolerance):
+    assert abs(value - expected) <= tolerance * max(1.0, abs(expected)), (value, expected)
 
 
 def check_covariance(model: Covariance, inputs: Inputs, *, tolerance: float = 1e-7) -> None:

@@ -342,7 +342,7 @@ def _predict_at(fitted, given, about):
     """Predict at the rows of a table, or on a grid of one or three dimensions."""
     import pandas as pd
 
-    from ..data import files, spatial, tables
+    from ..data import rasters, spatial, tables
     from ..prediction import kriging
     from ..prediction.raster import grid_over
 
@@ -354,7 +354,7 @@ def _predict_at(fitted, given, about):
     else:
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
-    if output and output.lower().endswith(files.GEOTIFF):
+    if output and output.lower().endswith(rasters.GEOTIFF):
         raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
@@ -365,7 +365,7 @@ def _predict_at(fitted, given, about):
         raise InvalidInput(f"{given.places or 'grid'}: {error}") from None
     plain = pd.DataFrame(frame.drop(columns=frame.active_geometry_name)) if polygons else frame
     if output and polygons:
-        vector = output.lower().endswith(files.VECTORS)
+        vector = output.lower().endswith(tables.VECTORS)
         tables.write_frame(frame if vector else plain, output)
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
@@ -391,11 +391,11 @@ def _kriging(fitted, data, block, about):
 
 def _predict_map(fitted, given, about):
     """Predict on a regular grid of the plane."""
-    from ..data import files
+    from ..data import rasters
     from ..prediction.raster import predict_raster
 
     if given.output:
-        files.check_libraries(given.output)
+        rasters.check_libraries(given.output)
     if given.block not in (None, "cell"):
         raise InvalidInput(f"--block of a grid must be cell. Got {given.block!r}.")
     bounds = None if given.bounds is None else opt.numbers("--bounds", given.bounds)

@@ -578,21 +578,21 @@ def _check_there(table):
     from ..data import datasets, tables
 
     try:
-        tables.check_there(table)
+        tables.check_exists(table)
     except InvalidInput as error:
         raise InvalidInput(f"{error}{did_you_mean(table, datasets.DATASETS)}") from None
 
 
 def _check_named(given):
     """Raise `InvalidInput` if the columns of a file are needed and not named."""
-    from ..data import files, tables
+    from ..data import tables
     from ..data.observations import few
 
     ending = Path(given.table).suffix.lower()
     needed = ""
-    if ending not in files.ENDINGS and not (given.locations and given.value):
+    if ending not in tables.SPATIAL and not (given.locations and given.value):
         needed = "name the columns with --locations x,y --value z"
-    elif ending in files.VECTORS and not given.value:
+    elif ending in tables.VECTORS and not given.value:
         needed = "name the column of the values with --value z"
     if needed:
         names = few(tables.read_frame(given.table).columns, 12)

@@ -454,6 +454,13 @@ class Isotropic(Covariance):
             table += (angle, replace(RATIO, value=self.anisotropy.ratio))
         return table
 
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name; see `Covariance.parameters`."""
+        values = super().parameters()
+        if self.anisotropy is not None:
+            values |= {ANGLE.name: self.anisotropy.angle, RATIO.name: self.anisotropy.ratio}
+        return values
+
     @classmethod
     def from_parameters(cls, values: Mapping[str, float]) -> Self:
         """Make a model from a dict as `parameters` returns it.

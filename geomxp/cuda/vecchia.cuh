@@ -328,7 +328,7 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                         const Room &room, int g, int lane)
 {
     const int order = room.order;
-    const bool by_distance = wanted >> (BASES - 3) & 1, by_turn = wanted >> (BASES - 2) & 1;
+    const bool by_turn = wanted >> (BASES - 2) & 1;
     double *b = room.b, *changes = room.changes, own[SHARE][CHANGES];
     bool misses = false;
     for (int q = lane; q < order; q += TEAM) {
@@ -357,34 +357,28 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                 misses |= missed(pair);
                 const double weight = model.variance * room.keep[i] * room.keep[j];
                 const double here = b[i], there = b[j];
+                double value = 0.0;
                 int which = 1;
+                /* by the shape parameters and by distance */
 #pragma unroll
-                for (int f = 0; f < SHAPES; ++f) {
+                for (int f = 0; f <= SHAPES; ++f) {
                     if (wanted >> (2 + f) & 1) {
-                        const double value =
-                            polynomial_of(table, which++, pair.row, pair.t) * weight;
+                        value = polynomial_of(table, which++, pair.row, pair.t) * weight;
                         own[r][f] = fma(value, there, own[r][f]);
                         changes[f * order + j] = fma(value, here, changes[f * order + j]);
                     }
                 }
-                if (by_distance) {
-                    double value = polynomial_of(table, which, pair.row, pair.t) * weight;
-                    double *by_log = changes + SHAPES * order + j;
-                    own[r][SHAPES] = fma(value, there, own[r][SHAPES]);
-                    *by_log = fma(value, here, *by_log);
-                    if (by_turn) {
-                        /* r ρ'(r) u'Mu/u'u, for u = 0 too */
-                        value /= pair.square + 1e-300;
+                if (by_turn) {
+                    /* r ρ'(r) u'Mu/u'u, for u = 0 too */
+                    value /= pair.square + 1e-300;
 #pragma unroll
-                        for (int f = 0; f < 2; ++f) {
-                            const double *map = model.maps + 3 * f;
-                            double form = map[0] * pair.d0 * pair.d0;
-                            form = fma(map[1] * pair.d0, pair.d1, form);
-                            form = fma(map[2] * pair.d1, pair.d1, form) * value;
-                            double *change = by_log + (1 + f) * order;
-                            own[r][SHAPES + 1 + f] = fma(form, there, own[r][SHAPES + 1 + f]);
-                            *change = fma(form, here, *change);
-                        }
+                    for (int f = SHAPES + 1; f < CHANGES; ++f) {
+                        const double *map = model.maps + 3 * (f - SHAPES - 1);
+                        double form = map[0] * pair.d0 * pair.d0;
+                        form = fma(map[1] * pair.d0, pair.d1, form);
+                        form = fma(map[2] * pair.d1, pair.d1, form) * value;
+                        own[r][f] = fma(form, there, own[r][f]);
+                        changes[f * order + j] = fma(form, here, changes[f * order + j]);
                     }
                 }
             }

@@ -45,7 +45,6 @@ class Dataset:
 
 _SP = "R package sp 1.6.0, `meuse`; Rikken and Van Rijn 1993"
 _GSTAT = "R package gstat 2.1-0, `jura`; Goovaerts 1997"
-_OURS = "simulated by geomxp: data/README.md says how"
 _PD = "public domain (US government)"
 _GPL = "GPL (>= 2) of the R package"
 
@@ -122,36 +121,23 @@ DATASETS = {
         _PD,
         metric="chordal",
     ),
-    "weak": Dataset(
-        "weak.csv",
-        "c1d5643a93ab6809e2dd9cd23213620ad6030da64a9d71f6924e5f43ea9f6feb",
+} | {
+    name: Dataset(
+        f"{name}.csv",
+        sha256,
         ("x", "y"),
         "z",
-        "simulated, weak: range 0.02627, variance 1, smoothness 0.5, 1,600 places, unit square",
-        _OURS,
+        f"simulated, {name}: range {model_range}, variance 1, smoothness 0.5, 1,600 places, "
+        "unit square",
+        "simulated by geomxp: data/README.md says how",
         "CC0",
         trend="zero",
-    ),
-    "medium": Dataset(
-        "medium.csv",
-        "accea3bcfccc7382b04977edeb3ba31688b675a9bfbe1df5c1b4f862418aa31e",
-        ("x", "y"),
-        "z",
-        "simulated, medium: range 0.078809, variance 1, smoothness 0.5, 1,600 places, unit square",
-        _OURS,
-        "CC0",
-        trend="zero",
-    ),
-    "strong": Dataset(
-        "strong.csv",
-        "c6d76fbe2890f01bb5df89ca188dca67b76282735417eee9eaeab56f489379e0",
-        ("x", "y"),
-        "z",
-        "simulated, strong: range 0.210158, variance 1, smoothness 0.5, 1,600 places, unit square",
-        _OURS,
-        "CC0",
-        trend="zero",
-    ),
+    )
+    for name, model_range, sha256 in (
+        ("weak", 0.02627, "c1d5643a93ab6809e2dd9cd23213620ad6030da64a9d71f6924e5f43ea9f6feb"),
+        ("medium", 0.078809, "accea3bcfccc7382b04977edeb3ba31688b675a9bfbe1df5c1b4f862418aa31e"),
+        ("strong", 0.210158, "c6d76fbe2890f01bb5df89ca188dca67b76282735417eee9eaeab56f489379e0"),
+    )
 }
 
 

@@ -44,20 +44,9 @@ ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 class Formula:
     """A validated formula.
 
-    Parameters
-    ----------
-    text : str
-        The formula as given.
-    plain : str
-        The formula with a plain name in place of each name in backticks.
-    quoted : tuple of (str, str)
-        The plain names, and the names in backticks.
-    variables : tuple of str
-        Columns of the formula, in the order of their first use.
-    categories : frozenset of str
-        Columns that are used in C(…) only.
-    computed : frozenset of str
-        Columns that are used in computations.
+    `text` is the formula as given, `plain` has a plain name in place of each name in backticks, and
+    `quoted` pairs these names. `variables` are the columns in the order of their first use,
+    `categories` those that are used in C(…) only, `computed` those that are used in computations.
     """
 
     text: str
@@ -69,18 +58,10 @@ class Formula:
 
     @classmethod
     def parse(cls, text):
-        """Parse and validate a formula.
+        """Parse and validate a formula of one side, "x" or "~ x".
 
-        Parameters
-        ----------
-        text : str
-            One side: "x", or "~ x". Names with characters other than letters, digits and _ must
-            be in backticks.
-
-        Raises
-        ------
-        InvalidInput
-            For a name, operator or constant that is not allowed.
+        Names with characters other than letters, digits and _ must be in backticks. A name,
+        operator or constant that is not allowed is an `InvalidInput`.
 
         Examples
         --------
@@ -94,9 +75,7 @@ class Formula:
             raise InvalidInput("a formula must not be empty: write 1 for a constant, 0 for none.")
         plain, quoted = _without_backticks(text)
         reader = _Reader(text, dict(quoted))
-        for token in _tokens(text, plain):
-            reader.take(token)
-        reader.finish()
+        reader.check(_tokens(text, plain))
         _parsed(text, plain)
         elsewhere = reader.elsewhere
         return cls(
@@ -109,40 +88,26 @@ class Formula:
         )
 
     def check_columns(self, known, texts=()):
-        """Raise `InvalidInput` for an unknown column, or text in a computation.
-
-        Parameters
-        ----------
-        known, texts : sequence of str
-            All columns, and the columns of text.
-        """
+        """Refuse a column that is not among `known`, and one of `texts` in a computation."""
         for name in self.variables:
             if name not in known:
                 columns = ", ".join(map(str, known)) or "none"
-                raise InvalidInput(
-                    f"formula {self.text!r}: no column {name!r}. The columns are: {columns}; the "
-                    f"functions: {', '.join(FUNCTIONS)}."
+                raise _invalid(
+                    self.text,
+                    f"no column {name!r}. The columns are: {columns}; the functions: "
+                    f"{', '.join(FUNCTIONS)}",
                 )
             if name in texts and name in self.computed:
-                raise InvalidInput(
-                    f"formula {self.text!r}: {name!r} is text and cannot be used in a "
-                    f"computation: write {name} or C({name})."
+                raise _invalid(
+                    self.text,
+                    f"{name!r} is text and cannot be used in a computation: write {name} or "
+                    f"C({name})",
                 )
 
     def learn(self, frame):
-        """Compute the names of the columns, and the state of the transforms.
+        """Return the names of the columns, and formulaic's ModelSpec: the state of the transforms.
 
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            The variables at the observations: numbers, or text.
-
-        Returns
-        -------
-        names : tuple of str
-            Names of the columns.
-        memory : formulaic.ModelSpec
-            State of the transforms at the observations: means, knots, levels.
+        The frame holds the variables at the observations; the state is means, knots and levels.
         """
         parsed = _parsed(self.text, self.plain)
         _, memory = self._run(parsed.get_model_matrix, frame, na_action="ignore")
@@ -170,33 +135,37 @@ class Formula:
                 numbers = np.array(matrix, dtype=np.float64)
             except DataMismatchWarning:
                 memory = getattr(compute, "__self__", None)
-                raise InvalidInput(self._named(_stranger(frame, memory))) from None
+                raise self._invalid(_unknown_level(frame, memory)) from None
             except Exception as error:
-                raise InvalidInput(self._named(_said(error))) from None
+                raise self._invalid(_reason(error)) from None
         return numbers.reshape(len(frame), len(matrix.model_spec.column_names)), matrix.model_spec
 
-    def _named(self, complaint):
-        """Return a message about this formula, with the names as they were given."""
+    def _invalid(self, complaint):
+        """Return an error with the names of columns as the user wrote them."""
         for short, name in self.quoted:
             complaint = complaint.replace(short, name)
-        return f"formula {self.text!r}: {complaint}."
+        return _invalid(self.text, complaint)
 
 
-def _stranger(frame, memory):
+def _invalid(text, complaint):
+    return InvalidInput(f"formula {text!r}: {complaint}.")
+
+
+def _unknown_level(frame, memory):
     """Return a message that names the value of a frame with an unknown level."""
     for term, (_, state) in getattr(memory, "encoder_state", {}).items():
         match = re.fullmatch(r"(?:C\()?(\w+)(?:, .*)?\)?", term)
         column, levels = match and match[1], state.get("categories", ())
         if column in frame.columns and len(levels):
-            strange = np.flatnonzero(~frame[column].isin(levels).to_numpy())
-            if len(strange):
+            unknown = np.flatnonzero(~frame[column].isin(levels).to_numpy())
+            if len(unknown):
                 known = ", ".join(
                     f"{level:g}" if isinstance(level, float) else str(level) for level in levels
                 )
-                value = frame[column].iloc[strange[0]]
+                value = frame[column].iloc[unknown[0]]
                 return (
-                    f"{term}: {value} in row {strange[0] + 1} is not one of the levels of the "
-                    f"observations ({len(strange)} such rows): {known}"
+                    f"{term}: {value} in row {unknown[0] + 1} is not one of the levels of the "
+                    f"observations ({len(unknown)} such rows): {known}"
                 )
     return "a value in C(…) is not one of the levels of the observations"
 
@@ -210,12 +179,10 @@ def _without_backticks(text):
 
     result = re.sub(r"`([^`]+)`", plain, text)
     if "`" in result:
-        raise InvalidInput(f"formula {text!r}: a backtick is not closed.")
+        raise _invalid(text, "a backtick is not closed")
     for short in quoted.values():
         if short in text:
-            raise InvalidInput(
-                f"formula {text!r}: the name {short!r} is reserved: rename the column."
-            )
+            raise _invalid(text, f"the name {short!r} is reserved: rename the column")
     return result, tuple((short, name) for name, short in quoted.items())
 
 
@@ -243,10 +210,10 @@ def _read(text, read):
             warnings.simplefilter("ignore")
             return read()
     except (FormulaParsingError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidInput(f"formula {text!r}: {_said(error)}.") from None
+        raise _invalid(text, _reason(error)) from None
 
 
-def _said(error):
+def _reason(error):
     """Return the first line of an error of formulaic or Python."""
     text = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error))
     inner = re.search(r"\[\w+: (.*)\]", text, re.DOTALL)
@@ -265,18 +232,24 @@ class _Reader(ast.NodeVisitor):
         self.computed = set()
         self.called = set()
         self.in_category = self.in_arithmetic = False
-        self.last = None
 
-    def refuse(self, what):
+    def check(self, tokens):
+        """Raise `InvalidInput` for a token that is not allowed."""
+        last = None
+        for token in tokens:
+            self._take(token, last)
+            last = token
+        for name in self.called & set(self.variables):
+            self.refuse(f"{name!r} is a column and a function: rename the column")
+
+    def refuse(self, complaint):
         """Raise `InvalidInput`."""
         for short, name in self.quoted.items():
-            what = what.replace(short, f"`{name}`")
-        raise InvalidInput(f"formula {self.text!r}: {what}.")
+            complaint = complaint.replace(short, f"`{name}`")
+        raise _invalid(self.text, complaint)
 
-    def take(self, token):
-        """Check one token."""
-        kind, word, last = token.kind.value, token.token, self.last
-        self.last = token
+    def _take(self, token, last):
+        kind, word = token.kind.value, token.token
         if kind == "operator":
             self._operator(word, last)
         elif last is not None and last.token in POWERS and not (word.isdecimal() and int(word) < 5):
@@ -295,11 +268,6 @@ class _Reader(ast.NodeVisitor):
                 f"{word} would cross {last.token} with itself, which changes nothing: "
                 f"for powers write I({last.token}**2) or poly({last.token}, 2)"
             )
-
-    def finish(self):
-        """Check the whole formula."""
-        for name in self.called & set(self.variables):
-            self.refuse(f"{name!r} is a column and a function: rename the column")
 
     def _use(self, name):
         name = self.quoted.get(name, name)

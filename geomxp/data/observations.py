@@ -523,9 +523,7 @@ def _with_system(table, locations, crs):
             f"`crs` must be left out where the coordinates have one. Got {system.name} for "
             f"coordinates in {spatial.title(table.crs)}."
         )
-    metric = "chordal" if system.geographic else "euclidean"
-    unit = "" if system.geographic else system.unit
-    return replace(table, crs=system.name, unit=unit, metric=metric)
+    return table.with_system(system)
 
 
 def _observed_cells(table, values):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, one_line
 
 LONGITUDE_LATITUDE = "EPSG:4326"
 """The system in which longitude and latitude are stored."""
@@ -26,26 +26,15 @@ def library(name):
         ) from None
 
 
-def one_line(error, most=80):
-    """Return the text of an error as one line."""
-    return " ".join(str(error).split())[:most].rstrip(".")
-
-
 # Coordinate reference systems
 
 
 @dataclass(frozen=True)
 class System:
-    """Properties of a coordinate reference system.
+    """A coordinate reference system.
 
-    Parameters
-    ----------
-    name : str
-        Authority and code, "EPSG:28992", or the definition in WKT.
-    geographic : bool
-        Whether the coordinates are longitude and latitude.
-    unit : str
-        Unit of the coordinates: "metre", "US survey foot", "degree".
+    `name` is authority and code, "EPSG:28992", or the definition in WKT; `geographic` is true for
+    longitude and latitude; `unit` is that of the coordinates: "metre", "US survey foot", "degree".
     """
 
     name: str
@@ -54,27 +43,7 @@ class System:
 
 
 def describe(crs):
-    """Return the `System` of a coordinate reference system.
-
-    Parameters
-    ----------
-    crs : str, int, pyproj.CRS or another input of `pyproj.CRS.from_user_input`
-        A vertical part is ignored.
-
-    Returns
-    -------
-    System
-
-    Raises
-    ------
-    InvalidInput
-        If pyproj does not know the system, or if it is geocentric or vertical.
-
-    Examples
-    --------
-    >>> describe("EPSG:28992")
-    System(name='EPSG:28992', geographic=False, unit='metre')
-    """
+    """Return the `System` of what `pyproj.CRS.from_user_input` takes, without its vertical part."""
     system = _horizontal(crs)
     if system.is_geocentric or system.is_vertical:
         kind = "geocentric" if system.is_geocentric else "vertical"
@@ -96,10 +65,7 @@ def same(a, b):
 def reproject(coordinates, source, target):
     """Transform (n, 2) coordinates from one system to another; x or longitude first in both.
 
-    Raises
-    ------
-    InvalidInput
-        For a location that the target system cannot represent.
+    A location that the target system cannot represent is an `InvalidInput`.
     """
     if same(source, target):
         return coordinates
@@ -114,7 +80,7 @@ def reproject(coordinates, source, target):
     except pyproj.exceptions.ProjError as error:
         raise InvalidInput(
             f"coordinates in {title(source)} cannot be transformed to {title(target)} "
-            f"({one_line(error)})."
+            f"({one_line(error, 80)})."
         ) from None
     lost = known & ~np.isfinite(result).all(axis=1)
     if lost.any():
@@ -141,7 +107,7 @@ def _horizontal(crs):
     except pyproj.exceptions.CRSError as error:
         raise InvalidInput(
             "`crs` must be a coordinate reference system, such as 'EPSG:28992'. "
-            f"Got {str(crs)[:60]!r} ({one_line(error)})."
+            f"Got {str(crs)[:60]!r} ({one_line(error, 80)})."
         ) from None
     return system.sub_crs_list[0] if system.is_compound else system.to_2d()
 
@@ -168,28 +134,14 @@ def names_say_degrees(names):
 class Table:
     """Locations as plain columns, with the object that they came from.
 
-    Parameters
-    ----------
-    columns : pandas.DataFrame
-        One row per location; the coordinates are columns too.
-    given : pandas.DataFrame, geopandas.GeoDataFrame or xarray.Dataset
-        The object that the locations came from.
-    locations : tuple of str
-        Columns of the coordinates, x or longitude first; empty if `given` does not define any.
-    crs : str or None
-        Coordinate reference system.
-    unit : str
-        Unit of length; "" if it is unknown.
-    metric : str or None
-        Metric that the coordinates require; None if it is unknown.
-    dims : dict of str to int
-        Dimensions of a grid, in the order of the rows.
-    rows : (n,) ndarray of bool, optional
-        Cells of a grid that have results; all cells if None.
+    `columns` has one row per location and includes the coordinates, whose names are `locations`: x
+    or longitude first; none if `source` does not define any. `unit` of length and `metric` are ""
+    and None if they are unknown. A grid has `dims`, name to size in the order of the rows, and
+    `rows`, (n,) truths: cells that have results (None: all).
     """
 
     columns: object
-    given: object
+    source: object
     locations: tuple[str, ...] = ()
     crs: str | None = None
     unit: str = ""
@@ -203,10 +155,16 @@ class Table:
             return replace(self, locations=names)
         return replace(self, locations=names, crs=None, unit="", metric=None)
 
+    def with_system(self, system):
+        """Return the table with the `System` of its coordinates."""
+        if system.geographic:
+            return replace(self, crs=system.name, unit="", metric="chordal")
+        return replace(self, crs=system.name, unit=system.unit, metric="euclidean")
+
     def check_geometry(self, advice=""):
         """Raise `InvalidInput` for a missing or empty point."""
-        if is_geographic_frame(self.given) and self.locations[0] in ("x", "lon"):
-            shapes = self.given.geometry
+        if is_geographic_frame(self.source) and self.locations[0] in ("x", "lon"):
+            shapes = self.source.geometry
             missing = (shapes.isna() | shapes.is_empty).to_numpy()
             if missing.any():
                 raise InvalidInput(
@@ -217,17 +175,9 @@ class Table:
     def beside(self, results):
         """Return result columns beside the columns that were given, with their kind and index.
 
-        Parameters
-        ----------
-        results : pandas.DataFrame
-            One row per location.
-
-        Returns
-        -------
-        pandas.DataFrame or geopandas.GeoDataFrame
-            The cells of a grid are rows.
+        The cells of a grid are rows.
         """
-        frame = self.columns if self.dims is not None else self.given
+        frame = self.columns if self.dims is not None else self.source
         check_free(frame, results.columns)
         return frame.assign(**{name: column.to_numpy() for name, column in results.items()})
 
@@ -256,29 +206,12 @@ def is_frame(data):
 
 
 def tabulate(data, names=(), locations=()):
-    """Return locations as plain columns.
+    """Return locations as plain columns, a `Table`.
 
-    Parameters
-    ----------
-    data : pandas.DataFrame, geopandas.GeoDataFrame or GeoSeries, xarray.DataArray or Dataset
-        The points of a geometry become the columns x, y or lon, lat (and z, if all points have
-        one) and replace other columns of these names. The cells of a grid become rows, in the
-        order of its dimensions.
-    names : sequence of str
-        Required variables of a Dataset. The others become columns if they have no further
-        dimensions.
-    locations : sequence of str
-        Coordinates of a grid; found by names and CF attributes if not given.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    InvalidInput
-        For geometries other than points, and grids with unknown coordinates or further
-        dimensions.
+    The points of a geometry become the columns x, y or lon, lat (and z, if all points have one) and
+    replace other columns of these names. The cells of a grid become rows, in the order of its
+    dimensions: `names` are required variables, the others become columns if they have no further
+    dimensions; `locations` are its coordinates, found by names and CF attributes if not given.
     """
     if is_geographic_frame(data):
         return _from_geometry(data)
@@ -307,21 +240,15 @@ def _from_geometry(data):
     # shapely.get_x refuses empty points
     points[shapely.is_empty(points)] = None
     system = None if frame.crs is None else describe(frame.crs)
-    geographic = system is not None and system.geographic
-    names = ("lon", "lat") if geographic else ("x", "y")
+    names = ("lon", "lat") if system is not None and system.geographic else ("x", "y")
     columns = dict(zip(names, (shapely.get_x(points), shapely.get_y(points)), strict=True))
     others = frame.drop(columns=[frame.active_geometry_name, *names], errors="ignore")
     heights = shapely.get_z(points)
     if "z" not in others.columns and len(points) and np.isfinite(heights).all():
         columns["z"] = heights
-    return Table(
-        pd.concat([pd.DataFrame(columns, index=frame.index), pd.DataFrame(others)], axis=1),
-        frame,
-        names,
-        None if system is None else system.name,
-        "" if geographic or system is None else system.unit,
-        None if system is None else "chordal" if geographic else "euclidean",
-    )
+    plain = [pd.DataFrame(columns, index=frame.index), pd.DataFrame(others)]
+    table = Table(pd.concat(plain, axis=1), frame, names)
+    return table if system is None else table.with_system(system)
 
 
 def of_polygons(data):
@@ -345,11 +272,11 @@ def _check_points(shapes):
         )
 
 
-def check_free(frame, names):
-    """Raise `InvalidInput` if a column has the name of a result."""
-    taken = [name for name in names if name in frame.columns]
+def check_free(used, names, kind="column"):
+    """Raise `InvalidInput` if one of `names` is in `used`: a frame, or a collection of names."""
+    taken = [name for name in names if name in used]
     if taken:
-        raise InvalidInput(f"column {taken[0]!r} has the name of a result: rename it.")
+        raise InvalidInput(f"{kind} {taken[0]!r} has the name of a result: rename it.")
 
 
 # Grids: coordinates are found by their names and by CF attributes
@@ -392,29 +319,11 @@ def _from_grid(data, names=(), locations=()):
         if wanted or (variable.dims and set(variable.dims) <= set(dims)):
             columns[name] = np.asarray(variable.set_dims(dims).values).ravel()
     order = [*chosen, *(name for name in columns if name not in chosen)]
-    return Table(
-        pd.DataFrame(columns)[order], dataset, chosen, *_system_of(dataset, chosen), dims=dims
-    )
+    return _with_system_of(dataset, Table(pd.DataFrame(columns)[order], dataset, chosen, dims=dims))
 
 
 def on_grid(table, results):
-    """Return results as variables on the grid that the locations came from, NaN elsewhere.
-
-    Parameters
-    ----------
-    table : Table
-    results : dict of str to (m,) ndarray
-        One number per location.
-
-    Returns
-    -------
-    xarray.Dataset
-
-    Raises
-    ------
-    InvalidInput
-        If the locations did not come from a grid.
-    """
+    """Return results, (m,) numbers by name, as variables on a `Table`'s grid, NaN elsewhere."""
     if table is None or table.dims is None:
         raise InvalidInput(
             "the new locations were not a grid: predict at a DataArray or Dataset, or use "
@@ -422,16 +331,14 @@ def on_grid(table, results):
         )
     import xarray
 
-    mapping = _mapping(table.given)
-    grid = table.given.set_coords([*table.locations, *filter(None, [mapping])])
+    mapping = _mapping(table.source)
+    grid = table.source.set_coords([*table.locations, *filter(None, [mapping])])
     coordinates = {
         name: coordinate.drop_encoding()
         for name, coordinate in grid.coords.items()
         if set(coordinate.dims) <= set(table.dims)
     }
-    taken = [name for name in results if name in coordinates]
-    if taken:
-        raise InvalidInput(f"coordinate {taken[0]!r} has the name of a result: rename it.")
+    check_free(coordinates, results, "coordinate")
     shape = tuple(table.dims.values())
     rows = np.ones(shape, dtype=bool).ravel() if table.rows is None else table.rows
     attributes = {} if mapping is None else {"grid_mapping": mapping}
@@ -506,24 +413,24 @@ def _without_single_dims(dataset, dims, names):
     return dataset.squeeze(single)
 
 
-def _system_of(dataset, chosen):
-    """Return the CRS of the chosen coordinates, their unit of length and the metric."""
-    roles = [_role(name, dataset[name]) for name in chosen[:2]]
+def _with_system_of(dataset, table):
+    """Return the table with the CRS of its coordinates, their unit of length and the metric."""
+    roles = [_role(name, dataset[name]) for name in table.locations[:2]]
     mapping = _mapping(dataset)
     system = None if mapping is None else _described(dataset[mapping].attrs)
-    if roles == ["longitude", "latitude"]:
-        geographic = system is not None and system.geographic
-        return system.name if geographic else LONGITUDE_LATITUDE, "", "chordal"
-    if roles != ["x", "y"]:
-        return None, "", None
-    if system is not None and system.geographic:
-        return system.name, "", "chordal"
-    unit = str(dataset[chosen[0]].attrs.get("units", "")).lower()
+    geographic = system is not None and system.geographic
+    if roles == ["longitude", "latitude"] and not geographic:
+        return replace(table, crs=LONGITUDE_LATITUDE, metric="chordal")
+    if roles not in (["longitude", "latitude"], ["x", "y"]):
+        return table
+    unit = str(dataset[table.locations[0]].attrs.get("units", "")).lower()
     unit = UNITS.get(unit, UNITS.get(unit.rstrip("s").replace("metre", "meter"), unit))
-    if system is None or unit not in ("", system.unit.lower()):
+    if system is None:
+        return replace(table, unit=unit)
+    if not geographic and unit not in ("", system.unit.lower()):
         # coordinates in another unit than their system's cannot be reprojected
-        return None, unit, "euclidean" if system is not None else None
-    return system.name, system.unit, "euclidean"
+        return replace(table, unit=unit, metric="euclidean")
+    return table.with_system(system)
 
 
 def _mapping(dataset):
@@ -547,5 +454,5 @@ def _described(attributes):
         return describe(pyproj.CRS.from_cf(dict(attributes)))
     except (pyproj.exceptions.CRSError, KeyError, ValueError) as error:
         raise InvalidInput(
-            f"the grid's coordinate reference system cannot be read ({one_line(error)})."
+            f"the grid's coordinate reference system cannot be read ({one_line(error, 80)})."
         ) from None

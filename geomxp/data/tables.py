@@ -1,4 +1,4 @@
-"""Tables of text and numbers: reading, writing, and their columns as arrays.
+"""Tables in files: reading, writing, and their columns as arrays.
 
 Files are written to a temporary name and renamed, so that a full disk or a killed process leaves
 earlier results intact. The content of a file is never executed.
@@ -9,16 +9,18 @@ import hashlib
 import json
 import os
 import re
+import tempfile
+import warnings
+import zipfile
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import InvalidInput, did_you_mean
-from . import files
-from .files import check_there
+from ..errors import GeomxpError, InvalidInput, did_you_mean, one_line
 from .formula import Formula
-from .spatial import is_geographic_frame, is_grid, one_line, tabulate
+from .spatial import is_geographic_frame, is_grid, library, tabulate
 
 MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
 """Cells that mark a missing value, in lower case."""
@@ -27,6 +29,19 @@ SEPARATORS = ",;\t"
 """Separators of cells: the most frequent one in the header is used, a comma if there is none."""
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+OTHERS = (*SPREADSHEETS, ".json", ".html", ".pdf")
+"""Endings of other kinds of files than tables."""
+
+VECTORS = (".gpkg", ".geojson", ".shp")
+GRIDS = (".nc",)
+SPATIAL = (*VECTORS, *GRIDS)
+"""Endings of spatial files: points with attributes, and grids."""
+
+DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON"}
+"""Formats of points that are written. A shapefile would shorten the names of columns."""
+
+PARTS = (".shp", ".dbf", ".prj")
+"""Files of a shapefile whose content matters."""
 
 DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
 
@@ -37,37 +52,36 @@ AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 # Reading
 
 
+def check_exists(path):
+    """Raise `InvalidInput` if there is no such file."""
+    if Path(path).is_dir():
+        raise InvalidInput(f"{path}: is a folder, not a table.")
+    if not Path(path).is_file():
+        raise InvalidInput(f"{path}: no such file, and no data set of this name.")
+
+
 def read_data(path):
-    """Read a file as a frame or a grid; cells of a CSV file stay text.
+    """Read a file as a pandas frame, a geopandas frame or an xarray Dataset.
 
-    Parameters
-    ----------
-    path : path
-        ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``; separated by commas, semicolons or tabs),
-        ``.parquet`` or ``.npz``; ``.gpkg``, ``.geojson`` or ``.shp``; ``.nc``.
-
-    Returns
-    -------
-    pandas.DataFrame, geopandas.GeoDataFrame or xarray.Dataset
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing, empty or malformed, or needs a library that is not installed.
+    ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``; separated by commas, semicolons or tabs; cells
+    stay text), ``.parquet`` or ``.npz``; ``.gpkg``, ``.geojson`` or ``.shp`` of one layer; ``.nc``,
+    whose times stay numbers.
     """
     path = Path(path)
-    check_there(path)
-    suffix = path.suffix.lower()
-    readers = {".parquet": _read_parquet, ".npz": _read_npz}
-    readers |= dict.fromkeys(files.ENDINGS, files.read)
-    return readers.get(suffix, _read_delimited)(path)
+    check_exists(path)
+    kind, libraries, read = READERS.get(path.suffix.lower(), ("a CSV table", (), _read_delimited))
+    for name in libraries:
+        library(name)
+    try:
+        return read(path)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    except UNREADABLE as error:
+        raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
 def read_frame(path):
-    """Read a file as a pandas frame with the coordinates of points and cells as columns.
-
-    See `read_data`.
-    """
+    """Read a file as a pandas frame with the coordinates of points and cells as columns."""
     data = read_data(path)
     try:
         return tabulate(data).columns
@@ -75,36 +89,46 @@ def read_frame(path):
         raise InvalidInput(f"{path}: {error}") from None
 
 
+def _reason(error, path):
+    """Return a library's message without the path and its own advice."""
+    return one_line(str(error).replace(str(path), "the file").split(";")[0], 160)
+
+
 def _read_parquet(path):
     import pandas as pd
 
-    try:
-        return pd.read_parquet(path)
-    except (ValueError, OSError, ImportError, KeyError) as error:
-        raise InvalidInput(f"{path}: not a Parquet table ({one_line(error, 160)}).") from None
+    return pd.read_parquet(path)
 
 
 def _read_npz(path):
-    import zipfile
-
     import pandas as pd
 
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            columns = {name: archive[name] for name in archive.files}
-    except (
-        *(ValueError, OSError, EOFError, KeyError, TypeError, AttributeError),
-        zipfile.BadZipFile,
-    ) as error:
-        raise InvalidInput(
-            f"{path}: not an NPZ archive of numbers ({one_line(error, 160)})."
-        ) from None
-    if {array.ndim for array in columns.values()} != {1} or len(
-        {array.shape for array in columns.values()}
-    ) != 1:
+    with np.load(path, allow_pickle=False) as archive:
+        columns = {name: archive[name] for name in archive.files}
+    shapes = {array.shape for array in columns.values()}
+    if {len(shape) for shape in shapes} != {1} or len(shapes) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in columns.items())
-        raise InvalidInput(f"{path}: columns must be 1-D arrays of one length. Got {shapes}.")
+        raise InvalidInput(f"columns must be 1-D arrays of one length. Got {shapes}.")
     return pd.DataFrame(columns)
+
+
+def _read_vector(path):
+    import geopandas
+    import pyogrio
+
+    layers = [str(name) for name, _ in pyogrio.list_layers(path)]
+    if len(layers) != 1:
+        raise InvalidInput(
+            f"must hold one layer. Got {', '.join(layers) or 'none'}: save the layer in a file of "
+            "its own."
+        )
+    return geopandas.read_file(path, engine="pyogrio")
+
+
+def _read_grid(path):
+    import xarray
+
+    return xarray.load_dataset(path, engine="netcdf4", decode_coords="all", decode_times=False)
 
 
 def _read_delimited(path):
@@ -116,25 +140,32 @@ def _read_delimited(path):
     import pandas as pd
 
     if path.suffix.lower() in SPREADSHEETS:
-        raise InvalidInput(f"{path}: spreadsheets are not read: save the sheet as CSV (UTF-8).")
+        raise InvalidInput("spreadsheets are not read: save the sheet as CSV (UTF-8).")
     try:
         names, separator = _header(path)
         frame = pd.read_csv(path, sep=separator, **AS_TEXT)
     except pd.errors.EmptyDataError:
-        raise InvalidInput(f"{path}: the file is empty.") from None
+        raise InvalidInput("the file is empty.") from None
     except UnicodeError as error:
-        raise InvalidInput(f"{path}: not UTF-8 text ({error.reason}): save it as UTF-8.") from None
-    except (pd.errors.ParserError, ValueError, OSError, EOFError) as error:
-        raise InvalidInput(f"{path}: not a CSV table{_complaint(error)}.") from None
+        raise InvalidInput(f"not UTF-8 text ({error.reason}): save it as UTF-8.") from None
+    except pd.errors.ParserError as error:
+        match = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if match is None:
+            raise
+        known, line, cells = match.groups()
+        raise InvalidInput(
+            f"not a CSV table: line {line} has {cells} cells and the first line {known} names: "
+            "name every column, and put quotation marks around cells with commas."
+        ) from None
     # pandas takes the first column as an index if the first row is longer than the header
     if not isinstance(frame.index, pd.RangeIndex) or len(names) != frame.shape[1]:
         raise InvalidInput(
-            f"{path}: row 1 has more cells than the header has names: the first line must name "
-            f"every column. Got {', '.join(names)[:60]!r}."
+            "row 1 has more cells than the header has names: the first line must name every "
+            f"column. Got {', '.join(names)[:60]!r}."
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InvalidInput(f"{path}: two columns are called {twice[0]!r}: rename one of them.")
+        raise InvalidInput(f"two columns are called {twice[0]!r}: rename one of them.")
     frame.columns = names
     if separator != ",":
         for name in names:
@@ -158,27 +189,8 @@ def _header(path):
 
 
 def separator_of(line):
-    r"""Return the separator of the names in a header.
-
-    Examples
-    --------
-    >>> separator_of('x;y;"pH, wet"'), separator_of("depth"), separator_of("x\ty")
-    (';', ',', '\t')
-    """
+    """Return the separator of the names in a header; one inside quotation marks does not count."""
     return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
-
-
-def _complaint(error):
-    """Return the reason that pandas gives, as the end of a sentence."""
-    said = one_line(error, 160)
-    match = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said)
-    if match is None:
-        return f" ({said})"
-    known, line, cells = match.groups()
-    return (
-        f": line {line} has {cells} cells and the first line {known} names: name every column, "
-        "and put quotation marks around cells with commas"
-    )
 
 
 def _with_points(column):
@@ -190,21 +202,32 @@ def _with_points(column):
     return column.where(~commas, text.str.replace(",", "."))
 
 
+READERS = {
+    ".parquet": ("a Parquet table", (), _read_parquet),
+    ".npz": ("an NPZ archive of numbers", (), _read_npz),
+    ".gpkg": ("a GeoPackage", ("geopandas", "pyogrio"), _read_vector),
+    ".geojson": ("a GeoJSON file", ("geopandas", "pyogrio"), _read_vector),
+    ".shp": ("a shapefile", ("geopandas", "pyogrio"), _read_vector),
+    ".nc": ("a NetCDF file", ("xarray", "netCDF4"), _read_grid),
+}
+"""What a file is called, the libraries and the function that read it; all others are CSV tables."""
+
+UNREADABLE = (
+    *(AttributeError, EOFError, ImportError, KeyError, OSError, RuntimeError, TypeError),
+    *(ValueError, zipfile.BadZipFile),
+)
+"""Errors of libraries that read a damaged file."""
+
+
 # Columns as numbers
 
 
 def number_columns(frame, names):
     """Return columns of a frame as an (n, len(names)) array; missing cells become NaN.
 
-    Raises
-    ------
-    InvalidInput
-        For a column that does not exist, or a cell of text (row and value are named).
+    A column that does not exist, or a cell of text (row and value are named), is an `InvalidInput`.
     """
-    check_columns(frame, names)
-    return np.column_stack([_numbers(frame[name], name) for name in names]).reshape(
-        len(frame), len(names)
-    )
+    return encode(frame, names, levels={})[0]
 
 
 def check_columns(frame, names):
@@ -229,15 +252,20 @@ def _is_headless(names):
         return False
 
 
+def _cells(column):
+    """Return the cells of a column as text, missing ones as NA."""
+    text = column.astype("string").str.strip()
+    return text.mask(text.str.lower().isin(MISSING).fillna(False))
+
+
 def _numbers(column, name):
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    text = column.astype("string").str.strip()
-    numbers = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    missing = text.isna().to_numpy() | text.str.lower().isin(MISSING).to_numpy(dtype=bool)
-    bad = np.flatnonzero(np.isnan(numbers) & ~missing)
+    cells = _cells(column)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    bad = np.flatnonzero(np.isnan(numbers) & cells.notna())
     if len(bad):
         value = str(column.iloc[bad[0]])[:40]
         raise InvalidInput(
@@ -257,76 +285,34 @@ ADVICE = (
 
 
 def advice_on(cell):
-    """Return the remedy for a cell that is not a number, as the end of a sentence.
-
-    Examples
-    --------
-    >>> advice_on("2020-01-31"), advice_on("clay")
-    (': write dates as numbers: days, or years', '')
-    """
-    return next((f": {what}" for form, what in ADVICE if re.fullmatch(form, cell.strip())), "")
+    """Return the remedy for a cell that is not a number, as the end of a sentence."""
+    return next((f": {remedy}" for form, remedy in ADVICE if re.fullmatch(form, cell.strip())), "")
 
 
 # Columns of text as codes of their levels
 
 
 def encode(frame, names, levels=None, texts=()):
-    """Return columns of a frame as numbers; columns of text as positions in their levels.
+    """Return columns of a frame as (n, len(names)) numbers, and the levels of columns of text.
 
-    A column is text if it has cells and none of them is a number.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    names : sequence of str
-    levels : dict of str to sequence of str, optional
-        Levels of the columns of text, if they are known; all other columns must hold numbers.
-    texts : collection of str
-        Columns that are text as soon as one cell is not a number.
-
-    Returns
-    -------
-    codes : (n, len(names)) ndarray
-        NaN where a cell is missing.
-    levels : dict of str to tuple of str
-        Levels of the columns of text, sorted.
-
-    Raises
-    ------
-    InvalidInput
-        For a column that does not exist, a cell that is not a number, or an unknown level (row
-        and value are named).
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> encode(pd.DataFrame({"rock": ["lime", "clay", "lime"], "z": [1, 2, 3]}), ["rock", "z"])[1]
-    {'rock': ('clay', 'lime')}
+    A column is text if it has cells and none of them is a number, a column among `texts` as soon as
+    one cell is not a number; if `levels` are known, the columns that they name. Text becomes the
+    position in the sorted levels, a missing cell NaN. An unknown level is an `InvalidInput`.
     """
+    check_columns(frame, names)
     columns, used = [np.empty((len(frame), 0))], {}
     for name in names:
         known = None if levels is None else levels.get(name)
-        if known is not None or (levels is None and _is_text(frame, name, name in texts)):
-            codes, used[name] = _codes(frame, name, known)
-            columns.append(codes[:, None])
+        if known is not None or (levels is None and _is_text(frame[name], name in texts)):
+            codes, used[name] = _codes(_cells(frame[name]), name, known)
         else:
-            columns.append(number_columns(frame, (name,)))
+            codes = _numbers(frame[name], name)
+        columns.append(codes[:, None])
     return np.hstack(columns), used
 
 
 def decode(codes, levels):
-    """Return the text that codes stand for.
-
-    Parameters
-    ----------
-    codes : (n,) ndarray
-        Whole numbers from 0.
-    levels : sequence of str
-
-    Returns
-    -------
-    (n,) ndarray of str objects
-    """
+    """Return the text that codes, whole numbers from 0, stand for."""
     return np.array(levels, dtype=object)[np.asarray(codes).astype(np.intp)]
 
 
@@ -343,101 +329,161 @@ def check_codes(columns, names, levels):
 
 
 def covariates_of(locations, covariates, formula):
-    """Return the covariates that a caller and the formulas name, and the categories among them.
-
-    Parameters
-    ----------
-    locations, covariates : sequence of str
-    formula : str, sequence of str or None
-
-    Returns
-    -------
-    names : tuple of str
-    categories : frozenset of str
-        Columns that may hold any text.
-    """
+    """Return the covariates that a caller and the formulas name, and those that may be any text."""
     if formula is None:
         return tuple(covariates), frozenset()
     texts = (formula,) if isinstance(formula, str) else tuple(formula)
-    parsed = [Formula.parse(text) for text in texts]
-    names = dict.fromkeys(covariates)
-    for each in parsed:
-        names |= dict.fromkeys(name for name in each.variables if name not in locations)
-    elsewhere = {name for each in parsed for name in set(each.variables) - each.categories}
-    return tuple(names), frozenset(set().union(*(e.categories for e in parsed)) - elsewhere)
+    names, categories, elsewhere = dict.fromkeys(covariates), set(), set()
+    for parsed in map(Formula.parse, texts):
+        names |= dict.fromkeys(name for name in parsed.variables if name not in locations)
+        categories |= parsed.categories
+        elsewhere |= set(parsed.variables) - parsed.categories
+    return tuple(names), frozenset(categories - elsewhere)
 
 
-def _cells(frame, name):
-    """Return the cells of a column as text, missing ones as NA."""
-    check_columns(frame, (name,))
-    text = frame[name].astype("string").str.strip()
-    return text.mask(text.str.lower().isin(MISSING).fillna(False))
-
-
-def _is_text(frame, name, any_word):
+def _is_text(column, any_word):
     """Whether a column holds text: no cell is a number, or (`any_word`) not every cell."""
     import pandas as pd
 
-    check_columns(frame, (name,))
-    if pd.api.types.is_numeric_dtype(frame[name]):
+    if pd.api.types.is_numeric_dtype(column):
         return False
-    words = pd.to_numeric(_cells(frame, name).dropna(), errors="coerce").isna()
+    words = pd.to_numeric(_cells(column).dropna(), errors="coerce").isna()
     return bool(len(words) and (words.any() if any_word else words.all()))
 
 
-def _codes(frame, name, levels):
+def _codes(cells, name, levels):
     """Return positions in the levels, and the levels (those of the cells if None)."""
-    cells = _cells(frame, name)
-    present = cells.notna().to_numpy()
     levels = tuple(sorted(cells.dropna().unique())) if levels is None else tuple(levels)
     positions = {word: float(k) for k, word in enumerate(levels)}
-    codes = np.array([positions.get(word, -1.0) for word in cells[present]])
-    unknown = np.flatnonzero(codes < 0)
+    codes = cells.astype(object).map(positions).to_numpy(dtype=np.float64)
+    unknown = np.flatnonzero(np.isnan(codes) & cells.notna())
     if len(unknown):
-        row = int(np.flatnonzero(present)[unknown[0]])
         raise InvalidInput(
-            f"row {row + 1}, column {name!r}: {cells.iloc[row]!r} is a level that no observation "
-            f"has ({len(unknown)} such rows). The levels are: {', '.join(levels)}."
+            f"row {unknown[0] + 1}, column {name!r}: {cells.iloc[unknown[0]]!r} is a level that no "
+            f"observation has ({len(unknown)} such rows). The levels are: {', '.join(levels)}."
         )
-    result = np.full(len(cells), np.nan)
-    result[present] = codes
-    return result, levels
+    return codes, levels
 
 
 # Writing
 
 
+@contextmanager
+def replacing(path):
+    """Yield a temporary path; its file replaces `path` at the end, unless an error was raised.
+
+    If the folder is missing or the disk full, the `GeomxpError` leaves an existing file unchanged.
+    """
+    path = Path(path)
+    try:
+        # in a folder, because libraries write to names and look at their endings
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            with open(temporary, "r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except OSError as error:
+        raise GeomxpError(f"{path}: cannot be written ({error.strerror or error}).") from None
+
+
 def write_frame(frame, path):
-    """Write a frame as CSV, Parquet or NPZ, by the path's ending.
+    """Write a frame or an xarray Dataset in the format of the path's ending, all or nothing.
 
-    A geopandas frame may also be written as a GeoPackage or GeoJSON; elsewhere its points become
-    columns. An xarray Dataset is written as NetCDF.
-
-    Raises
-    ------
-    InvalidInput
-        If a file of this kind cannot hold the frame.
+    CSV, Parquet and NPZ hold columns (also those of points and cells), GeoPackage and GeoJSON the
+    points of a geopandas frame, NetCDF a Dataset.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     points, grid = is_geographic_frame(frame), is_grid(frame)
-    files.check_kind(path, points, grid)
-    if suffix in files.ENDINGS:
-        files.write(frame, path)
-        return
-    if points or grid:
+    check_kind(path, points, grid)
+    if suffix not in SPATIAL and (points or grid):
         frame = tabulate(frame).columns
-    if suffix == ".parquet":
-        with files.replacing(path) as temporary:
-            typed(frame).to_parquet(temporary, index=False)
-    elif suffix == ".npz":
-        columns = {str(name): _plain(column) for name, column in typed(frame).items()}
-        if "file" in columns:
-            raise InvalidInput(f"{path}: an NPZ file cannot have a column called 'file'.")
-        with files.replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **columns)
-    else:
-        write_text(path, frame.to_csv(index=False, sep="\t" if suffix == ".tsv" else ","))
+    writers = {".parquet": _write_parquet, ".npz": _write_npz, ".nc": _write_grid}
+    writers |= dict.fromkeys(DRIVERS, _write_vector)
+    try:
+        with replacing(path) as temporary:
+            writers.get(suffix, _write_delimited)(frame, temporary)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+
+
+def check_kind(path, points, grid):
+    """Raise `InvalidInput` if a file of this ending cannot hold a frame of points, or a grid."""
+    suffix = Path(path).suffix.lower()
+    _refuse(
+        path,
+        (suffix in OTHERS, "such files are not written: write a .csv or .parquet"),
+        (
+            suffix in VECTORS and suffix not in DRIVERS,
+            "shapefiles are read only, they cut names short: write a .gpkg",
+        ),
+        (
+            suffix in VECTORS and not points,
+            "holds points of a geopandas frame: write a .csv or .parquet",
+        ),
+        (
+            suffix in GRIDS and not grid,
+            "holds a grid, and these locations are not a grid: write a .csv",
+        ),
+    )
+
+
+def _refuse(path, *problems):
+    """Raise `InvalidInput` for the first of (condition, complaint) that is true."""
+    for wrong, complaint in problems:
+        if wrong:
+            raise InvalidInput(f"{path}: {complaint}.")
+
+
+def _write_delimited(frame, path):
+    text = frame.to_csv(index=False, sep="\t" if path.suffix.lower() == ".tsv" else ",")
+    path.write_bytes(text.encode("utf-8"))
+
+
+def _write_parquet(frame, path):
+    typed(frame).to_parquet(path, index=False)
+
+
+def _write_npz(frame, path):
+    columns = {str(name): column.to_numpy() for name, column in typed(frame).items()}
+    if "file" in columns:
+        raise InvalidInput("an NPZ file cannot have a column called 'file'.")
+    for name, array in columns.items():
+        if array.dtype.kind not in "biuf":
+            # Python objects would need pickle
+            columns[name] = array.astype("U")
+    with open(path, "wb") as file:
+        np.savez(file, **columns)
+
+
+def _write_vector(frame, path):
+    """Write points; GeoJSON stores longitude and latitude, so others are reprojected."""
+    pyogrio = library("pyogrio")
+    suffix = path.suffix.lower()
+    if suffix == ".geojson":
+        if frame.crs is None:
+            raise InvalidInput(
+                "GeoJSON holds longitude and latitude, and the locations have no coordinate "
+                "reference system: write a .gpkg."
+            )
+        frame = frame.to_crs("EPSG:4326")
+    try:
+        with warnings.catch_warnings():
+            # locations without a system are written without one
+            warnings.filterwarnings("ignore", "'crs' was not provided")
+            # a fixed name: some file names are not valid names of layers
+            pyogrio.write_dataframe(frame, path, layer="places", driver=DRIVERS[suffix])
+    except (RuntimeError, ValueError) as error:
+        raise InvalidInput(f"it cannot hold these columns ({_reason(error, path)}).") from None
+
+
+def _write_grid(dataset, path):
+    library("netCDF4")
+    try:
+        dataset.to_netcdf(path, engine="netcdf4")
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidInput(f"it cannot hold these variables ({_reason(error, path)}).") from None
 
 
 def typed(frame):
@@ -453,53 +499,35 @@ def typed(frame):
     return result
 
 
-def _plain(column):
-    """Return a column as an array without Python objects."""
-    array = column.to_numpy()
-    return array if array.dtype.kind in "biuf" else column.astype(str).to_numpy(dtype="U")
-
-
 def write_text(path, text):
     """Write text as UTF-8, all or nothing."""
-    with files.replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_bytes(text.encode("utf-8"))
 
 
 def check_writable(*paths, inputs=()):
     """Raise `InvalidInput` if a file cannot be written later, or would overwrite an input."""
-    paths = [path for path in paths if path]
     taken = {Path(path).resolve(): "an input" for path in inputs if path}
-    for name in paths:
+    for name in filter(None, paths):
         path, folder = Path(name), Path(name).resolve().parent
         if path.resolve() in taken:
             raise InvalidInput(f"{name}: is {taken[path.resolve()]}; choose another name.")
         taken[path.resolve()] = "another output"
-        problems = (
+        _refuse(
+            name,
             (path.exists() and not (path.is_file() or path.is_dir()), "is not a regular file"),
             (not folder.is_dir(), f"the folder {folder} does not exist"),
             (path.is_dir(), "is a folder, not a file"),
-            (
-                path.suffix.lower() in SPREADSHEETS,
-                "spreadsheets are not written: write a .csv",
-            ),
+            (path.suffix.lower() in SPREADSHEETS, "spreadsheets are not written: write a .csv"),
             (not os.access(folder, os.W_OK), f"the folder {folder} is not writable"),
         )
-        for wrong, what in problems:
-            if wrong:
-                raise InvalidInput(f"{name}: {what}.")
 
 
-# JSON documents
+# JSON documents, and the identity of files
 
 
 def read_json(path):
-    """Read a JSON object.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing, or does not hold a JSON object.
-    """
+    """Read a JSON object; `InvalidInput` for a missing file or other content."""
     if Path(path).exists() and not Path(path).is_file():
         raise InvalidInput(f"{path}: is not a regular file.")
     try:
@@ -520,8 +548,13 @@ def write_json(path, document):
 
 def sha256(path):
     """Return the SHA-256 of a file's bytes (of all parts of a shapefile), as hexadecimal text."""
+    path = Path(path)
+    files = [path]
+    if path.suffix.lower() == ".shp":
+        names = [(path.with_suffix(part), path.with_suffix(part.upper())) for part in PARTS]
+        files = [next(filter(Path.is_file, both)) for both in names if any(map(Path.is_file, both))]
     digest = hashlib.sha256()
-    for part in files.parts(path):
+    for part in files:
         with open(part, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()

@@ -76,6 +76,15 @@ class Bootstrap:
 
         "percentile": quantiles q of the draws. "basic": θ̂²/q for positive quantities, that is
         2 log θ̂ - log q in logarithms; 2θ̂ - q for the nugget (0 at least), angles and coefficients.
+
+        Parameters
+        ----------
+        level : float
+        method : {"percentile", "basic"}
+
+        Raises
+        ------
+        InvalidInput
         """
         z_value(level)
         check_one_of("method", method, ("percentile", "basic"))

@@ -30,7 +30,7 @@ from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .parameters import ANISOTROPY, LENGTH, NUGGET, practical_factor
-from .profile import design_of, held_values
+from .profile import design_of, held_values, limits_of, parameter_of
 from .result import Fit, check_is_fit
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ RESULTS = ("log_likelihood", *CRITERIA)
 RANKED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.UNIDENTIFIED)
 """Outcomes whose log-likelihood is a maximum, even if parameters are not identifiable."""
 
-SLACK = 1e-3
-"""Log-likelihood by which a model may stay below one nested in it, for rounding."""
+SLACK, RATIO_SLACK = 1e-3, 1e-2
+"""Log-likelihood by which a model may stay below one nested in it: for rounding in a comparison,
+and in a likelihood-ratio test of two fits that converged separately."""
 
 START_NUGGET = 0.05
 """Start of a nugget, in units of the variance, if the model to start from has none."""
@@ -144,8 +145,8 @@ class ModelComparison:
 
     def __repr__(self) -> str:
         best = " ".join(map(" ".join, self.candidates[0].choice.words.items()))
-        found = f"{len(self.candidates)} models at {self.n:,} places by {self.criterion}"
-        return f"<ModelComparison of {found}: the best has {best:.120}>"
+        models = f"{len(self.candidates)} models at {self.n:,} places by {self.criterion}"
+        return f"<ModelComparison of {models}: the best has {best:.120}>"
 
     @property
     def best(self) -> Fit:
@@ -287,9 +288,9 @@ def compare_models(
     Examples
     --------
     >>> import geomxp as gx
-    >>> seen = gx.datasets.load("meuse")
-    >>> found = gx.compare_models(seen, smoothness=(0.5, 1.5), trends=("constant", "sqrt_dist"))
-    >>> found.best.trend.text, len(found.candidates), bool(found.to_frame()["delta"][0] == 0)
+    >>> meuse = gx.datasets.load("meuse")
+    >>> result = gx.compare_models(meuse, smoothness=(0.5, 1.5), trends=("constant", "sqrt_dist"))
+    >>> result.best.trend.text, len(result.candidates), bool(result.to_frame()["delta"][0] == 0)
     ('sqrt_dist', 4, True)
     """
     choices = _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml)
@@ -353,7 +354,7 @@ def _held(name, values, *, zero):
 def _fitted(observations, method, choice, reml, done):
     """Return the candidate of a choice, started from those that are done."""
     began = time.perf_counter()
-    inside = [c for c in done if c.ranked and choice.contains(c.choice)]
+    inside = (c for c in done if c.ranked and choice.contains(c.choice))
     nested = max(inside, key=lambda c: c.log_likelihood, default=None)
     least = -inf if nested is None else nested.log_likelihood - SLACK
     # else one that differs only in the value of the smoothness
@@ -404,10 +405,6 @@ def _start(model, choice):
 
 
 # The likelihood-ratio test
-
-
-RATIO_SLACK = 1e-2
-"""Amount by which a restricted fit may be above the full one, both being converged."""
 
 
 @dataclass(frozen=True)
@@ -569,10 +566,8 @@ def _is_at_limit(restricted, name):
     """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
     if _isotropic(restricted, name):
         return name == ANISOTROPY[1]
-    observations, model = restricted.observations, restricted.model
-    parameter = next(p for p in model.table if p.name == name)
-    limits = model.limits(observations.metric, observations.dimensions)
-    return parameter.value in limits.get(name, (parameter.lower, parameter.upper))
+    parameter = parameter_of(restricted, name)
+    return parameter.value in limits_of(restricted, parameter)
 
 
 def _extra_coefficients(restricted, full):
@@ -596,12 +591,9 @@ def _extra_coefficients(restricted, full):
 # Several accuracies of the same likelihood
 
 
-ACCURACIES = (1e-8, 1e-6, 1e-4, 1e-2)
-
-
 def precision_influence(
     observations: Observations,
-    accuracies: Sequence[float] = ACCURACIES,
+    accuracies: Sequence[float] = (1e-8, 1e-6, 1e-4, 1e-2),
     *,
     model: Covariance | None = None,
     method: Exact | None = None,
@@ -656,10 +648,10 @@ def precision_influence(
     method = Exact() if method is None else method
     if method.precision is None:
         raise InvalidInput(f"`method` must be an Exact. Got {type(method).__name__}.")
-    about = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
-    first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **about)
+    options = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
+    first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **options)
     rows = [_row(first)]
-    about["fixed"] = list(held_values(first))
+    options |= {"fixed": list(held_values(first)), "raise_on_failure": False}
     for accuracy in accuracies:
         began = time.perf_counter()
         mixed = replace(method, precision=by_tile_norm(accuracy))
@@ -667,7 +659,7 @@ def precision_influence(
             with warnings.catch_warnings():
                 # promotions have a column
                 warnings.simplefilter("ignore", GeomxpWarning)
-                again = fit_model(observations, first.model, mixed, raise_on_failure=False, **about)
+                again = fit_model(observations, first.model, mixed, **options)
             rows.append(_row(again))
         except GeomxpError as error:
             # the row of a fit that failed

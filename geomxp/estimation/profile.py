@@ -30,11 +30,8 @@ from .search import information_at
 SETTLED, COARSE = 1e-5, 1e-3
 """Promised gain at which ω has converged: in FP64, and in coarse formats."""
 
-STEPS, HALVINGS = 40, 8
-"""Limits on Newton steps, and on the halvings of each."""
-
-LONGEST_PATH = 2.0
-"""Longest step of ω, in logarithms."""
+STEPS, HALVINGS, LONGEST_STEP = 40, 8, 2.0
+"""Limits on Newton steps, on the halvings of each, and on its length in logarithms."""
 
 EVALUATIONS, SEARCH_TOLERANCE = 10_000, 1e-7
 """Limit and tolerance of a search for one point of a profile, where Newton's method fails."""
@@ -49,6 +46,18 @@ def held_values(fit):
 def design_of(fit):
     """Return the design of a fit's trend at its observations, (n, p)."""
     return fit.trend.design(fit.observations.locations, fit.observations.covariates)
+
+
+def parameter_of(fit, name):
+    """Return a parameter of the estimate, with its unit and limits."""
+    return next(parameter for parameter in fit.model.table if parameter.name == name)
+
+
+def limits_of(fit, parameter):
+    """Return the smallest and the largest value of a parameter for which the family is valid."""
+    observations = fit.observations
+    limits = fit.model.limits(observations.metric, observations.dimensions)
+    return limits.get(parameter.name, (parameter.lower, parameter.upper))
 
 
 def problem_of(fit):
@@ -124,8 +133,8 @@ class Path(Coordinates):
         if error is not None:
             error = self.units.inward(model, {NUGGET: error})[NUGGET]
         elif self.scoring:
-            found = float(self.problem.evaluator.information(model, [NUGGET])[0, 0])
-            error = 1 / np.sqrt(found) if found > 0 else None
+            information = float(self.problem.evaluator.information(model, [NUGGET])[0, 0])
+            error = 1 / np.sqrt(information) if information > 0 else None
         # without information about the nugget: a visible one
         size = model.largest_variance
         return float(np.clip(error or 1e-2 * size, 1e-8 * size, size + model.nugget))
@@ -215,7 +224,7 @@ class Path(Coordinates):
         """Move v to a value and ω to the top of its slice, in halved steps while ℓ ≤ `least`."""
         step = cut.newton + cut.tangent * (to - spot.point[j])
         step[j] = 0.0
-        step *= min(1.0, LONGEST_PATH / max(np.abs(step).max(), 1e-300))
+        step *= min(1.0, LONGEST_STEP / max(np.abs(step).max(), 1e-300))
         step[j] = to - spot.point[j]
         for k in range(HALVINGS):
             x = np.clip(spot.point + step / 2**k, self.lower, self.upper)
@@ -301,26 +310,19 @@ def corrected(information, before, after):
 # gives the length of the next step.
 
 
-LAG = 0.2
-"""Promised gain of ω, as a share of the drop, above which v waits."""
-
-LONGEST_INTERVAL = 1.0
-"""First limit on the step of v; it doubles while v moves outward."""
+LAG, LONGEST_INTERVAL = 0.2, 1.0
+"""Promised gain of ω, as a share of the drop, above which v waits; first limit on the step of v,
+which doubles while v moves outward."""
 
 NARROW = 1e-3
 """Width of the bracket, in logarithms, below which a Newton step outside it resets it."""
 
-DOWN_WITH_SHAPES = (LENGTH, -1)
-"""The range goes to 0 as a shape parameter goes to infinity."""
-
 LOST = 14
 """Steps after which the result of a walk, which needs about eight, is verified by a search."""
 
-DOUBT = 10.0
-"""Tolerances of gain by the scoring information above which a corrected one is discarded."""
-
-ABOVE = 1e3
-"""Tolerances by which a point above the maximum is reported."""
+DOUBT, ABOVE = 10.0, 1e3
+"""Tolerances of gain by the scoring information above which a corrected one is discarded, and by
+which a point above the maximum is reported."""
 
 
 def profile_intervals(fit, names, drop):
@@ -344,15 +346,10 @@ def profile_intervals(fit, names, drop):
 
 def _open_end(fit, name, sign):
     """Return the end of an interval that extends beyond the box of the search."""
-    value = fit.model.parameters()[name]
-    if name in fit.bounds:
-        return fit.bounds[name][0 if sign < 0 else 1]
-    parameter = next(p for p in fit.model.table if p.name == name)
-    if parameter.unit == "degrees":
-        return value + 90.0 * sign
-    observations = fit.observations
-    limits = fit.model.limits(observations.metric, observations.dimensions)
-    return limits.get(name, (parameter.lower, parameter.upper))[0 if sign < 0 else 1]
+    parameter = parameter_of(fit, name)
+    if name not in fit.bounds and parameter.unit == "degrees":
+        return parameter.value + 90.0 * sign
+    return fit.bounds.get(name, limits_of(fit, parameter))[0 if sign < 0 else 1]
 
 
 def end_of(path, j, sign, drop):
@@ -372,8 +369,11 @@ def end_of(path, j, sign, drop):
         if settled and abs(fall - drop) < path.tolerance:
             if _runs_on(path, spot, j, sign):
                 return None
-            if count > LOST and _is_below(path, spot, j):
-                break
+            if count > LOST:
+                # from the estimate: ω may have a better maximum than the walk's
+                value, _ = path.search(j, spot.point[j], path.model(path.start.point))
+                if value > spot.value + DOUBT * path.tolerance:
+                    break
             return spot.point[j]
         if settled and away >= bracket.edge and fall < drop:
             return None
@@ -389,19 +389,13 @@ def end_of(path, j, sign, drop):
     return _end_by_search(path, j, sign, drop)
 
 
-def _is_below(path, spot, j):
-    """Whether ω has a better maximum than the walk's, which a search from the estimate finds."""
-    value, _ = path.search(j, spot.point[j], path.model(path.start.point))
-    return value > spot.value + DOUBT * path.tolerance
-
-
 def _runs_on(path, spot, j, sign):
     """Whether the end exists only because another parameter stops at the end of its box.
 
     As the range goes to infinity so does the variance; as a shape does, the range goes to 0.
     """
     table, side = path.problem.table, (path.names[j], sign)
-    others = {(SCALE, 1): [LENGTH], DOWN_WITH_SHAPES: table.shapes}.get(side, [])
+    others = {(SCALE, 1): [LENGTH], (LENGTH, -1): table.shapes}.get(side, [])
     for other in others:
         if other not in path.names or other in table.bounds or isfinite(table.limits[other][1]):
             continue
@@ -440,14 +434,14 @@ class _Bracket:
 
     def move(self, away, fall, slope, curvature):
         """Return the step from a distance, given the profile's fall and slope there."""
-        left = self.drop - fall
+        rest = self.drop - fall
         if fall > 0.05 * self.drop and slope < 0:
             # Newton's method on √(2 fall), whose derivative is -slope/√(2 fall)
             root = sqrt(2 * fall)
             step = (sqrt(2 * self.drop) - root) * root / -slope
         elif curvature > 0:
-            # -slope s + ½ curvature s² = left
-            step = (slope + sqrt(max(slope**2 + 2 * curvature * left, 0.0))) / curvature
+            # -slope s + ½ curvature s² = rest
+            step = (slope + sqrt(max(slope**2 + 2 * curvature * rest, 0.0))) / curvature
         else:
             step = self.longest
         if not self.inner < away + step < self.outer:
@@ -518,15 +512,6 @@ def profile_likelihood(fit, name, *, points=9):
     either side of it (in degrees for an angle). The result is (values, log-likelihoods), both (k,);
     values are increasing, in the unit of the parameter; those without a likelihood and those
     outside the box of the search are left out.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
-    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("range", "smoothness", "nugget"))
-    >>> values, profile = profile_likelihood(fit, "variance", points=5)
-    >>> bool(values[2] == fit.model.variance), bool(abs(profile[2] - fit.log_likelihood) < 1e-12)
-    (True, True)
     """
     if name not in fit.free:
         free = ", ".join(fit.free) or "none"
@@ -603,12 +588,9 @@ def _top_at(path, j, x, spot, information):
 MOST_POINTS = 20
 """Largest number of points of a ray; a quadratic likelihood takes as many as there are heights."""
 
-NEAR, APART, MARGIN = 0.95, 0.02, 1.02
-"""A height is known if a point reaches this share of it, or if two points this near enclose it;
-the largest height needs a point beyond it, aimed at by the margin."""
-
-LEAST_SLOPE = 0.2
-"""Smallest slope of the height used for extrapolation."""
+NEAR, APART, MARGIN, LEAST_SLOPE = 0.95, 0.02, 1.02, 0.2
+"""A height is known if a point reaches this share of it, or if two points this near enclose it; the
+largest height needs a point beyond it, aimed at by the margin. Smallest slope to extrapolate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -691,9 +673,7 @@ def lengths_of(ray, heights):
         height = sqrt(max(2 * (ray.start.value - spot.value), 0.0))
         place = points.index(before) + 1
         points.insert(place, Point(float(spot.point[0]), height, spot, information))
-    away = np.array([point.away for point in points])
-    found = np.array([point.height for point in points])
-    return _between(found, away, np.array(heights), ray.edge)
+    return _between(points, np.array(heights), ray.edge)
 
 
 def _next(points, heights, edge):
@@ -740,20 +720,21 @@ def _top_on(ray, r, spot, information):
     return ray.searched(r, spot), information
 
 
-def _between(found, away, heights, edge):
-    """Return distances at heights by monotone interpolation.
+def _between(points, heights, edge):
+    """Return distances at heights between points, by monotone interpolation.
 
     Heights not reached at the edge give -edge, heights beyond a failure NaN.
     """
     from scipy.interpolate import PchipInterpolator
 
+    away, known = np.array([(point.away, point.height) for point in points]).T
     # if the profile has a second maximum, the outermost crossing counts
-    later = np.append(np.minimum.accumulate(found[::-1])[::-1][1:], inf)
-    rising = found < later
+    later = np.append(np.minimum.accumulate(known[::-1])[::-1][1:], inf)
+    rising = known < later
     lengths = np.full(len(heights), -edge if away[-1] >= edge else np.nan)
-    reached = heights <= found[-1]
+    reached = heights <= known[-1]
     if rising.sum() > 1:
-        lengths[reached] = PchipInterpolator(found[rising], away[rising])(heights[reached])
+        lengths[reached] = PchipInterpolator(known[rising], away[rising])(heights[reached])
     return lengths
 
 
@@ -761,12 +742,9 @@ def _between(found, away, heights, edge):
 
 LEVELS = (0.5, 0.9, 0.95)
 
-ALIKE, ROUNDS = 1.4, 3
-"""Factor between lengths of neighbouring rays above which a ray is inserted, and the number of
-rounds, the first rays included."""
-
-FINE = 10
-"""Points of a curve for each of the first rays."""
+ALIKE, ROUNDS, FINE = 1.4, 3, 10
+"""Factor between lengths of neighbouring rays above which a ray is inserted; number of rounds, the
+first rays included; points of a curve for each of the first rays."""
 
 FLAT = 1e-6
 """Smallest eigenvalue of the information, relative to the largest."""
@@ -793,35 +771,25 @@ def profile_contours(fit, first, second, *, levels=LEVELS, rays=24):
     ℓ_p(v, w) = max {ℓ(θ) : θ_first = v, θ_second = w}; inside the contour of level q it is less
     than ½χ²₂(q) below the maximum. `rays` is the smallest number of directions; a ray costs about
     eight gradients of ℓ.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5, "nugget": 0.05})
-    >>> curve = profile_contours(fit, "variance", "range", levels=[0.9], rays=8).curves[0]
-    >>> model = gx.Matern(curve[0, 0], curve[0, 1], 0.5, 0.05)
-    >>> value = gx.log_likelihood(fit.observations, model, trend="constant").log_likelihood
-    >>> bool(abs(fit.log_likelihood - value + np.log(0.1)) < 1e-2)
-    True
     """
     names, levels = _checked(fit, first, second, levels, rays)
     path = Path(fit)
     held = [path.names.index(name) for name in names]
     spread = _spread(path.curvature, held)
     heights = [sqrt(-2 * log(1 - level)) for level in levels]
-    found = {}
-    angles = 2 * pi * np.arange(rays) / rays
+    by_angle, angles = {}, 2 * pi * np.arange(rays) / rays
     for _ in range(ROUNDS):
-        for angle in angles:
+        for angle in angles.tolist():
             ray = Ray(path, held, spread @ (cos(angle), sin(angle)))
-            found[float(angle)] = lengths_of(ray, heights)
-        angles = _between_unlike(found)
-    angles = np.array([*sorted(found), 2 * pi])
-    lengths = np.array([found[angle % (2 * pi)] for angle in angles.tolist()])
+            by_angle[angle] = lengths_of(ray, heights)
+        # between neighbouring rays with unlike lengths
+        turn = np.array([*sorted(by_angle), 2 * pi])
+        lengths = np.array([by_angle[angle % (2 * pi)] for angle in turn.tolist()])
+        sizes = np.log(np.maximum(np.abs(lengths), 1e-12))
+        unlike = (np.abs(np.diff(sizes, axis=0)) > log(ALIKE)).any(axis=1)
+        angles = (turn[:-1] + np.diff(turn) / 2)[unlike]
     fine = np.linspace(0.0, 2 * pi, FINE * rays + 1)
-    curves = [
-        _curve(path, held, spread, fine, _radii(angles, column, fine)) for column in lengths.T
-    ]
+    curves = [_curve(path, held, spread, fine, _radii(turn, column, fine)) for column in lengths.T]
     path.warn_of_better("contours", 2)
     return Contours(names, levels, np.array(curves), tuple((~(lengths > 0)).any(axis=0).tolist()))
 
@@ -854,14 +822,6 @@ def _spread(information, held):
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(np.abs(values), FLAT * np.abs(values).max())
     return np.linalg.cholesky(((vectors / values) @ vectors.T)[np.ix_(held, held)])
-
-
-def _between_unlike(found):
-    """Return angles halfway between neighbouring rays with unlike lengths."""
-    angles = [*sorted(found), 2 * pi]
-    sizes = np.maximum(np.abs([found[angle % (2 * pi)] for angle in angles]), 1e-12)
-    unlike = (np.abs(np.diff(np.log(sizes), axis=0)) > log(ALIKE)).any(axis=1)
-    return (np.array(angles[:-1]) + np.diff(angles) / 2)[unlike]
 
 
 def _curve(path, held, spread, fine, r):

@@ -22,6 +22,7 @@ from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import ANISOTROPY, check_bounds, template, words
+from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
 
@@ -155,8 +156,8 @@ class Fit(Generic[Model]):
         Infinite where there are not more data than that.
         """
         k = self.degrees_of_freedom
-        left = self._data - k - 1
-        return self.aic + 2 * k * (k + 1) / left if left > 0 else float("inf")
+        spare = self._data - k - 1
+        return self.aic + 2 * k * (k + 1) / spare if spare > 0 else float("inf")
 
     @property
     def bic(self) -> float:
@@ -202,11 +203,8 @@ class Fit(Generic[Model]):
         reml = "   (REML)" if self.reml else ""
         lines.append("")
         if isinstance(model, Isotropic):
-            effective = f"{model.effective_range():.6g}"
-            unit = observations.unit
-            lines.append(
-                f"  {'effective range':<{width}}{effective:>14}   correlation 5 %, in {unit}"
-            )
+            effective = f"  {'effective range':<{width}}{model.effective_range():>14.6g}"
+            lines.append(f"{effective}   correlation 5 %, in {observations.unit}")
         lines += [
             f"  {'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
             f"  {'AIC':<{width}}{self.aic:>14.4f}",
@@ -216,11 +214,9 @@ class Fit(Generic[Model]):
             f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
         ]
         if self.method.approximate:
-            about = self.method.describe(len(observations))
-            lines.append(
-                f"  Vecchia's approximation, {about['neighbours']} neighbours, "
-                f"{about['ordering']} order"
-            )
+            method = self.method.describe(len(observations))
+            neighbours = f"{method['neighbours']} neighbours, {method['ordering']} order"
+            lines.append(f"  Vecchia's approximation, {neighbours}")
         if len(self.formats) > 1 or "fp64" not in self.formats:
             tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
             lines.append(f"  tiles: {tiles}; {self.promotions} promoted")
@@ -282,10 +278,22 @@ class Fit(Generic[Model]):
     def derived(self, level: float = 0.95) -> dict[str, Estimate]:
         """Return derived quantities, with intervals by the delta method on logarithms.
 
-        "microergodic": σ²/a^k with k = 2ν of a Matérn model, which the data determine better than
-        σ² and a (Zhang 2004). "effective_range": distance with correlation 5 %. "nugget_ratio":
-        τ²/σ². Quantities that are 0 or depend on no estimated parameter are left out. Raises
-        `InvalidInput` if the fit has no standard errors.
+        Parameters
+        ----------
+        level : float
+
+        Returns
+        -------
+        dict of str to Estimate
+            "microergodic": σ²/a^k with k = 2ν of a Matérn model, which the data determine better
+            than σ² and a (Zhang 2004). "effective_range": distance with correlation 5 %.
+            "nugget_ratio": τ²/σ². Quantities that are 0 or depend on no estimated parameter are
+            left out.
+
+        Raises
+        ------
+        InvalidInput
+            If the fit has no standard errors.
         """
         z, covariance = z_value(level), _covariance(self)
         result = {}

@@ -400,7 +400,21 @@ class Exact(Likelihood):
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
     ) -> ExactEvaluator:
-        """Return the evaluator of one data set; `NotEnoughMemory` comes before any allocation."""
+        """Return the evaluator of one data set.
+
+        Parameters
+        ----------
+        observations : Observations
+        design : (n, p) ndarray, optional
+            X; no trend if not given.
+        reml : bool
+
+        Raises
+        ------
+        NotEnoughMemory
+            If the covariance matrix does not fit; nothing has been allocated then.
+        MissingDevice
+        """
         return ExactEvaluator(observations, design, reml, self)
 
     @property

@@ -9,40 +9,29 @@ twice. Compiled functions release the interpreter's lock. Loops run from 0 over 
 other indices for being negative, and then LLVM leaves the loop scalar.
 """
 
-import platform
-
 import numpy as np
 
-from ..runtime.devices import binding, intrinsic, ir, njit, types
+from ..runtime.devices import ir, njit, types
+from .simd import ARM, FEATURES, by_llvm
 
-HARDWARE = bool(binding.get_host_cpu_features().get("f16c")) or platform.machine() in (
-    *("aarch64", "arm64"),
-)
+HARDWARE = bool(FEATURES.get("f16c")) or ARM
 """Whether the CPU converts FP16 itself; without, LLVM would call a library that may be missing."""
 
 STRIP = 512
 _SUMS = {"reassoc", "nsz", "contract"}
 
 
-@intrinsic
-def _round_to_half(context, x):
-    def build(context, builder, signature, arguments):
-        half = builder.fptrunc(arguments[0], ir.HalfType())
-        return builder.bitcast(half, ir.IntType(16))
-
-    return types.uint16(types.float32), build
+I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
-@intrinsic
-def _widen_half(context, bits):
-    def build(context, builder, signature, arguments):
-        half = builder.bitcast(arguments[0], ir.HalfType())
-        return builder.fpext(half, ir.FloatType())
-
-    return types.float32(types.uint16), build
+@by_llvm(types.uint16)
+def _round_to_half(builder, x):
+    return builder.bitcast(builder.fptrunc(x, ir.HalfType()), I16)
 
 
-I32, F32 = ir.IntType(32), ir.FloatType()
+@by_llvm(types.float32)
+def _widen_half(builder, bits):
+    return builder.fpext(builder.bitcast(bits, ir.HalfType()), F32)
 
 
 def _rounded(builder, bits, dropped):
@@ -51,42 +40,33 @@ def _rounded(builder, bits, dropped):
     return builder.add(bits, builder.add(odd, I32((1 << (dropped - 1)) - 1)))
 
 
-@intrinsic
-def _round_to_bf16(context, x):
-    def build(context, builder, signature, arguments):
-        rounded = _rounded(builder, builder.bitcast(arguments[0], I32), 16)
-        return builder.trunc(builder.lshr(rounded, I32(16)), ir.IntType(16))
-
-    return types.uint16(types.float32), build
+@by_llvm(types.uint16)
+def _round_to_bf16(builder, x):
+    rounded = _rounded(builder, builder.bitcast(x, I32), 16)
+    return builder.trunc(builder.lshr(rounded, I32(16)), I16)
 
 
-@intrinsic
-def _round_to_tf32(context, x):
-    def build(context, builder, signature, arguments):
-        rounded = _rounded(builder, builder.bitcast(arguments[0], I32), 13)
-        return builder.bitcast(builder.and_(rounded, I32(0xFFFFE000)), F32)
-
-    return types.float32(types.float32), build
+@by_llvm(types.float32)
+def _round_to_tf32(builder, x):
+    rounded = _rounded(builder, builder.bitcast(x, I32), 13)
+    return builder.bitcast(builder.and_(rounded, I32(0xFFFFE000)), F32)
 
 
-@intrinsic
-def _round_to_fp8(context, x):
-    def build(context, builder, signature, arguments):
-        bits = builder.bitcast(arguments[0], I32)
-        sign = builder.and_(builder.lshr(bits, I32(24)), I32(0x80))
-        a = builder.and_(bits, I32(0x7FFFFFFF))
-        most = I32(0x43E00000)
-        # 448, and what is larger becomes that
-        a = builder.select(builder.icmp_signed("<", a, most), a, most)
-        # subnormals are multiples of 2^-9: adding 2^14 leaves no others
-        shifted = builder.fadd(builder.bitcast(a, F32), F32(16384.0))
-        subnormal = builder.sub(builder.bitcast(shifted, I32), I32(0x46800000))
-        normal = builder.lshr(builder.sub(_rounded(builder, a, 20), I32(120 << 23)), I32(20))
-        small = builder.icmp_signed("<", a, I32(121 << 23))
-        magnitude = builder.select(small, subnormal, normal)
-        return builder.trunc(builder.or_(magnitude, sign), ir.IntType(8))
-
-    return types.uint8(types.float32), build
+@by_llvm(types.uint8)
+def _round_to_fp8(builder, x):
+    bits = builder.bitcast(x, I32)
+    sign = builder.and_(builder.lshr(bits, I32(24)), I32(0x80))
+    a = builder.and_(bits, I32(0x7FFFFFFF))
+    most = I32(0x43E00000)
+    # 448, and what is larger becomes that
+    a = builder.select(builder.icmp_signed("<", a, most), a, most)
+    # subnormals are multiples of 2^-9: adding 2^14 leaves no others
+    shifted = builder.fadd(builder.bitcast(a, F32), F32(16384.0))
+    subnormal = builder.sub(builder.bitcast(shifted, I32), I32(0x46800000))
+    normal = builder.lshr(builder.sub(_rounded(builder, a, 20), I32(120 << 23)), I32(20))
+    small = builder.icmp_signed("<", a, I32(121 << 23))
+    magnitude = builder.select(small, subnormal, normal)
+    return builder.trunc(builder.or_(magnitude, sign), ir.IntType(8))
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS)

@@ -28,7 +28,8 @@ from ..runtime.devices import (
 )
 
 FEATURES = binding.get_host_cpu_features()
-FUSED = bool(FEATURES.get("fma")) or platform.machine() in ("aarch64", "arm64")
+ARM = platform.machine() in ("aarch64", "arm64")
+FUSED = bool(FEATURES.get("fma")) or ARM
 """Whether the CPU has a fused multiply-add, which rounds once instead of twice."""
 
 REGISTER = 64 if FEATURES.get("avx512f") else 32 if FEATURES.get("avx2") else 16
@@ -91,11 +92,12 @@ class _Flat:
             instruction.set_metadata("nontemporal", one)
 
 
-def _intrinsic(result, literals=()):
+def by_llvm(result, literals=()):
     """Define a function of compiled code by what builds its LLVM code.
 
-    `result` is numba's type of its result, or a function of the arguments' types. The builder gets
-    arrays as `_Flat`, arguments in `literals` as Python's numbers, and others as LLVM values.
+    `result` is numba's type of its result, or a function of the arguments' types. The code gets
+    arrays as `_Flat`, arguments in `literals` as Python's numbers, and others as LLVM values;
+    signed integers are indices.
     """
 
     def define(build):
@@ -104,7 +106,7 @@ def _intrinsic(result, literals=()):
         @wraps(build)
         def typed(context, *given):
             kinds = [
-                types.intp if isinstance(kind, types.Integer) and name not in literals else kind
+                kind if name in literals or not _is_index(kind) else types.intp
                 for name, kind in zip(names, given, strict=True)
             ]
 
@@ -124,6 +126,10 @@ def _intrinsic(result, literals=()):
         return intrinsic(prefer_literal=bool(literals))(typed)
 
     return define
+
+
+def _is_index(kind):
+    return isinstance(kind, types.Integer) and kind.signed
 
 
 def _llvm(builder, name, arguments):
@@ -169,37 +175,37 @@ def _transposed(builder, rows):
 # Memory
 
 
-@_intrinsic(types.intp)
+@by_llvm(types.intp)
 def width_of(builder, a):
     """Return how many numbers of an array a SIMD register holds."""
     return ir.IntType(types.intp.bitwidth)(a.width)
 
 
-@_intrinsic(lambda a, at: Vector(a.dtype, width(a.dtype.name)))
+@by_llvm(lambda a, at: Vector(a.dtype, width(a.dtype.name)))
 def load(builder, a, at):
     """Return the vector of a register's width that begins at a[at]."""
     return a.load(at)
 
 
-@_intrinsic(NUMBERS)
+@by_llvm(NUMBERS)
 def load8(builder, a, at):
     """Return a[at : at + 8]."""
     return a.load(at, EIGHT)
 
 
-@_intrinsic(types.void)
+@by_llvm(types.void)
 def store(builder, a, at, value):
     """Write a vector to a[at] and the entries that follow."""
     a.store(at, value)
 
 
-@_intrinsic(types.void, literals=("past_cache",))
+@by_llvm(types.void, literals=("past_cache",))
 def clear(builder, a, at, past_cache):
     """Write a register's width of zeros from a[at]; see `transpose` for `past_cache`."""
     a.store(at, _all(a.vector(), 0.0), past_cache)
 
 
-@_intrinsic(types.void)
+@by_llvm(types.void)
 def touch(builder, a, at):
     """Prefetch the cache line of a[at]; an address outside the array does no harm."""
     byte = ir.IntType(8)
@@ -209,7 +215,7 @@ def touch(builder, a, at):
     builder.call(prefetch, [a.pointer(at, byte), _INT32(0), _INT32(2), _INT32(1)])
 
 
-@_intrinsic(types.void, literals=("past_cache",))
+@by_llvm(types.void, literals=("past_cache",))
 def transpose(builder, source, at, apart, target, to, step, past_cache):
     """Let target[to + p step + m] <- source[at + m apart + p] for all m and p of a register.
 
@@ -236,7 +242,7 @@ def _arithmetic(operation, name):
     """Define an operator of two vectors; LLVM may fuse a product with a sum or a difference."""
     flags = () if name == "fdiv" else ("contract",)
 
-    @_intrinsic(_elementwise)
+    @by_llvm(_elementwise)
     def compute(builder, a, b):
         return getattr(builder, name)(a, b, flags=flags)
 
@@ -256,7 +262,7 @@ times = _arithmetic(operator.mul, "fmul")
 """times(a, b): a b."""
 
 
-@_intrinsic(_elementwise)
+@by_llvm(_elementwise)
 def minus(builder, c, a, b):
     """Return c - a b, rounded once if the CPU has a fused multiply-add."""
     if not FUSED:
@@ -264,25 +270,25 @@ def minus(builder, c, a, b):
     return _llvm(builder, "fma", [builder.fneg(a), b, c])
 
 
-@_intrinsic(_elementwise)
+@by_llvm(_elementwise)
 def root(builder, a):
     """Return √a; NaN where a is below 0."""
     return _llvm(builder, "sqrt", [a])
 
 
-@_intrinsic(_elementwise)
+@by_llvm(_elementwise)
 def reciprocal(builder, a):
     """Return 1/a."""
     return builder.fdiv(_all(a.type, 1.0), a)
 
 
-@_intrinsic(_elementwise)
+@by_llvm(_elementwise)
 def where_less(builder, a, b, x, y):
     """Return x where a < b, and y elsewhere."""
     return builder.select(builder.fcmp_ordered("<", a, b), x, y)
 
 
-@_intrinsic(types.boolean)
+@by_llvm(types.boolean)
 def proper(builder, a, at):
     """Return whether a register's width of numbers from a[at] are positive and finite."""
     x = a.load(at)
@@ -293,13 +299,13 @@ def proper(builder, a, at):
     return builder.icmp_unsigned("==", mask, bits(2**a.width - 1))
 
 
-@_intrinsic(NUMBERS)
+@by_llvm(NUMBERS)
 def spread(builder, x):
     """Return eight copies of the number x."""
     return _spread(builder, x, _FP64)
 
 
-@_intrinsic(lambda a: a.scalar)
+@by_llvm(lambda a: a.scalar)
 def total(builder, a):
     """Return the sum of the lanes, always added in the same order."""
     parts = [builder.extract_element(a, _INT32(k)) for k in range(a.type.count)]
@@ -314,7 +320,7 @@ def total(builder, a):
 # s = 0 and below the table, the last for s above it.
 
 
-@_intrinsic(INDICES, literals=("split",))
+@by_llvm(INDICES, literals=("split",))
 def interval(builder, s, split, base, top):
     """Return the rows of a table whose first interval is `base` and whose last row is `top`."""
     row = builder.ashr(builder.bitcast(s, _INT64), _all(_INT64, 52 - split))
@@ -324,7 +330,7 @@ def interval(builder, s, split, base, top):
     return builder.select(builder.icmp_signed("<", row, last), row, last)
 
 
-@_intrinsic(NUMBERS, literals=("split",))
+@by_llvm(NUMBERS, literals=("split",))
 def fraction(builder, s, split):
     """Return the positions of the numbers s within their intervals, t in [-1, 1)."""
     bits = builder.bitcast(s, _INT64)
@@ -334,7 +340,7 @@ def fraction(builder, s, split):
     return builder.fsub(builder.bitcast(bits, _FP64), _all(_FP64, 3.0))
 
 
-@_intrinsic(types.intp)
+@by_llvm(types.intp)
 def missed(builder, s, row):
     """Return a number that is not 0 if some s > 0 lies below the table."""
     below = builder.icmp_signed("==", row, _all(_INT64, 0))
@@ -343,7 +349,7 @@ def missed(builder, s, row):
     return builder.zext(flags, ir.IntType(64))
 
 
-@_intrinsic(NUMBERS)
+@by_llvm(NUMBERS)
 def polynomial(builder, table, start, row, t):
     """Return Σ_k table[start + 8 row + k] tᵏ, each lane by its own row."""
     rows = []

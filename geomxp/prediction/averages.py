@@ -136,15 +136,6 @@ class Region:
 
     `edges` run from corner to corner with the region on the left, (e, 2, 2); or they are the two
     ends of an interval, (2,).
-
-    Examples
-    --------
-    For ν = ½ on an interval of one range, ∫∫ exp(-|u - v|) = 2/e:
-
-    >>> from geomxp import Matern
-    >>> variance = Region(np.array([0.0, 1.0])).variance(Matern(1.0, 1.0, 0.5))
-    >>> bool(np.isclose(variance, 2 / np.e, rtol=1e-12))
-    True
     """
 
     def __init__(self, edges):

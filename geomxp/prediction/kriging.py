@@ -14,11 +14,10 @@ import numpy as np
 import scipy
 
 from ..covariance.neighbours import Tree, nearest, tree_of
-from ..data import files, spatial, tables
+from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
-from ..estimation.profile import design_of
-from ..estimation.result import check_fit, z_value
+from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.exact import coincidence
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
@@ -34,17 +33,13 @@ if TYPE_CHECKING:
     from ..data.observations import NewLocations
     from ..estimation.result import Fit
 
-CHUNK_ENTRIES = 1 << 22
-"""Covariances between targets and observations held at one time."""
+CHUNK_ENTRIES, GPU_CHUNK_ENTRIES = 1 << 22, 1 << 27
+"""Covariances between targets and observations held at one time; on a GPU, where long products are
+faster, 1.1 GB, and three times that on the device."""
 
-GPU_CHUNK_ENTRIES = 1 << 27
-"""The same on a GPU, where long products are faster: 1.1 GB, and three times that on the device."""
-
-CHUNK = 1 << 16
-"""Targets predicted from their neighbours at one time."""
-
-LEAST_CHUNK = 1 << 12
-"""Targets of a task on a cluster; the overhead of a smaller task would exceed its work."""
+CHUNK, LEAST_CHUNK = 1 << 16, 1 << 12
+"""Targets predicted from their neighbours at one time; in a task on a cluster at least so many,
+since the overhead of a smaller task would exceed its work."""
 
 LEAST = 1e-12
 """Smallest eigenvalue of an invertible X_N'Σ⁻¹X_N, scaled to a unit diagonal."""
@@ -76,9 +71,9 @@ class Prediction:
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        what = "places" if self.nugget is not None else "blocks"
+        targets = "places" if self.nugget is not None else "blocks"
         m, d = self.locations.shape
-        return f"<Prediction at {m:,} {what} in {d} dimension{'s' if d > 1 else ''}>"
+        return f"<Prediction at {m:,} {targets} in {d} dimension{'s' if d > 1 else ''}>"
 
     def __str__(self) -> str:
         return summary(*self._summary())
@@ -459,7 +454,7 @@ def check_output(data, path):
     """Raise `InvalidInput` if a file cannot hold predictions at a frame or a grid."""
     if path:
         # all locations can be written as points
-        files.check_kind(path, True, spatial.is_grid(data))
+        tables.check_kind(path, True, spatial.is_grid(data))
 
 
 def check_columns(data):
@@ -470,10 +465,10 @@ def check_columns(data):
 def for_file(prediction, path, observations, level, of):
     """Return predictions at a frame or grid as the content of a file: grid, points or columns."""
     ending = Path(path).suffix.lower()
-    if ending in files.GRIDS:
+    if ending in tables.GRIDS:
         return prediction.to_xarray(level, of)
     frame = prediction.to_frame(level, of)
-    if ending not in files.VECTORS or spatial.is_geographic_frame(frame):
+    if ending not in tables.VECTORS or spatial.is_geographic_frame(frame):
         return frame
     if prediction.locations.shape[1] == 1:
         raise InvalidInput(f"{path}: holds points, and these locations are 1-D: write a .csv.")
@@ -487,11 +482,10 @@ def records(prediction, fit, level, of):
     import pandas as pd
 
     columns = dict(zip(fit.observations.location_names, prediction.locations.T, strict=True))
-    given = prediction.table.columns
+    table = prediction.table.columns
     for name in fit.trend.needs:
         text = name in fit.trend.levels
-        columns[name] = np.asarray(
-            given[name] if text else tables.number_columns(given, (name,))[:, 0]
-        )
+        numbers = table[name] if text else tables.number_columns(table, (name,))[:, 0]
+        columns[name] = np.asarray(numbers)
     results = replace(prediction, table=None).to_frame(level, of)
     return pd.DataFrame(columns).join(results).to_dict("records")

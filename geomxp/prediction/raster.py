@@ -11,7 +11,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of
-from ..data import files, spatial, tables
+from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import check_fit
@@ -79,10 +79,10 @@ class Raster:
 
     def _summary(self):
         known = int(np.isfinite(self.mean).sum())
-        what = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
+        kind = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
         columns = dict(zip(self.names, (self.x, self.y), strict=True))
         columns |= {"mean": self.mean, "standard error": self.standard_error}
-        return f"{self!r}"[1:-1] + f"\n{known:,} {what}", columns
+        return f"{self!r}"[1:-1] + f"\n{known:,} {kind}", columns
 
     @property
     def standard_error(self) -> Floats:
@@ -112,7 +112,10 @@ class Raster:
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return a pandas frame of the cells that are not masked: coordinates and predictions.
 
-        The arguments and the other columns are those of `Prediction.to_frame`.
+        Parameters
+        ----------
+        level, of :
+            As of `Prediction.to_frame`.
         """
         import pandas as pd
 
@@ -149,17 +152,18 @@ class Raster:
             the names of the last three end in _of_observation.
         """
         lower, upper = self.interval(level, of)
-        variance, end, what = self.variance, "", "field"
+        variance, end, target = self.variance, "", "field"
         if of == "observation":
-            variance, end, what = self.variance + self.nugget, "_of_observation", "new observation"
+            variance, end = self.variance + self.nugget, "_of_observation"
+            target = "new observation"
         elif self.nugget is None:
-            what = "field's average over a cell"
-        name, interval = self.value_name, f"{100 * level:g} % interval of the {what}"
+            target = "field's average over a cell"
+        name, interval = self.value_name, f"{100 * level:g} % interval of the {target}"
         layers = {
             "mean": (self.mean, f"kriging mean of {name}"),
             f"standard_error{end}": (
                 np.sqrt(variance),
-                f"standard error of {name} predicted for the {what}",
+                f"standard error of {name} predicted for the {target}",
             ),
             f"lower{end}": (lower, f"lower bound of {name}, {interval}"),
             f"upper{end}": (upper, f"upper bound of {name}, {interval}"),
@@ -169,12 +173,12 @@ class Raster:
 
     def to_xarray(self, level: float = 0.95, of: Of = "field", units: str = "") -> Grid:
         """Return an xarray Dataset that follows the CF conventions; parameters as of `layers`."""
-        return files.as_dataset(
+        return rasters.as_dataset(
             self.layers(level, of, units),
             self.x,
             self.y,
             self.names,
-            attributes=self._about(),
+            attributes=self._attributes(),
             crs=self.crs,
             spherical=metric_of(self.metric).geographic,
             length_unit=self.length_unit,
@@ -200,20 +204,20 @@ class Raster:
             If the file cannot be written; an existing file of this name is unchanged.
         """
         suffix = Path(path).suffix.lower()
-        if suffix in files.GRIDS:
-            files.write(self.to_xarray(level, of, units), path)
-        elif suffix in files.GEOTIFF:
+        if suffix in tables.GRIDS:
+            tables.write_frame(self.to_xarray(level, of, units), path)
+        elif suffix in rasters.GEOTIFF:
             layers = self.layers(level, of, units)
-            files.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._about())
+            rasters.write_geotiff(path, layers, self.extent, crs=self.crs, tags=self._attributes())
         else:
             frame = self.to_frame(level, of)
-            if suffix in files.VECTORS:
+            if suffix in tables.VECTORS:
                 geopandas = spatial.library("geopandas")
                 points = geopandas.points_from_xy(*(frame[n] for n in self.names), crs=self.crs)
                 frame = geopandas.GeoDataFrame(frame, geometry=points)
             tables.write_frame(frame, path)
 
-    def _about(self):
+    def _attributes(self):
         return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
 
 
@@ -329,7 +333,7 @@ def _grid_of(observations, cells, resolution, bounds, like):
     if like is not None:
         if not cells is resolution is bounds is None:
             raise InvalidInput("`like` gives the cells: leave out cells, resolution and bounds.")
-        extent, shape, crs = files.read_cells(like)
+        extent, shape, crs = rasters.read_cells(like)
         _check_same_system(like, crs, system)
         system = system or crs
     else:
@@ -396,6 +400,7 @@ def _stepped(low, high, resolution, aligned):
 
 
 def _checked(low, high, counts):
+    """Return the extent and the shape (rows, columns) of a grid that is not too large."""
     if counts.prod() > MOST:
         raise InvalidInput(
             f"the grid must have at most {MOST:.0e} cells. Got {counts.prod():.3g}: use larger "
@@ -415,8 +420,8 @@ def _mask_of(mask, raster, observations):
     if mask is None:
         return np.ones(shape, dtype=bool)
     if isinstance(mask, (str, Path)):
-        _check_same_system(mask, files.read_cells(mask)[2], observations.system)
-        known = files.read_mask(mask, raster.x, raster.y)
+        known, crs = rasters.read_mask(mask, raster.x, raster.y)
+        _check_same_system(mask, crs, observations.system)
     elif _is_truth(mask):
         known = np.asarray(mask)
         if known.shape != shape:
@@ -446,13 +451,6 @@ def grid_over(observations, cells):
     """Return the centres (m, d) of a regular grid over the bounding box of the observations.
 
     `cells` is the number along the longest side; cells are (nearly) square.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> observations = gx.Observations([[0, 0], [4, 0], [4, 2], [0, 2]], [1.0, 2.0, 3.0, 5.0])
-    >>> grid_over(observations, 2).tolist()
-    [[1.0, 1.0], [3.0, 1.0]]
     """
     low, high = _box(observations, None)
     axes = [_centres(*ends) for ends in zip(low, high, _counts(low, high, cells), strict=True)]

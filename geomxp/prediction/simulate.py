@@ -18,8 +18,7 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
-from ..estimation.profile import design_of
-from ..estimation.result import Fit
+from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_memory
 from ..likelihood.trend import fit_trend
 from ..linalg import recursive
@@ -247,10 +246,9 @@ def _check_memory(n, device):
     try:
         check_memory(n, 3, device)
     except NotEnoughMemory as error:
-        about = str(error).partition(": use")[0]
-        raise NotEnoughMemory(
-            f"{about}: draw with method=Vecchia(30), or at fewer locations."
-        ) from None
+        reason = str(error).partition(": use")[0]
+        advice = "draw with method=Vecchia(30), or at fewer locations."
+        raise NotEnoughMemory(f"{reason}: {advice}") from None
 
 
 def _root(covariance):
@@ -278,11 +276,6 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
 
     "grid": cell centres of a square grid. "jittered": the same moved at random by up to 0.4 cells,
     as ExaGeoStat's synthetic data. "uniform": independent uniform.
-
-    Examples
-    --------
-    >>> lay_out(4, "grid").tolist()
-    [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
     """
     check_whole("n", n)
     check_one_of("layout", layout, LAYOUTS)

@@ -20,20 +20,16 @@ from ..data.observations import Observations, checked_locations
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from .averages import Region, gauss, interior_rule, unit_of
 
-CHUNK_ENTRIES = 1 << 22
-"""Covariances between nodes and observations held at one time."""
-
-CHUNK_NODES = 1 << 18
-"""Nodes at which a trend is evaluated at one time."""
+CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
+"""Covariances between nodes and observations held, and nodes at which a trend is evaluated, at one
+time."""
 
 FAR = 3.0
 """Distance in radii of a block within which its covariance is an integral over its boundary."""
 
-REGULAR = 6
-"""Points along a side where integrals are sums: on the sphere, and in three dimensions."""
-
-GAUSS = 6
-"""Nodes along a side for distant observations: the rule's error is 1e-9 σ²."""
+REGULAR, GAUSS = 6, 6
+"""Points along a side where integrals are sums (on the sphere and in three dimensions), and nodes
+along it for distant observations, where the rule's error is 1e-9 σ²."""
 
 THIN = 1e-4
 """Smallest area over squared extent of a block: the integrals over the boundary of a thinner one
@@ -213,9 +209,9 @@ class Blocks:
         """Return the averages of the trend's columns, (m, p); covariates are those of blocks."""
         result = np.zeros((len(self), len(trend.names)))
         needed = covariates is not None and len(trend.needs) > 0
-        rows_of = _rows(covariates, len(self)) if needed else None
+        rows = _rows(covariates, len(self)) if needed else None
         for nodes, weights, owners in self._pieces(CHUNK_NODES):
-            known = None if rows_of is None else rows_of(owners)
+            known = rows[owners] if needed else None
             np.add.at(result, owners, weights[:, None] * trend.design(nodes, known))
         return result
 
@@ -298,7 +294,7 @@ class Blocks:
 
 
 def _rows(covariates, count):
-    """Return a function from blocks' numbers to their covariates."""
+    """Return the covariates of blocks, to be indexed by the blocks' numbers."""
     if isinstance(covariates, Observations):
         covariates = covariates.covariate_frame()
     if isinstance(covariates, dict):
@@ -311,8 +307,7 @@ def _rows(covariates, count):
         raise InvalidInput(
             f"`covariates` must have one row for each of the {count} blocks. Got {len(covariates)}."
         )
-    rows = covariates.iloc if frame else covariates
-    return lambda numbers: rows[numbers]
+    return covariates.iloc if frame else covariates
 
 
 # Blocks as users give them: rectangles about locations, polygons, sets of points
@@ -489,21 +484,22 @@ def _points_inside(polygon, count, spherical, number):
 # Polygons
 
 
-def polygons_of(given, observations, name="block"):
+def polygons_of(shapes, observations, name="block"):
     """Return polygons as valid, oriented shapely geometries in the system of observations.
 
-    `given` is a geopandas frame or series (reprojected), a shapely geometry, an array of corners
+    `shapes` are a geopandas frame or series (reprojected), a shapely geometry, an array of corners
     (c, 2), or a sequence of these; `name` is the argument for messages.
     """
     import shapely
 
-    if spatial.is_geographic_frame(given):
-        polygons = list(_reprojected(given, observations).geometry)
-    elif isinstance(given, shapely.Geometry) or (isinstance(given, np.ndarray) and given.ndim == 2):
-        polygons = [given]
+    one = isinstance(shapes, np.ndarray) and shapes.ndim == 2
+    if spatial.is_geographic_frame(shapes):
+        polygons = list(_reprojected(shapes, observations).geometry)
+    elif one or isinstance(shapes, shapely.Geometry):
+        polygons = [shapes]
     else:
         try:
-            polygons = list(given)
+            polygons = list(shapes)
         except TypeError:
             polygons = []
     if not polygons:
@@ -511,7 +507,7 @@ def polygons_of(given, observations, name="block"):
             "block": "the sides of a rectangle, a list of polygons or an array of points (b, k, d)",
             "mask": "an array of bool, a path or polygons",
         }[name]
-        raise InvalidInput(f"`{name}` must be {needed}. Got {type(given).__name__}.")
+        raise InvalidInput(f"`{name}` must be {needed}. Got {type(shapes).__name__}.")
     return [_valid(p, f"{name} {number}") for number, p in enumerate(polygons, start=1)]
 
 
@@ -535,8 +531,8 @@ def _valid(polygon, name):
     if not isinstance(polygon, shapely.Geometry):
         polygon = _from_corners(polygon, name)
     if polygon.geom_type not in ("Polygon", "MultiPolygon") or polygon.is_empty:
-        what = "an empty geometry" if polygon.is_empty else f"a {polygon.geom_type}"
-        raise InvalidInput(f"{name} must be a polygon. Got {what}.")
+        kind = "an empty geometry" if polygon.is_empty else f"a {polygon.geom_type}"
+        raise InvalidInput(f"{name} must be a polygon. Got {kind}.")
     if not polygon.is_valid:
         raise InvalidInput(
             f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): mend it with "

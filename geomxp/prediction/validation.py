@@ -23,8 +23,7 @@ from ..errors import (
     check_whole,
 )
 from ..estimation.bootstrap import refit
-from ..estimation.profile import design_of
-from ..estimation.result import Fit, check_fit, z_value
+from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
 from ..runtime.devices import blas_threads
@@ -46,13 +45,6 @@ def folds_of(observations, folds, blocks=None, seed=0):
 
     `folds` is their number, or labels; `blocks` is the side of spatial blocks, in the unit of the
     range.
-
-    Examples
-    --------
-    >>> from geomxp import Observations
-    >>> labels, kind = folds_of(Observations(np.arange(6.0), np.zeros(6)), 3)
-    >>> np.bincount(labels).tolist(), kind
-    ([2, 2, 2], '3 random folds (seed 0)')
     """
     n = len(observations)
     if not isinstance(folds, Integral) or isinstance(folds, bool):
@@ -99,13 +91,6 @@ def block_numbers(observations, side):
 
     Blocks begin at the smallest coordinates. For longitude and latitude they form rows of `side` km
     from south to north, and are `side` km long at each row's middle latitude.
-
-    Examples
-    --------
-    >>> from geomxp import Observations
-    >>> locations = [[0.0, 0.0], [0.9, 0.1], [1.1, 0.0], [0.0, 2.5]]
-    >>> block_numbers(Observations(locations, np.zeros(4)), 1.0).tolist()
-    [0, 0, 2, 1]
     """
     if not (isinstance(side, Real) and not isinstance(side, bool) and isfinite(side) and side > 0):
         raise InvalidInput(f"`blocks` must be the side of a square, above 0. Got {side!r}.")
@@ -161,18 +146,6 @@ class HeldOut:
     """Predictions of some observations from all others, by one factor of Σ.
 
     With Vecchia's approximation the factor is that of the covariance matrix that it implies.
-
-    Examples
-    --------
-    With Σ = I and a constant trend the prediction is the mean of the others:
-
-    >>> from geomxp.runtime.devices import Device
-    >>> from geomxp.tiles.factor import CholeskyFactor
-    >>> one = CholeskyFactor(np.eye(3, order="F"))
-    >>> mean, variance = HeldOut(one, np.array([1.0, 2.0, 6.0]), np.ones((3, 1)),
-    ...                          Device("cpu")).one_by_one()
-    >>> bool(np.allclose(mean, [4.0, 3.5, 1.5])), bool(np.allclose(variance, 1.5))
-    (True, True)
     """
 
     def __init__(self, factor, values, design, device):
@@ -556,9 +529,9 @@ def _check_leverages(design):
     if p == 0:
         return
     q, _ = np.linalg.qr(design / np.abs(design).max(axis=0))
-    left = 1.0 - np.einsum("ij,ij->i", q, q)
-    row = int(np.argmin(left))
-    if left[row] <= 8 * n * np.finfo(float).eps:
+    rest = 1.0 - np.einsum("ij,ij->i", q, q)
+    row = int(np.argmin(rest))
+    if rest[row] <= 8 * n * np.finfo(float).eps:
         raise InvalidInput(
             f"row {row + 1} cannot be left out, because the others do not determine the "
             'coefficients of the trend: use trend="constant", or leave a covariate out.'

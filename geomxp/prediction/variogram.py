@@ -7,8 +7,7 @@ import numpy as np
 
 from ..covariance.distance import between, embed
 from ..errors import InvalidInput, check_whole
-from ..estimation.profile import design_of
-from ..estimation.result import z_value
+from ..estimation.result import design_of, z_value
 from ..runtime.devices import blas_threads
 
 MOST = 2000
@@ -91,14 +90,6 @@ def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MO
     ends of the region (to the largest distance if no pair is closer than half of it). Distances are
     in `observations.unit`, or those of the isotropic coordinates of a model with anisotropy. Above
     `most` locations a random subsample of this size is used.
-
-    Examples
-    --------
-    >>> from geomxp import Observations
-    >>> observations = Observations([[0.0], [1.0], [2.0], [4.0]], [0.0, 1.0, 2.0, 2.0])
-    >>> lags = empirical_variogram(observations, observations.values, bins=2)
-    >>> [array.tolist() for array in lags]
-    [[1.0, 2.0], [0.5, 1.0], [2, 2]]
     """
     r = np.asarray(residuals, dtype=np.float64)
     if r.shape != (len(observations),):
@@ -118,16 +109,6 @@ def variogram_envelope(fit, lags, *, draws=199, level=0.95, seed=0):
     outside. The level is the probability between the k-th smallest and the k-th largest of the
     draws with k = (draws + 1)(1 - level)/2 (Davison and Hinkley 1997, section 4.2.1), interpolated
     between whole k.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
-    >>> lags = lags_of(fit.observations)
-    >>> lower, upper = variogram_envelope(fit, lags, draws=39)
-    >>> gamma = lags.semivariances(trend_residuals(fit))
-    >>> bool(np.mean((lower < gamma) & (gamma < upper)) > 0.7)
-    True
     """
     z_value(level)
     tail = (1 - level) / 2

@@ -6,8 +6,8 @@ import uuid
 import warnings
 from threading import Lock
 
-from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory
-from .devices import human_bytes, is_cluster, pinned
+from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory, one_line
+from .devices import human_bytes, is_client, pinned
 from .progress import tell
 
 PROBES = {}
@@ -27,22 +27,8 @@ _lock = Lock()
 
 
 def address_of(on):
-    """Return the address of a cluster's scheduler, and remember the client of it.
-
-    Parameters
-    ----------
-    on : str or dask.distributed.Client
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    InvalidInput
-        If the client is asynchronous or closed.
-    """
-    if isinstance(on, str) or not is_cluster(on):
+    """Return the address of a scheduler; an open, synchronous client is remembered under it."""
+    if not is_client(on):
         return on
     if on.asynchronous:
         raise InvalidInput("`on` must be a synchronous client: Client(…, asynchronous=False).")
@@ -54,22 +40,7 @@ def address_of(on):
 
 
 def connect(address):
-    """Return the client of the scheduler at an address, the same one at every call.
-
-    Parameters
-    ----------
-    address : str
-        Such as "tcp://host:8786".
-
-    Raises
-    ------
-    MissingDevice
-        If Dask is not installed.
-    InvalidInput
-        If the address is not valid.
-    LostCluster
-        If no scheduler answers.
-    """
+    """Return the client of the scheduler at an address, the same one at every call."""
     try:
         from distributed import Client
     except ImportError:
@@ -79,25 +50,21 @@ def connect(address):
     with _lock:
         client = _clients.get(address)
         if client is None or client.status != "running":
-            _check(address)
+            _check_address(address)
             try:
                 client = Client(address, timeout=TIMEOUT, set_as_default=False)
             except Exception as error:
                 # any error of the connection or of its configuration
                 raise LostCluster(
-                    f'no Dask scheduler answers at "{address}" ({in_one_line(error)}): check the '
+                    f'no Dask scheduler answers at "{address}" ({one_line(error)}): check the '
                     "address, and that the scheduler runs."
                 ) from None
             _clients[address] = client
         return client
 
 
-def _check(address):
-    """Raise `InvalidInput` for an address that a client would refuse.
-
-    Dask does not close a client whose address it refuses; that client keeps the process from
-    ending.
-    """
+def _check_address(address):
+    """Refuse an address before Dask does, which would leave a client open and Python running."""
     from distributed.comm import resolve_address
     from distributed.security import Security
 
@@ -109,57 +76,9 @@ def _check(address):
     except Exception as error:
         # any error of the address or of its configuration
         raise InvalidInput(
-            f'"{address}" is not the address of a Dask scheduler ({in_one_line(error)}): write it '
+            f'"{address}" is not the address of a Dask scheduler ({one_line(error)}): write it '
             'as "tcp://host:8786".'
         ) from None
-
-
-def in_one_line(error):
-    """Return an error's message on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-# Workers that are paused for lack of memory.
-#
-# Dask pauses a worker whose process is near its memory limit: it finishes its running tasks and
-# starts no other until memory becomes free. Memory that no task holds never does.
-
-PATIENCE = 60.0
-"""Seconds after which an idle worker that Dask has paused is given up."""
-
-
-def paused(info, before):
-    """Return since when workers are paused and idle.
-
-    Parameters
-    ----------
-    info : dict
-        The scheduler's identity.
-    before : dict of str to float
-        Result of the previous call.
-
-    Returns
-    -------
-    dict of str to float
-        Seconds of the monotonic clock, by the worker's address.
-    """
-    now = time.monotonic()
-    return {
-        at: before.get(at, now)
-        for at, found in info["workers"].items()
-        if found["status"] == "paused" and not found["metrics"]["task_counts"].get("executing")
-    }
-
-
-def refuse_paused(since, among):
-    """Raise `NotEnoughMemory` if one of the workers `among` has been paused for too long."""
-    now = time.monotonic()
-    for at in among:
-        if now - since.get(at, now) > PATIENCE:
-            raise NotEnoughMemory(
-                f"worker {at} has been paused by Dask for {PATIENCE:.0f} s: its process holds "
-                "nearly all of its memory limit. Use workers with more memory, or more of them."
-            )
 
 
 # Tasks bound to a worker.
@@ -170,6 +89,9 @@ def refuse_paused(since, among):
 
 GLANCE = 1.0
 """Seconds without a result after which the workers are checked."""
+
+PATIENCE = 60.0
+"""Seconds after which an idle worker that Dask has paused for lack of memory is given up."""
 
 GRACE = 15.0
 """Seconds in which a new worker may replace a lost one, before the others take its work."""
@@ -205,27 +127,31 @@ def _describe_worker(probes):
             # above this Dask pauses the worker
             most = memory.memory_limit * memory.memory_pause_fraction
             room = most - psutil.Process().memory_info().rss
-        about = {"name": str(dask_worker.name), "host": dask_worker.ip, "room": room}
-        about["threads"] = dask_worker.state.nthreads
-        about["gpu"] = bool(dask_worker.state.total_resources.get("GPU"))
+        worker = {
+            "name": str(dask_worker.name),
+            "host": dask_worker.ip,
+            "threads": dask_worker.state.nthreads,
+            "gpu": bool(dask_worker.state.total_resources.get("GPU")),
+            "room": room,
+        }
         try:
             from .._version import __version__
             from ..errors import GeomxpError
             from .devices import free_memory, resolve
         except ImportError as error:
-            return about | {"geomxp": None, "error": str(error)}
-        about["geomxp"] = __version__
-        about["probes"] = {
+            return worker | {"geomxp": None, "error": str(error)}
+        worker["geomxp"] = __version__
+        worker["probes"] = {
             name: getattr(import_module(module), function)()
             for name, (module, function, _) in probes.items()
         }
-        if not about["gpu"]:
-            return about | {"free": free_memory()}
+        if not worker["gpu"]:
+            return worker | {"free": free_memory()}
         try:
             # the first one: tools that start workers for GPUs number each worker's own first
-            return about | {"free": resolve("gpu").free_memory(), "room": None}
+            return worker | {"free": resolve("gpu").free_memory(), "room": None}
         except GeomxpError as error:
-            return about | {"refused": str(error)}
+            return worker | {"refused": str(error)}
 
     return describe
 
@@ -242,31 +168,11 @@ def other_version(name, at, has, wanted):
 class DaskBackend:
     """Workers of a Dask cluster, each in a slot: block row i belongs to slot i mod p.
 
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler.
-
-    Attributes
-    ----------
-    slots : list of str
-        Addresses of the workers.
-    workers : dict of str to dict
-        Description of each worker by its address.
-    losses : int
-        Times that workers were lost.
-    gpu : bool
-        Whether the workers compute on GPUs: each was started with the resource GPU, as by
-        `dask cuda worker --resources GPU=1`. Not yet run on real GPUs.
-
-    Raises
-    ------
-    LostCluster
-        If the cluster cannot be reached or has no workers.
-    InvalidInput
-        If a worker lacks this version of geomxp, or workers differ in `PROBES` or in GPUs.
-    MissingDevice
-        If a worker with the resource GPU cannot use one.
+    `slots` lists the addresses of the workers, `workers` describes each worker by its address,
+    `losses` counts the times that workers were lost. `gpu` is true if the workers compute on GPUs:
+    each was started with the resource GPU, as by `dask cuda worker --resources GPU=1` (not yet run
+    on real GPUs). Workers are refused if they lack this version of geomxp, or differ in `PROBES` or
+    in GPUs.
     """
 
     def __init__(self, address):
@@ -276,7 +182,7 @@ class DaskBackend:
             raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
         self.slots = sorted(self.workers)
         self.gpu = self.workers[self.slots[0]]["gpu"]
-        self.losses, self._paused = 0, {}
+        self.losses, self._paused_since = 0, {}
 
     def __len__(self):
         return len(self.slots)
@@ -286,39 +192,39 @@ class DaskBackend:
         from .._version import __version__
 
         describe = _describe_worker(dict(PROBES))
-        workers = self.answer(lambda: self.client.run(describe, on_error="return"))
-        workers = {at: about for at, about in workers.items() if not isinstance(about, OSError)}
-        for at, about in workers.items():
-            if isinstance(about, Exception):
-                raise LostCluster(f"worker {at} does not answer: {in_one_line(about)}.")
-            if about["geomxp"] != __version__:
-                raise other_version(about["name"], at, about["geomxp"], __version__)
-            if "refused" in about:
+        workers = self.reach(lambda: self.client.run(describe, on_error="return"))
+        workers = {at: worker for at, worker in workers.items() if not isinstance(worker, OSError)}
+        for at, worker in workers.items():
+            if isinstance(worker, Exception):
+                raise LostCluster(f"worker {at} does not answer: {one_line(worker)}.")
+            if worker["geomxp"] != __version__:
+                raise other_version(worker["name"], at, worker["geomxp"], __version__)
+            if "refused" in worker:
                 raise MissingDevice(
-                    f"worker {about['name']} ({at}) was started with a resource GPU: "
-                    f"{about['refused']}"
+                    f"worker {worker['name']} ({at}) was started with a resource GPU: "
+                    f"{worker['refused']}"
                 )
-        gpus = {about["gpu"]: at for at, about in workers.items()}
+        gpus = {worker["gpu"]: at for at, worker in workers.items()}
         if len(gpus) > 1:
             raise InvalidInput(
                 f"worker {gpus[True]} has a resource GPU and worker {gpus[False]} has none: they "
                 "compute differently. Use workers of one kind."
             )
         for name, (*_, message) in PROBES.items():
-            kinds = {about["probes"][name]: at for at, about in workers.items()}
+            kinds = {worker["probes"][name]: at for at, worker in workers.items()}
             if len(kinds) > 1 and not gpus.get(True):
                 raise InvalidInput(message.format(one=kinds[True], other=kinds[False]))
         return workers
 
-    def answer(self, ask):
-        """Return ask(), or raise `LostCluster` if the connection fails."""
+    def reach(self, call):
+        """Return call(), or raise `LostCluster` if the connection fails."""
         try:
             if self.client.status == "running":
-                return ask()
+                return call()
             reason = f"the connection is {self.client.status}"
         except Exception as error:
             # any error of the connection
-            reason = in_one_line(error)
+            reason = one_line(error)
         raise LostCluster(
             f'the Dask scheduler at "{self.address}" is lost ({reason}): start it again and repeat '
             "the command; a fit with a checkpoint continues from it."
@@ -329,17 +235,12 @@ class DaskBackend:
 
         `Client.scheduler_info` would return the last known state of an unreachable scheduler.
         """
-        return self.answer(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
+        return self.reach(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
 
     def check_memory(self, share, beside=0):
         """Raise `NotEnoughMemory`, naming a worker, if its memory is too small for its slots.
 
-        Parameters
-        ----------
-        share : sequence of int
-            Bytes that each slot needs.
-        beside : int
-            Further bytes that each thread needs while it computes.
+        `share` holds the bytes of each slot, `beside` further bytes of each computing thread.
         """
         if self._too_small(share, beside):
             # recently released memory may not be free yet
@@ -349,7 +250,7 @@ class DaskBackend:
                 raise NotEnoughMemory(problem)
 
     def has_room(self, share, beside):
-        """Return whether `check_memory` would pass."""
+        """Whether `check_memory` would pass."""
         return self._too_small(share, beside) is None
 
     @property
@@ -359,113 +260,119 @@ class DaskBackend:
 
     def _too_small(self, share, beside):
         """Return a message naming a worker with too little memory, or None."""
-        hosts = [about["host"] for about in self.workers.values()]
+        hosts = [worker["host"] for worker in self.workers.values()]
         for at in sorted(set(self.slots) & set(self.workers)):
-            about = self.workers[at]
-            room = about["free"] / (1 if self.gpu else hosts.count(about["host"]))
-            room = room if about["room"] is None else min(room, about["room"])
+            worker = self.workers[at]
+            room = worker["free"] / (1 if self.gpu else hosts.count(worker["host"]))
+            room = room if worker["room"] is None else min(room, worker["room"])
             needed = sum(b for slot, b in zip(self.slots, share, strict=True) if slot == at)
-            needed += beside * about["threads"]
+            needed += beside * worker["threads"]
             if needed > room:
                 return (
-                    f"worker {about['name']} ({at}) needs {human_bytes(needed)} for its part, "
+                    f"worker {worker['name']} ({at}) needs {human_bytes(needed)} for its part, "
                     f"{human_bytes(max(room, 0))} free: use more workers, workers with more "
                     "memory, or for tiles ask for less accuracy."
                 )
         return None
 
     def submit(self, slot, function, *args, priority=0):
-        """Return the future of function(*args) on the worker of a slot (any number, mod p).
+        """Return the future of function(*args) on the worker of a slot (mod p), or on any if None.
 
         Of the tasks that are ready a worker takes the one of the highest priority.
         """
-        workers = [self.slots[slot % len(self)]]
-        return self.submit_anywhere(function, *args, workers=workers, priority=priority)
-
-    def submit_anywhere(self, function, *args, **options):
-        """Return the future of function(*args); options are those of `Client.submit`."""
-        self.answer(lambda: None)
+        workers = None if slot is None else [self.slots[slot % len(self)]]
+        options = {"workers": workers, "priority": priority, "pure": False}
+        self.reach(lambda: None)
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # the warning that a task is large: its arguments have to travel in any case
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-            return self.client.submit(function, *args, key=key, pure=False, **options)
+            return self.client.submit(function, *args, key=key, **options)
 
     def wait(self, futures, most=0, held=tuple, watch=lambda done: None):
-        """Wait until all futures except `most` are finished.
+        """Wait until all futures except `most` are finished; the first failure is raised.
 
-        Parameters
-        ----------
-        futures : sequence of Future
-            In an order in which the first failure causes those after it.
-        most : int
-        held : callable
-            Returns the futures that the tasks may read: if one is lost they never finish.
-        watch : callable
-            watch(done) is called whenever more futures are finished.
-
-        Raises
-        ------
-        WorkerLost
-            If results are lost; see `replace`.
-        LostCluster
-        Exception
-            The exception of a task.
+        Futures come in an order in which the first failure causes those after it. held() returns
+        the futures that the tasks may read: if one is lost they never finish. watch(done) is called
+        whenever more are finished. Lost results raise `WorkerLost`; see `replace`.
         """
         from distributed import CancelledError, wait
 
-        pending, self._paused = futures, {}
+        pending = futures
+        self.forget_paused()
         while len(pending := [f for f in pending if f.status != "finished"]) > most:
             watch(len(futures) - len(pending))
-            self._check(pending)
+            self._check_futures(pending)
             try:
                 with self.client.as_current():
                     wait(pending[:AT_ONCE], timeout=GLANCE, return_when="FIRST_COMPLETED")
             except TimeoutError as error:
-                _let_go(error)
-                self.look()
-                self._check(held())
+                _detach(error)
+                self.check_workers()
+                self._check_futures(held())
             except CancelledError as error:
                 # the next check raises the error
-                _let_go(error)
+                _detach(error)
                 continue
             except Exception:
-                self.look()
+                self.check_workers()
                 raise
         watch(len(futures) - len(pending))
 
-    def _check(self, futures):
+    def _check_futures(self, futures):
         for future in futures:
             status = future.status
             if status == "error":
                 raise self._reason(future)
             if status in ("lost", "cancelled"):
-                self.look()
+                self.check_workers()
                 raise WorkerLost
 
     def _reason(self, future):
         from distributed import KilledWorker
 
-        error = self.answer(future.exception)
+        error = self.reach(future.exception)
         return WorkerLost() if error is None or isinstance(error, KilledWorker) else error
 
-    def look(self):
+    def check_workers(self):
         """Raise `WorkerLost` or `LostCluster` if workers are missing or paused for too long."""
         info = self.identity()
         if not set(self.slots) <= set(info["workers"]):
             raise WorkerLost
-        self._paused = paused(info, self._paused)
-        refuse_paused(self._paused, self.slots)
+        self.paused(info)
+        self.refuse_paused(self.slots)
+
+    def paused(self, info):
+        """Return the workers that are idle and paused, the last one last.
+
+        Dask pauses a worker whose process is near its memory limit: it finishes its running tasks
+        and starts no other until memory becomes free. Memory that no task holds never does.
+        """
+        now = time.monotonic()
+        self._paused_since = {
+            at: self._paused_since.get(at, now)
+            for at, worker in info["workers"].items()
+            if worker["status"] == "paused"
+            and not worker["metrics"]["task_counts"].get("executing")
+        }
+        return sorted(self._paused_since, key=self._paused_since.get)
+
+    def refuse_paused(self, among):
+        """Raise `NotEnoughMemory` if one of the workers `among` has been paused for too long."""
+        now = time.monotonic()
+        for at in among:
+            if now - self._paused_since.get(at, now) > PATIENCE:
+                raise NotEnoughMemory(
+                    f"worker {at} has been paused by Dask for {PATIENCE:.0f} s: its process holds "
+                    "nearly all of its memory limit. Use workers with more memory, or more of them."
+                )
+
+    def forget_paused(self):
+        """Count pauses from now on."""
+        self._paused_since = {}
 
     def gather(self, futures):
-        """Return the results of finished futures.
-
-        Raises
-        ------
-        WorkerLost
-            If one is lost during the transfer: Dask itself would wait forever.
-        LostCluster
-        """
+        """Return the results of finished futures; raise `WorkerLost` if one is lost on the way."""
         # imported here, because it takes long and only clusters need it
         import asyncio
 
@@ -474,40 +381,29 @@ class DaskBackend:
         coming = asyncio.run_coroutine_threadsafe(
             self._gathered(futures), self.client.loop.asyncio_loop
         )
-        while True:
-            try:
-                return coming.result(GLANCE)
-            except TimeoutError:
+        try:
+            while True:
                 try:
-                    self.look()
-                    self._check(futures)
-                except BaseException:
-                    coming.cancel()
-                    raise
-            except CancelledError:
-                self.look()
-                raise WorkerLost from None
-            except BaseException:
-                # an interruption by Ctrl-C
-                coming.cancel()
-                raise
+                    return coming.result(GLANCE)
+                except TimeoutError:
+                    # Dask itself would wait forever for a lost result
+                    self.check_workers()
+                    self._check_futures(futures)
+        except CancelledError:
+            self.check_workers()
+            raise WorkerLost from None
+        finally:
+            # also when the caller is interrupted
+            coming.cancel()
 
     async def _gathered(self, futures):
         return await self.client.gather(futures, asynchronous=True)
 
     def collect(self, submit, restore=lambda: None, held=tuple, things="tasks"):
-        """Return the results of tasks; submit them again whenever workers are lost.
+        """Return the results of the futures from submit(); submit again after losses of workers.
 
-        Parameters
-        ----------
-        submit : callable
-            Submits the tasks and returns their futures in order.
-        restore : callable
-            Computes lost operands of the tasks again.
-        held : callable
-            See `wait`.
-        things : str
-            Plural noun for the progress line.
+        restore() computes lost operands of the tasks again. For `held` see `wait`; `things` is the
+        plural noun for the progress line.
         """
         while True:
             try:
@@ -520,13 +416,7 @@ class DaskBackend:
                 restore()
 
     def replace(self):
-        """Give the slots of lost workers to new workers, or to the remaining ones.
-
-        Raises
-        ------
-        LostCluster
-            If no worker remains, or workers are lost too often.
-        """
+        """Give the slots of lost workers to new workers, or to the remaining ones."""
         self.losses += 1
         if self.losses > LOSSES + 2 * len(self):
             raise LostCluster(
@@ -548,7 +438,7 @@ class DaskBackend:
             self.slots[slot] = others[turn % len(others)]
 
 
-def _let_go(error):
+def _detach(error):
     """Detach an exception, which Dask's own frames keep, from the frames of its callers.
 
     Tiles in these frames would stay alive until Python collects cycles.
@@ -576,23 +466,11 @@ def itself(value):
 class Parts:
     """Parts of one data set on the workers of a cluster; part s belongs to slot s mod p.
 
-    A part is made in three steps: a task finds which data of other parts it needs, this process
-    sends these data and nothing else, and both stay on the worker. A part that is lost with its
-    worker is made again in the same way, with the same bits.
-
-    Parameters
-    ----------
-    backend : DaskBackend
-    ranges : sequence of tuple
-        Arguments that define each part.
-    common : object
-        Sent to the workers only while parts are made.
-    find : callable
-        find(common, *range) returns what a worker keeps of a part.
-    needs : callable
-        needs(kept) returns which data the part needs from this process.
-    supply : callable
-        supply(range, needed) returns these data, in this process.
+    A part is made in three steps: find(common, *range) runs on a worker and returns what the worker
+    keeps of the part; needs(kept) returns which data of other parts it needs; this process sends
+    supply(range, needed) and nothing else. Both results stay on the worker. A part that is lost
+    with its worker is made again in the same way, with the same bits. `common` is sent to the
+    workers only while parts are made.
     """
 
     def __init__(self, backend, ranges, common, find, needs, supply):
@@ -605,14 +483,7 @@ class Parts:
         return len(self.ranges)
 
     def over(self, function, *args):
-        """Return [function(kept, sent, *args)] of all parts, in order.
-
-        Raises
-        ------
-        LostCluster
-        Exception
-            The exception of the function.
-        """
+        """Return [function(kept, sent, *args)] of all parts, in order."""
         return self._collect(range(len(self)), function, args)
 
     def at(self, s, function, *args):
@@ -636,9 +507,8 @@ class Parts:
         def finished(future):
             return future is not None and future.status == "finished"
 
-        return [
-            s for s in range(len(self)) if not (finished(self._kept[s]) and finished(self._sent[s]))
-        ]
+        parts = enumerate(zip(self._kept, self._sent, strict=True))
+        return [s for s, futures in parts if not all(map(finished, futures))]
 
     def _make_all(self):
         """Make the missing parts."""
@@ -680,9 +550,9 @@ class Parts:
         except Exception as error:
             # any error of the connection; the scheduler may not know of the loss yet
             for _ in range(NOTICED):
-                backend.look()
+                backend.check_workers()
                 time.sleep(GLANCE)
             raise LostCluster(
-                f"worker {at} cannot receive its part ({in_one_line(error)}): see its log. The "
+                f"worker {at} cannot receive its part ({one_line(error)}): see its log. The "
                 "usual cause is too little memory."
             ) from error

@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from threading import Lock
 
-from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory
+from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
 
 COMPILER = {
     "njit": "numba",
@@ -48,28 +48,19 @@ def __getattr__(name):
 
 
 _most = ContextVar("most", default=None)
-
-
-@contextmanager
-def at_most(cores):
-    """Limit the cores that the calling thread uses inside the block; see `usable_cores`."""
-    before = _most.set(cores)
-    try:
-        yield
-    finally:
-        _most.reset(before)
+"""Most cores that the calling thread uses, as `pinned` sets it."""
 
 
 def usable_cores():
     """Return the number of cores that this process may use, at least 1.
 
-    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `at_most`.
+    The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `pinned`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = [cores, ceil(_cpu_quota() or cores)]
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if asked.isdigit():
-        limits.append(int(asked))
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if requested.isdigit():
+        limits.append(int(requested))
     if _most.get() is not None:
         limits.append(_most.get())
     return max(1, min(limits))
@@ -77,30 +68,27 @@ def usable_cores():
 
 def _cpu_quota(root="/sys/fs/cgroup"):
     """Return the cores that the control group grants (v2, then v1), or None without a limit."""
-    unified = _read(Path(root, "cpu.max"))
+    unified = _read(root, "cpu.max")
     if unified:
         quota, period = [*unified.split(), "100000"][:2]
         return None if quota == "max" else int(quota) / int(period)
-    quota = _read(Path(root, "cpu/cpu.cfs_quota_us"))
-    period = _read(Path(root, "cpu/cpu.cfs_period_us"))
+    quota = _read(root, "cpu/cpu.cfs_quota_us")
+    period = _read(root, "cpu/cpu.cfs_period_us")
     return int(quota) / int(period) if quota and period and int(quota) > 0 else None
 
 
 def free_memory():
     """Return the bytes of memory that this process can still take without swapping."""
-    free = _available_memory()
+    match = re.search(r"^MemAvailable:\s*(\d+) kB$", _read("/proc/meminfo") or "", re.MULTILINE)
+    if match:
+        free = 1024 * int(match[1])
+    else:
+        # not Linux
+        import psutil
+
+        free = psutil.virtual_memory().available
     limit = _memory_limit()
     return free if limit is None else max(0, min(free, limit))
-
-
-def _available_memory(path="/proc/meminfo"):
-    """Return the bytes of available memory: MemAvailable on Linux, psutil's figure elsewhere."""
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read(Path(path)) or "", re.MULTILINE)
-    if found:
-        return int(found[1]) * 1024
-    import psutil
-
-    return psutil.virtual_memory().available
 
 
 def _memory_limit(root="/sys/fs/cgroup"):
@@ -109,29 +97,24 @@ def _memory_limit(root="/sys/fs/cgroup"):
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
-        limit, used = _read(Path(root, limit_file)), _read(Path(root, used_file))
+        limit, used = _read(root, limit_file), _read(root, used_file)
         if limit and used and limit != "max" and int(limit) < 2**60:
             return int(limit) - int(used)
     return None
 
 
-def _read(path):
+def _read(*path):
     try:
-        return path.read_text().strip()
+        return Path(*path).read_text().strip()
     except OSError:
         return None
 
 
 def in_threads(work, items, entries):
-    """Return [work(item) for item in items], computed by one thread per core for large work.
+    """Return [work(item) for item in items], by one thread per core if `entries` is large.
 
-    Parameters
-    ----------
-    work : callable
-        Should release the interpreter's lock.
-    items : iterable
-    entries : int
-        Matrix entries of all items together: one thread computes fewer than 100,000.
+    `work` should release the interpreter's lock. `entries` counts the matrix entries of all items:
+    one thread computes fewer than 100,000.
     """
     items = list(items)
     threads = min(len(items), 1 + entries // 100_000)
@@ -143,36 +126,13 @@ def in_threads(work, items, entries):
         return list(pool.map(work, items))
 
 
-def is_cluster(on):
-    """Return whether `on` is a Dask cluster: the address of a scheduler, or a client.
-
-    Examples
-    --------
-    >>> is_cluster("tcp://127.0.0.1:8786"), is_cluster("cpu")
-    (True, False)
-    """
-    if isinstance(on, str):
-        return "://" in on
-    # a client exists only after its library was imported; None while a thread imports it
-    kind = getattr(sys.modules.get("distributed"), "Client", None)
-    return kind is not None and isinstance(on, kind)
-
-
 SMALL = 600
 """Below this order of a matrix one BLAS thread is fastest."""
 
 
 @contextmanager
 def blas_threads(order):
-    """Let BLAS use all usable cores inside the block, or one thread for small matrices.
-
-    Without threadpoolctl the number of BLAS threads is not changed.
-
-    Parameters
-    ----------
-    order : int
-        Order of the matrices in the block.
-    """
+    """Let BLAS use all usable cores inside the block, or one thread for matrices of small order."""
     pools = _threadpools()
     if pools is None:
         yield
@@ -200,7 +160,8 @@ class _Pinned:
 
     @contextmanager
     def __call__(self, cores=1):
-        with at_most(cores), ExitStack() as limits:
+        with ExitStack() as limits:
+            limits.callback(_most.reset, _most.set(cores))
             with self._lock:
                 self._count += 1
                 if self._count == 1:
@@ -224,7 +185,7 @@ pinned = _Pinned()
 @cache
 def _threadpools():
     """Return the controller of the BLAS libraries, or None where threadpoolctl is missing."""
-    import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
+    import scipy.linalg  # noqa: F401  (loads its BLAS)
 
     try:
         from threadpoolctl import ThreadpoolController
@@ -235,15 +196,7 @@ def _threadpools():
 
 @dataclass(frozen=True)
 class Device:
-    """The CPU or one GPU.
-
-    Parameters
-    ----------
-    name : str
-        "cpu" or "gpu:N".
-    index : int or None
-        Number of the GPU; None for the CPU.
-    """
+    """The CPU, "cpu" without an index, or one GPU, "gpu:N" with index N."""
 
     name: str
     index: int | None = None
@@ -263,31 +216,13 @@ STREAM_OF_ITS_OWN = "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 
 def resolve(on):
-    """Return the device of a name.
-
-    Parameters
-    ----------
-    on : str
-        "cpu", "gpu" or "gpu:N".
-
-    Returns
-    -------
-    Device
-
-    Raises
-    ------
-    MissingDevice
-        If the GPU or CuPy is missing.
-    InvalidInput
-        If the name is not one of these, or CuPy is configured to use one stream per thread.
-    """
+    """Return the `Device` called "cpu", "gpu" or "gpu:N", if it can be used."""
     if on == "cpu":
         return Device("cpu")
-    kind, _, number = str(on).partition(":")
-    if kind != "gpu" or not (number.isdigit() or (not number and on == "gpu")):
+    match = re.fullmatch(r"gpu(:\d+)?", str(on), re.ASCII)
+    if match is None:
         raise InvalidInput(f'`on` must be "cpu", "gpu" or "gpu:N". Got {on!r}.')
-    index = int(number or 0)
-    count = gpu_count()
+    index, count = int((match[1] or ":0")[1:]), gpu_count()
     if index >= count:
         raise MissingDevice(f'on="{on}" needs GPU number {index}; this machine has {count}.')
     if os.environ.get(STREAM_OF_ITS_OWN, "0") not in ("", "0"):
@@ -299,18 +234,9 @@ def resolve(on):
 
 
 def resolve_all(on):
-    """Return the devices of a name or of a list of names.
+    """Return the devices of a list of names, or of a string of names separated by commas.
 
     A device named more than once acts as several devices that share its memory.
-
-    Parameters
-    ----------
-    on : str or sequence of str
-        See `resolve`; a string may hold several names separated by commas.
-
-    Returns
-    -------
-    tuple of Device
     """
     names = on.split(",") if isinstance(on, str) else on
     if not isinstance(names, (list, tuple)) or not names:
@@ -321,14 +247,20 @@ def resolve_all(on):
     return devices
 
 
-def gpu_count():
-    """Return the number of GPUs that CuPy finds.
+def is_cluster(on):
+    """Whether `on` is a Dask cluster: a client, or an address such as "tcp://host:8786"."""
+    return (isinstance(on, str) and "://" in on) or is_client(on)
 
-    Raises
-    ------
-    MissingDevice
-        If CuPy or the driver is missing.
-    """
+
+def is_client(on):
+    """Whether `on` is a Dask client."""
+    # a client exists only after its library was imported; None while a thread imports it
+    kind = getattr(sys.modules.get("distributed"), "Client", None)
+    return kind is not None and isinstance(on, kind)
+
+
+def gpu_count():
+    """Return the number of GPUs that CuPy finds; raise `MissingDevice` without CuPy or a driver."""
     try:
         import cupy
     except ImportError:
@@ -338,8 +270,9 @@ def gpu_count():
     try:
         return cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise MissingDevice(f'on="gpu" needs an NVIDIA GPU and its driver: {reason}.') from None
+        raise MissingDevice(
+            f'on="gpu" needs an NVIDIA GPU and its driver: {one_line(error)}.'
+        ) from None
 
 
 OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, "CUSOLVERError": 2}
@@ -348,12 +281,7 @@ OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, 
 
 @contextmanager
 def gpu_memory():
-    """Turn CuPy's out-of-memory errors into `NotEnoughMemory`; a context manager and a decorator.
-
-    Raises
-    ------
-    NotEnoughMemory
-    """
+    """Turn CuPy's out-of-memory errors into `NotEnoughMemory`, in a block or as a decorator."""
     try:
         yield
     except Exception as error:
@@ -369,13 +297,7 @@ def gpu_memory():
 
 
 def human_bytes(count):
-    """Format a number of bytes.
-
-    Examples
-    --------
-    >>> human_bytes(7.5e9)
-    '7.5 GB'
-    """
+    """Format a number of bytes, such as "7.5 GB"."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -388,30 +310,10 @@ UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12} | {
 
 
 def bytes_of(name, text):
-    """Parse a size in bytes such as "4GB".
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    text : str or int
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    InvalidInput
-
-    Examples
-    --------
-    >>> bytes_of("memory", "1.5GB"), bytes_of("memory", 4096)
-    (1500000000, 4096)
-    """
-    found = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    """Parse the argument `name`, a size in bytes: a number, or text such as "1.5GB"."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     try:
-        count = float(found[1]) * UNITS[found[2].lower()]
+        count = float(match[1]) * UNITS[match[2].lower()]
     except (TypeError, ValueError, KeyError):
         count = 0.0
     if not 1 <= count < 2**62:

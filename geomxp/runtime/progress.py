@@ -15,14 +15,7 @@ _listener = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener):
-    """Call listener(done, total, things) at each `tell` inside the block.
-
-    Examples
-    --------
-    >>> with listening(print):
-    ...     tell(3, 10, "tiles")
-    3 10 tiles
-    """
+    """Call listener(done, total, things) at each `tell` inside the block."""
     before = _listener.set(listener)
     try:
         yield
@@ -31,14 +24,7 @@ def listening(listener):
 
 
 def tell(done, total, things):
-    """Report that `done` of `total` things are done; does nothing without a listener.
-
-    Parameters
-    ----------
-    done, total : int
-    things : str
-        Plural noun for the progress line, such as "tiles".
-    """
+    """Report that `done` of `total` things (a plural noun) are done, if somebody listens."""
     listener = _listener.get()
     if listener is not None:
         listener(done, total, things)
@@ -51,35 +37,10 @@ QUIET = 2.0
 class Line:
     """Progress line on the terminal: the task, how much is done, the rate and the time left.
 
-    A thread of its own draws the line on standard error if that is a terminal, starting after two
-    seconds, and removes it at the end. It also shows what `tell` reports meanwhile.
-
-    Parameters
-    ----------
-    what : str
-        The task.
-    total : int, optional
-        Number of things to do, if known.
-    things : str
-        Plural noun for them.
-    shown : bool
-        Whether to draw at all.
-
-    Attributes
-    ----------
-    about : str
-        Text appended to the line.
-    shown : bool
-        Whether a terminal is there to draw on.
-    began, since : float
-        Start of the work and of the counting, by `time.perf_counter`.
-
-    Examples
-    --------
-    >>> with Line("predicting", 4, "places") as line:
-    ...     line.advance(3)
-    >>> str(line).partition(" places")[0]
-    'predicting  3 of 4'
+    A thread of its own draws the line on standard error if that is a terminal and `shown` is true,
+    starting after two seconds, and removes it at the end. It also shows what `tell` reports
+    meanwhile. `things` is the plural noun for the `total` things to do. `about` is appended to the
+    line. `began` and `since` are the start of the work and of the counting, by `time.perf_counter`.
     """
 
     def __init__(self, what, total=None, things="", shown=True):
@@ -118,13 +79,7 @@ class Line:
         self.done += count
 
     def hear(self, done, total, things):
-        """Record the progress of one part of the work, such as one matrix of many.
-
-        Parameters
-        ----------
-        done, total : int
-        things : str
-        """
+        """Record the progress of one part of the work, such as one matrix of many."""
         last = self._part
         if last is None or last[1:3] != (total, things) or done < last[0]:
             last = (0, total, things, time.perf_counter())

@@ -14,17 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, LostCluster
-from .dask import (
-    GLANCE,
-    GRACE,
-    LOSSES,
-    DaskBackend,
-    address_of,
-    itself,
-    other_version,
-    paused,
-    refuse_paused,
-)
+from .dask import GLANCE, GRACE, LOSSES, DaskBackend, address_of, itself, other_version
 from .devices import is_cluster, pinned, usable_cores
 
 AHEAD = 100
@@ -37,50 +27,17 @@ _warned = ContextVar("warned", default=None)
 """Warnings of the task that a thread runs, so far."""
 
 
-class LocalBackend:
-    """Runs tasks in this process, one after the other."""
-
-    threads = 1
-
-    def over(self, function, common, items, took=lambda: None):
-        """Yield function(common, item) of all items in order; see `Tasks.over`."""
-        for item in items:
-            result = function(common, item)
-            took()
-            yield result
-
-
 class Tasks:
     """Independent computations in this process or on a Dask cluster.
 
-    Parameters
-    ----------
-    on : str or dask.distributed.Client
-        "cpu": this process, one task after the other. Or a Dask cluster: the address of its
-        scheduler, such as "tcp://host:8786", or a client.
-    method : Likelihood, optional
-        The method that each task computes with.
-    option : str
-        Name of the caller's argument for `on`, for messages.
-
-    Raises
-    ------
-    InvalidInput
-        If `on` is neither, a worker has another version of geomxp, or `method` uses a cluster or a
-        scratch directory itself.
-    LostCluster
-        If the cluster cannot be reached or has no workers.
-    MissingDevice
-        If Dask is not installed.
-
-    Examples
-    --------
-    >>> list(Tasks("cpu").over(pow, 2, [1, 2, 3]))
-    [2, 4, 8]
+    `on` is "cpu" (this process, one task after the other) or a cluster: the address of its
+    scheduler, or a client. `method` is the method that each task computes with; it must use no
+    cluster and no scratch directory itself. Messages call the caller's argument `option`. `threads`
+    tasks run at the same time.
     """
 
     def __init__(self, on="cpu", method=None, option="on"):
-        self.backend = LocalBackend()
+        self.workers, self.local, self.threads = None, True, 1
         if isinstance(on, str) and on == "cpu":
             return
         if not is_cluster(on):
@@ -98,53 +55,22 @@ class Tasks:
                 f"`scratch` keeps the tiles of one computation, and `{option}` runs several at the "
                 "same time: leave one of them out."
             )
-        self.backend = _DaskTasks(DaskBackend(address_of(on)))
+        self.workers, self.local = DaskBackend(address_of(on)), False
+        self.threads = self.workers.threads
 
-    @property
-    def local(self):
-        """Whether the tasks run in this process."""
-        return isinstance(self.backend, LocalBackend)
+    def over(self, function, common, items, on_done=lambda: None):
+        """Yield function(common, item) of all items, in order; the first error in order is raised.
 
-    @property
-    def threads(self):
-        """Tasks that run at the same time."""
-        return self.backend.threads
-
-    def over(self, function, common, items, took=lambda: None):
-        """Yield function(common, item) of all items, in order.
-
-        Parameters
-        ----------
-        function : callable
-            A module's function, which workers import by name. Equal arguments must give equal bits.
-        common : object
-            Argument of all tasks: sent to each worker once.
-        items : sequence
-        took : callable
-            Called whenever a task is done, in any order.
-
-        Raises
-        ------
-        LostCluster
-            If the scheduler or all workers are lost, or one item's workers are lost every time.
-        Exception
-            The exception of the first item, in order, for which the function fails.
+        `function` is imported by workers by name; equal arguments must give equal bits. `common` is
+        sent to each worker once. on_done() is called whenever a task is done, in any order.
         """
-        return self.backend.over(function, common, items, took)
-
-
-class _DaskTasks:
-    """Runs tasks on the workers of a cluster."""
-
-    def __init__(self, workers):
-        self.workers = workers
-
-    @property
-    def threads(self):
-        return self.workers.threads
-
-    def over(self, function, common, items, took):
-        run = _Run(self.workers, function, common, items, took)
+        if self.local:
+            for item in items:
+                result = function(common, item)
+                on_done()
+                yield result
+            return
+        run = _Run(self.workers, function, common, items, on_done)
         try:
             for k in range(len(items)):
                 yield run.result(k)
@@ -156,24 +82,24 @@ class _DaskTasks:
 class _Run:
     """The tasks of one call: those on the cluster, and results that wait for their turn."""
 
-    def __init__(self, workers, function, common, items, took):
-        self.workers, self.client, self.took = workers, workers.client, took
+    def __init__(self, workers, function, common, items, on_done):
+        self.workers, self.client, self.on_done = workers, workers.client, on_done
         self._call, self._items = _packed((function, common)), items
         self._waiting = deque(range(len(items)))
-        threads = sum(about["threads"] for about in workers.workers.values())
-        self._ahead = max(AHEAD, 2 * threads)
+        self._ahead = max(AHEAD, 2 * workers.threads)
         self._common, self._tasks, self._arrived = None, {}, {}
-        self._losses, self._seen, self._paused = 0, time.monotonic(), {}
+        self._losses, self._last_worker = 0, time.monotonic()
+        workers.forget_paused()
 
     def result(self, k):
         """Wait for item k; return its result or raise its exception."""
         while k not in self._arrived:
             self._send()
             self._wait()
-        found = self._arrived.pop(k)
-        if isinstance(found, Exception):
-            raise found
-        result, warned = found
+        outcome = self._arrived.pop(k)
+        if isinstance(outcome, Exception):
+            raise outcome
+        result, warned = outcome
         for message in warned:
             # attributed to the caller of the public function
             warnings.warn(message, GeomxpWarning, stacklevel=4)
@@ -194,12 +120,12 @@ class _Run:
 
         if self._common is None:
             # a task, not scattered data: Dask repeats it if its worker is lost
-            self._common = self.workers.submit_anywhere(itself, self._call)
+            self._common = self.workers.submit(None, itself, self._call)
         loop = self.client.loop.asyncio_loop
         while self._waiting and len(self._tasks) < self._ahead:
             k = self._waiting[0]
             arguments = __version__, _process, self._common, _packed(self._items[k])
-            task = self.workers.submit_anywhere(_call, *arguments)
+            task = self.workers.submit(None, _call, *arguments)
             coming = asyncio.run_coroutine_threadsafe(self._gathered(task), loop)
             self._tasks[k] = task, coming
             self._waiting.popleft()
@@ -215,9 +141,10 @@ class _Run:
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
         done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:
-            self._look()
+            self._check_workers()
             return
-        self._seen, self._paused, cancelled = time.monotonic(), {}, False
+        self._last_worker, cancelled = time.monotonic(), False
+        self.workers.forget_paused()
         for k in sorted(numbers[coming] for coming in done):
             # a failure drops the tasks after it
             if k in self._tasks:
@@ -231,26 +158,26 @@ class _Run:
 
         task, coming = self._tasks[k]
         try:
-            found = coming.result()
+            outcome = coming.result()
         except Exception as error:
             if task.status != "error":
                 # cancelled by another client, or with the connection
                 return False
-            found = error
+            outcome = error
             if isinstance(error, KilledWorker):
-                found = LostCluster(
+                outcome = LostCluster(
                     f"{error.allowed_failures + 1} workers that ran task {k + 1} of "
                     f"{len(self._items)} were lost, the last at {error.last_worker.address}: see "
                     "their logs. The usual cause is too little memory."
                 )
         del self._tasks[k]
-        self._arrived[k] = found
-        if isinstance(found, Exception):
+        self._arrived[k] = outcome
+        if isinstance(outcome, Exception):
             # earlier items may fail as well: the first failure is raised
             self._waiting = deque(other for other in self._waiting if other < k)
             self._drop([other for other in self._tasks if other > k])
         else:
-            self.took()
+            self.on_done()
         # released here: in the future's finalizer Python would swallow a Ctrl-C
         task.release()
         return True
@@ -266,7 +193,7 @@ class _Run:
 
     def _begin_anew(self):
         """Submit the cancelled tasks again: the scheduler or all workers have restarted."""
-        self._look()
+        self._check_workers()
         self._losses += 1
         if self._losses > LOSSES:
             raise LostCluster(
@@ -277,17 +204,17 @@ class _Run:
         self.cancel()
         self._waiting.extendleft(reversed(again))
 
-    def _look(self):
+    def _check_workers(self):
         """Raise if the scheduler is lost, or no worker has been working for some time."""
         info = self.workers.identity()
         if info["workers"]:
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > GRACE:
+            self._last_worker = time.monotonic()
+        elif time.monotonic() - self._last_worker > GRACE:
             raise LostCluster(f'all workers of the cluster at "{self.workers.address}" are lost.')
-        self._paused = paused(info, self._paused)
-        if set(self._paused) == set(info["workers"]):
+        paused = self.workers.paused(info)
+        if len(paused) == len(info["workers"]):
             # as long as one works it takes the others' tasks
-            refuse_paused(self._paused, sorted(self._paused, key=self._paused.get)[-1:])
+            self.workers.refuse_paused(paused[-1:])
 
 
 def _packed(value):
@@ -307,7 +234,7 @@ def _call(version, process, call, item):
     if __version__ != version:
         return other_version(worker.name, worker.address, __version__, version)
     if process != _process:
-        _listen()
+        _collect_warnings()
     before = _warned.set([])
     try:
         function, common = pickle.loads(call)
@@ -321,16 +248,16 @@ def _call(version, process, call, item):
 
 
 @cache
-def _listen():
+def _collect_warnings():
     """Collect each task's warnings: `catch_warnings` does not separate threads."""
     show = warnings.showwarning
 
-    def hear(message, category, *where, **more):
+    def record(message, category, *where, **more):
         warned = _warned.get()
         if warned is not None and issubclass(category, GeomxpWarning):
             warned.append(str(message))
         else:
             show(message, category, *where, **more)
 
-    warnings.showwarning = hear
+    warnings.showwarning = record
     warnings.simplefilter("always", GeomxpWarning)

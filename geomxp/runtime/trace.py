@@ -6,7 +6,7 @@ no updates.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from .devices import human_bytes
@@ -14,13 +14,7 @@ from .devices import human_bytes
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes and copies into and out of the fast memories.
-
-    Examples
-    --------
-    >>> print(Traffic(3_000_000, 1_000_000, copies_in=12, copies_out=4))
-    3.0 MB in 12 copies in, 1.0 MB in 4 copies out
-    """
+    """Bytes and copies into and out of the fast memories."""
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -35,15 +29,7 @@ class Traffic:
 
 
 class Meter:
-    """Thread-safe counter of copies.
-
-    Examples
-    --------
-    >>> meter = Meter()
-    >>> meter.copied("in", 4096)
-    >>> meter.read()
-    Traffic(bytes_in=4096, bytes_out=0, copies_in=1, copies_out=0)
-    """
+    """Thread-safe counter of copies."""
 
     def __init__(self):
         self._lock, self._bytes, self._copies = Lock(), [0, 0], [0, 0]
@@ -63,21 +49,11 @@ class Meter:
 
 @dataclass(frozen=True)
 class Event:
-    """One copy or kernel.
+    """One copy or kernel, with its `begin` and `end` in seconds since the first event.
 
-    Parameters
-    ----------
-    kind : str
-        A copy: "in", "out", or "leave" and "return" for an accumulator that is swapped out and
-        back. Or a kernel: "original", "update", "solve", "factor" or "write".
-    tile : (int, int)
-    form : str
-        Name of the tile's format.
-    device, stream : int
-    begin, end : float
-        Seconds since the first event.
-    bytes : int
-        Bytes copied; 0 for a kernel.
+    Copies are "in", "out", or "leave" and "return" for an accumulator that is swapped out and back;
+    kernels are "original", "update", "solve", "factor" and "write". `form` names the tile's format;
+    `bytes` are 0 for a kernel.
     """
 
     kind: str
@@ -101,18 +77,14 @@ class Trace:
         self._raw.append((kind, tile, form, device, stream, begin, end, count))
 
     def events(self):
-        """Return all events in order of their begin; the first begins at 0.
-
-        Returns
-        -------
-        list of Event
-        """
-        found = [
-            Event(*key, device.number, stream, *map(device.memory.seconds, moments), count)
-            for *key, device, stream, begin, end, count in self._raw
-            for moments in [(begin, end)]
-        ]
-        return from_zero(found)
+        """Return all events in order of their begin; the first begins at 0."""
+        return from_zero(
+            Event(
+                *(kind, tile, form, device.number, stream),
+                *(device.memory.seconds(begin), device.memory.seconds(end), count),
+            )
+            for kind, tile, form, device, stream, begin, end, count in self._raw
+        )
 
     def write(self, path):
         """Write the events as JSON for chrome://tracing and Perfetto."""
@@ -121,15 +93,16 @@ class Trace:
 
 def from_zero(events):
     """Return events in order of their begin, shifted so that the first begins at 0."""
-    first = min((event.begin for event in events), default=0.0)
-    shifted = [
-        Event(
-            *(event.kind, tuple(event.tile), event.form, event.device, event.stream),
-            *(event.begin - first, event.end - first, event.bytes),
+    events = sorted(events, key=lambda event: event.begin)
+    return [
+        replace(
+            event,
+            tile=tuple(event.tile),
+            begin=event.begin - events[0].begin,
+            end=event.end - events[0].begin,
         )
         for event in events
     ]
-    return sorted(shifted, key=lambda event: event.begin)
 
 
 COPIES = ("in", "out", "leave", "return")

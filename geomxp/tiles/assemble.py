@@ -4,7 +4,7 @@ Only the lower triangle is written. Threads share its blocks. Each entry is comp
 same polynomial in every block.
 """
 
-from math import frexp
+from math import frexp, prod
 
 import numpy as np
 
@@ -67,14 +67,11 @@ def derivative_matrix(model, locations, metric, name, index=None):
     return derivative
 
 
-def norms_of(layout, square):
-    """Return the Frobenius norms of all tiles, see `Originals.norms`, from square(i, k) = norm²."""
+def norms_of(generator):
+    """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
+    layout = generator.layout
     squares = np.zeros((layout.tiles, layout.tiles))
-
-    def measure(pair):
-        squares[pair] = square(*pair)
-
-    in_threads(measure, layout.lower, layout.n**2 // 2)
+    squares[tuple(np.transpose(layout.lower))] = generator.squares(layout.lower)
     return np.sqrt(squares)
 
 
@@ -114,28 +111,28 @@ class Originals:
                     return fine.astype(form.dtype)
                 out[...] = fine
             return out
-        rows, columns = self.layout.rows(i), self.layout.rows(k)
-        shape = self.layout.shape(i, k)
         if self.index is not None:
-            return self._tile_on_gpu(rows, columns, shape, form, out, missed)
-        out = np.empty(shape, form.dtype, order="F") if out is None else out
+            return self._tile_on_gpu(i, k, form, out, missed)
+        out = np.empty(self.layout.shape(i, k), form.dtype, order="F") if out is None else out
+        rows, columns = self.layout.rows(i), self.layout.rows(k)
         self.pairs.write("correlation", rows, columns, out, place=(0, 0))
         if i == k:
             out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
         return out
 
-    def _tile_on_gpu(self, rows, columns, shape, form, out, missed, squares=None):
+    def _tile_on_gpu(self, i, k, form, out, missed, squares=None):
         import cupy
 
+        layout = self.layout
         with cupy.cuda.Device(self.index):
-            out = cupy.empty(shape, form.dtype, order="F") if out is None else out
+            out = cupy.empty(layout.shape(i, k), form.dtype, order="F") if out is None else out
             panels = None
             if missed is not None:
-                count = panels_of(*shape)
+                count = panels_of(*layout.shape(i, k))
                 squares = cupy.empty(count) if squares is None else squares[:count]
                 panels = squares, missed[:count]
             self.pairs.write_on_gpu(
-                *("correlation", rows, columns, out),
+                *("correlation", layout.rows(i), layout.rows(k), out),
                 **{"place": (0, 0), "nugget": self.model.nugget, "panels": panels},
             )
         return out
@@ -152,25 +149,23 @@ class Originals:
         """Extend the table of correlations to closer pairs; return whether that is possible."""
         return self.pairs.extend()
 
-    def square(self, i, k):
-        """Return the squared Frobenius norm of a tile."""
+    def norms(self):
+        """Return the Frobenius norms of all tiles; see `norms_of`."""
+        return norms_of(self)
+
+    def squares(self, pairs):
+        """Return the squared Frobenius norms of tiles."""
         if self.index is not None:
-            return float(self._squares_on_gpu([(i, k)])[0])
+            return self._squares_on_gpu(pairs)
         from ..linalg.loops import sum_of_squares
 
-        return sum_of_squares(self.tile(i, k, FP32).reshape(-1, order="F"))
+        def square(pair):
+            return sum_of_squares(self.tile(*pair, FP32).reshape(-1, order="F"))
 
-    def norms(self):
-        """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
-        if self.index is None:
-            return norms_of(self.layout, self.square)
-        squares = np.zeros((self.layout.tiles, self.layout.tiles))
-        pairs = self.layout.lower
-        squares[tuple(np.transpose(pairs))] = self._squares_on_gpu(pairs)
-        return np.sqrt(squares)
+        return in_threads(square, pairs, self.layout.n**2 // 2)
 
     def _squares_on_gpu(self, pairs):
-        """Return the squared Frobenius norms of tiles; the CPU waits once."""
+        """Do the same on a GPU; the CPU waits once."""
         import cupy
 
         layout, first = self.layout, self.layout.height(0)
@@ -181,9 +176,8 @@ class Originals:
                 squares = cupy.zeros(missed.shape)
                 for (i, k), wrong, sums in zip(pairs, missed, squares, strict=True):
                     shape = layout.shape(i, k)
-                    out = work[: shape[0] * shape[1]].reshape(shape, order="F")
-                    about = layout.rows(i), layout.rows(k), shape, FP32, out, wrong, sums
-                    self._tile_on_gpu(*about)
+                    out = work[: prod(shape)].reshape(shape, order="F")
+                    self._tile_on_gpu(i, k, FP32, out, wrong, sums)
                 totals = cupy.empty(len(pairs) + 1)
                 totals[:-1] = squares.sum(axis=1)
                 totals[-1] = missed.sum()

@@ -1,8 +1,8 @@
 """Tiles on the workers of a Dask cluster: task schedule, store and factor.
 
 Block row i belongs to the worker of slot i mod p, which generates, finishes and keeps its tiles. A
-task computes a piece of a tile. The tiles of its own row are there already; those of block row k
-travel in their own formats when they are final, once to each worker that has a row below. They
+task computes a piece of a tile. The worker has the tiles of its own row already; those of block row
+k travel in their own formats when they are final, once to each worker that has a row below. They
 travel under names of their own, released with column k: of copies under one name Dask would keep
 any one, not the owner's. An unfinished tile is one array, which never travels.
 """
@@ -84,33 +84,29 @@ def _last(i, k, depths):
     return Piece(i, k, max(0, k - depths[-1]) if depths else 0, k, True)
 
 
-def depths_for(threads, tiles):
-    """Return the depths that keep a number of threads busy with the fewest tasks.
+def useful_depths(threads, tiles):
+    """Return the depths that keep a number of threads busy; later ones need less memory.
 
     From simulations of 4 to 64 nodes (experiments/cluster): up to T/20 threads one task per tile is
     as fast; two tasks serve up to T threads of all workers together, and three tasks more.
+    """
+    return [depths for share, depths in LADDER if threads > max(1, share * tiles)]
+
+
+def depths_for(threads, tiles):
+    """Return the depths that keep a number of threads busy with the fewest tasks.
 
     Examples
     --------
     >>> depths_for(1, 12), depths_for(4, 12), depths_for(1024, 200)
     ((), (3,), (16, 2))
     """
-    if threads > 1:
-        for share, depths in LADDER:
-            if threads > share * tiles:
-                return depths
-    return ()
+    return next(iter(useful_depths(threads, tiles)), ())
 
 
 def columns_ahead(depths):
     """Return the largest number of begun and unfinished tiles of a block row."""
     return depths[0] + 1 if depths else 0
-
-
-def shallower(depths):
-    """Return the depths that need less memory, in decreasing order of memory."""
-    known = [step for _, step in LADDER] + [()]
-    return known[known.index(depths) + 1 :]
 
 
 def share(rows, slots, depths, block):
@@ -137,7 +133,7 @@ BLOCKS = 4
 @pinned()
 def _row_squares(originals, i):
     """Return the squared norms of block row i."""
-    return [originals.square(i, k) for k in range(i + 1)]
+    return originals.squares([(i, k) for k in range(i + 1)])
 
 
 @pinned()
@@ -173,10 +169,6 @@ def _work(originals, formats, piece, row, upper=None, begun=None):
 def _failures(diagonal):
     """Return {k: NotPositiveDefinite} of those diagonal tiles {k: L_kk} that have no factor."""
     return {k: tile for k, tile in diagonal.items() if isinstance(tile, NotPositiveDefinite)}
-
-
-def _tell(total, done):
-    tell(done, total, "tiles")
 
 
 class DaskOriginals:
@@ -233,8 +225,7 @@ class DaskStore(Store):
         """Return the depths for these workers, or the largest that their memory allows."""
         rows, p, block = self._row_bytes(), len(self.backend), FP64.bytes * self.layout.tile**2
         self.backend.check_memory(share(rows, p, (), block), BLOCKS * block)
-        wanted = depths_for(self.backend.threads, self.layout.tiles)
-        for depths in (wanted, *shallower(wanted)) if wanted else ():
+        for depths in useful_depths(self.backend.threads, self.layout.tiles):
             if self.backend.has_room(share(rows, p, depths, block), BLOCKS * block):
                 return depths
         return ()
@@ -279,17 +270,17 @@ class DaskStore(Store):
 
     def run(self, tiles):
         """Finish some tiles, and compute lost ones again, until all are final."""
-        wanted, unseen = set(tiles) | set(self._futures), set()
+        wanted, unchecked = set(tiles) | set(self._futures), set()
         try:
             while True:
                 missing = [tile for tile in self.order() if tile in wanted and not self.has(*tile)]
-                unseen |= {k for i, k in missing if i == k}
-                if not missing and not unseen:
+                unchecked |= {k for i, k in missing if i == k}
+                if not missing and not unchecked:
                     return
                 try:
                     self._finish_once(missing)
-                    self._look_for_failures(unseen)
-                    unseen.clear()
+                    self._raise_failure(unchecked)
+                    unchecked.clear()
                 except WorkerLost:
                     self.backend.replace()
         except BaseException:
@@ -306,6 +297,7 @@ class DaskStore(Store):
         self._begun.clear()
         self._upper.clear()
         missing, final = set(tiles), []
+        report = partial(tell, total=len(tiles), things="tiles")
         plan = [p for p in pieces(self.layout.tiles, self.depths) if (p.i, p.k) in missing]
         for begin in range(0, len(plan), AHEAD):
             for number, piece in enumerate(plan[begin : begin + AHEAD], begin):
@@ -316,16 +308,16 @@ class DaskStore(Store):
             if last:
                 self._upper.clear()
             most = 0 if last else AHEAD // 2 // (1 + len(self.depths))
-            self.backend.wait(final, most, self._held, partial(_tell, len(tiles)))
+            self.backend.wait(final, most, self._held, report)
 
-    def _look_for_failures(self, columns):
+    def _raise_failure(self, columns):
         """Raise the first failure of these diagonal tiles, and forget the tiles after it."""
-        p, hands = len(self.backend), {}
+        p, groups = len(self.backend), {}
         for k in columns:
-            hands.setdefault(k % p, {})[k] = self._futures[k, k]
-        tasks = [self.backend.submit(slot, _failures, hand) for slot, hand in hands.items()]
+            groups.setdefault(k % p, {})[k] = self._futures[k, k]
+        tasks = [self.backend.submit(slot, _failures, group) for slot, group in groups.items()]
         self.backend.wait(tasks, held=self._held)
-        failures = {k: e for found in self.backend.gather(tasks) for k, e in found.items()}
+        failures = {k: e for group in self.backend.gather(tasks) for k, e in group.items()}
         if failures:
             first = min(failures)
             self._futures = {tile: f for tile, f in self._futures.items() if tile[1] < first}
@@ -375,10 +367,10 @@ def _operand(matrix, y):
     return backend_of(matrix).put(aligned(y), matrix)
 
 
-def _solved(diagonal, y, **about):
+def _solved(diagonal, y, transposed=False):
     """Return L_kk⁻¹y, or L_kk⁻'y."""
     lower = diagonal.widen()
-    return on_host(recursive.trsm(lower, _operand(lower, y), **about))
+    return on_host(recursive.trsm(lower, _operand(lower, y), transposed=transposed))
 
 
 def _product(matrix, y):

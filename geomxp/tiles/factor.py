@@ -218,20 +218,17 @@ class TileFactor(Factor):
     @gpu_memory()
     def solve(self, b):
         """Return Σ⁻¹b for (n,) or (n, m)."""
-        half = self.half_solve(b).reshape(len(b), -1)
-        x = self._transposed_solve(self._beside(half / self._unit))
-        return self._unsorted(x).reshape(b.shape, order="A")
-
-    def _transposed_solve(self, y):
-        """Y <- L⁻'Y."""
         layout, final = self.store.layout, self.store.final
+        half = self.half_solve(b).reshape(len(b), -1)
+        y = self._beside(half / self._unit)
         with device_of(y):
+            # Y <- L⁻'Y
             for i in reversed(range(layout.tiles)):
                 rows = layout.rows(i)
                 y[rows] = recursive.trsm(final(i, i).widen(), y[rows], transposed=True)
                 for j in range(i):
                     _add_product(y[layout.rows(j)], final(i, j).widen().T, y[rows], -1.0)
-        return y
+        return self._unsorted(y).reshape(b.shape, order="A")
 
     @gpu_memory()
     def multiply(self, x):

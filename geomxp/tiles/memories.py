@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -154,11 +154,11 @@ class Disk:
 
     def write_at(self, offset, data):
         """Write whole pages at an offset."""
-        begin, left = offset, memoryview(data)
+        begin, rest = offset, memoryview(data)
         try:
-            while left.nbytes:
-                done = os.pwrite(self._descriptor, left, offset)
-                left, offset = left[done:], offset + done
+            while rest.nbytes:
+                done = os.pwrite(self._descriptor, rest, offset)
+                rest, offset = rest[done:], offset + done
         except OSError as error:
             raise self._full(error) from None
         if not self.direct and hasattr(os, "posix_fadvise"):
@@ -178,12 +178,12 @@ class Disk:
 
     def read_at(self, offset, data):
         """Read whole pages at an offset."""
-        left = memoryview(data)
-        while left.nbytes:
-            done = os.preadv(self._descriptor, [left], offset)
+        rest = memoryview(data)
+        while rest.nbytes:
+            done = os.preadv(self._descriptor, [rest], offset)
             if not done:
                 raise OSError(f"the scratch file in {self.directory} ends too early")
-            left, offset = left[done:], offset + done
+            rest, offset = rest[done:], offset + done
 
     def holds(self, key, count):
         """Return whether the file is long enough to contain a tile of so many bytes."""
@@ -395,9 +395,11 @@ def _release(regions, pinned):
 
 
 class Ram:
-    """Fast memory in RAM over a slow one, a `Host` or a `Disk`."""
+    """Fast memory in RAM over a slow one, a `Host` or a `Disk`; moments are times in seconds."""
 
     index = None
+    # see `Gpu`
+    active, mark = nullcontext, perf_counter
 
     def __init__(self, slow):
         self.slow, self._arena = slow, None
@@ -409,11 +411,6 @@ class Ram:
     def close(self):
         """Free the arena."""
         self._arena = None
-
-    @contextmanager
-    def active(self):
-        """Enclose the computations of one worker."""
-        yield
 
     def array(self, slot, shape, dtype, order="F"):
         """Return a slot as an array."""
@@ -431,10 +428,6 @@ class Ram:
         begin = perf_counter()
         self.slow.write(key, self._arena[slot : slot + pages(count)])
         return begin, perf_counter()
-
-    def mark(self):
-        """Return the moment at which this worker's operations so far are done."""
-        return perf_counter()
 
     def wait(self, moments):
         """Wait for some moments: on a CPU they are past."""

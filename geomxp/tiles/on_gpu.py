@@ -14,7 +14,7 @@ from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
 from ..linalg.gpu import CUPY, Exponents, factors, magnitude_of
 from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
 from .cholesky import solved_in, update_tile, working_format
-from .stores import Casts, InCore, original
+from .stores import InCore, original, with_casts
 
 
 def wanted_casts(formats, i, k):
@@ -87,10 +87,7 @@ def _wide(tile):
 def readable(formats, i, k, tile, as_fp16):
     """Return tile (i, k) with its readers' casts, each made on demand; see `cast_of`."""
     wanted = wanted_casts(formats, i, k)
-    if not wanted:
-        return tile
-    casts = Casts(wanted, lambda form: cast_of(tile, form, as_fp16))
-    return Tile(tile.form, tile.values, tile.exponent, casts)
+    return with_casts(tile, wanted, lambda form: cast_of(tile, form, as_fp16))
 
 
 # In-core store of one GPU. One thread of the CPU issues all operations and waits once, at the end.
@@ -173,8 +170,9 @@ class GpuStore(InCore):
         for position, (i, k) in enumerate(tiles):
             tile, place = self._tiles[i, k], number(i, k)
             try:
-                if i == k:
-                    _check_info(infos[k])
+                if i == k and infos[k]:
+                    minor = f"the leading minor of order {infos[k]}"
+                    raise NotPositiveDefinite(f"{minor} is not positive", infos[k])
                 check(largest[place], tile.form)
             except (NotPositiveDefinite, InvalidInput):
                 self._give_up(tiles[position:])
@@ -200,11 +198,6 @@ class GpuStore(InCore):
 def number(i, k):
     """Return the position of a tile in the lower triangle, row by row."""
     return i * (i + 1) // 2 + k
-
-
-def _check_info(order):
-    if order:
-        raise NotPositiveDefinite(f"the leading minor of order {order} is not positive", order)
 
 
 class _Run:

@@ -48,7 +48,7 @@ class StreamWorker:
         self.on_gpu = self.memory.index is not None
         self.steps, self.hungry = deque(), False
         self._step = self._begin = self._slot = None
-        self._left, self._tiles = 0, {}
+        self._unread, self._tiles = 0, {}
         # key of the accumulator in the slow memory while it is swapped out
         self._away = self.layout.tiles, device.number * device.streams + stream
 
@@ -71,9 +71,9 @@ class StreamWorker:
 
     def final(self, i, k):
         """Return L_ik once it is in the fast memory."""
-        if not self._left:
+        if not self._unread:
             self._advance()
-        self._left -= 1
+        self._unread -= 1
         return self._tiles[i, k]
 
     def write(self, i, k, array):
@@ -85,11 +85,11 @@ class StreamWorker:
             self._end(None)
         step = self._take("write", (i, k))
         put = self._put_on_gpu if self.on_gpu else self._put
-        about = put(i, k, array, step.slot)
+        header = put(i, k, array, step.slot)
         self._end()
         moment = self.memory.mark()
-        self.device.ready[i, k] = about, moment
-        self.device.out.append((step, about, moment))
+        self.device.ready[i, k] = header, moment
+        self.device.out.append((step, header, moment))
         self.store.tell()
         if not self.store.policy.overlapped:
             self.store.wait_for(lambda: step.number in self.device.done)
@@ -166,13 +166,13 @@ class StreamWorker:
         step = self._peek()
         self._take(step.kind, step.tile)
         self._tiles = {read.tile: self._tile(read) for read in step.reads}
-        self._left = len(step.reads)
+        self._unread = len(step.reads)
 
     def _tile(self, read):
-        about, _ = self.device.ready[read.tile]
-        numbers = about.values
-        values = self.memory.array(read.slot, numbers.shape, numbers.dtype, numbers.order)
-        tile = Tile(about.form, values, about.exponent)
+        header, _ = self.device.ready[read.tile]
+        absent = header.values
+        values = self.memory.array(read.slot, absent.shape, absent.dtype, absent.order)
+        tile = Tile(header.form, values, header.exponent)
         if not self.on_gpu:
             return readable(self.formats, *read.tile, tile)
         as_fp16 = self.store.exponents_as_fp16[read.tile]
@@ -192,7 +192,7 @@ class OutOfCoreStore(Store):
     """Tiles of one matrix in a slow memory; device i mod p computes block row i.
 
     The devices have the same slow memory and the same number of streams. Panels have `width`
-    columns, see `left_looking`, or as many as the memory allows. `about` has the final tiles
+    columns, see `left_looking`, or as many as the memory allows. `headers` are the final tiles
     without their values, and `meter` counts copies into and out of the fast memories.
     """
 
@@ -202,30 +202,30 @@ class OutOfCoreStore(Store):
         self.slow = devices[0].memory.slow
         self.width, self.trace, self.meter = width, trace, Meter()
         self.changed, self.error = Condition(), None
-        self.about, self.events = {}, {}
+        self.headers, self.events = {}, {}
         # on GPUs: exponent of each tile's cast to FP16
         self.exponents_as_fp16 = {}
         self._recover()
 
     def _recover(self):
         """Continue from the tiles of an interrupted run of the same problem."""
-        for what, *entry in self.slow.entries:
-            if what == "promote":
+        for kind, *entry in self.slow.entries:
+            if kind == "promote":
                 # the tiles of that row were to be computed again
                 self.formats = self.formats.promote_row(*entry)[0]
                 self.promoted.add(entry[0])
                 for j in range(entry[0]):
-                    self.about.pop((entry[0], j), None)
+                    self.headers.pop((entry[0], j), None)
             else:
                 i, k, form, exponent, dtype, shape = entry
                 tile = Tile(named(form), Absent(dtype, shape), exponent)
                 if self.slow.holds((i, k), tile.values.nbytes):
-                    self.about[i, k] = tile
+                    self.headers[i, k] = tile
 
     @property
     def bytes(self):
         """Bytes of the final tiles in the slow memory."""
-        return sum(tile.values.nbytes for tile in self.about.values())
+        return sum(tile.values.nbytes for tile in self.headers.values())
 
     @property
     def moved(self):
@@ -241,32 +241,28 @@ class OutOfCoreStore(Store):
         """Return the columns of a panel whose operands stay in the fast memory."""
         if self.width is not None:
             return self.width
-        arena = min(self.arena(device) for device in self.devices)
-        return self.sizes.panel_width(arena, len(self.devices))
+        smallest = min(device.budget for device in self.devices)
+        return self.sizes.panel_width(self.sizes.arena(smallest), len(self.devices))
 
     @property
     def sizes(self):
         """`Sizes` for the formats that the tiles have now."""
         return Sizes(self.layout, self.formats, self.devices[0].streams)
 
-    def arena(self, device):
-        """Return the bytes of a device that are available for tiles."""
-        return device.budget - self.sizes.beside
-
     def has(self, i, k):
         """Return whether tile (i, k) is final."""
-        return (i, k) in self.about
+        return (i, k) in self.headers
 
     def final(self, i, k):
         """Return L_ik, read from the slow memory into RAM."""
-        about = self.about[i, k]
-        data = aligned(about.values.nbytes)
+        header = self.headers[i, k]
+        data = aligned(header.values.nbytes)
         self.slow.read((i, k), data)
-        return Tile(about.form, about.values.over(data), about.exponent)
+        return Tile(header.form, header.values.over(data), header.exponent)
 
     def forget(self, i, k):
         """Discard tile (i, k): it will be computed again."""
-        self.about.pop((i, k), None)
+        self.headers.pop((i, k), None)
 
     def close(self):
         """Discard all tiles and their slow memory."""
@@ -324,11 +320,11 @@ class OutOfCoreStore(Store):
         """Record a tile that is in the slow memory."""
         with self.changed:
             self.events[key] = event
-            self.about[key] = tile
+            self.headers[key] = tile
             self.changed.notify_all()
         (i, k), values = key, tile.values
         entry = ["tile", i, k, tile.form.name, tile.exponent, values.dtype.name, values.shape]
-        column = all((r, k) in self.about for r in range(k, self.layout.tiles))
+        column = all((r, k) in self.headers for r in range(k, self.layout.tiles))
         self.slow.note(entry, at_once=column)
 
 
@@ -345,8 +341,9 @@ class OutOfCoreDevice:
     @contextmanager
     def working(self, store, number, order, mine):
         """Yield this device's workers with their tiles."""
-        self.sizes, self.number, arena = store.sizes, number, store.arena(self)
+        self.sizes, self.number = store.sizes, number
         self.sizes.check(self.budget)
+        arena = self.sizes.arena(self.budget)
         plan = Plan(order, mine, self.sizes, arena, store.policy)
         self.memory.open(arena)
         # only during a run: a store and its devices must not keep each other alive
@@ -401,13 +398,13 @@ class OutOfCoreDevice:
 
     def _load_tile(self, step, read):
         store = self.store
-        store.wait_for(lambda: read.tile in store.about)
-        about, waits = store.about[read.tile], self._wait_for(read.after)
+        store.wait_for(lambda: read.tile in store.headers)
+        header, waits = store.headers[read.tile], self._wait_for(read.after)
         if read.tile in store.events:
             waits.append(store.events[read.tile])
-        count = about.values.nbytes
+        count = header.values.nbytes
         begin, end = self.memory.load(read.tile, read.slot, count, waits)
-        self.ready[read.tile] = about, end
+        self.ready[read.tile] = header, end
         store.meter.copied("in", count)
         self.trace("in", read.tile, step.stream, begin, end, count)
 
@@ -427,11 +424,11 @@ class OutOfCoreDevice:
             entry = self.out.popleft()
             if entry is None:
                 return
-            step, about, moment = entry
-            count = about.values.nbytes
+            step, header, moment = entry
+            count = header.values.nbytes
             begin, end = self.memory.store(step.tile, step.slot, count, [moment])
             store.meter.copied("out", count)
-            store.written(step.tile, about, end)
+            store.written(step.tile, header, end)
             self.trace("out", step.tile, step.stream, begin, end, count)
             self.done[step.number] = end
             store.tell()

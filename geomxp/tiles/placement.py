@@ -297,8 +297,8 @@ def _fingerprint(originals, formats):
     model, locations, metric, layout = originals.source
     places = hashlib.sha256(locations.tobytes()).hexdigest()
     rows = hashlib.sha256(str(formats).encode()).hexdigest()
-    about = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
-    return f"geomxp {__version__} {about} {places} {rows}"
+    problem = (model.parameters(), metric, layout.n, layout.tile, formats.scale, splits())
+    return f"geomxp {__version__} {problem} {places} {rows}"
 
 
 # Memory plan.
@@ -358,8 +358,7 @@ class MemoryPlan:
     @property
     def arenas(self) -> tuple[int, ...]:
         """Bytes for tiles in each device's memory, without those for temporary arrays."""
-        beside = self._sizes.beside
-        return tuple(budget - beside for budget in self.budgets)
+        return tuple(map(self._sizes.arena, self.budgets))
 
     @property
     def tiles_in_memory(self) -> int:
@@ -392,9 +391,7 @@ class MemoryPlan:
         dict of str to Traffic
             Zeros if one memory holds all tiles; empty for a cluster.
         """
-        for name in policies:
-            policy_named(name)
-        policies = policies or tuple(POLICIES)
+        policies = [policy_named(name).name for name in policies or POLICIES]
         if self.behind == "workers":
             return {}
         if not self.behind:
@@ -513,7 +510,7 @@ class MemoryPlan:
 
 def _memory(sizes, budgets):
     """Return the arguments of `simulate` and `volumes` that describe the memory."""
-    arenas = tuple(budget - sizes.beside for budget in budgets)
+    arenas = tuple(map(sizes.arena, budgets))
     width = sizes.panel_width(min(arenas), len(arenas))
     return {"memory": arenas, "devices": len(arenas), "width": width}
 

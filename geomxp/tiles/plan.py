@@ -113,6 +113,10 @@ class Sizes:
         largest = 8 * self.layout.tile**2
         return self.streams * (largest if self.formats.all_fp64 else 4 * largest)
 
+    def arena(self, budget):
+        """Return the bytes of a budget that are available for tiles."""
+        return budget - self.beside
+
     @property
     def least(self):
         """Smallest sufficient budget of a device, in bytes."""

@@ -12,7 +12,7 @@ scalars. A column that has converged is not changed again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -253,13 +253,17 @@ class Dense:
         return out
 
     def norms(self) -> Floats:
-        """Return the Frobenius norms of all tiles; see `assemble.Originals.norms`."""
+        """Return the Frobenius norms of all tiles; see `assemble.norms_of`."""
+        return norms_of(self)
 
-        def square(i, k):
-            entries = self.tile(i, k).reshape(-1, order="F")
+    def squares(self, pairs: list[tuple[int, int]]) -> list[float]:
+        """Return the squared Frobenius norms of tiles."""
+
+        def square(pair):
+            entries = self.tile(*pair).reshape(-1, order="F")
             return entries @ entries
 
-        return norms_of(self.layout, square)
+        return in_threads(square, pairs, len(self.a) ** 2)
 
     @cached_property
     def _infinity_norms(self):
@@ -372,12 +376,12 @@ class Preconditioner:
         """Y <- L⁻¹Y, each block subtracted from all blocks below as soon as it is known."""
         layout = self.layout
         for j in range(layout.tiles):
-            here = layout.rows(j)
-            blas.trsm(self._wide(j, j), y[here], side="L", trans="N")
+            block = layout.rows(j)
+            blas.trsm(self._wide(j, j), y[block], side="L", trans="N")
 
-            def update(rows, j=j, here=here):
+            def update(rows, j=j, block=block):
                 for i in rows:
-                    y[layout.rows(i)] -= self._wide(i, j) @ y[here]
+                    y[layout.rows(i)] -= self._wide(i, j) @ y[block]
 
             self._share(update, range(j + 1, layout.tiles))
 
@@ -385,13 +389,13 @@ class Preconditioner:
         """Y <- L⁻'Y."""
         layout = self.layout
         for j in reversed(range(layout.tiles)):
-            here = layout.rows(j)
+            block = layout.rows(j)
 
             def gather(rows, j=j):
                 return sum((self._wide(i, j).T @ y[layout.rows(i)] for i in rows), 0.0)
 
-            y[here] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
-            blas.trsm(self._wide(j, j), y[here], side="L", trans="T")
+            y[block] -= sum(self._share(gather, range(j + 1, layout.tiles)), 0.0)
+            blas.trsm(self._wide(j, j), y[block], side="L", trans="T")
 
     def _share(self, work, rows):
         cores = usable_cores()
@@ -560,8 +564,8 @@ def solve(
     Examples
     --------
     >>> a = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> refinement = solve(a, np.array([4.0, 7.0]))
-    >>> bool(np.allclose(refinement.solution, [1.0, 2.0])), str(refinement.outcome.ending)
+    >>> result = solve(a, np.array([4.0, 7.0]))
+    >>> bool(np.allclose(result.solution, [1.0, 2.0], rtol=1e-13)), str(result.outcome.ending)
     (True, 'CONVERGED')
     """
     a, b = _checked(a, b)
@@ -687,8 +691,8 @@ class RefinedFactor(Factor):
         limit: int = ITERATIONS,
         finer: Iterable[Callable[[], Any]] = (),
     ) -> None:
-        self.method, self.tolerance, self.limit = method, tolerance, limit
-        self._finer, self.last = iter(finer), None
+        self.method, self._finer, self.last = method, iter(finer), None
+        self._refine = partial(refined, method=method, tolerance=tolerance, limit=limit)
         # blocks as large as the right-hand side that an iteration holds
         self.vectors = 2 * BASIS if method == "gmres" else 4
         self._adopt(factor)
@@ -712,14 +716,8 @@ class RefinedFactor(Factor):
             self._adopt(following())
 
     def _refined(self, b):
-        x, progress = refined(
-            self._product,
-            self._precondition,
-            np.asfortranarray(b)[self.order],
-            method=self.method,
-            tolerance=self.tolerance,
-            limit=self.limit,
-        )
+        columns = np.asfortranarray(b)[self.order]
+        x, progress = self._refine(self._product, self._precondition, columns)
         solution = np.empty_like(x)
         solution[self.order] = x / 4.0**self.store.originals.exponent
         self.last = _described(solution, progress, self.method, self.store)

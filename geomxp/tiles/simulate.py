@@ -380,13 +380,13 @@ def _median_seconds(work, array, cores, rounds):
     copies = [[array.copy(order="F") for _ in range(rounds)] for _ in range(cores)]
 
     def one(mine):
-        found = []
+        seconds = []
         with blas.one_core():
             for copy in mine:
                 start = time.perf_counter()
                 work(copy)
-                found.append(time.perf_counter() - start)
-        return found
+                seconds.append(time.perf_counter() - start)
+        return seconds
 
     from concurrent.futures import ThreadPoolExecutor
 

@@ -55,13 +55,17 @@ class Casts(dict):
         return super().get(form, default)
 
 
+def with_casts(tile, wanted, make):
+    """Return a tile with casts to the wanted formats, which `make(form)` returns on demand."""
+    if not wanted:
+        return tile
+    return Tile(tile.form, tile.values, tile.exponent, Casts(wanted, make))
+
+
 def readable(formats, i, k, tile):
     """Return tile (i, k) with the casts that its readers need, each made on demand."""
     wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
-    if not wanted:
-        return tile
-    casts = Casts(wanted, lambda form: quantize(tile.values, form, split=wanted[form]))
-    return Tile(tile.form, tile.values, tile.exponent, casts)
+    return with_casts(tile, wanted, lambda f: quantize(tile.values, f, split=wanted[f]))
 
 
 class Store:
@@ -111,11 +115,11 @@ class Store:
     ...         del self.tiles[i, k]
     >>> import geomxp as gx
     >>> from geomxp import testing
-    >>> seen, model = testing.observations(50), gx.Matern(1.0, 0.1, 0.5)
+    >>> observations, model = testing.observations(50), gx.Matern(1.0, 0.1, 0.5)
     >>> method = gx.Exact(gx.by_tile_norm(1e-4), tile=16)
     >>> own = gx.Exact(gx.by_tile_norm(1e-4), tile=16, store=Tiles)
-    >>> one, other = (gx.log_likelihood(seen, model, m).log_likelihood for m in (method, own))
-    >>> one == other
+    >>> evaluations = [gx.log_likelihood(observations, model, m) for m in (method, own)]
+    >>> evaluations[0].log_likelihood == evaluations[1].log_likelihood
     True
     """
 
@@ -188,7 +192,7 @@ class InCore(Store):
         super().__init__(originals, formats)
         self.bytes = self.peak_bytes = 0
         self._tiles = {}
-        self._left = [self.layout.tiles - k for k in range(self.layout.tiles)]
+        self._unfinished = [self.layout.tiles - k for k in range(self.layout.tiles)]
         self._lock = Lock()
 
     def has(self, i, k):
@@ -208,8 +212,8 @@ class InCore(Store):
         with self._lock:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)
-            self._left[k] -= 1
-            if not self._left[k]:
+            self._unfinished[k] -= 1
+            if not self._unfinished[k]:
                 self.drop_casts(k)
 
     def drop_casts(self, i):
@@ -224,7 +228,7 @@ class InCore(Store):
         """Discard tile (i, k): it will be computed again."""
         with self._lock:
             self._count(-self._tiles.pop((i, k)).nbytes)
-            self._left[k] += 1
+            self._unfinished[k] += 1
 
     def close(self):
         """Discard all tiles."""

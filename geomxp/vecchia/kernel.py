@@ -143,14 +143,6 @@ def _factor(x, targets, neighbours, first, last, noise, at_target, field, memory
 
 
 @njit(nogil=True, cache=True)
-def _unit(order, b):
-    """B <- the last unit vector."""
-    for q in range(order - 1):
-        store(b, q * 8, spread(0.0))
-    store(b, (order - 1) * 8, spread(1.0))
-
-
-@njit(nogil=True, cache=True)
 def _dot(a, at, b, start, order):
     """Return Σ_q a_q b_q."""
     s, r = load(a, at) * load(b, start), load(a, at + 8) * load(b, start + 8)
@@ -166,9 +158,8 @@ def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
     inverse, arc, folded, variance, tables, size, base = field
     order, bases = keep.size // 8, wanted.size
     distance, top = bases - 3, size // 8 - 1
-    step, zero, misses = order * 8, spread(0.0), 0
-    for q in range(2 * order, bases * order):
-        store(g, q * 8, zero)
+    step, misses = order * 8, 0
+    g[2 * step :] = 0.0
     for i in range(1, order):
         known = min(i, m) if i < m or i == order - 1 else 0
         weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
@@ -178,24 +169,22 @@ def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
             row, t = interval(s, SPLIT, base, top), fraction(s, SPLIT)
             misses |= missed(s, row)
             both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
-            for shape in range(2, distance):
-                if wanted[shape]:
+            value = both
+            for basis in range(2, distance + 1):
+                if wanted[basis]:
                     value = polynomial(tables, table, row, t) * both
-                    _add_products(g, shape * step, i, j, value, b_i, b_j)
+                    _add_products(g, basis * step, i, j, value, b_i, b_j)
                     table += size
-            if wanted[distance]:
-                value = polynomial(tables, table, row, t) * both
-                _add_products(g, distance * step, i, j, value, b_i, b_j)
-                if wanted[distance + 1]:
-                    # r ρ'(r) u'Mu/u'u, for u = 0 too
-                    value = value / (squared + spread(1e-300))
-                    d0 = load(points, i * 8) - load(points, j * 8)
-                    d1 = load(points, step + i * 8) - load(points, step + j * 8)
-                    for k in range(2):
-                        inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
-                        inner = inner + spread(maps[k, 2]) * d1 * d1
-                        at = (distance + 1 + k) * step
-                        _add_products(g, at, i, j, value * inner, b_i, b_j)
+            if wanted[distance + 1]:
+                # r ρ'(r) u'Mu/u'u, for u = 0 too
+                value = value / (squared + spread(1e-300))
+                d0 = load(points, i * 8) - load(points, j * 8)
+                d1 = load(points, step + i * 8) - load(points, step + j * 8)
+                for k in range(2):
+                    inner = spread(maps[k, 0]) * d0 * d0 + spread(maps[k, 1]) * d0 * d1
+                    inner = inner + spread(maps[k, 2]) * d1 * d1
+                    at = (distance + 1 + k) * step
+                    _add_products(g, at, i, j, value * inner, b_i, b_j)
     return misses
 
 
@@ -211,11 +200,8 @@ def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
     """Add the traces, the changes of whitened products and the information of eight blocks."""
     step, last, bases = order * 8, (order - 1) * 8, wanted.size
     count, half = white.size // 8, spread(0.5)
-    for q in range(order):
-        store(g, q * 8, spread(0.0))
-        store(g, step + q * 8, load(b, q * 8))
     # L^-1 S b = L'b = e
-    store(g, last, spread(1.0))
+    g[:last], g[last:step], g[step : 2 * step] = 0.0, 1.0, b
     for j in range(1, bases):
         if wanted[j]:
             forward_packed(a, inverse, g, j * step, order)
@@ -259,7 +245,7 @@ def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wa
     for place in range(first, last, 8):
         live[last - place :] = 0.0
         misses |= _factor(x, x, neighbours, place, last, noise, noise, field, memory)
-        _unit(order, b)
+        b[:-8], b[-8:] = 0.0, 1.0
         backward_packed(a, inverse, b, 0, order)
         for lane in range(min(8, last - place)):
             end = b[(order - 1) * 8 + lane]
@@ -302,13 +288,9 @@ def weights_slice(x, targets, neighbours, first, last, noise, field, at_target, 
     for place in range(first, last, 8):
         misses |= _factor(x, targets, neighbours, place, last, noise, at_target, field, memory)
         # L'λ = L_i with 0 and 1 for the target itself: its own pivot may be 0
-        for q in range(order - 1):
-            store(b, q * 8, load(a, (order - 1) * order * 4 + q * 8))
-        store(b, end, spread(0.0))
-        store(inverse, end, spread(1.0))
-        explained = _dot(b, 0, b, 0, order)
+        b[:end], b[end:], inverse[end:] = a[a.size - keep.size : -8], 0.0, 1.0
+        store(scratch, 0, _dot(b, 0, b, 0, order))
         backward_packed(a, inverse, b, 0, order)
-        store(scratch, 0, explained)
         for lane in range(min(8, last - place)):
             i = place + lane
             variances[i] = field[3] + at_target[i] - scratch[lane]
@@ -339,15 +321,13 @@ def gram_slice(x, targets, neighbours, first, last, noise, field, columns, given
             forward_packed(a, inverse, u, 0, order)
         else:
             # the target's row of the factor is L_iN = k'L_NN^-T
-            for q in range(order - 1):
-                store(u, q * 8, load(a, (order - 1) * order * 4 + q * 8))
+            u[:end] = a[a.size - step : -8]
         for c in range(1, count):
             _fetch(columns, c - 1, neighbours, place, last, False, order, u, c * step)
             forward_packed(a, inverse, u, c * step, order)
         for c in range(count):
             # the target's own row, which may have no pivot
-            store(u, c * step + end, spread(0.0))
-        for c in range(count):
+            u[c * step + end : (c + 1) * step] = 0.0
             for e in range(c + 1):
                 store(scratch, 0, _dot(u, c * step, u, e * step, order))
                 for lane in range(min(8, last - place)):

@@ -8,7 +8,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.cli.main import main
-from geomxp.data import files
+from geomxp.data import rasters, tables
 from geomxp.prediction.raster import grid_over
 
 rasterio = pytest.importorskip("rasterio")
@@ -193,10 +193,10 @@ def test_masks_from_files_are_looked_up_where_cells_are(fit, tmp_path, ending):
     path, extent = tmp_path / f"mask.{ending}", (180_000.0, 180_400.0, 330_200.0, 330_600.0)
     layers = {"mask": (np.array([[0.0, np.nan], [1.0, 0.0]]), {})}
     if ending == "tif":
-        files.write_geotiff(path, layers, extent, crs=CRS)
+        rasters.write_geotiff(path, layers, extent, crs=CRS)
     else:
         x, y = np.array([180_100.0, 180_300.0]), np.array([330_300.0, 330_500.0])
-        files.write(files.as_dataset(layers, x, y, ("x", "y"), crs=CRS), path)
+        tables.write_frame(rasters.as_dataset(layers, x, y, ("x", "y"), crs=CRS), path)
     found = gx.predict_raster(
         fit, resolution=50, bounds=(180_000, 330_000, 181_000, 330_600), mask=path
     )
@@ -225,7 +225,7 @@ def test_masks_are_brought_to_the_system_of_the_observations(fit, raster, tmp_pa
     )
     np.testing.assert_array_equal(np.isfinite(elsewhere.mean), np.isfinite(plain.mean))
     path = tmp_path / "mask.tif"
-    files.write_geotiff(path, raster.layers(), raster.extent, crs="EPSG:32631")
+    rasters.write_geotiff(path, raster.layers(), raster.extent, crs="EPSG:32631")
     with pytest.raises(
         gx.InvalidInput, match=r"EPSG:32631, the observations in .*: warp the raster"
     ):
@@ -299,7 +299,7 @@ def test_files_that_are_no_grids_are_named(fit, raster, tmp_path):
     with pytest.raises(gx.InvalidInput, match="cells of the grid must be of one size"):
         gx.predict_raster(fit, like=tmp_path / "uneven.nc")
     elsewhere = tmp_path / "elsewhere.tif"
-    files.write_geotiff(elsewhere, {"z": (raster.mean, {})}, raster.extent, crs="EPSG:32631")
+    rasters.write_geotiff(elsewhere, {"z": (raster.mean, {})}, raster.extent, crs="EPSG:32631")
     with pytest.raises(gx.InvalidInput, match="is in EPSG:32631, the observations in EPSG:28992"):
         gx.predict_raster(fit, like=elsewhere)
 

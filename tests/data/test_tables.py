@@ -198,6 +198,15 @@ def test_pickles_are_never_opened(tmp_path):
         gx.read_table(path, **COLUMNS)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_missing_text_stays_missing(tmp_path, ending):
+    rock = ["a", None, "bb", "a"]
+    tables.write_frame(pd.DataFrame({"rock": rock}), tmp_path / f"t.{ending}")
+    codes, levels = tables.encode(tables.read_frame(tmp_path / f"t.{ending}"), ["rock"])
+    assert levels == {"rock": ("a", "bb")}
+    np.testing.assert_array_equal(codes[:, 0], [0, np.nan, 1, 0])
+
+
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
 def test_files_of_another_kind_are_refused(tmp_path, name):
     path = written(tmp_path, "x,y,z\n1,2,3\n", name)

@@ -57,3 +57,15 @@ def test_blas_runs_on_one_thread_for_small_matrices():
         open_blas = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
         counts = {lib["num_threads"] for lib in open_blas}
     assert counts == {1}
+
+
+def test_a_cluster_is_an_address_or_a_client():
+    assert devices.is_cluster("tcp://127.0.0.1:8786")
+    assert not devices.is_cluster("cpu")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(7.5e9, "7.5 GB"), (2e6, "2.0 MB"), (4096, "4.1 kB"), (12, "12 bytes")]
+)
+def test_bytes_are_written_with_a_unit(count, text):
+    assert devices.human_bytes(count) == text

@@ -340,12 +340,12 @@ def test_a_scheduler_that_cannot_be_reached_has_not_lost_its_workers(alone, monk
         raise OSError("connection refused")
 
     tasks = Tasks(alone)
-    run = cluster_tasks._Run(tasks.backend.workers, pow, 2, range(3), lambda: None)
+    run = cluster_tasks._Run(tasks.workers, pow, 2, range(3), lambda: None)
     # as after a long silence
-    run._seen -= 2 * cluster_tasks.GRACE
-    monkeypatch.setattr(tasks.backend.workers.client.scheduler, "identity", refused, raising=False)
+    run._last_worker -= 2 * cluster_tasks.GRACE
+    monkeypatch.setattr(tasks.workers.client.scheduler, "identity", refused, raising=False)
     with pytest.raises(LostCluster, match=r"scheduler at .* is lost \(.*connection refused"):
-        run._look()
+        run._check_workers()
 
 
 def test_workers_that_do_not_come_back_are_one_line(monkeypatch, tmp_path):

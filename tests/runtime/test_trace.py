@@ -6,7 +6,16 @@ import pytest
 
 import geomxp as gx
 from geomxp.covariance.ordering import hilbert
-from geomxp.runtime.trace import COPIES, Event, Meter, Trace, from_zero, row_of, write_chrome
+from geomxp.runtime.trace import (
+    COPIES,
+    Event,
+    Meter,
+    Trace,
+    Traffic,
+    from_zero,
+    row_of,
+    write_chrome,
+)
 from geomxp.tiles import assemble, cholesky
 from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.memories import Host, Ram
@@ -76,6 +85,11 @@ def test_copies_sum_to_the_traffic(traced):
         if event.kind in COPIES:
             meter.copied(event.kind, event.bytes)
     assert meter.read() == store.moved
+
+
+def test_traffic_is_written_with_units():
+    traffic = Traffic(3_000_000, 1_000_000, copies_in=12, copies_out=4)
+    assert str(traffic) == "3.0 MB in 12 copies in, 1.0 MB in 4 copies out"
 
 
 def test_events_begin_at_zero_and_come_in_order(traced):

@@ -12,8 +12,8 @@ from geomxp.tiles.dask_store import (
     columns_ahead,
     depths_for,
     pieces,
-    shallower,
     share,
+    useful_depths,
 )
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.stores import InCore
@@ -99,11 +99,11 @@ def test_more_threads_never_ask_for_less_depth():
         assert ahead[0] == 0
 
 
-def test_what_needs_less_memory_is_tried_from_the_next_to_none():
+def test_what_needs_less_memory_is_tried_next():
     known = [depths for _, depths in LADDER]
-    assert shallower(known[0]) == [*known[1:], ()]
-    assert shallower(known[-1]) == [()]
-    assert shallower(()) == []
+    assert useful_depths(1024, 200) == known
+    assert useful_depths(100, 200) == known[1:]
+    assert useful_depths(1, 200) == []
 
 
 def test_a_share_is_the_rows_of_a_slot_and_what_is_at_work():

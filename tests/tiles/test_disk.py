@@ -448,7 +448,7 @@ def test_half_a_last_line_in_the_journal_is_not_believed(whole, killed):
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:7])
     store = store_of("mixed", killed)
-    assert len(store.about) == len(lines) - 2
+    assert len(store.headers) == len(lines) - 2
     counted(store)
     assert bits(store) == whole["mixed"][1]
 
@@ -467,7 +467,7 @@ def test_a_journal_of_another_problem_is_not_believed(whole, killed):
     path = journal_of(killed)
     path.write_text("another problem\n" + "\n".join(path.read_text().splitlines()[1:]) + "\n")
     store = store_of("mixed", killed)
-    assert not store.about
+    assert not store.headers
     assert counted(store) == 45
     assert bits(store) == whole["mixed"][1]
 

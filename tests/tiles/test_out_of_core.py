@@ -223,7 +223,7 @@ def test_what_is_left_of_a_factorization_is_done_on_other_devices(known):
     store = store_of(matrix, formats, slow=slow)
     cholesky.run(store, list(store.order())[:20])
     other = store_of(matrix, formats, "v1", devices=3, slow=slow)
-    other.about.update(store.about)
+    other.headers.update(store.headers)
     other.devices[0].originals = matrix
     factorize(other, other.order(), cholesky.run)
     assert bits(other) == expected
@@ -242,7 +242,7 @@ def test_one_byte_below_the_least_is_too_little(known, rule, streams):
     with pytest.raises(gx.NotEnoughMemory, match=message):
         factored(store)
     assert not workers()
-    assert not store.about
+    assert not store.headers
 
 
 def test_a_second_device_with_too_little_stops_the_first(known):
@@ -311,7 +311,7 @@ def planned(store):
         moved[way][1] += 1
 
     for part, mine in zip(store.devices, deal(order, len(store.devices)), strict=True):
-        arena = store.arena(part)
+        arena = sizes.arena(part.budget)
         for step in Plan(order, mine, sizes, arena, store.policy):
             for read in step.reads:
                 if read.load:
@@ -446,7 +446,7 @@ def test_after_an_error_the_rest_can_still_be_done(monkeypatch, known):
         broken.setattr(matrix, "tile", fails_at((4, 2), OSError("broken"), matrix.tile))
         with pytest.raises(OSError, match="broken"):
             factored(store)
-    assert 0 < len(store.about) < len(ORDER)
+    assert 0 < len(store.headers) < len(ORDER)
     factored(store)
     assert bits(store) == expected
 

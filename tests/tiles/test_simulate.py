@@ -41,7 +41,11 @@ def test_the_volumes_are_those_of_a_run_to_the_byte(policy, devices, rule):
     machine = replace(SIMPLE, streams=2)
     played = simulate(
         *(machine, LAYOUT, store.formats, policy),
-        **{"memory": store.arena(parts[0]), "devices": devices, "width": store.panel_width()},
+        **{
+            "memory": store.sizes.arena(parts[0].budget),
+            "devices": devices,
+            "width": store.panel_width(),
+        },
     )
     assert played.moved == store.moved
 

@@ -1,0 +1,204 @@
+"""Maps in raster files: NetCDF that follows the CF conventions, and GeoTIFF.
+
+Arrays on a regular grid have the row of the smallest y (or latitude) first; a GeoTIFF stores the
+northernmost row first.
+"""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InvalidInput, one_line
+from .spatial import check_free, describe, library, tabulate, variable_names
+from .tables import GRIDS, check_exists, read_data, replacing
+
+GEOTIFF = (".tif", ".tiff")
+
+UNITS = {"metre": "m", "kilometre": "km", "US survey foot": "US_survey_foot"}
+"""Units of length in the spelling of UDUNITS and the CF conventions."""
+
+REGULAR = 1e-4
+"""Relative tolerance for the steps of a regular axis: files may store coordinates in FP32."""
+
+
+def check_libraries(path):
+    """Raise `InvalidInput` if a library that writes maps with this ending is not installed."""
+    suffix = Path(path).suffix.lower()
+    needed = {".nc": ("xarray", "netCDF4")} | dict.fromkeys(GEOTIFF, ("rasterio",))
+    for name in needed.get(suffix, ()):
+        library(name)
+
+
+def as_dataset(layers, x, y, names, *, attributes=None, crs=None, spherical=False, length_unit=""):
+    """Return layers on a grid as an xarray Dataset that follows the CF conventions.
+
+    `layers` maps names to (rows, columns) arrays, NaN where there is no result, and their
+    attributes. `x` (columns,) and `y` (rows,) are the centres of the cells, with their `names`.
+    `spherical`: x and y are longitude and latitude; `length_unit` is their unit if they are
+    lengths.
+    """
+    xarray = library("xarray")
+    check_free(layers, names, "coordinate")
+    system = None if crs is None else describe(crs)
+    spherical = spherical or (system is not None and system.geographic)
+    dataset = xarray.Dataset(
+        {name: ((names[1], names[0]), values, about) for name, (values, about) in layers.items()},
+        coords={
+            name: (name, values, _axis(name, k, spherical, system, length_unit))
+            for k, (name, values) in enumerate(zip(names, (x, y), strict=True))
+        },
+        attrs={"Conventions": "CF-1.8"} | (attributes or {}),
+    )
+    for name in names:
+        # CF: a coordinate has no missing values
+        dataset[name].encoding["_FillValue"] = None
+    if system is not None:
+        pyproj = library("pyproj")
+        mapping = pyproj.CRS.from_user_input(crs).to_cf()
+        dataset = dataset.assign_coords(crs=((), np.int32(0), mapping))
+        for name in layers:
+            # as an encoding: xarray refuses to write it also as an attribute
+            dataset[name].encoding["grid_mapping"] = "crs"
+    return dataset
+
+
+def _axis(name, k, spherical, system, length_unit):
+    """Return the CF attributes of a horizontal coordinate."""
+    about = {"axis": "XY"[k], "long_name": name}
+    if spherical:
+        ends = ("degrees_east", "degrees_north")
+        return about | {"standard_name": ("longitude", "latitude")[k], "units": ends[k]}
+    if system is not None:
+        about["standard_name"] = f"projection_{'xy'[k]}_coordinate"
+        length_unit = system.unit
+    units = UNITS.get(length_unit, length_unit)
+    # UDUNITS does not know units of several words
+    return about | ({"units": units} if units.isidentifier() else {})
+
+
+def write_geotiff(path, layers, extent, *, crs=None, tags=None):
+    """Write layers as the bands of a GeoTIFF, north up, all or nothing.
+
+    `layers` as of `as_dataset`: names become the descriptions of bands, `units` their units.
+    `extent` is left, right, bottom, top.
+    """
+    rasterio = library("rasterio")
+    from rasterio.io import MemoryFile
+
+    rows, columns = next(iter(layers.values()))[0].shape
+    left, right, bottom, top = extent
+    try:
+        system = None if crs is None else rasterio.crs.CRS.from_user_input(crs)
+    except rasterio.errors.CRSError as error:
+        raise InvalidInput(
+            f"the coordinate reference system cannot be written ({one_line(error)})."
+        ) from None
+    profile = {
+        "driver": "GTiff",
+        "height": rows,
+        "width": columns,
+        "count": len(layers),
+        "dtype": "float64",
+        "nodata": np.nan,
+        "crs": system,
+        "transform": rasterio.Affine(
+            *((right - left) / columns, 0.0, left),
+            *(0.0, (bottom - top) / rows, top),
+        ),
+        "compress": "deflate",
+        "predictor": 3,
+    }
+    with MemoryFile() as memory:
+        with memory.open(**profile) as file:
+            for band, (name, (values, about)) in enumerate(layers.items(), start=1):
+                file.write(values[::-1], band)
+                file.set_band_description(band, name)
+                if about.get("units"):
+                    file.set_band_unit(band, about["units"])
+            file.update_tags(AREA_OR_POINT="Area", **(tags or {}))
+        with replacing(path) as temporary:
+            temporary.write_bytes(memory.getbuffer())
+
+
+def read_cells(path):
+    """Return the cells of a raster file: NetCDF, GeoTIFF or another format of GDAL.
+
+    The extent (left, right, bottom, top), the shape (rows, columns) and the coordinate reference
+    system as text, or None. An irregular or rotated grid is an `InvalidInput`.
+    """
+    return _read(path)[:3]
+
+
+def read_mask(path, x, y):
+    """Return which locations lie in a cell of the first band other than 0, and the raster's CRS.
+
+    `x` and `y` are coordinates, (columns,) and (rows,); locations outside the raster are False in
+    the (rows, columns) result.
+    """
+    (left, right, bottom, top), (rows, columns), crs, values = _read(path, with_values=True)
+    j = np.floor((x - left) / (right - left) * columns).astype(int)
+    i = np.floor((y - bottom) / (top - bottom) * rows).astype(int)
+    inside = ((i >= 0) & (i < rows))[:, None] & ((j >= 0) & (j < columns))
+    at = values[np.clip(i, 0, rows - 1)[:, None], np.clip(j, 0, columns - 1)]
+    return inside & np.isfinite(at) & (at != 0), crs
+
+
+def _read(path, with_values=False):
+    """Return `read_cells`, and the first band as (rows, columns) numbers if it is requested."""
+    check_exists(path)
+    values = None
+    if Path(path).suffix.lower() in GRIDS:
+        data = read_data(path)
+        names = variable_names(data)[:1]
+        table = tabulate(data, names)
+        x, y = (data[name] for name in table.locations)
+        if x.ndim != 1 or y.ndim != 1:
+            raise InvalidInput(f"{path}: the grid's coordinates must have one dimension each.")
+        if with_values:
+            if not names:
+                raise InvalidInput(f"{path}: holds no variable.")
+            layer = data[names[0]].squeeze().transpose(y.name, x.name).sortby([y.name, x.name])
+            values = np.asarray(layer, dtype=np.float64)
+        return (*_ends(x, path), *_ends(y, path)), (len(y), len(x)), table.crs, values
+    with _opened(path) as file:
+        left, bottom, right, top = file.bounds
+        extent = (min(left, right), max(left, right), min(bottom, top), max(bottom, top))
+        if with_values:
+            values = file.read(1, masked=True).astype(np.float64).filled(np.nan)
+            values = values[:: -1 if file.transform.e < 0 else 1]
+            values = values[:, :: -1 if file.transform.a < 0 else 1]
+        return extent, (file.height, file.width), _name(file.crs), values
+
+
+def _ends(centres, path):
+    """Return the two ends of an axis of cells."""
+    centres = np.sort(np.asarray(centres, dtype=np.float64))
+    steps = np.diff(centres)
+    if not len(steps) or np.ptp(steps) > REGULAR * steps.mean():
+        raise InvalidInput(f"{path}: the cells of the grid must be of one size.")
+    half = (centres[-1] - centres[0]) / len(steps) / 2
+    return float(centres[0] - half), float(centres[-1] + half)
+
+
+def _opened(path):
+    """Open a raster file whose rows run along x."""
+    rasterio = library("rasterio")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+            file = rasterio.open(path)
+    except rasterio.errors.RasterioIOError:
+        raise InvalidInput(f"{path}: not a raster file that GDAL can read.") from None
+    if file.transform.b or file.transform.d:
+        file.close()
+        raise InvalidInput(f"{path}: the raster is rotated: warp it to rows from west to east.")
+    return file
+
+
+def _name(system):
+    """Return a CRS of rasterio as text, or None."""
+    if not system:
+        return None
+    authority = system.to_authority()
+    return ":".join(authority) if authority else system.to_wkt()
