@@ -9,7 +9,7 @@ import reference
 import results
 from mkdocs.structure.files import File
 
-from geomxp.covariance.families import FAMILIES
+from geomxp.covariance.base import FAMILIES
 from geomxp.covariance.matern import PACKAGES, Matern, _root_of_2nu
 from geomxp.data.datasets import DATASETS
 

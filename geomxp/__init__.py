@@ -1,10 +1,10 @@
 """geomxp fits Matérn Gaussian-process models to spatial data by maximum likelihood."""
 
-from . import plots
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ._version import __version__ as __version__
-from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
-from .covariance.distance import Metric
-from .covariance.families import (
+from .covariance import (
     Cauchy,
     Gaussian,
     Matern,
@@ -13,6 +13,8 @@ from .covariance.families import (
     Spherical,
     Wendland,
 )
+from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
+from .covariance.distance import Metric
 from .data import datasets
 from .data.observations import Observations, read_table
 from .errors import (
@@ -40,8 +42,7 @@ from .estimation.fit import fit
 from .estimation.result import Fit, information
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
-from .likelihood.evaluate import log_likelihood
-from .likelihood.exact import Exact
+from .likelihood.exact import Exact, log_likelihood
 from .likelihood.vecchia import Vecchia
 from .linalg.precision import by_band, by_tile_norm, for_divergence, layered, uniform
 from .prediction import scores
@@ -50,8 +51,11 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
-from .reporting.report import report
 from .tiles.placement import MemoryPlan
+
+if TYPE_CHECKING:
+    from . import plots
+    from .reporting.report import report
 
 __all__ = [
     "Anisotropy",
@@ -119,3 +123,16 @@ __all__ = [
     "simulate",
     "uniform",
 ]
+
+
+def __getattr__(name):
+    """Import `plots` and `report` when they are first used: most runs need neither."""
+    if name == "plots":
+        return import_module(".plots", __name__)
+    if name == "report":
+        return import_module(".reporting.report", __name__).report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

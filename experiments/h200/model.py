@@ -826,7 +826,7 @@ def recorded_tiles(rule, size=TILED, tiles=TILES, memory=None):
     emulator()
     import geomxp as gx
     from geomxp import testing
-    from geomxp.likelihood.factorize import tile_factor
+    from geomxp.likelihood.exact import tile_factor
     from geomxp.tiles.placement import Placement
 
     seen = testing.observations(size.n)

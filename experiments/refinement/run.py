@@ -24,7 +24,7 @@ import geomxp as gx
 from geomxp.benchmarks.spectra import SPECTRA, spd_matrix
 from geomxp.data.observations import Observations
 from geomxp.errors import NotPositiveDefinite
-from geomxp.likelihood.factorize import tile_factor
+from geomxp.likelihood.exact import tile_factor
 from geomxp.linalg import blas
 from geomxp.prediction.simulate import lay_out
 from geomxp.runtime.devices import blas_threads, usable_cores

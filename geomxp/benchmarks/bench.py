@@ -15,8 +15,7 @@ from ..covariance.matern import Matern
 from ..covariance.ordering import hilbert
 from ..covariance.table import Table
 from ..data.observations import Observations
-from ..likelihood.exact import Exact
-from ..likelihood.factorize import tile_factor
+from ..likelihood.exact import Exact, tile_factor
 from ..linalg import blas, nested
 from ..linalg.precision import by_tile_norm
 from ..prediction.simulate import lay_out

@@ -1,20 +1,21 @@
 """The commands. Each is registered with its options, and prints its result on `given.screen`."""
 
 import os
+import shlex
 import warnings
 from dataclasses import replace
 from functools import partial
 from math import isfinite
 
-from ..covariance.families import FAMILIES
+from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
-from ..estimation.monitor import Interrupted
+from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, z_value
 from ..likelihood.divergence import compare as measure
-from ..likelihood.evaluate import log_likelihood as evaluate
+from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import grid_over, predict_raster
@@ -25,7 +26,7 @@ from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
 from ..runtime.progress import Line
-from . import display, interruption
+from . import display
 from . import options as opt
 from .options import command
 
@@ -38,6 +39,10 @@ FEW = 3
 
 COST_FORMATS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
 """Formats of numbers in the table of `compare` on a terminal."""
+
+
+class StoppedFit(Exception):
+    """A fit stopped by Ctrl-C: the `Interrupted` fit, its table and its output."""
 
 
 @command(
@@ -79,7 +84,7 @@ def fit(given):
     try:
         fitted = fit_model(opt.observations(given, given.formula), **about)
     except Interrupted as stopped:
-        raise interruption.of_fit(stopped, given.table, output, given.words) from None
+        raise StoppedFit(stopped, given.table, output) from None
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):
         intervals = intervals_of(fitted, given.intervals, given.level)
     # printed before files are written, so that a full disk does not lose the estimates
@@ -92,7 +97,7 @@ def fit(given):
         fitted.save(output)
         screen.note(f"  fit written to {output}")
     if given.report:
-        line = interruption.command_line(given.words)
+        line = shlex.join(["geomxp", *given.words])
         report(fitted, given.report, command=line, progress=screen.progress)
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:

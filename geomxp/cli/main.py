@@ -4,16 +4,32 @@ Results go to standard output; progress, warnings and errors go to standard erro
 is 0 if done, 1 if the computation failed, 2 for bad usage or bad input, 130 after Ctrl-C.
 """
 
+import os
+import shlex
+import signal
+import socket
 import sys
+import threading
 import warnings
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .._version import __version__
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
-from . import commands, interruption
+from . import commands
 from .options import COMMANDS
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells define it."""
+
+WORTH = 2.0
+"""Seconds after which the state of a fit is saved without --checkpoint."""
+
+PATIENCE = 1.0
+"""Seconds after which the user is told that the current step still runs."""
 
 app = typer.Typer(
     name="geomxp",
@@ -40,31 +56,27 @@ def _version(
 
 
 def main(arguments=None):
-    """Run the command line and return its exit status.
+    """Run the command line, by default that of the process, and return its exit status.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; by default those of the process. --debug anywhere shows
-        tracebacks.
-
-    Returns
-    -------
-    int
+    The arguments are without the program's name; --debug among them shows tracebacks.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"] or ["--help"]
-    with warnings.catch_warnings(record=True) as caught, interruption.watched(words):
+    with warnings.catch_warnings(record=True) as caught, watched(words):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         try:
             status = app(words, prog_name="geomxp", standalone_mode=False, obj=words) or 0
-            if status == interruption.STATUS:
+            if status == INTERRUPTED:
                 # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            status = _report(interruption.Stopped(interruption.message_of(words)))
+        except (KeyboardInterrupt, commands.StoppedFit) as stopped:
+            fit = isinstance(stopped, commands.StoppedFit)
+            message = message_of_fit(*stopped.args, words) if fit else message_of(words)
+            # not wrapped, because the user may copy the command in it
+            print(f"geomxp: {message}", file=sys.stderr)
+            status = INTERRUPTED
         except Exception as error:
             if debug:
                 raise
@@ -79,10 +91,6 @@ def _report(error, words=()):
     """Print an error in one line; return the exit status."""
     if isinstance(error, BrokenPipeError):
         return 1
-    if isinstance(error, interruption.Stopped):
-        # unchanged, because the user may copy the command in it
-        print(f"geomxp: {error}", file=sys.stderr)
-        return interruption.STATUS
     status, message = 1, str(error)
     if isinstance(error, InvalidInput):
         status = 2
@@ -102,7 +110,7 @@ def _usage(error, words):
     place = f"{context.command_path if context else 'geomxp'} --help."
     message = error.format_message().rstrip(".")
     names = getattr(getattr(error, "param", None), "opts", ())
-    values = (interruption.value_after(name, words) for name in names)
+    values = (value_after(name, words) for name in names)
     given = next(filter(None, values), None)
     if message.startswith("Invalid value") and given is not None:
         message += f". Got {given!r}"
@@ -116,3 +124,134 @@ def _usage(error, words):
     if message.endswith("?"):
         return f"{message} See {place}"
     return f"{message.rstrip('.')}: see {place}"
+
+
+# Ctrl-C: save the state of a fit, and say how to resume
+
+
+def message_of_fit(interrupted, table, output, words):
+    """Save the state of an `Interrupted` fit; return the message that says how to resume.
+
+    Without --checkpoint, a fit that has run for `WORTH` seconds is saved beside its output, or in
+    the working directory.
+    """
+    message = (
+        f"interrupted after {interrupted.evaluations} evaluations ({interrupted.seconds:.0f} s)"
+    )
+    path, state = interrupted.checkpoint, interrupted.state
+    if path is None and state is not None and interrupted.seconds > WORTH:
+        path = _unused_path(table, output, state)
+        try:
+            from ..data import tables
+
+            tables.write_json(path, state)
+        except GeomxpError as error:
+            return f"{message}; the state is lost: {error}"
+    if path is None or not Path(path).exists():
+        return f"{message}; nothing was saved.{_tiles(words)}"
+    if state is not None:
+        message += f", log-likelihood {state['log_likelihood']:.4f}"
+    words = [*words, *([] if interrupted.checkpoint else ["--checkpoint", str(path)])]
+    return f"{message}, saved in {path}.{_tiles(words)}{_resume(words)}"
+
+
+def message_of(words):
+    """Return the message for a command that is not a fit, or is not known to have a state."""
+    saved = _tiles(words)
+    path = value_after("--checkpoint", words)
+    if path and Path(path).exists():
+        saved = f" The best model so far is saved in {path}.{saved}"
+    return f"interrupted.{saved}" + (_resume(words) if saved else "")
+
+
+def _resume(words):
+    return f" Resume with: {shlex.join(['geomxp', *words])}"
+
+
+def value_after(option, words):
+    """Return the value of an option, written after it or after its =; None if it is not given."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        name, equals, rest = word.partition("=")
+        if name == option:
+            return rest if equals else following
+    return None
+
+
+def _tiles(words):
+    """Return a sentence that names the folder of tiles, if there are any."""
+    directory = value_after("--scratch", words)
+    saved = directory and any(Path(directory).glob("geomxp-*.tiles"))
+    return f" Tiles are saved in {directory}." if saved else ""
+
+
+def _unused_path(table, output, state):
+    """Return a path that is unused, or that holds a state of the same problem."""
+    from ..data import tables
+
+    folder = Path(output).parent if output else Path()
+    name = f"geomxp-{Path(table).stem}-checkpoint"
+    for number in range(1, 1000):
+        path = folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
+        try:
+            if not path.exists() or tables.read_json(path).get("problem") == state["problem"]:
+                return path
+        except GeomxpError:
+            continue
+    return path
+
+
+@contextmanager
+def watched(words, patience=PATIENCE):
+    """Watch for Ctrl-C inside the block.
+
+    Python handles the first signal when the current call returns, which takes long in a large
+    factorization. After `patience` seconds a message says so, and a second Ctrl-C ends the process
+    at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=_watch, args=(ours, words, patience), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        # ends the stream, and with it the watcher
+        theirs.close()
+        watcher.join()
+        ours.close()
+
+
+def _watch(stream, words, patience):
+    """Read numbers of signals, one byte each, until the stream ends."""
+    if not _interrupt(stream):
+        return
+    stream.settimeout(patience)
+    try:
+        while _interrupt(stream):
+            # signals in quick succession count as one
+            continue
+        return
+    except TimeoutError:
+        stream.settimeout(None)
+    print(
+        "\ngeomxp: stops when the current step is done; press Ctrl-C again to stop at once.",
+        file=sys.stderr,
+    )
+    if _interrupt(stream):
+        # the progress line has hidden the cursor
+        cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+        print(f"{cursor}\ngeomxp: {message_of(words)}", file=sys.stderr, flush=True)
+        os._exit(INTERRUPTED)
+
+
+def _interrupt(stream):
+    """Wait for Ctrl-C; return False if the stream ends first."""
+    while number := stream.recv(1):
+        if number[0] == signal.SIGINT:
+            return True
+    return False

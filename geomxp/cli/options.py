@@ -18,8 +18,8 @@ from typing import Annotated
 
 import typer
 
+from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
-from ..covariance.families import FAMILIES
 from ..data import datasets
 from ..data import tables as data_tables
 from ..data.observations import few, read_table

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, did_you_mean
 from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs
@@ -220,7 +220,7 @@ class Covariance:
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
-        return {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
+        return {parameter.name: parameter.value for parameter in self.table}
 
     @classmethod
     def from_parameters(cls, values: Mapping[str, float]) -> Self:
@@ -733,3 +733,29 @@ def _derivative_at_0(function, step):
         for sign in (1, -1):
             total = total + sign * weight * function(sign * k * step)
     return total / step
+
+
+FAMILIES: dict[str, type[Covariance]] = {}
+"""Families that have names, filled by the package; any other is given as a class or a model."""
+
+
+def family_of(family: str | type[Covariance] | Covariance) -> type[Covariance]:
+    """Return the class of a family, given by name, as a class or by a model.
+
+    Examples
+    --------
+    >>> family_of("matern")
+    <class 'geomxp.covariance.matern.Matern'>
+    """
+    if isinstance(family, Covariance):
+        return type(family)
+    if isinstance(family, type) and issubclass(family, Covariance):
+        return family
+    try:
+        return FAMILIES[family]
+    except (KeyError, TypeError):
+        known = ", ".join(FAMILIES)
+        raise InvalidInput(
+            f"`family` must be one of {known}, or a subclass of gx.Covariance. Got {family!r}."
+            f"{did_you_mean(family, FAMILIES)}"
+        ) from None

@@ -1,7 +1,7 @@
 """CUDA sources and their loader."""
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 OPTIONS = ("--std=c++14", "--fmad=false")
 """The sources write out each fma: none is to be added, so that the bits are those of the CPU."""
@@ -26,7 +26,7 @@ def source(name):
     '#line 1 "matern.cu"'
     """
     lines = [f'#line 1 "{name}"']
-    text = files(__name__).joinpath(name).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith('#include "'):
             lines += [source(line.split('"')[1]), f'#line {number + 1} "{name}"']

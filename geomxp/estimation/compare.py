@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance
-from ..covariance.families import family_of
+from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..errors import (
     LACKING,

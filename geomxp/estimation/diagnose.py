@@ -35,25 +35,10 @@ ROUGH = 0.1
 
 
 def diagnose(problem, table, model, pinned, coordinates, summit):
-    """Return the outcome of a search.
+    """Return the outcome of a search, and whether the information is singular.
 
-    Parameters
-    ----------
-    problem : Problem
-    table : ParameterTable
-        Of the end of the search (with the nugget fixed at 0 if that was best).
-    model : Covariance
-        The best model.
-    pinned : dict of str to str
-        Parameters on a bound.
-    coordinates : Coordinates
-    summit : Summit
-
-    Returns
-    -------
-    outcome : Outcome
-    flat : bool
-        Whether the information is singular.
+    `table` is that of the end of the search, with the nugget fixed at 0 if that was best; `model`
+    the best model; `pinned` maps the parameters on a bound to "lower" or "upper".
     """
     value = max(summit.value, problem.monitor.best[0])
     for ending, check in (
@@ -81,9 +66,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
             "estimate)."
         )
     ours = problem.monitor.rescale(model, 0.0)[0]
-    told = ridge(ours, coordinates.names, summit.information)
-    if told:
-        notes.append(told)
+    note = ridge(ours, coordinates.names, summit.information)
+    if note:
+        notes.append(note)
     if NUGGET in problem.table.free and model.nugget == 0:
         notes.append("The nugget is 0, its lower limit: the data show no noise.")
     return Outcome(Ending.CONVERGED, " ".join(notes)), False
@@ -111,10 +96,7 @@ def _range_grows(problem, table, model, pinned, value):
         return None
     practical = [f * table.extent.longest for f in (10.0, 100.0, 1000.0)]
     profile = [_profile_at_range(problem, table, model, length / factor) for length in practical]
-    if profile[-1] < value - problem.tolerance and pinned.get(LENGTH) != "upper":
-        return None
-    if not profile[-1] > profile[0] + problem.tolerance:
-        # a flat profile: the field is negligible beside the noise
+    if not _increases(profile, value, problem.tolerance, pinned.get(LENGTH)):
         return None
     ours = problem.monitor.rescale(model, 0.0)[0]
     unit = ours.parameters()[LENGTH] / model.parameters()[LENGTH]
@@ -140,9 +122,7 @@ def _shape_grows(problem, table, model, pinned, value):
             continue
         values = [limit / 9, limit / 3, limit]
         profile = [_profile_at_shape(problem, table, model, name, at) for at in values]
-        if profile[-1] < value - problem.tolerance and pinned.get(name) != "upper":
-            continue
-        if not profile[-1] > profile[0] + problem.tolerance:
+        if not _increases(profile, value, problem.tolerance, pinned.get(name)):
             continue
         return (
             f"The log-likelihood has no finite maximum: it increases as the {words([name])} goes "
@@ -153,10 +133,17 @@ def _shape_grows(problem, table, model, pinned, value):
     return None
 
 
-def _profile_in_words(problem, model, profile, places):
-    """Return log-likelihoods of the scaled problem in the user's units, with their places."""
+def _increases(profile, value, tolerance, side):
+    """Whether a profile increases to the maximum, or to the upper end where the search ended."""
+    reaches = profile[-1] >= value - tolerance or side == "upper"
+    # where it is flat the field is negligible beside the noise
+    return reaches and profile[-1] > profile[0] + tolerance
+
+
+def _profile_in_words(problem, model, profile, points):
+    """Return log-likelihoods of the scaled problem in the user's units, and the points."""
     shift = problem.monitor.rescale(model, 0.0)[1]
-    return ", ".join(f"{v + shift:.6f} at {x:.3g}" for v, x in zip(profile, places, strict=True))
+    return ", ".join(f"{v + shift:.6f} at {x:.3g}" for v, x in zip(profile, points, strict=True))
 
 
 def _profile_at_range(problem, table, model, length):
@@ -166,16 +153,18 @@ def _profile_at_range(problem, table, model, length):
     start = {LENGTH: length}
     if SCALE in values:
         start[SCALE] = values[SCALE] * growth
-    held = table.holding(**{LENGTH: length})
-    return problem.search(held, model.replace(**start), evaluations=PROFILE_EVALUATIONS)[0]
+    return _profile(problem, table.holding(**{LENGTH: length}), model.replace(**start))
 
 
 def _profile_at_shape(problem, table, model, name, value):
     """Return the profile log-likelihood at a shape, started at the same practical range."""
     start = model.replace(**{name: value})
     start = start.replace(**{LENGTH: model.practical_range() / practical_factor(start)})
-    held = table.holding(**{name: value})
-    return problem.search(held, start, evaluations=PROFILE_EVALUATIONS)[0]
+    return _profile(problem, table.holding(**{name: value}), start)
+
+
+def _profile(problem, table, start):
+    return problem.search(table, start, evaluations=PROFILE_EVALUATIONS)[0]
 
 
 def _unidentified(table, model, pinned):
@@ -292,29 +281,22 @@ class Estimate:
 
 
 def derived_logarithms(model):
-    """Return log q of derived quantities, and ∂ log q/∂ log θ by parameter.
+    """Return {name: (log q, ∂ log q/∂ log θ by parameter)} of derived quantities q.
 
-    Parameters
-    ----------
-    model : Covariance
-
-    Returns
-    -------
-    dict of str to (float, dict of str to float)
-        "microergodic": σ²/a^k with the family's infill exponent k, if finite; "effective_range"
-        of an isotropic family; "nugget_ratio": τ²/σ².
+    "microergodic": σ²/a^k with the family's infill exponent k, if finite; "effective_range" of an
+    isotropic family; "nugget_ratio": τ²/σ².
     """
-    values, found = model.parameters(), {}
+    values, derived = model.parameters(), {}
     shapes = [p.name for p in model.table if not p.unit and p.name not in ANISOTROPY]
     if SCALE not in values:
-        return found
+        return derived
     if LENGTH in values and isfinite(model.infill_exponent):
         k, length = model.infill_exponent, log(values[LENGTH])
         slopes = {SCALE: 1.0, LENGTH: -k}
         for name in shapes:
             growth = _slope_of(model, name, lambda other: other.infill_exponent)
             slopes[name] = -growth * length
-        found["microergodic"] = (log(values[SCALE]) - k * length, slopes)
+        derived["microergodic"] = (log(values[SCALE]) - k * length, slopes)
     if isinstance(model, Isotropic):
         unit = model.replace(**{LENGTH: 1.0})
         slopes = {LENGTH: 1.0}
@@ -322,10 +304,10 @@ def derived_logarithms(model):
             # there is no closed form
             slopes[name] = _slope_of(unit, name, lambda other: _log(other.effective_range()))
         logarithm = log(values[LENGTH]) + _log(unit.effective_range())
-        found["effective_range"] = (logarithm, slopes)
+        derived["effective_range"] = (logarithm, slopes)
     ratio = _log(values[NUGGET]) - log(values[SCALE])
-    found["nugget_ratio"] = (ratio, {NUGGET: 1.0, SCALE: -1.0})
-    return found
+    derived["nugget_ratio"] = (ratio, {NUGGET: 1.0, SCALE: -1.0})
+    return derived
 
 
 def _slope_of(model, name, function, step=1e-4):
@@ -345,20 +327,8 @@ def ridge(model, names, information, level=0.95):
     """Say that variance and range are not separately identifiable; None where they are.
 
     On one realisation in a bounded region σ² and a are not consistently estimated, σ²/a^k is
-    (Zhang 2004, JASA 99:250; intervals: Kaufman and Shaby 2013, Biometrika 100:473).
-
-    Parameters
-    ----------
-    model : Covariance
-        In the user's units.
-    names : sequence of str
-    information : (k, k) ndarray
-        Of the logarithms of the parameters `names`.
-    level : float
-
-    Returns
-    -------
-    str or None
+    (Zhang 2004, JASA 99:250; intervals: Kaufman and Shaby 2013, Biometrika 100:473). The model is
+    in the user's units; the information, (k, k), that of the logarithms of the parameters `names`.
     """
     if not {SCALE, LENGTH} <= set(names):
         return None

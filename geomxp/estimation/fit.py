@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance
-from ..covariance.families import family_of
+from ..covariance.base import Covariance, family_of
+from ..data import tables
 from ..data.observations import Observations
 from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput
-from ..likelihood.evaluate import caution, check_model_and_method
-from ..likelihood.exact import Exact
-from ..likelihood.factorize import coincidence
+from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
-from ..runtime.tasks import Tasks
-from . import monitor as monitors
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
-from .problem import Problem
+from .problem import Monitor, Problem
 from .result import Fit
 from .search import SEARCHES
 
@@ -137,7 +135,7 @@ def fit(
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
-    tasks = Tasks(starts_on, method, "starts_on")
+    tasks = _tasks(starts_on, method)
     start_model = _start_model(model, family, anisotropy)
     request = _request(
         observations, start_model, model, method, mean, design, reml, fixed, start, bounds
@@ -157,32 +155,19 @@ def fit(
 
 @dataclass(frozen=True)
 class FitRequest:
-    """A validated request for a fit, in the user's units.
-
-    Parameters
-    ----------
-    observations : Observations
-    template : Covariance
-        Any model of the family; with anisotropy if that is estimated or fixed.
-    method : Likelihood
-    trend : Trend
-    design : (n, p) ndarray
-    reml : bool
-    fixed, start : dict of str to float
-    bounds : dict of str to (float, float)
-    units : Units
-        Of the scaled problem.
-    """
+    """A validated request for a fit, in the user's units."""
 
     observations: Observations
+    # any model of the family, with anisotropy if that is estimated or fixed
     template: Covariance
-    method: object
+    method: Likelihood
     trend: Trend
     design: np.ndarray
     reml: bool
-    fixed: dict
-    start: dict
-    bounds: dict
+    fixed: dict[str, float]
+    start: dict[str, float]
+    bounds: dict[str, tuple[float, float]]
+    # of the scaled problem
     units: Units
 
     def outward(self, model, log_likelihood):
@@ -230,9 +215,9 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     if base.family != "matern":
         # checkpoints of earlier versions are of Matérn models
         settings = *settings, base.family
-    mark = monitors.fingerprint(observations, request.design, settings)
-    resumed, count = monitors.resume(checkpoint, mark, type(base))
-    monitor = monitors.Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
+    mark = _fingerprint(observations, request.design, settings)
+    resumed, count = _resume(checkpoint, mark, type(base))
+    monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
     monitor.count = count
     if resumed is not None:
         resumed = {name: resumed.parameters()[name] for name in table.free}
@@ -272,6 +257,15 @@ def _fit_of(request, problem, solution, seconds):
         boundary=tuple(name for name in problem.table.free if name not in solution.free),
         bounds=request.bounds,
     )
+
+
+def _tasks(starts_on, method):
+    """Return the tasks that search from the starts on a cluster; None in this process."""
+    if isinstance(starts_on, str) and starts_on == "cpu":
+        return None
+    from ..runtime.tasks import Tasks
+
+    return Tasks(starts_on, method, "starts_on")
 
 
 def check_options(search, starts, tolerance, evaluations, seed):
@@ -351,3 +345,34 @@ def _check_validity(observations, base, values, bounds):
                 f"with {metric} distances `{name}` of a {model.family} model is at most "
                 f"{limits[name][1]:g}. Got the bound {upper:g}."
             )
+
+
+# Checkpoints
+
+
+def _resume(path, fingerprint, family):
+    """Return (model, evaluations) from a checkpoint, or (None, 0) if there is none yet."""
+    if path is None or not Path(path).exists():
+        return None, 0
+    state = tables.read_json(path)
+    if not isinstance(state.get("model"), dict) or not isinstance(state.get("evaluations"), int):
+        raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.")
+    if state.get("problem") != fingerprint:
+        raise InvalidInput(
+            f"{path}: a checkpoint of another problem (data, trend, bounds or method differ): "
+            "delete it or choose another file."
+        )
+    try:
+        return family.from_parameters(state["model"]), state["evaluations"]
+    except (InvalidInput, KeyError, TypeError):
+        raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.") from None
+
+
+def _fingerprint(observations, design, *settings):
+    """Return a hash of the data and of all settings that change the result."""
+    digest = hashlib.sha256()
+    extra = [array for array in (observations.time, observations.variable) if array is not None]
+    for array in (observations.locations, observations.values, design, *extra):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr((observations.metric, settings)).encode())
+    return digest.hexdigest()

@@ -53,21 +53,15 @@ def words(names):
     return f"{', '.join(first)} and {last}" if first else last
 
 
+@dataclass(frozen=True)
 class Units:
-    """Powers of two that bring lengths and values near 1 for the search.
+    """Powers of two that bring lengths and values near 1 for the search."""
 
-    Parameters
-    ----------
-    length, value : float
-        Units of the scaled problem, in the user's units.
-    variance : float
-        Variance of the scaled values about the least-squares trend.
-    """
-
-    def __init__(self, length, value, variance):
-        self.length = length
-        self.value = value
-        self.variance = variance
+    # units of the scaled problem in the user's units
+    length: float
+    value: float
+    # of the scaled values about the least-squares trend
+    variance: float
 
     @classmethod
     def of(cls, observations, design):
@@ -124,26 +118,20 @@ class Units:
         return {p.name: self.of_parameter(p) for p in model.table}
 
     def inward(self, model, values):
-        """Return parameters, or pairs of bounds, in the units of the scaled problem.
-
-        Parameters
-        ----------
-        model : Covariance
-            Any of the family; with anisotropy if `values` have it.
-        values : dict of str to float or tuple of float
-        """
-        units = self.by_name(model)
-        return {
-            name: tuple(end / units[name] for end in value)
-            if isinstance(value, tuple)
-            else value / units[name]
-            for name, value in values.items()
-        }
+        """Return {name: value} or {name: (lower, upper)} in the units of the scaled problem."""
+        units, scaled = self.by_name(model), {}
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                scaled[name] = tuple(end / units[name] for end in value)
+            else:
+                scaled[name] = value / units[name]
+        return scaled
 
     def outward(self, model):
         """Return a model of the scaled problem in the user's units."""
+        units = self.by_name(model)
         return model.replace(
-            **{p.name: p.value * self.of_parameter(p) for p in model.table if p.unit != "degrees"}
+            **{p.name: p.value * units[p.name] for p in model.table if p.unit != "degrees"}
         )
 
     def outward_values(self, model, values):
@@ -161,15 +149,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Extent:
-    """Shortest and longest distance of a set of locations.
-
-    Parameters
-    ----------
-    shortest : float
-        Smallest distance between two different locations.
-    longest : float
-        Diagonal of the bounding box.
-    """
+    """Smallest distance between two different locations, and diagonal of their bounding box."""
 
     shortest: float
     longest: float
@@ -189,13 +169,7 @@ class Extent:
 
 
 def template(family, anisotropic):
-    """Return a model of a family at its declared values, with anisotropy if requested.
-
-    Raises
-    ------
-    InvalidInput
-        If the family has no anisotropy.
-    """
+    """Return a model of a family at its declared values, with anisotropy if requested."""
     values = {p.name: p.value for p in family.declared}
     model = family.from_parameters(values | ({ANISOTROPY[1]: 0.5} if anisotropic else {}))
     if anisotropic and ANISOTROPY[1] not in model.parameters():
@@ -208,24 +182,9 @@ def template(family, anisotropic):
 class ParameterTable:
     """Free and fixed parameters of a fit, with their bounds, in the units of the scaled problem.
 
-    Parameters
-    ----------
-    model : Covariance
-        Any of the family; with anisotropy if that is estimated or fixed.
-    fixed : dict of str to float
-    bounds : dict of str to (float, float)
-        The user's bounds.
-    observations : Observations
-    variance : float
-        Variance of the values about an ordinary least-squares trend.
-    extent : Extent, optional
-        Of the observations, if known.
-
-    Attributes
-    ----------
-    free : tuple of str
-    profiled : bool
-        Whether the variance is profiled out: Σ = σ²(R + gI), and σ̂² has a closed form.
+    The model is any of the family, with anisotropy if that is estimated or fixed; `bounds` are the
+    user's; `variance` is that of the values about an ordinary least-squares trend. With `profiled`
+    the variance is profiled out: Σ = σ²(R + gI), and σ̂² has a closed form.
     """
 
     def __init__(self, model, fixed, bounds, observations, variance, extent=None):
@@ -298,27 +257,30 @@ class ParameterTable:
         lower, upper = self.bounds[LENGTH]
         return lower * min(factors), upper * max(factors)
 
+    def search_box(self, name):
+        """Return the bounds of what a search moves: practical range, τ²/σ², or the parameter."""
+        if name == LENGTH:
+            return self.practical_bounds()
+        return NUGGET_RATIO if name == NUGGET and self.profiled else self.box(name)
+
     def bounded(self, model):
         """Yield (name, value, lower, upper) of every free parameter, in the terms of its bounds."""
+        values = model.parameters()
         for name in self.free:
-            value = self.parameters[name].value if model is None else model.parameters()[name]
+            value = values[name]
             if self.parameters[name].unit == "degrees" and name not in self.bounds:
                 continue
             if name == LENGTH and name not in self.bounds:
                 yield name, value * practical_factor(model), *self.practical_bounds()
             elif name == NUGGET and self.profiled:
-                yield name, value / model.parameters()[SCALE], *NUGGET_RATIO
+                yield name, value / values[SCALE], *NUGGET_RATIO
             elif not (name == SCALE and self.profiled):
                 yield name, value, *self.box(name)
 
     def on_bounds(self, model, near=1e-3):
-        """Return the parameters on a bound, a dict of name to "lower" or "upper".
+        """Return {name: "lower" or "upper"} of the parameters on a bound.
 
-        Parameters
-        ----------
-        model : Covariance
-        near : float
-            Distance in logarithms (degrees of an angle) that counts as on the bound.
+        `near` is the distance in logarithms (degrees of an angle) that counts as on the bound.
         """
         pinned = {}
         for name, value, lower, upper in self.bounded(model):
@@ -351,15 +313,7 @@ class ParameterTable:
     def search_coordinates(self):
         """Return the coordinates of a search without derivatives, with their box."""
         names = [name for name in self.free if not (name == SCALE and self.profiled)]
-        ends = []
-        for name in names:
-            if name == LENGTH:
-                ends.append(self.practical_bounds())
-            elif name == NUGGET and self.profiled:
-                ends.append(NUGGET_RATIO)
-            else:
-                ends.append(self.box(name))
-        return SearchCoordinates(self, names, ends)
+        return SearchCoordinates(self, names)
 
     def coordinates(self, model, names=None):
         """Return the coordinates of Newton's method and of standard errors: logarithms, radians."""
@@ -369,13 +323,7 @@ class ParameterTable:
     # starts
 
     def candidates(self, start):
-        """Yield models to try first: the user's values, and a coarse grid for the others.
-
-        Parameters
-        ----------
-        start : dict of str to float
-            Values for any of the free parameters.
-        """
+        """Yield models to try first: the user's values, and a coarse grid for the others."""
         given = self.fixed | start
         axes = {}
         for k, name in enumerate(self.shapes):
@@ -384,10 +332,8 @@ class ParameterTable:
                 several = (value, 3 * value) if k == 0 else (value,)
                 clipped = [min(max(each, lower), upper) for each in several]
                 axes[name] = list(dict.fromkeys(clipped))
-        lengths = [
-            name for name in self.free if self.parameters[name].unit == "length"
-            and name not in given
-        ]  # fmt: skip
+        free = [self.parameters[name] for name in self.free]
+        lengths = [p.name for p in free if p.unit == "length" and p.name not in given]
         axes |= {"length": (0.08, 0.25, 0.7) if lengths else (None,)}
         axes |= {"share": (0.05, 0.4) if NUGGET not in given else (None,)}
         angles = self.anisotropic and ANISOTROPY[0] not in given
@@ -401,9 +347,9 @@ class ParameterTable:
                 values |= dict.fromkeys(lengths, length * self.extent.longest / factor)
             # share: of the variance about the trend that the nugget takes
             values.setdefault(NUGGET, (share or 0.0) * self.variance)
-            for name in self.free:
-                if self.parameters[name].unit == "value²":
-                    values.setdefault(name, (1.0 - (share or 0.05)) * self.variance)
+            for parameter in free:
+                if parameter.unit == "value²":
+                    values.setdefault(parameter.name, (1.0 - (share or 0.05)) * self.variance)
             if angle is not None:
                 values[ANISOTROPY[0]] = angle
             yield self.model.replace(**values)
@@ -419,16 +365,8 @@ def practical_factor(model):
 class Coordinates:
     """Map between points x and models: logarithms, radians of an angle.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Parameters that move.
-    model : Covariance
-        Gives the values of the others.
-    wrap : bool
-        Whether angles are brought into [0, 180).
-    offset : float
-        c of log(θ + c) for parameters that may be 0.
+    The parameters `names` move; the others have their values in `model`. With `wrap` angles are
+    brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0.
     """
 
     def __init__(self, names, model, wrap=True, offset=0.0):
@@ -519,25 +457,14 @@ class Coordinates:
 class SearchCoordinates(Coordinates):
     """Coordinates of a search without derivatives: practical range, nugget ratio, degrees.
 
-    Parameters
-    ----------
-    table : ParameterTable
-    names : sequence of str
-    ends : sequence of (float, float)
-        Bounds, before transformation.
-
-    Attributes
-    ----------
-    lower, upper : (k,) ndarray
-        The box.
-    scales : (k,) ndarray
-        First steps relative to those of a logarithm.
+    `lower` and `upper`, (k,), are the box; `scales`, (k,), are first steps relative to those of a
+    logarithm.
     """
 
-    def __init__(self, table, names, ends):
+    def __init__(self, table, names):
         super().__init__(names, table.model)
         self.parameters, self.profiled = table, table.profiled
-        ends = [[self._inward(n, end) for end in pair] for n, pair in zip(names, ends, strict=True)]
+        ends = [[self._inward(name, end) for end in table.search_box(name)] for name in names]
         self.lower, self.upper = np.array(ends).reshape(len(names), 2).T
         angular = [self.table[name].unit == "degrees" for name in names]
         self.scales = np.where(angular, 40.0, 1.0)
@@ -610,20 +537,10 @@ def _practical_slope(model, name, step=1e-4):
 
 
 def check_bounds(bounds, start, fixed, model):
-    """Return bounds as a dict of pairs of floats.
+    """Return bounds (None: none) as a dict of pairs of floats.
 
-    Parameters
-    ----------
-    bounds : dict or None
-    start, fixed : dict of str to float
-    model : Covariance
-        Any of the family, with anisotropy.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is unknown or fixed, a pair is not an interval of the parameter's values, or a
-        start lies outside.
+    Raises `InvalidInput` if a name is unknown or fixed, a pair is not an interval of the
+    parameter's values, or a start lies outside.
     """
     result, known = {}, {p.name: p for p in model.table}
     for name, pair in (bounds or {}).items():

@@ -1,5 +1,10 @@
-"""Maximise one likelihood: starts, search, a nugget of 0, Newton's method, and the outcome."""
+"""Maximise one likelihood: starts, search, a nugget of 0, Newton's method, and the outcome.
 
+`Problem` has the course of a fit; `Monitor` counts its evaluations and keeps its best model.
+"""
+
+import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -7,22 +12,26 @@ from math import inf
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..errors import Ending, NotPositiveDefinite, Outcome
+from ..covariance.ordering import order_places
+from ..data import tables
+from ..errors import (
+    Ending,
+    GeomxpError,
+    GeomxpWarning,
+    MissingPackage,
+    NotPositiveDefinite,
+    Outcome,
+)
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
+from ..likelihood.exact import Exact
+from ..likelihood.vecchia import Vecchia
+from ..runtime.progress import Line, rate_in_words
 from . import diagnose
 from .parameters import LENGTH, NUGGET, SCALE
-from .search import (
-    INITIAL_STEP,
-    NEAR,
-    ascend,
-    climb,
-    information_at,
-    maximize,
-    of_unit_variance,
-    scorer,
-    searched,
-)
-from .search import starts as starting_models
+from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
+
+NEAR = 0.1
+"""First step of a search without derivatives near a maximum."""
 
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
@@ -35,56 +44,149 @@ SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
 model without a nugget exists."""
 
 
+def _unscaled(model, log_likelihood):
+    return model, log_likelihood
+
+
+class Interrupted(KeyboardInterrupt):
+    """A fit interrupted by Ctrl-C.
+
+    `state` is the content of a checkpoint, None before there is a model; `checkpoint` the path of
+    a file with this state, or None.
+    """
+
+    def __init__(self, state, checkpoint, evaluations, seconds):
+        super().__init__(f"the fit was interrupted after {evaluations} evaluations")
+        self.state, self.checkpoint = state, checkpoint
+        self.evaluations, self.seconds = evaluations, seconds
+
+
+class Monitor:
+    """Counts evaluations, remembers the best model, draws the progress line, writes checkpoints.
+
+    `limit` is that on evaluations; `rescale` maps (model, log-likelihood) of the scaled problem to
+    the user's units; `fingerprint` identifies the problem in the checkpoint.
+    """
+
+    def __init__(self, limit, rescale=_unscaled, checkpoint=None, fingerprint="", shown=False):
+        self.limit = limit
+        self.rescale = rescale
+        self.checkpoint = checkpoint
+        self.fingerprint = fingerprint
+        self.count = 0
+        # log-likelihood and model, and (number of the evaluation, model, log-likelihood) of each
+        # improvement, of the scaled problem
+        self.best = (-inf, None)
+        self.rises = []
+        self.line = Line("fitting", shown=shown)
+
+    def __enter__(self):
+        self.line.__enter__()
+        return self
+
+    def __exit__(self, kind, error, _):
+        self.line.__exit__()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            seconds = time.perf_counter() - self.line.began
+            raise Interrupted(self.state(), self.checkpoint, self.count, seconds) from error
+
+    @property
+    def history(self):
+        """Each improvement in the user's units, a list of dict."""
+        rows = []
+        for count, *rise in self.rises:
+            model, value = self.rescale(*rise)
+            rows.append({"evaluation": count, **model.parameters(), "log_likelihood": value})
+        return rows
+
+    def _last(self):
+        """Return parameters and log-likelihood of the last improvement, in the user's units."""
+        model, value = self.rescale(*self.rises[-1][1:])
+        return model.parameters(), value
+
+    @property
+    def left(self):
+        """Evaluations that may still be made."""
+        return max(0, self.limit - self.count)
+
+    def record(self, model, log_likelihood, counted=True):
+        """Record one evaluation of the scaled problem; count it if it took a factorization."""
+        self.count += counted
+        self._note([(self.count, model, log_likelihood)])
+
+    def join(self, count, rises):
+        """Record the evaluations of another monitor: its `count` and its `rises`."""
+        before = self.count
+        self.count += count
+        self._note([(before + number, model, value) for number, model, value in rises])
+
+    def _note(self, evaluations):
+        """Keep the improvements; update the progress line and the checkpoint."""
+        known = len(self.rises)
+        for number, model, value in evaluations:
+            if value > self.best[0]:
+                self.best = (value, model)
+                self.rises.append((number, model, value))
+        if self.checkpoint is not None and len(self.rises) > known:
+            self._write()
+        if self.line.shown:
+            self.line.about = self._about()
+
+    def _about(self):
+        rate = rate_in_words(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
+        about = f"evaluation {self.count} of at most {self.limit}  {rate}"
+        if not self.rises:
+            return about
+        model, value = self._last()
+        parameters = "  ".join(f"{name} {number:.4g}" for name, number in model.items())
+        return f"{about}  log-likelihood {value:.4f}  {parameters}"
+
+    def state(self):
+        """Return the content of a checkpoint; None before there is a model."""
+        if not self.rises:
+            return None
+        model, value = self._last()
+        return {
+            "problem": self.fingerprint,
+            "model": model,
+            "log_likelihood": value,
+            "evaluations": self.count,
+        }
+
+    def _write(self):
+        try:
+            tables.write_json(self.checkpoint, self.state())
+        except GeomxpError as error:
+            # continue the fit without a checkpoint
+            warnings.warn(f"no more checkpoints are written: {error}", GeomxpWarning, stacklevel=2)
+            self.checkpoint = None
+
+
 @dataclass(frozen=True)
 class Solution:
-    """Result of a search, in the units of the scaled problem.
-
-    Parameters
-    ----------
-    model : Covariance
-    evaluation : Evaluation
-    outcome : Outcome
-    free : tuple of str
-        Parameters that were estimated and do not lie on a boundary.
-    standard_errors : dict of str to (float or None)
-    information : (k, k) ndarray or None
-        Observed information in `ParameterTable.coordinates`, in the order of `free`.
-    """
+    """Result of a search, in the units of the scaled problem."""
 
     model: Covariance
     evaluation: Evaluation
     outcome: Outcome
+    # parameters that were estimated and are not on a bound
     free: tuple
     standard_errors: dict
+    # the observed one in `ParameterTable.coordinates`, (k, k), in the order of `free`
     information: np.ndarray | None = None
 
 
 class Problem:
     """A likelihood and the table of parameters over which to maximise it.
 
-    Parameters
-    ----------
-    observations : Observations
-        Scaled: lengths and values near 1.
-    design : (n, p) ndarray
-    reml : bool
-    method : Likelihood
-    table : ParameterTable
-    monitor : Monitor
-    tolerance : float
-    choice : str
-        One of `search.SEARCHES`.
+    The observations are scaled: lengths and values near 1. `choice` is one of `search.SEARCHES`.
     """
 
     def __init__(
         self, observations, design, reml, method, table, monitor, tolerance, choice="scoring"
     ):
-        self.observations = observations
-        self.design = design
-        self.reml = reml
-        self.method = method
-        self.table = table
-        self.monitor = monitor
+        self.observations, self.design, self.reml = observations, design, reml
+        self.method, self.table, self.monitor = method, table, monitor
         self.tolerance, self.choice = tolerance, choice
         self.evaluator = method.prepare(observations, design, reml)
         self.complaint, self.vanishing = None, SMALL_NUGGET
@@ -93,22 +195,10 @@ class Problem:
         self.noisy = method.noisy
 
     def solve(self, start, starts, seed, evaluations, tasks):
-        """Search from the starts, climb to the maximum, and diagnose it.
+        """Return the `Solution`: search from the starts, climb to the maximum, and diagnose it.
 
-        Parameters
-        ----------
-        start : dict of str to float
-            Values for some of the free parameters.
-        starts : int
-        seed : int
-        evaluations : int
-            Limit for each start.
-        tasks : Tasks
-            Runs the searches from the starts.
-
-        Returns
-        -------
-        Solution
+        `start` has values for some of the free parameters; `evaluations` is the limit for each of
+        the starts; `tasks` (None: this process) run their searches.
         """
         best = (-inf, None)
         limited = False
@@ -117,8 +207,7 @@ class Problem:
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
-            reason = str(self.complaint or "no model in the bounds has a likelihood")
-            raise NotPositiveDefinite(reason)
+            raise NotPositiveDefinite(self.complaint or "no model in the bounds has a likelihood")
         value, model = best
         table = self.table
         if not limited:
@@ -214,8 +303,7 @@ class Problem:
     def _noise(self, model):
         """Return the scatter of ℓ about a parabola between models that differ slightly.
 
-        Their factors round differently in coarse formats. A bias that all of them share is not
-        detected.
+        It comes from rounding in coarse formats; a bias that all of them share is not detected.
         """
         steps = np.linspace(-1e-2, 1e-2, 9)
         values = model.parameters()
@@ -292,7 +380,7 @@ class Problem:
         # duplicate locations exclude a nugget of 0
         unbounded = unbounded and not self.observations.duplicate()
         best, converged = ascend(
-            scorer(self, table, coordinates),
+            partial(self._point, table, coordinates),
             lambda other: not table.outside(other) and table.valid(other),
             coordinates,
             start,
@@ -303,6 +391,35 @@ class Problem:
             curved=self.ends and self._curved(coordinates.names),
         )
         return best.value, best.model, converged
+
+    def _point(self, table, coordinates, model, close):
+        """Return the `Point` of a model at the best variance.
+
+        α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays.
+        Close to the maximum c is 1 to some digits, and the model stays the one that the evaluator
+        caches.
+        """
+        names = tuple(coordinates.names)
+        try:
+            derivatives = self.evaluator.derivatives(model, names, curvature=close)
+        except NotPositiveDefinite as error:
+            self.complaint = str(error)
+            return Point(model, -inf)
+        evaluation, units, c = self.evaluator(model), coordinates.jacobian(model), 1.0
+        point = Point(model, -inf)
+        if np.isfinite(evaluation.log_likelihood):
+            if derivatives.rescalable and table.profiled and not close:
+                p = len(evaluation.coefficients) if evaluation.reml else 0
+                c = evaluation.quadratic_form / (evaluation.n - p)
+                evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
+            score = derivatives.score_of(c) * units
+            information = derivatives.information * np.outer(units, units) / c
+            point = Point(model, evaluation.log_likelihood, score, information)
+            if not (np.isfinite(score).all() and np.isfinite(information).all()):
+                # the inverse of a tiny variance overflows
+                point = Point(model, -inf)
+        self.monitor.record(point.model, point.value)
+        return point
 
     def evaluate(self, table, model):
         """Return (log-likelihood, model), with the best variance if that is profiled out."""
@@ -373,3 +490,147 @@ class Problem:
             return self.evaluator.gradient(bare, (NUGGET,))[NUGGET] > 0
         except NotPositiveDefinite:
             return True
+
+
+def of_unit_variance(model):
+    """Return the model of R, where Σ = σ²R."""
+    size = model.parameters()[SCALE]
+    return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
+
+
+# Starting points: the best of a coarse grid, improved by Vecchia's approximation
+
+
+SUBSAMPLE = 300
+"""Locations on which starts are compared."""
+
+ENOUGH, NEIGHBOURS, EVALUATIONS, TOLERANCE = 1000, 15, 60, 1e-2
+"""Locations above which Vecchia's approximation finds the start of an exact search; options."""
+
+RUNS, RUN = 250, 8
+"""Subsample without Vecchia's approximation: number of runs, and of successive locations along
+Hilbert's curve in each, so that long and short distances occur."""
+
+
+def starting_models(problem, start, count, seed):
+    """Return the models to start from: the best of the candidates on a subsample of this seed."""
+    candidates = list(problem.table.candidates(start))
+    if len(candidates) > 1:
+        candidates = _ranked(problem, candidates, seed)
+    return candidates[:count]
+
+
+def _ranked(problem, candidates, seed):
+    n, p = problem.design.shape
+    evaluator = problem.evaluator
+    if n > SUBSAMPLE + p:
+        rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
+        part, design = _part(problem, rows)
+        if design is not None:
+            evaluator = problem.method.of_rows(rows).prepare(part, design, problem.reml)
+    values = []
+    for model in candidates:
+        if problem.table.profiled:
+            values.append(profile_variance(evaluator(of_unit_variance(model)))[1])
+        else:
+            values.append(evaluator(model).log_likelihood)
+    order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
+    return [candidates[k] for k in order]
+
+
+def _part(problem, rows):
+    """Return some of the observations and their design; (None, None) if its rank is lower."""
+    design = problem.design[rows]
+    scaled = design / np.abs(design).max(axis=0, initial=1e-300)
+    if np.linalg.matrix_rank(scaled) < design.shape[1]:
+        return None, None
+    with warnings.catch_warnings():
+        # the user has been warned about all coordinates
+        warnings.simplefilter("ignore")
+        return problem.observations.subset(rows), design
+
+
+def approach(problem, model):
+    """Return the maximum of Vecchia's approximation near a model, if evaluations are expensive.
+
+    It costs about one exact evaluation and lies within a fraction of the standard errors of the
+    exact maximum. Without numba, and from 4,000 locations on, the maximum of the exact likelihood
+    of 2,000 locations is returned, which lies within a few standard errors. For few locations, or
+    if the approximation has no maximum near it, the model itself is returned. Second value: whether
+    the model has moved.
+    """
+    places = len(problem.observations) - problem.design.shape[1]
+    if not (problem.table.free and problem.evaluator.expensive) or places < ENOUGH:
+        return model, False
+    try:
+        rough = _rough(problem, problem.observations, problem.design, Vecchia(NEIGHBOURS))
+    except MissingPackage:
+        if places < 2 * RUNS * RUN:
+            return model, False
+        part, design = _part(problem, _spread(problem.observations))
+        if design is None:
+            return model, False
+        # in FP64 and in one memory, whatever the formats and devices of the search
+        rough = _rough(problem, part, design, Exact(on=problem.evaluator.device.name))
+    value, reached, limited = rough.search(problem.table, model, evaluations=EVALUATIONS)
+    moved = reached is not None and np.isfinite(value) and not limited
+    return (reached, True) if moved else (model, False)
+
+
+def _rough(problem, observations, design, method):
+    """Return a problem with the same parameters and a coarse tolerance."""
+    about = observations, design, problem.reml, method, problem.table
+    return Problem(*about, Monitor(EVALUATIONS), TOLERANCE)
+
+
+def _spread(observations):
+    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
+    order = order_places(observations.locations, "hilbert", observations.metric)
+    first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
+    return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
+
+
+# Searches from several starts, one after the other or as tasks on a cluster
+
+
+def searched(problem, candidates, evaluations, tasks):
+    """Yield the end of a search from each start: (log-likelihood, model or None, limited).
+
+    `evaluations` is the limit for each; the problem's monitor records them in the order of the
+    starts.
+    """
+    if tasks is None:
+        for candidate in candidates:
+            yield _from(problem, candidate, min(evaluations, problem.monitor.left))
+        return
+    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
+    common = about, (problem.tolerance, problem.choice), evaluations
+    line = problem.monitor.line
+    line.expect(len(candidates), "starts")
+    for end, *recorded, complaint in tasks.over(_alone, common, candidates, line.advance):
+        problem.monitor.join(*recorded)
+        problem.complaint = complaint or problem.complaint
+        yield end
+    line.expect(None, "")
+
+
+def _from(problem, candidate, evaluations):
+    """Search from one start, or from the maximum of Vecchia's approximation near it."""
+    model, near = approach(problem, candidate)
+    problem.ends = True
+    step = NEAR if near else INITIAL_STEP
+    end = problem.search(problem.table, model, step=step, evaluations=evaluations)
+    problem.ends = False
+    return end
+
+
+def _alone(common, candidate):
+    """Return the end of a search from one start, its evaluations and its last complaint.
+
+    The search solves a problem of its own, in the process of a worker.
+    """
+    about, settings, evaluations = common
+    monitor = Monitor(evaluations)
+    problem = Problem(*about, monitor, *settings)
+    end = _from(problem, candidate, evaluations)
+    return end, monitor.count, monitor.rises, problem.complaint

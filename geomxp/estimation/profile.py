@@ -13,7 +13,6 @@ import numpy as np
 import scipy
 
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
-from .monitor import Monitor
 from .parameters import (
     ANISOTROPY,
     LENGTH,
@@ -25,7 +24,7 @@ from .parameters import (
     practical_factor,
     template,
 )
-from .problem import Problem
+from .problem import Monitor, Problem
 from .search import information_at
 
 SETTLED, COARSE = 1e-5, 1e-3
@@ -76,7 +75,7 @@ def problem_of(fit):
         scaled,
         units.variance,
     )
-    monitor = Monitor(EVALUATIONS, lambda model, value: (model, value), None, "", False)
+    monitor = Monitor(EVALUATIONS)
     problem = Problem(scaled, design, fit.reml, fit.method, table, monitor, SEARCH_TOLERANCE)
     return problem, fit.model.replace(**units.inward(fit.model, values)), units
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 
 from .._version import __version__
-from ..covariance.base import Covariance, Isotropic
-from ..covariance.families import family_of
+from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
 from ..data import tables
 from ..data.observations import Observations, read_table

@@ -1,25 +1,18 @@
-"""Maximise a log-likelihood: starting points, Fisher scoring, NLopt's searches, Newton's method.
+"""Maximise a function: NLopt's searches, Newton's method, Fisher scoring.
 
-During a search a model without a likelihood has the value -inf, so that the search avoids it.
+A model without a likelihood has the value -inf, so that a search avoids it.
 """
 
-import warnings
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.ordering import order_places
-from ..errors import MissingPackage, NotPositiveDefinite
-from ..likelihood.base import profile_variance, rescale_variance
-from ..likelihood.exact import Exact
-from ..likelihood.vecchia import Vecchia
-from .monitor import Monitor
-from .parameters import NUGGET, SCALE
+from ..errors import MissingPackage
+from .parameters import NUGGET
 
 SEARCHES = ("scoring", "bobyqa", "lbfgs", "slsqp")
-"""Fisher scoring (`geomxp.estimation.search`), and NLopt's algorithms."""
+"""Fisher scoring, and NLopt's algorithms."""
 
 INITIAL_STEP = 0.4
 """First step of the search, in logarithms (in units of 30 degrees for an angle)."""
@@ -27,15 +20,7 @@ INITIAL_STEP = 0.4
 
 @dataclass(frozen=True)
 class Maximum:
-    """End of a search.
-
-    Parameters
-    ----------
-    point : ndarray
-    value : float
-    limited : bool
-        Whether it was stopped by the limit on evaluations.
-    """
+    """End of a search; `limited` if the limit on evaluations stopped it."""
 
     point: np.ndarray
     value: float
@@ -58,43 +43,15 @@ def maximize(
     """Maximise a function in a box.
 
     Through NLopt: without derivatives BOBYQA (Powell 2009), and for one variable, which BOBYQA does
-    not take, Sbplx (Rowan 1990); with them L-BFGS (Nocedal 1980) or SLSQP (Kraft 1994).
-
-    Parameters
-    ----------
-    function : callable
-        (d,) ndarray to float; may return -inf.
-    start, lower, upper : (d,) ndarray
-    scales : (d,) ndarray, optional
-        First steps in units of `step`; 1 if not given.
-    tolerance : float
-        Absolute, on the function's value.
-    evaluations : int
-        Limit.
-    slope : callable, optional
-        Maps (d,) ndarray to the gradient, (d,) ndarray, at the last point where the function was
-        evaluated; for searches that use it.
-    search : {"bobyqa", "lbfgs", "slsqp"}
-
-    Returns
-    -------
-    Maximum
-
-    Raises
-    ------
-    MissingPackage
-        If NLopt cannot be imported.
+    not take, Sbplx (Rowan 1990); with them L-BFGS (Nocedal 1980) or SLSQP (Kraft 1994). The
+    function may return -inf. `scales` are first steps in units of `step`, `tolerance` is absolute,
+    and `slope` is the gradient at the last point where the function was evaluated.
     """
-    d = len(start)
+    d, start = len(start), np.array(start, dtype=float)
     if d == 0 or evaluations < 1:
-        return Maximum(
-            np.asarray(start, dtype=float), function(start) if evaluations else -np.inf, d > 0
-        )
+        return Maximum(start, function(start) if evaluations else -np.inf, d > 0)
     nlopt = _nlopt(search)
-    best = [-np.inf, np.array(start, dtype=float)]
-    worst = [np.inf]
-
-    failures = []
+    best, worst, failures = [-np.inf, start], [np.inf], []
 
     def objective(x, gradient):
         try:
@@ -158,18 +115,9 @@ def _failures(nlopt):
 
 @dataclass(frozen=True)
 class Summit:
-    """The neighbourhood of a maximum.
+    """The neighbourhood of a maximum: point, value, gradient (score) and minus the Hessian.
 
-    Parameters
-    ----------
-    point : (d,) ndarray
-    value : float
-    score : (d,) ndarray
-        Gradient.
-    information : (d, d) ndarray
-        Minus the Hessian.
-    gain : float
-        Promised by one more Newton step, ½ s'I⁻¹s; inf if the information is not positive definite.
+    `gain` is promised by one more Newton step, ½ s'I⁻¹s; inf if I is not positive definite.
     """
 
     point: np.ndarray
@@ -180,30 +128,11 @@ class Summit:
 
 
 def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0, renewed=2e-4):
-    """Climb to the maximum by Newton's method.
+    """Climb from a point near the maximum to the `Summit` by Newton's method.
 
-    Parameters
-    ----------
-    function : callable
-        (d,) ndarray to float.
-    score : callable
-        (d,) ndarray to its gradient, (d,) ndarray.
-    information : callable
-        (d,) ndarray to minus the Hessian, (d, d) ndarray.
-    point : (d,) ndarray
-        Near the maximum.
-    tolerance : float
-        Stop if the next step promises a smaller gain.
-    steps : int
-        Limit.
-    renewed : float
-        Distance, in the coordinates, after which the information is computed again.
-    slack : float
-        Loss that a step may have: the scatter of the function in coarse formats.
-
-    Returns
-    -------
-    Summit
+    It stops if the next step promises a gain below `tolerance`. The information is computed again
+    after the distance `renewed`. `slack` is the loss that a step may have: the scatter of the
+    function in coarse formats.
     """
     # by formula the score comes with the information, and the value with the score
     curvature = information(point)
@@ -217,15 +146,15 @@ def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0
         step /= max(1.0, np.abs(step).max())
         for fraction in (1.0, 0.5, 0.1, 0.01):
             candidate = point + fraction * step
-            found = score(candidate), function(candidate)
-            if found[1] > value - slack:
+            new_slope, new_value = score(candidate), function(candidate)
+            if new_value > value - slack:
                 break
         else:
             break
         point, moved = candidate, moved + fraction * float(np.abs(step).max())
         if moved > renewed:
             curvature, moved = information(point), 0.0
-        slope, value = found
+        slope, value = new_slope, new_value
         gain = _promised(slope, curvature)
     return Summit(point, value, slope, curvature, gain)
 
@@ -283,17 +212,7 @@ LONGEST, OF_NUGGET = 1.0, 3.0
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the ascent.
-
-    Parameters
-    ----------
-    model : Covariance
-    value : float
-        Log-likelihood; -inf, without a score, if there is none.
-    score : (k,) ndarray or None
-        In the coordinates of the ascent.
-    information : (k, k) ndarray or None
-    """
+    """A point of the ascent: score and information in its coordinates; value -inf without them."""
 
     model: Covariance
     value: float
@@ -313,34 +232,15 @@ def ascend(
     vanishing=None,
     curved=False,
 ):
-    """Ascend by Fisher scoring.
+    """Ascend by Fisher scoring; return the best `Point` and whether it converged.
 
-    Parameters
-    ----------
-    evaluate : callable
-        Maps a model, and whether to compute the observed information, to a `Point`, which may have
-        a better variance.
-    allowed : callable
-        Whether a model lies within the bounds.
-    coordinates : Coordinates
-    model : Covariance
-        The start.
-    tolerance : float
-        Converged if one more step promises a smaller gain.
-    evaluations : int
-        Limit.
-    enough : float
-        Converged also if a step promises a smaller gain and no step increases ℓ.
-    curved : bool
-        Whether to compute the observed information once, before the probably last step.
-    vanishing : float, optional
-        Converged if the nugget is below this share of the variance and still falls; the caller
-        compares with a nugget of 0.
+    `evaluate` maps a model, and whether to compute the observed information, to a `Point`, which
+    may have a better variance; `allowed` tells whether a model lies within the bounds. With
+    `curved` the observed information is computed once, before the probably last step.
 
-    Returns
-    -------
-    best : Point
-    converged : bool
+    It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
+    increases ℓ; or if the nugget is below the share `vanishing` of the variance and still falls,
+    because the caller compares with a nugget of 0.
     """
     best, secants = evaluate(model, False), []
     for _ in range(STEPS):
@@ -362,16 +262,16 @@ def ascend(
                 return best, False
             candidate = coordinates.model(origin + step)
             if allowed(candidate):
-                found = evaluate(candidate, close)
+                reached = evaluate(candidate, close)
                 evaluations -= 1
-                if found.value > best.value:
+                if reached.value > best.value:
                     break
             step = step / 2
         else:
             return best, promised < enough
-        way = coordinates.point(found.model) - coordinates.point(best.model)
-        secants = [*secants, (way, best.score - found.score)][-len(way) :]
-        best = _with_secants(found, secants)
+        moved = coordinates.point(reached.model) - coordinates.point(best.model)
+        secants = [*secants, (moved, best.score - reached.score)][-len(moved) :]
+        best = _with_secants(reached, secants)
     return best, False
 
 
@@ -398,215 +298,3 @@ def _step(score, information):
     values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
     inverse = np.where(values > 1e-12, 1.0 / np.maximum(values, 1e-12), 0.0)
     return vectors @ (inverse * (vectors.T @ (score / scale))) / scale
-
-
-def scorer(problem, table, coordinates):
-    """Return the function that `ascend` needs: a model to a `Point` at the best variance.
-
-    α and Σ⁻¹ divide by c, ∂Σ by logarithms multiplies: α'∂Σα and AI divide, tr(Σ⁻¹∂Σ) stays. Close
-    to the maximum c is 1 to some digits, and the model stays the one that the evaluator caches.
-    """
-    names = tuple(coordinates.names)
-
-    def evaluate(model, close):
-        try:
-            found = problem.evaluator.derivatives(model, names, curvature=close)
-        except NotPositiveDefinite as error:
-            problem.complaint = str(error)
-            return Point(model, -np.inf)
-        evaluation, units, c = problem.evaluator(model), coordinates.jacobian(model), 1.0
-        point = Point(model, -np.inf)
-        if np.isfinite(evaluation.log_likelihood):
-            if found.rescalable and table.profiled and not close:
-                p = len(evaluation.coefficients) if evaluation.reml else 0
-                c = evaluation.quadratic_form / (evaluation.n - p)
-                evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
-            score = found.score_of(c) * units
-            information = found.information * np.outer(units, units) / c
-            point = Point(model, evaluation.log_likelihood, score, information)
-            if not (np.isfinite(score).all() and np.isfinite(information).all()):
-                # the inverse of a tiny variance overflows
-                point = Point(model, -np.inf)
-        problem.monitor.record(point.model, point.value)
-        return point
-
-    return evaluate
-
-
-def of_unit_variance(model):
-    """Return the model of R, where Σ = σ²R."""
-    size = model.parameters()[SCALE]
-    return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
-
-
-# Starting points: the best of a coarse grid, improved by Vecchia's approximation
-
-
-SUBSAMPLE = 300
-"""Locations on which starts are compared."""
-
-ENOUGH, NEIGHBOURS, EVALUATIONS, TOLERANCE = 1000, 15, 60, 1e-2
-"""Locations above which Vecchia's approximation finds the start of an exact search; options."""
-
-RUNS, RUN = 250, 8
-"""Subsample without Vecchia's approximation: number of runs, and of successive locations along
-Hilbert's curve in each, so that long and short distances occur."""
-
-
-def starts(problem, start, count, seed):
-    """Return the models to start from: the best of the candidates on a subsample.
-
-    Parameters
-    ----------
-    problem : Problem
-    start : dict of str to float
-        Values for some of the free parameters.
-    count : int
-    seed : int
-        Of the subsample.
-
-    Returns
-    -------
-    list of Covariance
-    """
-    candidates = list(problem.table.candidates(start))
-    if len(candidates) > 1:
-        candidates = _ranked(problem, candidates, seed)
-    return candidates[:count]
-
-
-def _ranked(problem, candidates, seed):
-    n, p = problem.design.shape
-    evaluator = problem.evaluator
-    if n > SUBSAMPLE + p:
-        rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
-        part, design = _part(problem, rows)
-        if design is not None:
-            evaluator = problem.method.of_rows(rows).prepare(part, design, problem.reml)
-    values = []
-    for model in candidates:
-        if problem.table.profiled:
-            values.append(profile_variance(evaluator(of_unit_variance(model)))[1])
-        else:
-            values.append(evaluator(model).log_likelihood)
-    order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
-    return [candidates[k] for k in order]
-
-
-def _part(problem, rows):
-    """Return some of the observations and their design; (None, None) if its rank is lower."""
-    design = problem.design[rows]
-    scaled = design / np.abs(design).max(axis=0, initial=1e-300)
-    if np.linalg.matrix_rank(scaled) < design.shape[1]:
-        return None, None
-    with warnings.catch_warnings():
-        # the user has been warned about all coordinates
-        warnings.simplefilter("ignore")
-        return problem.observations.subset(rows), design
-
-
-def approach(problem, model):
-    """Return the maximum of Vecchia's approximation near a model, if evaluations are expensive.
-
-    It costs about one exact evaluation and lies within a fraction of the standard errors of the
-    exact maximum. Without numba, and from 4,000 locations on, the maximum of the exact likelihood
-    of 2,000 locations is returned, which lies within a few standard errors.
-
-    Parameters
-    ----------
-    problem : Problem
-    model : Covariance
-
-    Returns
-    -------
-    model : Covariance
-        The given one for few locations, or if the approximation has no maximum near it.
-    near : bool
-        Whether it has moved.
-    """
-    places = len(problem.observations) - problem.design.shape[1]
-    if not (problem.table.free and problem.evaluator.expensive) or places < ENOUGH:
-        return model, False
-    try:
-        rough = _rough(problem, problem.observations, problem.design, Vecchia(NEIGHBOURS))
-    except MissingPackage:
-        if places < 2 * RUNS * RUN:
-            return model, False
-        part, design = _part(problem, _spread(problem.observations))
-        if design is None:
-            return model, False
-        # in FP64 and in one memory, whatever the formats and devices of the search
-        rough = _rough(problem, part, design, Exact(on=problem.evaluator.device.name))
-    value, reached, limited = rough.search(problem.table, model, evaluations=EVALUATIONS)
-    found = reached is not None and np.isfinite(value) and not limited
-    return (reached, True) if found else (model, False)
-
-
-def _rough(problem, observations, design, method):
-    """Return a problem with the same parameters and a coarse tolerance."""
-    monitor = Monitor(EVALUATIONS, lambda *pair: pair, None, "", False)
-    about = observations, design, problem.reml, method, problem.table
-    return type(problem)(*about, monitor, TOLERANCE)
-
-
-def _spread(observations):
-    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
-    order = order_places(observations.locations, "hilbert", observations.metric)
-    first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
-    return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
-
-
-# Searches from several starts, one after the other or as tasks on a cluster
-
-
-NEAR = 0.1
-"""First step of a search without derivatives near a maximum."""
-
-
-def searched(problem, candidates, evaluations, tasks):
-    """Yield the end of a search from each start: (log-likelihood, model or None, limited).
-
-    Parameters
-    ----------
-    problem : Problem
-        Its monitor records all evaluations, in the order of the starts.
-    candidates : list of Covariance
-    evaluations : int
-        Limit for each.
-    tasks : Tasks
-    """
-    if tasks.local:
-        for candidate in candidates:
-            yield _from(problem, candidate, min(evaluations, problem.monitor.left))
-        return
-    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
-    common = type(problem), about, (problem.tolerance, problem.choice), evaluations
-    line = problem.monitor.line
-    line.expect(len(candidates), "starts")
-    for found, *recorded, complaint in tasks.over(_alone, common, candidates, line.advance):
-        problem.monitor.join(*recorded)
-        problem.complaint = complaint or problem.complaint
-        yield found
-    line.expect(None, "")
-
-
-def _from(problem, candidate, evaluations):
-    """Search from one start, or from the maximum of Vecchia's approximation near it."""
-    model, near = approach(problem, candidate)
-    problem.ends = True
-    step = NEAR if near else INITIAL_STEP
-    found = problem.search(problem.table, model, step=step, evaluations=evaluations)
-    problem.ends = False
-    return found
-
-
-def _alone(common, candidate):
-    """Return the end of a search from one start, its evaluations and its last complaint.
-
-    The search solves a problem of its own, in the process of a worker.
-    """
-    kind, about, settings, evaluations = common
-    monitor = Monitor(evaluations, lambda *pair: pair, None, "", False)
-    problem = kind(*about, monitor, *settings)
-    found = _from(problem, candidate, evaluations)
-    return found, monitor.count, monitor.rises, problem.complaint

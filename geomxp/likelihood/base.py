@@ -28,47 +28,25 @@ if TYPE_CHECKING:
 
 
 class Likelihood:
-    """Base class of likelihood methods; declares capabilities with their defaults.
+    """Base class of likelihood methods; declares capabilities with their defaults."""
 
-    Attributes
-    ----------
-    approximate : bool
-        Whether ℓ is an approximation by conditioning on nearest neighbours, so that predictions
-        and draws condition on neighbours too.
-    neighbours : int or None
-        Number of neighbours of an approximation.
-    noisy : bool
-        Whether rounding in coarse formats makes ℓ scatter from model to model.
-    tiled : bool
-        Whether Σ is stored in tiles.
-    precision : PrecisionRule or None
-        Rule that chooses the formats of tiles.
-    on : str
-        Device, or address of a Dask scheduler.
-    scratch : path or None
-        Directory of tiles on a disk.
-    """
-
+    # whether ℓ is an approximation by conditioning on nearest neighbours, so that predictions and
+    # draws condition on neighbours too; and their number
     approximate: ClassVar[bool] = False
     neighbours: int | None = None
+    # whether rounding in coarse formats makes ℓ scatter from model to model
     noisy: bool = False
+    # whether Σ is stored in tiles; the rule that chooses their formats; their directory on a disk
     tiled: bool = False
     precision: PrecisionRule | None = None
-    on: str = "cpu"
     scratch: str | None = None
+    # device, or address of a Dask scheduler
+    on: str = "cpu"
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
     ) -> Evaluator:
-        """Return the evaluator of one data set.
-
-        Parameters
-        ----------
-        observations : Observations
-        design : (n, p) ndarray, optional
-            X; no trend if not given.
-        reml : bool
-        """
+        """Return the evaluator of one data set; the design X is (n, p), None without a trend."""
         raise NotImplementedError
 
     def of_rows(self, rows: Sequence[int] | ArrayLike) -> Likelihood:
@@ -110,26 +88,16 @@ class Evaluator:
     """Base class of evaluators: ℓ(θ) and its derivatives for one data set.
 
     Subclasses implement `__call__`, and `derivatives` if they set `scoring`.
-
-    Attributes
-    ----------
-    observations : Observations
-    reml : bool
-    scoring : bool
-        Whether `derivatives` returns the score and an information at about the cost of ℓ, so that
-        Fisher scoring can be used.
-    expensive : bool
-        Whether an evaluation costs much more than one of Vecchia's approximation.
-    device : Device
-        Where factors live.
-    observation_model : ObservationModel
-        How values relate to the field.
     """
 
     observations: Observations
     reml: bool = False
+    # whether `derivatives` returns the score and an information at about the cost of ℓ, so that
+    # Fisher scoring can be used
     scoring: bool = False
+    # whether an evaluation costs much more than one of Vecchia's approximation
     expensive: bool = False
+    # where factors are stored
     device: Device = Device("cpu")
     observation_model: ObservationModel = ObservationModel()
 
@@ -148,26 +116,11 @@ class Evaluator:
         raise NotImplementedError
 
     def derivatives(self, model: Covariance, names: Sequence[str], *, curvature: bool = False):
-        """Return `Derivatives` at a model.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str
-        curvature : bool
-            Compute the expected and the observed information as well, if there are formulas.
-        """
+        """Return `Derivatives` at a model; with `curvature`, expected and observed information."""
         raise NotImplementedError
 
     def gradient(self, model: Covariance, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Return ∂ℓ/∂θ by parameter; by differences of ℓ where there is no formula.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-        """
+        """Return ∂ℓ/∂θ by parameter, of all if not named; by differences if there is no formula."""
         names = tuple(model.parameters() if names is None else names)
         if not self.scoring:
             return by_differences(self, model, names)
@@ -175,27 +128,20 @@ class Evaluator:
 
     def information(self, model: Covariance, names: Sequence[str]) -> Floats:
         """Return the information that Fisher scoring uses, (k, k)."""
-        found = self.derivatives(model, names)
-        return found.part(found.information, names)
+        derivatives = self.derivatives(model, names)
+        return derivatives.part(derivatives.information, names)
 
     def observed_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
         """Return minus the Hessian of ℓ, (k, k)."""
         names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.observed, names)
+        derivatives = self.derivatives(model, names, curvature=True)
+        return derivatives.part(derivatives.observed, names)
 
     def expected_information(self, model: Covariance, names: Sequence[str] | None = None) -> Floats:
-        """Return Fisher's expected information, (k, k).
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str, optional
-            All of `model.parameters()` if not given.
-        """
+        """Return Fisher's expected information, (k, k)."""
         names = tuple(model.parameters() if names is None else names)
-        found = self.derivatives(model, names, curvature=True)
-        return found.part(found.expected, names)
+        derivatives = self.derivatives(model, names, curvature=True)
+        return derivatives.part(derivatives.expected, names)
 
     def has_curvature(self, names: Sequence[str]) -> bool:
         """Whether `derivatives` has a formula for the observed information, and memory for it."""
@@ -215,27 +161,18 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Derivatives of ℓ at one model, in the model's own parameters.
-
-    Parameters
-    ----------
-    names : tuple of str
-    score : (k,) ndarray
-        ∂ℓ/∂θ.
-    information : (k, k) ndarray
-        The one that Fisher scoring uses: average (exact) or expected (Vecchia).
-    quadratic, trace : (k,) ndarray or None
-        α'(∂Σ)α and tr(Q∂Σ) with score = ½(quadratic - trace), where ℓ has these parts: they give
-        the score of cΣ for any c without a new factorization.
-    expected, observed : (k, k) ndarray or None
-        Fisher's information, and minus the Hessian, if requested.
-    """
+    """Derivatives of ℓ at one model, in the k model parameters of the names."""
 
     names: tuple
+    # ∂ℓ/∂θ, (k,)
     score: np.ndarray
+    # the one that Fisher scoring uses, (k, k): average (exact) or expected (Vecchia)
     information: np.ndarray
+    # α'(∂Σ)α and tr(Q∂Σ), (k,), with score = ½(quadratic - trace), where ℓ has these parts: they
+    # give the score of cΣ for any c without a new factorization
     quadratic: np.ndarray | None = None
     trace: np.ndarray | None = None
+    # Fisher's information, and minus the Hessian, (k, k), if requested
     expected: np.ndarray | None = None
     observed: np.ndarray | None = None
 
@@ -250,8 +187,8 @@ class Derivatives:
 
     def gradient(self, names=None):
         """Return ∂ℓ, a dict of str to float."""
-        found = dict(zip(self.names, self.score.tolist(), strict=True))
-        return {name: found[name] for name in names or self.names}
+        slopes = dict(zip(self.names, self.score.tolist(), strict=True))
+        return {name: slopes[name] for name in names or self.names}
 
     def part(self, matrix, names):
         """Return the rows and columns of a matrix that belong to some of the names."""
@@ -262,16 +199,7 @@ class Derivatives:
 def by_differences(evaluator, model, names):
     """Return ∂ℓ/∂θ by central differences, two evaluations for each parameter.
 
-    Parameters
-    ----------
-    evaluator : Evaluator
-    model : Covariance
-    names : sequence of str
-
-    Raises
-    ------
-    NotPositiveDefinite
-        If ℓ has no value on either side.
+    Raises `NotPositiveDefinite` where ℓ is not finite on both sides.
     """
     result = {}
     for parameter in model.table:
@@ -425,16 +353,9 @@ class Evaluation:
 
 
 def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
-    """Return the log-likelihood, or the restricted one, from its parts.
+    """Return ℓ from n, log|Σ| and the `GeneralisedLeastSquares` of the trend.
 
-    Parameters
-    ----------
-    n : int
-    log_determinant : float
-        log|Σ|.
-    least_squares : GeneralisedLeastSquares
-    reml : bool
-        In the convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
+    The restricted ℓ is in the convention of nlme, spaMM and glmmTMB (geoR adds ½ log|X'X|).
     """
     p = len(least_squares.coefficients) if reml else 0
     information = least_squares.log_determinant_of_information if reml else 0.0
@@ -447,16 +368,6 @@ def rescale_variance(evaluation, variance):
     """Return the evaluation at Σ = σ²R from that at R, without a new factorization.
 
     log|Σ| = log|R| + n log σ²,  r'Σ⁻¹r = r'R⁻¹r / σ²,  log|X'Σ⁻¹X| = log|X'R⁻¹X| - p log σ²
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        At a model of variance 1.
-    variance : float
-
-    Returns
-    -------
-    Evaluation
     """
     n, p = evaluation.n, len(evaluation.coefficients)
     m = n - p if evaluation.reml else n
@@ -474,19 +385,9 @@ def rescale_variance(evaluation, variance):
 
 
 def profile_variance(evaluation):
-    """Maximise over the variance σ², given an evaluation at a model of variance 1.
+    """Return σ̂² = r'R⁻¹r / m and ℓ there, given an evaluation at a model of variance 1.
 
-    σ̂² = r'R⁻¹r / m with m = n for ML and n - p for REML.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        At a model of variance 1.
-
-    Returns
-    -------
-    variance : float
-    log_likelihood : float
+    m = n for ML and n - p for REML.
     """
     m = evaluation.n - (len(evaluation.coefficients) if evaluation.reml else 0)
     variance = evaluation.quadratic_form / m

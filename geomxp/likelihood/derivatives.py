@@ -32,30 +32,14 @@ CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
 """Weights by number of steps; backward at the upper limit of a parameter."""
 
 
-def differentiate(
-    factor, least_squares, model, observations, design, reml, names, *, curvature=False
-):
-    """Return the derivatives at a model, given the factor of Σ, which is overwritten.
+def differentiate(evaluator, factor, least_squares, model, names, curvature=False):
+    """Return the `Derivatives` at a model, given the factor of Σ, which is overwritten.
 
-    Parameters
-    ----------
-    factor : CholeskyFactor or TileFactor
-    least_squares : GeneralisedLeastSquares
-    model : Covariance
-    observations : Observations
-    design : (n, p) ndarray
-    reml : bool
-    names : sequence of str
-        Parameters of the model.
-    curvature : bool
-        Whether the expected and the observed information are wanted as well.
-
-    Returns
-    -------
-    Derivatives
+    Expected and observed information only with `curvature`.
     """
+    observations, reml = evaluator.observations, evaluator.reml
     names, order = tuple(names), factor.order
-    rooted = np.asfortranarray(design @ least_squares.root)
+    rooted = np.asfortranarray(evaluator.design @ least_squares.root)
     both = factor.solve(np.asfortranarray(np.column_stack((least_squares.residual, rooted))))
     both = both if order is None else both[order]
     alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
@@ -78,18 +62,11 @@ def differentiate(
     return Derivatives(names, score, average, quadratic, trace, expected, observed)
 
 
-def _gpu_of(array):
-    """Return the number of an array's GPU, None of NumPy's."""
-    return backend_of(array).index(array)
-
-
 def _in_ram(lower, model, about, alpha, beside):
-    """Return (∂Σ)α, their products by Σ⁻¹, and what sums W∂Σ of a model; L becomes Σ⁻¹.
-
-    One sweep over the pairs of places has both the products and the sums.
-    """
+    """Return q = (∂Σ)α, q'Σ⁻¹q and a function, model to Σ W∂Σ; L becomes Σ⁻¹."""
     inverse = recursive.potri(lower)
     given = (*about, inverse, alpha, beside)
+    # one sweep over the pairs of places computes both the products and the sums
     sums = derivative_sums(model, *given)
     q = sums.products
 
@@ -103,7 +80,7 @@ def _in_ram(lower, model, about, alpha, beside):
 
 def _in_place(lower, model, about, alpha, beside):
     """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
-    q = derivative_products(model, *about, alpha, _gpu_of(lower))
+    q = derivative_products(model, *about, alpha, backend_of(lower).index(lower))
     # q'Σ⁻¹q, while L is there
     white = CholeskyFactor(lower).half_solve(q)
     inverse, vectors = recursive.potri(lower), np.column_stack((alpha, beside))
@@ -139,10 +116,10 @@ def _expected(lower, model, places, metric, names, white):
 
 
 def _whitened(lower, model, places, metric, name):
-    """Return L⁻¹∂Σ L⁻ᵀ in RAM, its lower triangle; a GPU holds it beside L, and nothing else."""
+    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores it beside L, and nothing else."""
     if name == "nugget":
         return on_host(recursive.inverse_gram(lower))
-    change = derivative_matrix(model, places, metric, name, _gpu_of(lower))
+    change = derivative_matrix(model, places, metric, name, backend_of(lower).index(lower))
     return on_host(recursive.congruence(lower, change))
 
 

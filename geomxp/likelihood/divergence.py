@@ -16,8 +16,7 @@ from ..runtime.devices import blas_threads, gpu_memory, human_bytes
 from ..runtime.progress import Line
 from ..tiles import assemble
 from .base import Likelihood
-from .exact import Exact
-from .factorize import explain
+from .exact import Exact, explain
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -108,13 +107,11 @@ class Divergence:
                 lines.insert(1, f"predicted                  {self.formats.divergence:.4g}")
             counts = ", ".join(f"{count} {name}" for name, count in self.formats.counts().items())
             lines.append(f"tiles                      {counts}; {self.promotions} promoted")
-        return "\n".join(
-            [
-                *lines,
-                f"memory                     {human_bytes(self.bytes)}",
-                f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
-            ]
-        )
+        lines += [
+            f"memory                     {human_bytes(self.bytes)}",
+            f"seconds                    {self.seconds:.3f}, {self.speedup:.2f} times FP64",
+        ]
+        return "\n".join(lines)
 
 
 class _Reference:
@@ -168,10 +165,7 @@ class _Reference:
 
 
 def _timed(method, observations, model):
-    """Return a factor and its seconds, the minimum of up to three runs.
-
-    Work that is done once for a data set is not timed.
-    """
+    """Return a factor and its seconds, the minimum of up to three runs without preparation."""
     seconds, evaluator = [], method.prepare(observations)
     while len(seconds) < 3 and sum(seconds) < 2.0:
         start = time.perf_counter()
@@ -277,12 +271,12 @@ def compare(
     on = next((method.reference_device for method in methods if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
-            reference, found = _Reference(observations, model, design, on), []
+            reference, divergences = _Reference(observations, model, design, on), []
             line.expect(len(methods), "methods")
             for method in methods:
-                found.append(reference.compare(method))
+                divergences.append(reference.compare(method))
                 line.advance()
-            return found
+            return divergences
     except NotRefined:
         raise
     except NotPositiveDefinite as error:

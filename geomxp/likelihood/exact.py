@@ -1,10 +1,14 @@
-"""The exact likelihood: one Cholesky factorization of the whole covariance matrix."""
+"""The exact likelihood: one Cholesky factorization of the whole covariance matrix.
+
+The factor of Σ(θ) is one dense matrix, or tiles in mixed formats.
+"""
 
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -13,30 +17,63 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance import sums
+from ..covariance.base import Covariance
+from ..covariance.ordering import hilbert
 from ..data.observations import Observations
-from ..errors import Ending, InvalidInput, NotEnoughMemory, NotPositiveDefinite, NotRefined, Outcome
+from ..errors import (
+    DuplicateLocations,
+    Ending,
+    GeomxpWarning,
+    InvalidInput,
+    NotEnoughMemory,
+    NotPositiveDefinite,
+    NotRefined,
+    Outcome,
+)
+from ..linalg import recursive
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP64
-from ..linalg.precision import Frozen, PrecisionMap, as_rule, describe, uniform
+from ..linalg.precision import (
+    Frozen,
+    PrecisionMap,
+    Uniform,
+    as_rule,
+    count_finer,
+    describe,
+    predicted,
+    promised_error,
+    uniform,
+)
 from ..runtime.dask import address_of
-from ..runtime.devices import Device, blas_threads, free_memory, gpu_memory, human_bytes, is_cluster
+from ..runtime.devices import (
+    Device,
+    blas_threads,
+    free_memory,
+    gpu_memory,
+    human_bytes,
+    is_cluster,
+)
 from ..runtime.trace import Trace
+from ..tiles import assemble
+from ..tiles.cholesky import factorize
+from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
-from ..tiles.placement import MemoryPlan, Placement
+from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
-from .factorize import dense_factor, explain, finer_rules, planned_formats, tile_factor
-from .trend import fit_trend
+from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
-    from ..covariance.base import Covariance
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
 BLOCKS = 16
-"""Of derivatives, in work on a GPU at one time."""
+"""Blocks of derivatives that a GPU computes at one time."""
+
+BLIND = ("uniform", "by_band", "layered")
+"""Rules that do not depend on the matrix."""
 
 
 def _one_at_a_time(method):
@@ -51,15 +88,9 @@ def _one_at_a_time(method):
 
 
 class ExactEvaluator(Evaluator):
-    """ℓ(θ) and its derivatives for one data set, by Cholesky factorization of Σ.
+    """ℓ(θ) and its derivatives for one data set, by Cholesky factorization of Σ."""
 
-    Parameters
-    ----------
-    observations : Observations
-    design : (n, p) ndarray or None
-    reml : bool
-    method : Exact
-    """
+    expensive = True
 
     def __init__(self, observations, design, reml, method):
         self.observations = observations
@@ -83,7 +114,7 @@ class ExactEvaluator(Evaluator):
 
     @_one_at_a_time
     def freeze(self, model):
-        """Use the formats chosen at this model for all later factors."""
+        """See `Evaluator.freeze`."""
         self._frozen = None
         self._last = (None, None, None)
         try:
@@ -95,7 +126,7 @@ class ExactEvaluator(Evaluator):
     @gpu_memory()
     @_one_at_a_time
     def __call__(self, model):
-        """Evaluate the log-likelihood; -inf with an outcome if Σ has no Cholesky factor."""
+        """See `Evaluator.__call__`; the evaluation of the last `derivatives` is cached."""
         if self._last[0] == model:
             return self._last[1]
         start = time.perf_counter()
@@ -108,14 +139,11 @@ class ExactEvaluator(Evaluator):
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
             ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
-            outcome = Outcome(ending, str(error))
-            return Evaluation.failed(outcome, n, time.perf_counter() - start)
+            return Evaluation.failed(Outcome(ending, str(error)), n, time.perf_counter() - start)
 
     def _space(self):
-        """Return the workspace that all evaluations overwrite, allocated on first use.
-
-        Allocating it takes longer than computing its entries, and pinning it longer still.
-        """
+        """Return the workspace that all evaluations overwrite, allocated on first use."""
+        # allocating it takes longer than computing its entries, and pinning it longer still
         n, index = len(self.observations), self.device.index
         if self._workspace is None:
             if self.method.tiled:
@@ -155,18 +183,10 @@ class ExactEvaluator(Evaluator):
 
     @gpu_memory()
     def factorize(self, model, workspace=None):
-        """Return the Cholesky factor of Σ(θ).
+        """Return the Cholesky factor of Σ(θ); `NotPositiveDefinite` names the closest locations.
 
-        Parameters
-        ----------
-        model : Covariance
-        workspace : (n, n) array on the device, or Host, optional
-            Overwritten, and then part of the factor: passing it again destroys that factor.
-
-        Raises
-        ------
-        NotPositiveDefinite
-            The message names the two closest locations.
+        A workspace, an (n, n) array on the device or a Host, is overwritten and then part of the
+        factor: passing it again destroys that factor.
         """
         observations = self.observations
         model.check_inputs(observations.inputs)
@@ -196,20 +216,7 @@ class ExactEvaluator(Evaluator):
     @gpu_memory()
     @_one_at_a_time
     def derivatives(self, model, names, *, curvature=False):
-        """Return `Derivatives` at a model; the last ones and their evaluation are cached.
-
-        Parameters
-        ----------
-        model : Covariance
-        names : sequence of str
-        curvature : bool
-            The expected and the observed information as well.
-
-        Raises
-        ------
-        NotPositiveDefinite
-        NotEnoughMemory
-        """
+        """See `Evaluator.derivatives`; the last ones and their evaluation are cached."""
         known, _, kept = self._last
         wanted = set(names)
         fits = kept is not None and (kept.expected is not None or not curvature)
@@ -222,36 +229,26 @@ class ExactEvaluator(Evaluator):
             factor = self.factorize(model, self._space())
             least_squares = fit_trend(factor, self.values, self.design)
             evaluation = self._evaluation(factor, least_squares, start)
-            found = differentiate(
-                *(factor, least_squares, model, self.observations, self.design, self.reml, names),
-                curvature=curvature,
-            )
-        self._last = (model, evaluation, found)
-        return found
-
-    expensive = True
+            derivatives = differentiate(self, factor, least_squares, model, names, curvature)
+        self._last = (model, evaluation, derivatives)
+        return derivatives
 
     def keeps(self, model):
-        """Whether the results at a model are cached."""
+        """See `Evaluator.keeps`."""
         return self._last[0] == model
 
     def has_curvature(self, names):
-        """Whether memory allows to compute the observed information by formula."""
+        """See `Evaluator.has_curvature`."""
         return self.scoring and self._room_for(len(names))
 
     @property
     def scoring(self):
-        """Whether memory allows to compute score and information, which need a dense Σ⁻¹.
-
-        Σ⁻¹ overwrites L in core; tiles have to be assembled first.
-        """
+        """Whether memory has room for the dense Σ⁻¹ that score and information need."""
+        # in core it overwrites L; tiles have to be assembled first
         return (self.placement.in_core and not self.method.tiled) or self._room_for(0)
 
     def _matrices(self, curvatures):
-        """Return number and device of the n×n FP64 matrices that derivatives need beside L.
-
-        The observed information needs one for each parameter.
-        """
+        """Return number and device of the n×n FP64 matrices that derivatives need beside L."""
         if self.method.tiled:
             # assembled in RAM, wherever the tiles were factored
             return ((4 + curvatures, Device("cpu")),)
@@ -261,7 +258,7 @@ class ExactEvaluator(Evaluator):
         return ((2, self.device), (curvatures, Device("cpu"))) if curvatures else ()
 
     def _room_for(self, curvatures):
-        """Whether there is memory for the observed information of so many parameters."""
+        """Whether there is memory for derivatives with one matrix for each of these curvatures."""
         return all(
             _bytes_for(len(self.observations), matrices, device) < self._bound(device)
             for matrices, device in self._matrices(curvatures)
@@ -294,8 +291,9 @@ def _bytes_for(n, matrices, device=None):
 
 def check_memory(n, matrices, device, held=0):
     """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes."""
-    on_gpu = device.index is not None
-    what, free = ("device memory", device.free_memory()) if on_gpu else ("memory", free_memory())
+    what, free = "memory", free_memory()
+    if device.index is not None:
+        what, free = "device memory", device.free_memory()
     needed = _bytes_for(n, matrices, device)
     if needed > free + held:
         raise NotEnoughMemory(
@@ -371,7 +369,8 @@ class Exact(Likelihood):
             # a list of one device is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
             object.__setattr__(self, "on", alone)
-        object.__setattr__(self, "on", address_of(self.on))
+        if is_cluster(self.on):
+            object.__setattr__(self, "on", address_of(self.on))
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -409,10 +408,6 @@ class Exact(Likelihood):
         design : (n, p) ndarray, optional
             X; no trend if not given.
         reml : bool
-
-        Returns
-        -------
-        ExactEvaluator
 
         Raises
         ------
@@ -468,7 +463,17 @@ class Exact(Likelihood):
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
-        formats = planned_formats(self.precision, layout, placement, observations, model)
+        if observations is not None and model is not None:
+            _, places, originals = _originals(model, observations, self.tile, placement)
+            about = _asked_by(self.precision, originals, places, observations.metric)
+            formats = _chosen(self.precision, layout.tiles, originals.norms, about)
+        elif _is_blind(self.precision):
+            formats = self.precision(np.ones((layout.tiles, layout.tiles)))
+        else:
+            raise InvalidInput(
+                "the formats of this `precision` depend on the matrix: give the observations and a "
+                "model, method.plan(observations, model)."
+            )
         return placement.plan(layout, formats)
 
     def describe(self, n: int) -> Document:
@@ -488,3 +493,216 @@ class Exact(Likelihood):
             "promotions": 0,
             "neighbours": None,
         }
+
+
+# The factor of Σ(θ)
+
+
+def dense_factor(model, observations, device, workspace=None):
+    """Return the `CholeskyFactor` of Σ(θ) in FP64 as one array, in the workspace if given."""
+    where = observations.inputs, observations.metric
+    sigma = assemble.covariance_matrix(model, *where, workspace, device.index)
+    return CholeskyFactor(recursive.potrf(sigma))
+
+
+def tile_factor(model, observations, rule, tile=None, placement=None, host=None):
+    """Return the `TileFactor` of Σ(θ), with formats chosen by a rule of `linalg.precision`.
+
+    If a diagonal tile has no Cholesky factor, its block row is promoted by one level. On a second
+    failure the factorization restarts with the rule's finer form (ε/10), then in FP64. Without a
+    placement all tiles are in RAM; a `host` (see `Placement.store`) becomes part of the factor.
+    """
+    placement, rule = placement or InMemory(), as_rule(rule)
+    order, places, originals = _originals(model, observations, tile, placement)
+    about, first = _asked_by(rule, originals, places, observations.metric), None
+    norms = cache(originals.norms)
+    for attempt in (rule, *finer_rules(rule)):
+        formats = _chosen(attempt, originals.layout.tiles, norms, about)
+        first = first or formats
+        store = placement.store(originals, formats, host)
+        try:
+            factorize(store)
+        except NotPositiveDefinite:
+            if host is None:
+                store.close()
+            else:
+                # pinned memory is kept for the next evaluation
+                host.reserve(0)
+            if formats.all_fp64:
+                raise
+            continue
+        except BaseException as error:
+            # an interrupted run keeps its tiles on disk, as a killed one does
+            store.leave() if isinstance(error, KeyboardInterrupt) else store.close()
+            raise
+        promoted = count_finer(first, store.formats)
+        if promoted:
+            divergence = predicted(store.formats, norms(), **about) if about else None
+            error = promised_error(store.formats, norms())
+            store.formats = replace(store.formats, error=error, divergence=divergence)
+        return store.factor(order, promoted)
+    raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _originals(model, observations, tile, placement):
+    """Return Hilbert's order of the locations, the locations in it, and the `Originals`."""
+    order = hilbert(model.isotropic(observations.inputs))
+    places, layout = observations.inputs[order], placement.layout(len(observations), tile)
+    return order, places, placement.originals(model, places, observations.metric, layout)
+
+
+def _asked_by(rule, originals, places, metric):
+    """Return the arguments of a rule beside the norms of the tiles."""
+    if not rule.needs_precisions:
+        return {}
+    layout = originals.layout
+    return {
+        "precisions": assemble.conditional_precisions(originals, places, metric),
+        "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
+    }
+
+
+def _chosen(rule, tiles, norms, about):
+    """Return the validated formats of a rule; the norms are computed only if it needs them."""
+    given = norms() if _needs_norms(rule, tiles) else np.ones((tiles, tiles))
+    formats = rule(given, **(about if rule.needs_precisions else {}))
+    if not isinstance(formats, PrecisionMap) or len(formats) != tiles:
+        raise InvalidInput(
+            f"the precision rule must return a PrecisionMap of {tiles} block rows. "
+            f"Got {type(formats).__name__}."
+        )
+    return formats
+
+
+def _needs_norms(rule, tiles):
+    """Whether the formats of a rule, or their predicted error, depend on the norms."""
+    if isinstance(rule, Frozen):
+        return False
+    if not _is_blind(rule):
+        return True
+    # the relative error of tiles in one format is its unit roundoff, whatever their norms
+    return len(rule(np.ones((tiles, tiles))).counts()) > 1
+
+
+def _is_blind(rule):
+    """Whether the formats of a rule do not depend on the matrix."""
+    named = describe(rule)
+    return named is not None and named["rule"] in BLIND
+
+
+def finer_rules(rule):
+    """Return the rules to try after one that fails: its finer form, then FP64."""
+    return (rule.finer(), Uniform(FP64))
+
+
+def explain(error, observations, model):
+    """Return `NotPositiveDefinite` with a message that names the closest locations and a remedy."""
+    if model.nugget == 0 and observations.duplicate():
+        return NotPositiveDefinite(coincidence(observations), error.order)
+    advice = "give the model a nugget" if model.nugget == 0 else "use a larger nugget"
+    i, j = _closest_pair(observations, model)
+    return NotPositiveDefinite(
+        f"the covariance matrix is not positive definite in FP64 (leading minor {error.order} of "
+        f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}, a "
+        "shorter range or a smaller smoothness.",
+        error.order,
+    )
+
+
+def coincidence(observations):
+    """Return the message for duplicate locations without a nugget."""
+    i, j = observations.duplicate()
+    place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    if observations.inputs.time is not None:
+        place += f" at time {observations.inputs.time[i]:g}"
+    return (
+        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+    )
+
+
+def _closest_pair(observations, model):
+    from scipy.spatial import cKDTree
+
+    points = model.isotropic(observations.inputs)
+    distance, neighbour = cKDTree(points).query(points, k=2)
+    i = int(np.argmin(distance[:, 1]))
+    j = int(neighbour[i, 1] if neighbour[i, 1] != i else neighbour[i, 0])
+    return min(i, j), max(i, j)
+
+
+# The log-likelihood of one model
+
+
+def log_likelihood(
+    observations: Observations,
+    model: Covariance,
+    method: Likelihood | None = None,
+    *,
+    trend: str = "zero",
+    reml: bool = False,
+) -> Evaluation:
+    """Evaluate the Gaussian log-likelihood of a model.
+
+    Parameters
+    ----------
+    observations : Observations
+    model : Covariance
+    method : likelihood, optional
+        `Exact()` if not given.
+    trend : str
+        "zero", "constant", "linear", "covariates", or a formula such as "elev + poly(x, 2)".
+        The mean; its coefficients are profiled out by generalised least squares.
+    reml : bool
+        Restricted likelihood.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor; the message names a pair of locations that is too close.
+    """
+    check_model_and_method(model, method)
+    kind = Trend.of(observations, trend)
+    design = kind.design(observations.locations, observations.covariates)
+    kind.check_full_rank(design)
+    evaluation = (method or Exact()).prepare(observations, design, reml)(model)
+    if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
+        twins = model.nugget == 0 and observations.duplicate()
+        raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
+    caution(method, evaluation)
+    return evaluation
+
+
+def check_model_and_method(model, method, given=True):
+    """Validate the model (if one is given) and the method."""
+    if given and not isinstance(model, Covariance):
+        raise InvalidInput(
+            f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}."
+        )
+    if method is not None and not isinstance(method, Likelihood):
+        raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
+
+
+def caution(method, evaluation):
+    """Warn if mixed formats may have made an evaluation inaccurate."""
+    formats = evaluation.precision_map
+    target = None if method is None or method.precision is None else method.precision.kl
+    if evaluation.promotions:
+        warnings.warn(
+            f"{evaluation.promotions} tiles were promoted to finer formats, because Σ had no "
+            "Cholesky factor in the formats of the rule. The log-likelihood may differ from "
+            "FP64's: `geomxp compare` measures by how much.",
+            GeomxpWarning,
+            stacklevel=3,
+        )
+    if target is not None and formats is not None and (formats.divergence or 0.0) > target:
+        warnings.warn(
+            f"the requested divergence {target:g} cannot be met: even FP64 rounding gives about "
+            f"{formats.divergence:.2g}. Give the model a nugget.",
+            GeomxpWarning,
+            stacklevel=3,
+        )

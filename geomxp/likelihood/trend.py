@@ -17,19 +17,10 @@ TRENDS = ("zero", "constant", "linear", "covariates")
 class Trend:
     """A linear model of the mean, E z = Xβ.
 
-    Parameters
-    ----------
-    kind : {"zero", "constant", "linear", "covariates", "formula"}
-        No mean; 1; 1 and the coordinates; 1 and the covariates; the columns of a formula.
-    names : tuple of str
-        Names of the coefficients β.
-    location_names, covariate_names : tuple of str
-        Coordinates and covariates of a location.
-    levels : dict of str to tuple of str
-        Words for the codes of covariates of text.
-    formula : Formula or None
-    memory : formulaic.ModelSpec or None
-        Means, knots and levels that the formula's transforms learnt from the observations.
+    By kind, X has no columns ("zero"); 1 ("constant"); 1 and the coordinates ("linear"); 1 and the
+    covariates ("covariates"); the columns of a formula ("formula"). `names` are those of β;
+    `levels` the words for the codes of covariates of text; `memory` (formulaic.ModelSpec) the
+    means, knots and levels that the formula's transforms learnt from the observations.
     """
 
     kind: str
@@ -42,21 +33,11 @@ class Trend:
 
     @classmethod
     def of(cls, observations, trend):
-        """Return a trend for these observations.
+        """Return a trend for these observations: one of `TRENDS`, or a formula.
 
-        Parameters
-        ----------
-        observations : Observations
-        trend : str
-            "zero", "constant", "linear", "covariates", or a formula: "elevation + poly(x, 2)".
+        Raises `InvalidInput` if the kind is unknown, the formula is invalid, or covariates are
+        missing.
 
-        Raises
-        ------
-        InvalidInput
-            If the kind is unknown, the formula is invalid, or covariates are missing.
-
-        Examples
-        --------
         >>> import geomxp as gx
         >>> seen = gx.datasets.load("meuse")
         >>> Trend.of(seen, "sqrt_dist + I(x / 1000)").names
@@ -128,20 +109,12 @@ class Trend:
         return tuple(name for name in self.covariate_names if name in used)
 
     def design(self, locations, covariates=None):
-        """Return X, (n, p), at places.
+        """Return X, (n, p), at locations, (n, d).
 
-        Parameters
-        ----------
-        locations : (n, d) ndarray
-        covariates : (n, q) array_like, frame or Observations, optional
-            All covariates in the order of the observations'; a frame (or a dict of columns) needs
-            only those that the trend uses, and has them by name.
-
-        Raises
-        ------
-        InvalidInput
-            If covariates are missing, not finite, or of a level that no observation has; if a
-            column of a formula is not finite.
+        Covariates: all, (n, q), in the order of the observations'; or by name in a frame, a dict of
+        columns or Observations, where only those that the trend uses are needed. Raises
+        `InvalidInput` if covariates are missing, not finite, or of a level that no observation has,
+        or if a column of a formula is not finite.
         """
         n = len(locations)
         ones = np.ones((n, 1))
@@ -254,49 +227,23 @@ def _array(covariates):
 
 @dataclass(frozen=True)
 class GeneralisedLeastSquares:
-    """Generalised least squares estimate β̂ = (X'Σ⁻¹X)⁻¹X'Σ⁻¹z and its covariance.
+    """Generalised least squares estimate β̂ = (X'Σ⁻¹X)⁻¹X'Σ⁻¹z, its covariance and its residual."""
 
-    Parameters
-    ----------
-    coefficients : (p,) ndarray
-        β̂.
-    coefficient_covariance : (p, p) ndarray
-        (X'Σ⁻¹X)⁻¹.
-    quadratic_form : float
-        (z - Xβ̂)'Σ⁻¹(z - Xβ̂).
-    log_determinant_of_information : float
-        log|X'Σ⁻¹X|; 0 without a trend.
-    residual : (n,) ndarray
-        z - Xβ̂.
-    root : (p, p) ndarray
-        Square root of the covariance of β̂: root root' = (X'Σ⁻¹X)⁻¹.
-    """
-
+    # (p,); (p, p), (X'Σ⁻¹X)⁻¹
     coefficients: np.ndarray
     coefficient_covariance: np.ndarray
+    # r'Σ⁻¹r with r = z - Xβ̂; log|X'Σ⁻¹X|, 0 without a trend
     quadratic_form: float
     log_determinant_of_information: float
+    # r, (n,); (p, p) with root root' = (X'Σ⁻¹X)⁻¹
     residual: np.ndarray
     root: np.ndarray
 
 
 def fit_trend(factor, values, design):
-    """Estimate the trend's coefficients by generalised least squares, given a factor of Σ.
+    """Return the `GeneralisedLeastSquares` of values on a design, (n, p), given a factor of Σ.
 
-    Parameters
-    ----------
-    factor : CholeskyFactor
-    values : (n,) ndarray
-    design : (n, p) ndarray
-        p may be 0.
-
-    Returns
-    -------
-    GeneralisedLeastSquares
-
-    Examples
-    --------
-    With Σ = I it is ordinary least squares:
+    p may be 0. With Σ = I it is ordinary least squares:
 
     >>> from geomxp.tiles.factor import CholeskyFactor
     >>> one = CholeskyFactor(np.eye(4, order="F"))

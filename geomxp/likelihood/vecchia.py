@@ -23,7 +23,7 @@ from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
-from .factorize import coincidence
+from .exact import coincidence
 from .trend import GeneralisedLeastSquares
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ class Vecchia(Likelihood):
                 raise InvalidInput(f"`ordering` must be one of: {known}. Got {self.ordering!r}.")
         else:
             object.__setattr__(self, "ordering", _permutation(self.ordering))
-        object.__setattr__(self, "on", address_of(self.on))
-        if not is_cluster(self.on):
+        if is_cluster(self.on):
+            object.__setattr__(self, "on", address_of(self.on))
+        else:
             resolve(self.on)
 
     def __repr__(self) -> str:

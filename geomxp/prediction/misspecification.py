@@ -15,8 +15,7 @@ from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
-from ..likelihood.exact import Exact, check_memory
-from ..likelihood.factorize import dense_factor
+from ..likelihood.exact import Exact, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
 from .kriging import check_of
 

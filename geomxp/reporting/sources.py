@@ -6,7 +6,7 @@ import time
 from importlib import metadata
 from pathlib import Path, PurePath
 
-from ..covariance.families import FAMILIES
+from ..covariance.base import FAMILIES
 from ..data import datasets
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform

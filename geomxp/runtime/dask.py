@@ -1,6 +1,5 @@
 """Client of a Dask cluster: connection, workers, tasks bound to a worker, recovery from losses."""
 
-import asyncio
 import time
 import traceback
 import uuid
@@ -374,6 +373,9 @@ class DaskBackend:
 
     def gather(self, futures):
         """Return the results of finished futures; raise `WorkerLost` if one is lost on the way."""
+        # imported here, because it takes long and only clusters need it
+        import asyncio
+
         from distributed import CancelledError
 
         coming = asyncio.run_coroutine_threadsafe(

@@ -7,7 +7,6 @@ the control group.
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -121,6 +120,8 @@ def in_threads(work, items, entries):
     threads = min(len(items), 1 + entries // 100_000)
     if threads < 2 or (threads := min(threads, usable_cores())) < 2:
         return [work(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, items))
 

@@ -5,13 +5,11 @@ are pickled here, in one piece: arrays that Dask unpacks may be unaligned and re
 have the same bits wherever they are computed.
 """
 
-import asyncio
 import pickle
 import time
 import uuid
 import warnings
 from collections import deque
-from concurrent import futures
 from contextvars import ContextVar
 from functools import cache
 
@@ -116,6 +114,8 @@ class _Run:
 
     def _send(self):
         """Submit the next items until the scheduler holds enough."""
+        import asyncio
+
         from .._version import __version__
 
         if self._common is None:
@@ -136,6 +136,8 @@ class _Run:
 
     def _wait(self):
         """Wait until a task is done, and take its result."""
+        from concurrent import futures
+
         numbers = {coming: k for k, (_, coming) in self._tasks.items()}
         done, _ = futures.wait(numbers, GLANCE, futures.FIRST_COMPLETED)
         if not done:

@@ -5,7 +5,6 @@ from the links and the rates of the machine.
 """
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -389,6 +388,8 @@ def _median_seconds(work, array, cores, rounds):
                 seconds.append(time.perf_counter() - start)
         return seconds
 
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(cores) as pool:
         return float(np.median([s for mine in pool.map(one, copies) for s in mine[1:]]))
 
@@ -403,6 +404,8 @@ def _computing(work, tile, cores):
         with blas.one_core():
             while go_on:
                 work(c)
+
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(cores) as pool:
         for _ in range(cores):

@@ -8,7 +8,7 @@ import pytest
 
 import geomxp as gx
 from geomxp.cli.main import main
-from geomxp.covariance.families import FAMILIES
+from geomxp.covariance.base import FAMILIES
 from geomxp.reporting.report import report_html
 
 GIVEN = ["--variance", "0.6", "--range", "500", "--nugget", "0.06"]

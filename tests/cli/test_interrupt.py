@@ -12,8 +12,7 @@ from terminals import SLOWLY, Run
 from waiting import wait_until
 
 import geomxp as gx
-from geomxp.cli import interruption
-from geomxp.cli.main import main
+from geomxp.cli.main import main, message_of, message_of_fit
 
 LONG = ["jura", "--search", "bobyqa", "--starts", "400"]
 
@@ -80,8 +79,8 @@ def test_tiles_on_a_disk_stay_and_are_named(tmp_path):
 def test_a_second_interruption_does_not_wait(tmp_path):
     # the first one is heard when the call into C returns: in ten minutes, say
     code = (
-        "import hashlib; from geomxp.cli import interruption\n"
-        "with interruption.watched(['info'], 0.1):\n"
+        "import hashlib; from geomxp.cli.main import watched\n"
+        "with watched(['info'], 0.1):\n"
         "    print('begun', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'', b'', 2 * 10**9)\n"
     )
@@ -101,7 +100,7 @@ def test_a_second_interruption_does_not_wait(tmp_path):
 
 
 def stopped(**changes):
-    from geomxp.estimation.monitor import Interrupted
+    from geomxp.estimation.problem import Interrupted
 
     state = {"problem": "a", "model": {}, "log_likelihood": -1.0, "evaluations": 7}
     about = {"state": state, "checkpoint": None, "evaluations": 7, "seconds": 3.0}
@@ -110,10 +109,10 @@ def stopped(**changes):
 
 def test_a_short_fit_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = interruption.of_fit(stopped(seconds=1.0), "meuse", None, ["fit", "meuse"])
-    assert str(said) == "interrupted after 7 evaluations (1 s); nothing was saved."
-    said = interruption.of_fit(stopped(state=None), "meuse", None, ["fit", "meuse"])
-    assert str(said).endswith("nothing was saved.")
+    said = message_of_fit(stopped(seconds=1.0), "meuse", None, ["fit", "meuse"])
+    assert said == "interrupted after 7 evaluations (1 s); nothing was saved."
+    said = message_of_fit(stopped(state=None), "meuse", None, ["fit", "meuse"])
+    assert said.endswith("nothing was saved.")
     assert not list(tmp_path.iterdir())
 
 
@@ -121,22 +120,22 @@ def test_the_state_of_another_fit_is_not_written_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = stopped(), stopped(state=stopped().state | {"problem": "b"})
     for found in (first, second, first):
-        interruption.of_fit(found, "some/wells.csv", None, ["fit", "some/wells.csv"])
+        message_of_fit(found, "some/wells.csv", None, ["fit", "some/wells.csv"])
     names = ["geomxp-wells-checkpoint-2.json", "geomxp-wells-checkpoint.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert json.loads(Path(names[0]).read_text())["problem"] == "b"
 
 
 def test_a_state_that_cannot_be_written_is_said_to_be_lost(tmp_path):
-    said = interruption.of_fit(stopped(), "meuse", str(tmp_path / "no" / "fit.json"), ["fit"])
-    assert "the state is lost" in str(said)
+    said = message_of_fit(stopped(), "meuse", str(tmp_path / "no" / "fit.json"), ["fit"])
+    assert "the state is lost" in said
 
 
 @pytest.mark.parametrize("word", ["--scratch=here", "--scratch here"])
 def test_options_are_found_however_they_are_written(word, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["log-likelihood", "meuse", *word.split()]
-    assert interruption.message_of(words) == interruption.message_of(["info"]) == "interrupted."
+    assert message_of(words) == message_of(["info"]) == "interrupted."
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "geomxp-1.tiles").touch()
-    assert "Tiles are saved in here." in interruption.message_of(words)
+    assert "Tiles are saved in here." in message_of(words)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.covariance.base import Isotropic
+from geomxp.covariance.base import FAMILIES, Isotropic, family_of
 from geomxp.covariance.distance import EARTH_RADIUS
-from geomxp.covariance.families import FAMILIES, family_of
 
 REFERENCES = Path(__file__).parent.parent / "references"
 TABLES = json.loads((REFERENCES / "families.json").read_text())

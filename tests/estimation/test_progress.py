@@ -9,7 +9,7 @@ from terminals import Run
 
 import geomxp as gx
 from geomxp.data import tables
-from geomxp.estimation.monitor import Interrupted
+from geomxp.estimation.problem import Interrupted
 from geomxp.runtime import progress
 from geomxp.runtime.progress import Line
 

@@ -7,7 +7,7 @@ import scipy.linalg
 
 import geomxp as gx
 from geomxp import testing
-from geomxp.likelihood.factorize import tile_factor
+from geomxp.likelihood.exact import tile_factor
 from geomxp.linalg.precision import count_finer
 from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.assemble import Originals

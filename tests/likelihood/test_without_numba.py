@@ -137,18 +137,17 @@ def test_without_numba_the_start_is_the_maximum_of_some_places(data):
         NUMBA,
         path,
         """
-from geomxp.estimation import search as starts
-from geomxp.estimation import search as multistart
+from geomxp.estimation import problem
 
-starts.ENOUGH, starts.RUNS, starts.RUN = 100, 8, 8
-approach = multistart.approach
+problem.ENOUGH, problem.RUNS, problem.RUN = 100, 8, 8
+approach = problem.approach
 
-def told(problem, model):
-    reached = approach(problem, model)
+def told(task, model):
+    reached = approach(task, model)
     found["moved"] = reached[1] and reached[0] != model
     return reached
 
-multistart.approach = told
+problem.approach = told
 keep(gx.fit(seen, None, gx.Exact(on="gpu"), progress=False))
 """,
     )

@@ -13,8 +13,8 @@ from waiting import wait_until
 
 import geomxp as gx
 from geomxp.errors import LostCluster
-from geomxp.estimation import monitor
-from geomxp.likelihood.factorize import tile_factor
+from geomxp.estimation.problem import Monitor
+from geomxp.likelihood.exact import tile_factor
 from geomxp.linalg.formats import FORMATS, FP64, Tile, quantize
 from geomxp.runtime import dask
 from geomxp.runtime.dask import DaskBackend
@@ -253,13 +253,13 @@ def test_tiles_are_given_up_with_their_factor(client, workers, monkeypatch):
 def test_a_lost_scheduler_is_one_line_and_the_fit_goes_on_from_its_checkpoint(
     tmp_path, monkeypatch
 ):
-    state, write = tmp_path / "state.json", monitor.Monitor._write
+    state, write = tmp_path / "state.json", Monitor._write
     about = {"progress": False, "checkpoint": state, "search": "bobyqa"}
     with Elsewhere() as there, monkeypatch.context() as struck:
         address = there.address
         client = distributed.Client(address, set_as_default=False)
         ask = partial(gx.fit, observations(60), MODEL, gx.Exact(tile=30, on=client), **about)
-        struck.setattr(monitor.Monitor, "_write", lambda self: (write(self), there.kill()))
+        struck.setattr(Monitor, "_write", lambda self: (write(self), there.kill()))
         line = f'scheduler at "{re.escape(address)}" is lost'
         with pytest.raises(LostCluster, match=line) as caught:
             ask()

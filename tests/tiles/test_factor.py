@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.likelihood.factorize import dense_factor, tile_factor
+from geomxp.likelihood.exact import dense_factor, tile_factor
 from geomxp.runtime.devices import resolve
 from geomxp.tiles.factor import CholeskyFactor
 
