@@ -36,7 +36,7 @@ def inventory():
         "geomxp": __version__,
         "Python": platform.python_version(),
         "system": platform.platform(),
-        "largest exact fit": f"about {_largest_exact():,} places in memory",
+        "largest exact fit": f"about {_largest_exact():,} locations in memory",
         "devices": _devices(),
         "matrix units": _matrix_units(),
         "threads": _threads(),

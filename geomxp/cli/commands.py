@@ -313,7 +313,7 @@ def predict(given):
     grid = (given.grid, given.resolution, given.like)
     wanted = any(value is not None for value in grid)
     if (places is None) != wanted or (places and any((*grid, given.bounds, given.mask))):
-        raise InvalidInput("give either a table of PLACES, or --grid, --resolution or --like.")
+        raise InvalidInput("give either a table of LOCATIONS, or --grid, --resolution or --like.")
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
     fitted = Fit.load(given.fit_file)
@@ -419,8 +419,8 @@ def _show(frame, about, records, picture, title, given):
         "about": "field or observation; observations of a model, the field of a fit.",
         "default": None,
     },
-    locations={"panel": opt.PLACES, "about": "Columns of the coordinates."},
-    metric={"panel": opt.PLACES},
+    locations={"panel": opt.LOCATIONS, "about": "Columns of the coordinates."},
+    metric={"panel": opt.LOCATIONS},
     seed={"panel": opt.OUTPUT},
 )
 def simulate(given):
@@ -458,7 +458,7 @@ def simulate(given):
     frame = pd.concat(parts, axis=1)
     if output:
         tables.write_frame(frame, output)
-    title = f"{draws} field(s) at {len(frame)} places"
+    title = f"{draws} field(s) at {len(frame)} locations"
     records, picture = partial(frame.to_dict, "records"), partial(display.frame, frame)
     _show(frame, {"n": len(frame), "draws": draws}, records, picture, title, given)
 
@@ -555,7 +555,7 @@ def compare(given):
     if figure:
         divergences(frame, len(locations)).figure.savefig(figure, dpi=150)
     head = (
-        f"{len(locations):,} places, FP64: log-determinant "
+        f"{len(locations):,} locations, FP64: log-determinant "
         f"{reference['log_determinant']:.10g}, {reference['seconds']:.2f} s"
     )
     screen.result(

@@ -32,7 +32,7 @@ from ..linalg import precision
 from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
-GRID, KRIGING, FOLDS, PLACES, OUTPUT = "Grid", "Kriging", "Folds", "Places", "Output"
+GRID, KRIGING, FOLDS, LOCATIONS, OUTPUT = "Grid", "Kriging", "Folds", "Locations", "Output"
 """Panels of the help."""
 
 TYPES = {
@@ -176,7 +176,7 @@ TABLE_FILE = (
 OPTIONS = {
     "table": Option(None, "TABLE", TABLE_FILE, ..., tables),
     "fit_file": Option(None, "FIT", "Fit, as written by `geomxp fit --output`.", ..., fits),
-    "places": Option(None, "PLACES", "Table of locations, or a data set's name.", None, tables),
+    "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
     "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
     "value": Option(DATA, "COLUMN", "Column of the values.", None, columns),
@@ -318,15 +318,15 @@ OPTIONS = {
         FOLDS, "NUMBER", "Make folds of square blocks of this side, in the unit of the range."
     ),
     "refit": Option(FOLDS, "", "Estimate the parameters again without each fold."),
-    "count": Option(PLACES, "N", "Number of locations to lay out.", least=1, name="--n"),
+    "count": Option(LOCATIONS, "N", "Number of locations to lay out.", least=1, name="--n"),
     "layout": Option(
-        PLACES,
+        LOCATIONS,
         "NAME",
         "grid, jittered or uniform, in the unit square.",
         "uniform",
         ("grid", "jittered", "uniform"),
     ),
-    "at": Option(PLACES, "TABLE", "Table of locations, or a data set's name.", None, tables),
+    "at": Option(LOCATIONS, "TABLE", "Table of locations, or a data set's name.", None, tables),
     "draws": Option(OUTPUT, "N", "Number of fields.", 1, least=1),
     "intervals": Option(
         OUTPUT, "NAME", "Confidence intervals: wald, or profile (likelihood).", None, INTERVALS

@@ -1,4 +1,4 @@
-"""From places to covariances."""
+"""From locations to covariances."""
 
 from .base import FAMILIES
 from .cauchy import Cauchy

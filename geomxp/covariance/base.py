@@ -244,7 +244,7 @@ class Covariance:
     def __call__(
         self, a: Inputs | ArrayLike, b: Inputs | ArrayLike, metric: Metric | str = "euclidean"
     ) -> Floats:
-        """Evaluate the covariance of the field, without the nugget, between two sets of places.
+        """Evaluate the covariance of the field, without the nugget, between two sets of locations.
 
         Parameters
         ----------

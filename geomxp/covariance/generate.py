@@ -1,4 +1,4 @@
-"""Generate covariances and their derivatives between places, in RAM or on a GPU.
+"""Generate covariances and their derivatives between locations, in RAM or on a GPU.
 
 `TablePairs` evaluates the polynomials of `geomxp.covariance.table` at the speed of memory, and
 extends a table that does not reach the closest pairs. `DensePairs` calls a family's own `matrix`.
@@ -53,9 +53,9 @@ def box_of(*points):
 
 
 def scale_of(model, metric, box):
-    """Return what maps places to points, A(x - middle)/unit, and 1/a² for their differences.
+    """Return what maps locations to points, A(x - middle)/unit, and 1/a² for their differences.
 
-    `box`, (2, d), holds the lowest and the highest coordinates of the embedded places.
+    `box`, (2, d), holds the lowest and the highest coordinates of the embedded locations.
     """
     low, high = box
     # differences of coordinates near 1 have squares, and powers of two change no digit
@@ -71,7 +71,7 @@ def scale_of(model, metric, box):
 
 
 def octaves_of(extent, dimensions, few, metric, inverse):
-    """Return the octaves of s that pairs of `few` places probably have; a miss extends them.
+    """Return the octaves of s that pairs of `few` locations probably have; a miss extends them.
 
     `extent` is the largest difference of two points in a coordinate, `inverse` is 1/a².
     """
@@ -82,7 +82,7 @@ def octaves_of(extent, dimensions, few, metric, inverse):
         longest = min(longest * 2.5, (np.pi * EARTH_RADIUS) ** 2 * inverse)
     # a little more, for rounding
     high = frexp(max(longest * (1 + 2.0**-40), 1e-300))[1]
-    # n places of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
+    # n locations of d dimensions: their shortest distance is seldom below extent/(8 n^(2/d))
     return high - 6 - int(np.ceil(4 / dimensions * np.log2(few + 1))), high
 
 

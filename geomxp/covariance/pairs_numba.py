@@ -1,4 +1,4 @@
-"""Loops over pairs of places, compiled by numba: entries of Σ, and sums with its derivatives.
+"""Loops over pairs of locations, compiled by numba: entries of Σ, and sums with its derivatives.
 
 Compiled functions release the interpreter's lock, so that threads share the work; they are kept
 on disk after the first compilation. A strip of pairs at a time stays in the first-level cache.
@@ -228,7 +228,7 @@ def add_pairs(
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def _turned(x, i, j, count, inverse, change, slope, f):
-    """Write (r dρ/dr)/h² · u'Mu with u the difference of two places of the plane; 0 at h = 0."""
+    """Write (r dρ/dr)/h² · u'Mu with u the difference of two locations of the plane; 0 at h = 0."""
     x0, x1 = x[0][i:], x[1][i:]
     for p in range(count):
         d0, d1 = x0[p] - x[0, j], x1[p] - x[1, j]

@@ -1,7 +1,7 @@
 """Weighted sums of the derivatives of Σ(θ), and their products with a vector.
 
 Scores and information need Σ_ij W_ij ∂Σ_ij/∂θ and (∂Σ/∂θ)α for every parameter. One sweep over
-the pairs of places computes them and stores no derivative.
+the pairs of locations computes them and stores no derivative.
 """
 
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ WIDTH = 256
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over all pairs of places: both orders of a pair, and the diagonal."""
+    """Sums over all pairs of locations: both orders of a pair, and the diagonal."""
 
     names: tuple
     quadratic: np.ndarray  # α'(∂Σ/∂θ)α, (k,)

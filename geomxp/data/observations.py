@@ -227,7 +227,7 @@ class Observations:
         names = () if self.covariates is None else self.covariate_names
         covariates = f", covariates {few(names)}" if names else ""
         return (
-            f"<Observations of {self.value_name} at {len(self):,} places "
+            f"<Observations of {self.value_name} at {len(self):,} locations "
             f"({few(self.location_names)}), {self.metric} distances in {self.unit}{covariates}>"
         )
 

@@ -145,7 +145,7 @@ class ModelComparison:
 
     def __repr__(self) -> str:
         best = " ".join(map(" ".join, self.candidates[0].choice.words.items()))
-        models = f"{len(self.candidates)} models at {self.n:,} places by {self.criterion}"
+        models = f"{len(self.candidates)} models at {self.n:,} locations by {self.criterion}"
         return f"<ModelComparison of {models}: the best has {best:.120}>"
 
     @property
@@ -223,7 +223,7 @@ class ModelComparison:
             na_rep="",
         )
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
-        lines = [f"{len(frame)} models by {kind}, {self.n:,} places", "", text]
+        lines = [f"{len(frame)} models by {kind}, {self.n:,} locations", "", text]
         notes = [
             f"  {' '.join(f'{k} {v}' for k, v in c.choice.words.items())}: {c.outcome}"
             for c in self.candidates

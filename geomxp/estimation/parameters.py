@@ -160,7 +160,7 @@ class Extent:
         points = np.unique(embed(observations.locations, observations.metric), axis=0)
         if len(points) < 2:
             raise InvalidInput(
-                "all locations are the same place: there is no distance to fit a range to."
+                "all locations are the same: there is no distance to fit a range to."
             )
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
         return cls(

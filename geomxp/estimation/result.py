@@ -125,7 +125,7 @@ class Fit(Generic[Model]):
     def __repr__(self) -> str:
         observations = self.observations
         return (
-            f"<Fit of {observations.value_name} at {len(observations):,} places, "
+            f"<Fit of {observations.value_name} at {len(observations):,} locations, "
             f"trend {self.trend.text:.60}: "
             f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
         )
@@ -190,7 +190,7 @@ class Fit(Generic[Model]):
         # names of a formula's columns may be long
         width = max(18, 1 + max((len(f"trend: {name}") for name in self.trend.names), default=0))
         lines = [
-            f"{family_title(model)} model by {kind}, {len(observations):,} places, "
+            f"{family_title(model)} model by {kind}, {len(observations):,} locations, "
             f"{observations.metric} distances, "
             f"trend {self.trend.text}",
             "",

@@ -326,7 +326,7 @@ class Evaluation:
     def __repr__(self) -> str:
         kind = ", REML" if self.reml else ""
         return (
-            f"<Evaluation at {self.n:,} places: {self.outcome.ending}, log-likelihood "
+            f"<Evaluation at {self.n:,} locations: {self.outcome.ending}, log-likelihood "
             f"{self.log_likelihood:.12g}{kind}>"
         )
 

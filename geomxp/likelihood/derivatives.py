@@ -7,9 +7,9 @@ With P = Σ⁻¹ - Σ⁻¹X(X'Σ⁻¹X)⁻¹X'Σ⁻¹, α = Pz, and Q = Σ⁻¹ 
     F_jk   = ½ tr(Q ∂_jΣ Q ∂_kΣ)                      the expected information
     -∂_jkℓ = 2 AI_jk - F_jk - ½ Σ W ∂_jkΣ             the observed one, W = αα' - Q
 
-The score costs Σ⁻¹, twice a factorization, and sums over pairs of places; the average information
-of Johnson and Thompson (1995, J. Dairy Sci. 78:449) a few products more; the expected one a
-congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the correlation.
+The score costs Σ⁻¹, twice a factorization, and sums over pairs of locations; the average
+information of Johnson and Thompson (1995, J. Dairy Sci. 78:449) a few products more; the expected
+one a congruence L⁻¹∂ΣL⁻ᵀ, three factorizations, for each parameter of the correlation.
 
 On a GPU score and average information need one n×n matrix: P∂Σα by solves while L stands there,
 then Σ⁻¹ in its place, then the sums by blocks.
@@ -66,7 +66,7 @@ def _in_ram(lower, model, about, alpha, beside):
     """Return q = (∂Σ)α, q'Σ⁻¹q and a function, model to Σ W∂Σ; L becomes Σ⁻¹."""
     inverse = recursive.potri(lower)
     given = (*about, inverse, alpha, beside)
-    # one sweep over the pairs of places computes both the products and the sums
+    # one sweep over the pairs of locations computes both the products and the sums
     sums = derivative_sums(model, *given)
     q = sums.products
 

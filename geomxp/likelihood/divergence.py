@@ -94,7 +94,7 @@ class Divergence:
 
     def __str__(self) -> str:
         lines = [
-            f"KL divergence              {self.kl:.4g} nats, {self.n:,} places",
+            f"KL divergence              {self.kl:.4g} nats, {self.n:,} locations",
             f"KL by log-determinants     {self.kl_log_determinant:.4g}",
             f"log-determinant error      {self.log_determinant_error:.4g}",
         ]
@@ -178,7 +178,7 @@ def _timed(method, observations, model):
 @gpu_memory()
 def kl_divergence(
     model: Covariance,
-    places: ArrayLike | Inputs | Observations,
+    locations: ArrayLike | Inputs | Observations,
     method: Likelihood,
     *,
     metric: str = "euclidean",
@@ -190,11 +190,11 @@ def kl_divergence(
     Parameters
     ----------
     model : Covariance
-    places : (n, d) array_like, Inputs or Observations
+    locations : (n, d) array_like, Inputs or Observations
         With observations, the quadratic form is compared as well.
     method : Exact or Vecchia
     metric : str
-        Of an array of places.
+        Of an array of locations.
     trend : str
         Of observations.
     progress : bool
@@ -212,18 +212,18 @@ def kl_divergence(
     Examples
     --------
     >>> import geomxp as gx
-    >>> places = np.random.default_rng(0).random((200, 2))
+    >>> locations = np.random.default_rng(0).random((200, 2))
     >>> method = gx.Exact(gx.by_tile_norm(1e-6), tile=50)
-    >>> kl_divergence(gx.Matern(1.0, 0.1, 0.5), places, method).kl < 1e-6
+    >>> kl_divergence(gx.Matern(1.0, 0.1, 0.5), locations, method).kl < 1e-6
     True
     """
-    return compare(model, places, (method,), metric=metric, trend=trend, progress=progress)[0]
+    return compare(model, locations, (method,), metric=metric, trend=trend, progress=progress)[0]
 
 
 @gpu_memory()
 def compare(
     model: Covariance,
-    places: ArrayLike | Inputs | Observations,
+    locations: ArrayLike | Inputs | Observations,
     methods: Sequence[Likelihood],
     *,
     metric: str = "euclidean",
@@ -235,7 +235,7 @@ def compare(
     Parameters
     ----------
     model : Covariance
-    places : (n, d) array_like, Inputs or Observations
+    locations : (n, d) array_like, Inputs or Observations
     methods : sequence of Exact or Vecchia
     metric, trend, progress :
         See `kl_divergence`.
@@ -250,20 +250,20 @@ def compare(
             raise InvalidInput(
                 f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
             )
-    observations, design = places, None
-    if isinstance(places, Observations):
+    observations, design = locations, None
+    if isinstance(locations, Observations):
         # in the order of the tiles, L₀ is as triangular as L
-        rows = hilbert(model.isotropic(places.inputs))
-        observations = places.subset(rows)
+        rows = hilbert(model.isotropic(locations.inputs))
+        observations = locations.subset(rows)
         kind = Trend.of(observations, trend)
         design = kind.design(observations.locations, observations.covariates)
         kind.check_full_rank(design)
     else:
-        places = checked_inputs(places, metric)
-        if not len(places):
-            raise InvalidInput("`places` must hold at least one place.")
-        rows = hilbert(model.isotropic(places))
-        observations = places[rows]
+        locations = checked_inputs(locations, metric)
+        if not len(locations):
+            raise InvalidInput("`locations` must hold at least one location.")
+        rows = hilbert(model.isotropic(locations))
+        observations = locations[rows]
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
@@ -281,18 +281,18 @@ def compare(
         raise
     except NotPositiveDefinite as error:
         # in the order of the caller's rows
-        raise explain(error, places, model) from None
+        raise explain(error, locations, model) from None
 
 
 def kl_between(
-    p: Covariance, q: Covariance, places: ArrayLike | Inputs, metric: str = "euclidean"
+    p: Covariance, q: Covariance, locations: ArrayLike | Inputs, metric: str = "euclidean"
 ) -> float:
     """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
 
     Parameters
     ----------
     p, q : Covariance
-    places : (n, d) array_like or Inputs
+    locations : (n, d) array_like or Inputs
     metric : str
 
     Returns
@@ -306,12 +306,12 @@ def kl_between(
     >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
     True
     """
-    places = checked_inputs(places, metric)
-    evaluator = Exact().prepare(places)
-    with blas_threads(len(places)):
+    locations = checked_inputs(locations, metric)
+    evaluator = Exact().prepare(locations)
+    with blas_threads(len(locations)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
-        sigma = assemble.covariance_matrix(p, places, metric)
+        sigma = assemble.covariance_matrix(p, locations, metric)
         sigma = np.tril(sigma) + np.tril(sigma, -1).T
         trace = np.trace(factor_q.solve(np.asfortranarray(sigma)))
     difference = factor_q.log_determinant() - factor_p.log_determinant()
-    return 0.5 * (float(trace) - len(places) + difference)
+    return 0.5 * (float(trace) - len(locations) + difference)

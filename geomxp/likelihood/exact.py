@@ -297,8 +297,8 @@ def check_memory(n, matrices, device, held=0):
     needed = _bytes_for(n, matrices, device)
     if needed > free + held:
         raise NotEnoughMemory(
-            f"the exact method for {n:,} places needs {human_bytes(needed)} of {what}, "
-            f"{human_bytes(free)} free: use fewer places, or a machine with more memory."
+            f"the exact method for {n:,} locations needs {human_bytes(needed)} of {what}, "
+            f"{human_bytes(free)} free: use fewer locations, or a machine with more memory."
         )
 
 
@@ -426,12 +426,12 @@ class Exact(Likelihood):
         """Return the method for a subset of the rows, with tiles no larger than the subset."""
         return self if self.tile is None else replace(self, tile=min(self.tile, len(rows)))
 
-    def plan(self, places: int | Observations, model: Covariance | None = None) -> MemoryPlan:
+    def plan(self, locations: int | Observations, model: Covariance | None = None) -> MemoryPlan:
         """Return where the tiles of Σ will be stored and how much will be moved, without a run.
 
         Parameters
         ----------
-        places : int or Observations
+        locations : int or Observations
             Number of locations; or the observations, with a model, if the rule of `precision`
             depends on the matrix, whose tiles are then generated once.
         model : Covariance, optional
@@ -453,19 +453,19 @@ class Exact(Likelihood):
         >>> plan.layout.tiles, plan.on_disk
         (10, 440000000)
         """
-        observations = places if isinstance(places, Observations) else None
-        if observations is None and not (isinstance(places, Integral) and places > 0):
+        observations = locations if isinstance(locations, Observations) else None
+        if observations is None and not (isinstance(locations, Integral) and locations > 0):
             raise InvalidInput(
-                "`places` must be Observations, or how many there are. Got "
-                f"{places if isinstance(places, Integral) else type(places).__name__}."
+                "`locations` must be Observations, or the number of locations. Got "
+                f"{locations if isinstance(locations, Integral) else type(locations).__name__}."
             )
-        n, placement = int(places) if observations is None else len(observations), self.placement
+        n, placement = int(locations) if observations is None else len(observations), self.placement
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
         if observations is not None and model is not None:
-            _, places, originals = _originals(model, observations, self.tile, placement)
-            about = _asked_by(self.precision, originals, places, observations.metric)
+            _, ordered, originals = _originals(model, observations, self.tile, placement)
+            about = _asked_by(self.precision, originals, ordered, observations.metric)
             formats = _chosen(self.precision, layout.tiles, originals.norms, about)
         elif _is_blind(self.precision):
             formats = self.precision(np.ones((layout.tiles, layout.tiles)))
@@ -477,7 +477,7 @@ class Exact(Likelihood):
         return placement.plan(layout, formats)
 
     def describe(self, n: int) -> Document:
-        """Return the method's entry in the JSON of a fit of n places."""
+        """Return the method's entry in the JSON of a fit of n locations."""
         return {
             "name": "exact",
             "on": self.on if isinstance(self.on, str) else ",".join(self.on),
@@ -616,7 +616,7 @@ def coincidence(observations):
     if observations.inputs.time is not None:
         place += f" at time {observations.inputs.time[i]:g}"
     return (
-        f"rows {i + 1} and {j + 1} are at the same place ({place}) and the nugget is 0: the "
+        f"rows {i + 1} and {j + 1} are at the same location ({place}) and the nugget is 0: the "
         "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
     )
 

@@ -148,7 +148,7 @@ class Trend:
         got = "none" if covariates is None else f"shape {np.shape(covariates)}"
         raise InvalidInput(
             f"the trend needs {len(self.covariate_names)} covariates "
-            f"({', '.join(self.covariate_names)}) at each of the {n} places. Got {got}."
+            f"({', '.join(self.covariate_names)}) at each of the {n} locations. Got {got}."
         )
 
     def _by_name(self, table, n):
@@ -157,7 +157,9 @@ class Trend:
 
         columns, _ = encode(pd.DataFrame(table), self.needs, self.levels)
         if len(columns) != n:
-            raise InvalidInput(f"covariates must have {n} rows, as the places. Got {len(columns)}.")
+            raise InvalidInput(
+                f"covariates must have {n} rows, one per location. Got {len(columns)}."
+            )
         check_finite(columns, self.needs, "covariates")
         result = np.zeros((n, len(self.covariate_names)))
         result[:, [self.covariate_names.index(name) for name in self.needs]] = columns

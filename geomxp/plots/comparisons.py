@@ -181,7 +181,7 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
     if len(rest):
         words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
     ax.set(xlim=(0, min(1.15, 1.25 * weights.max())))
-    title = f"{len(comparison.candidates)} models, {comparison.n:,} places"
+    title = f"{len(comparison.candidates)} models, {comparison.n:,} locations"
     return finish(ax, title + (" (REML)" if comparison.reml else ""), words)
 
 
@@ -247,7 +247,7 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
         Rows as `geomxp compare` writes them, with the columns kl, kl_log_determinant, and one of
         accuracy, kl_target and neighbours.
     n : int
-        Number of places.
+        Number of locations.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -280,7 +280,7 @@ def divergences(frame: Frame, n: int, *, ax: Axes | None = None) -> Axes:
     else:
         ax.invert_xaxis()
     labels = ACROSS[across], f"divergence from {exact} (nats)"
-    return finish(ax, f"{n:,} places", *labels, frameon=False)
+    return finish(ax, f"{n:,} locations", *labels, frameon=False)
 
 
 # Copies and kernels of a run over time.

@@ -279,7 +279,7 @@ def variogram(
     lags = lags_of(observations, model=model, bins=bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
     n, pairs = len(observations), lags.pairs
-    places = f"a random {MOST:,} of {n:,} places" if n > MOST else f"{n:,} places"
+    places = f"a random {MOST:,} of {n:,} locations" if n > MOST else f"{n:,} locations"
     area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
     ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
     # finest near 0, where the curve bends most

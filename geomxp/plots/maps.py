@@ -172,7 +172,7 @@ def _intervals_below(ax, x, slope):
 
 
 def _scatter_map(ax, observations, values, name, *, order=slice(None), extend="neither", **colours):
-    """Draw coloured dots at places, with a colour bar."""
+    """Draw coloured dots at locations, with a colour bar."""
     x, y = observations.locations[order, :2].T
     n = len(values)
     # an outline keeps dots in the lightest colour visible
@@ -192,7 +192,7 @@ def _scatter_line(ax, observations, values, name):
 
 
 def _raster_map(ax, observations, cells, extent, name, **colours):
-    """Draw a raster, the places over it, and a colour bar."""
+    """Draw a raster, the locations over it, and a colour bar."""
     # a continuous field is nearly linear between the centres of cells
     drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T

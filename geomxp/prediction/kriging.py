@@ -71,7 +71,7 @@ class Prediction:
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        targets = "places" if self.nugget is not None else "blocks"
+        targets = "locations" if self.nugget is not None else "blocks"
         m, d = self.locations.shape
         return f"<Prediction at {m:,} {targets} in {d} dimension{'s' if d > 1 else ''}>"
 
@@ -86,7 +86,7 @@ class Prediction:
         if self.nugget is None:
             return f"Averages over {len(self.mean):,} blocks", columns
         columns["of an observation"] = np.sqrt(self.variance_of_observation)
-        return f"Predictions at {len(self.mean):,} places", columns
+        return f"Predictions at {len(self.mean):,} locations", columns
 
     @property
     def variance_of_observation(self) -> Floats:
@@ -297,7 +297,7 @@ def _from_all(fit, targets, design, line):
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
         step = max(1, entries // len(observations) // factor.vectors)
-        line.expect(len(targets), "places")
+        line.expect(len(targets), "locations")
         for first in range(0, len(targets), step):
             part = slice(first, first + step)
             some = targets.part(part)
@@ -366,7 +366,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
         None if local_trend else fit.coefficient_covariance,
     )
     mean, variance = np.empty(len(targets)), np.empty(len(targets))
-    line.expect(len(targets), "places")
+    line.expect(len(targets), "locations")
     tasks = Tasks(fit.method.on if is_cluster(fit.method.on) else "cpu")
     step = min(CHUNK, max(LEAST_CHUNK, -(-len(targets) // (4 * tasks.threads))))
     starts = range(0, len(targets), step)
@@ -393,7 +393,7 @@ def krige_part(known, piece):
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):
         raise NotPositiveDefinite(
-            f"the covariance matrix of the observations near place {first + bad[0] + 1} is not "
+            f"the covariance matrix of the observations near location {first + bad[0] + 1} is not "
             "positive definite in FP64: use fewer neighbours or a larger nugget."
         )
     mean, reduction = _from_grams(grams, design, known.coefficient_covariance, first)
@@ -426,8 +426,9 @@ def _determined(information, first):
     bad = np.flatnonzero(np.linalg.eigvalsh(unit)[:, 0] < LEAST)
     if len(bad):
         raise InvalidInput(
-            f"the neighbours of place {first + bad[0] + 1} do not determine the trend's "
-            f"coefficients ({len(bad)} such places): use more `neighbours`, or local_trend=False."
+            f"the neighbours of location {first + bad[0] + 1} do not determine the trend's "
+            f"coefficients ({len(bad)} such locations): use more `neighbours`, or "
+            "local_trend=False."
         )
     return information
 

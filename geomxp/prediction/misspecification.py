@@ -86,7 +86,7 @@ class Misspecification:
     def __str__(self) -> str:
         return (
             f"MLOE {self.mloe:.6g}, MMOM {self.mmom:.6g}, RMOM {self.rmom:.6g} "
-            f"at {len(self):,} places"
+            f"at {len(self):,} locations"
         )
 
 

@@ -301,7 +301,7 @@ def lay_out(n: int, layout: str = "jittered", seed: int = 0) -> Floats:
     side = round(n**0.5)
     if side * side != n:
         raise InvalidInput(
-            f'layout="{layout}" needs a square number of places. Got {n}; try {side * side}.'
+            f'layout="{layout}" needs a square number of locations. Got {n}; try {side * side}.'
         )
     cells = np.arange(side) + 0.5
     grid = np.stack(np.meshgrid(cells, cells, indexing="ij"), axis=-1).reshape(n, 2)

@@ -197,7 +197,7 @@ class Findings:
         if methods and n > LARGEST:
             self.notes.append(
                 f"{name}: left out, it takes two whole matrices, and there are more than "
-                f"{LARGEST:,} places."
+                f"{LARGEST:,} locations."
             )
         elif methods:
             exact = 4 * n**3 / 3 / EXACT_RATE

@@ -203,7 +203,7 @@ class Maps:
         if n == shown:
             return []
         return [
-            f"The maps show {shown:,} of the {n:,} places, drawn at random (seed 0); "
+            f"The maps show {shown:,} of the {n:,} locations, drawn at random (seed 0); "
             "everything else in this report uses all of them."
         ]
 

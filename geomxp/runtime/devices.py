@@ -291,7 +291,7 @@ def gpu_memory():
         if not (of_cupy and full):
             raise
         raise NotEnoughMemory(
-            f"the memory of the GPU is exhausted ({error}): use fewer places, or a method that "
+            f"the memory of the GPU is exhausted ({error}): use fewer locations, or a method that "
             'needs less: gx.Exact(on="gpu", device_memory="20GB") keeps most tiles in RAM.'
         ) from None
 

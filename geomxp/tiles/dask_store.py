@@ -467,7 +467,7 @@ class DaskFactor(TileFactor):
         needed, free = 8 * layout.n**2, free_memory()
         if needed > free:
             raise NotEnoughMemory(
-                f"the factor of {layout.n:,} places as one array needs {human_bytes(needed)} of "
+                f"the factor of {layout.n:,} locations as one array needs {human_bytes(needed)} of "
                 f"this process's memory, {human_bytes(free)} free: it stays on the cluster."
             )
         return super().dense()

@@ -358,7 +358,7 @@ class Host:
                     raise
                 raise NotEnoughMemory(
                     f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "
-                    "use fewer places, or ask for less accuracy."
+                    "use fewer locations, or ask for less accuracy."
                 ) from None
         self._regions.append(region)
         return region

@@ -287,7 +287,7 @@ def _check(what, needed, free):
     if needed > free:
         raise NotEnoughMemory(
             f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
-            'for less accuracy, use fewer places, or keep the tiles on a disk: memory="4GB".'
+            'for less accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
         )
 
 
@@ -473,7 +473,7 @@ class MemoryPlan:
     def __repr__(self) -> str:
         behind = f" over {self.behind}" * bool(self.behind)
         return (
-            f"<MemoryPlan for {self.layout.n:,} places: {self.tiles:,} tiles of "
+            f"<MemoryPlan for {self.layout.n:,} locations: {self.tiles:,} tiles of "
             f"{self.layout.tile:,} rows, {human_bytes(self.bytes)}, on "
             f"{', '.join(self.devices)}{behind}>"
         )
@@ -482,7 +482,7 @@ class MemoryPlan:
         layout, size = self.layout, human_bytes(self.bytes)
         tiles = ", ".join(f"{count:,} {name}" for name, count in self.formats.counts().items())
         free = "" if self.free is None else f"; {human_bytes(self.free)} free"
-        lines = [f"Covariance matrix of {layout.n:,} places", ""]
+        lines = [f"Covariance matrix of {layout.n:,} locations", ""]
         if layout.tiles == 1:
             lines.append(f"  one matrix       {size} in FP64, in the memory of {self._where}{free}")
             return "\n".join(lines)

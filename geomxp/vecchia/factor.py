@@ -150,7 +150,7 @@ class VecchiaFactor:
 
 
 def draw_onwards(places, neighbours, weights, variances, y):
-    """Turn normal numbers at places, (k,) rows of y, into draws given the values of neighbours.
+    """Turn normal numbers at locations, (k,) rows of y, into draws given the values of neighbours.
 
     y_i <- λ'y_N + √d y_i, place by place in the order given; y is (n, c). `neighbours` (k, m) are
     rows of y, or -1 for none.

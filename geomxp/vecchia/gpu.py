@@ -1,4 +1,4 @@
-"""Passes over Vecchia's blocks on one GPU: places, neighbours and columns are kept there.
+"""Passes over Vecchia's blocks on one GPU: locations, neighbours and columns are kept there.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
@@ -77,7 +77,7 @@ class SharedLayout:
         rows = order + count + bases
         rows += (2 - rows) % 4
         entries = order * rows - order * (order - 4) // 2
-        # 1/l_ii, which rows are places, points, b, and D b for all but the first two bases
+        # 1/l_ii, which rows are locations, points, b, and D b for all but the first two bases
         vectors = (2 + d + (1 + bases - 2 if bases else 1)) * order
         stride = -(-(entries + vectors) // 16) * 16
         # two teams of eight threads read from different banks at a time
@@ -162,7 +162,7 @@ class GpuPasses:
         self._device, self._metric = device, metric
         points = embed(locations, metric)
         self._check_memory(
-            points.nbytes + 4 * n * count, f"{n:,} places with {count} neighbours each"
+            points.nbytes + 4 * n * count, f"{n:,} locations with {count} neighbours each"
         )
         self.graph = Graph.of(locations, metric, ordering, count)
         self.tree, self._box = self.graph.tree, box_of(points)
@@ -209,7 +209,7 @@ class GpuPasses:
         import cupy
 
         n, m = self._neighbours.shape
-        self._check_memory(8 * n * (m + 1), f"the weights of {n:,} places")
+        self._check_memory(8 * n * (m + 1), f"the weights of {n:,} locations")
         layout = self._layout(0, 0)
 
         def work(pairs, tables, base):
@@ -254,7 +254,7 @@ class GpuPasses:
             return with_table(model, pairs, names, partial(work, pairs))
 
     def _launch(self, function, layout, count, pairs, tables, base, units, entries):
-        """Launch a kernel on `units` parts or places, of which a team takes one at a time."""
+        """Launch a kernel on `units` parts or locations, of which a team takes one at a time."""
         import cupy
 
         n, m = self._neighbours.shape

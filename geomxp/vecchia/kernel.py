@@ -370,7 +370,7 @@ def transposed(neighbours, weights, variances, y, out):
 
 @njit(nogil=True, cache=True)
 def unwhiten(sequence, rows, neighbours, weights, variances, y):
-    """Y <- B⁻¹ y at the places of a sequence, one after the other; theirs are these rows of B."""
+    """Y <- B⁻¹ y at the locations of a sequence, in its order; theirs are these rows of B."""
     for k in range(len(sequence)):
         i, row = sequence[k], rows[k]
         y[i] *= sqrt(variances[row])

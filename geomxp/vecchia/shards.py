@@ -186,9 +186,9 @@ class DaskPasses:
         needed, free = bytes_of_each * len(self._locations), free_memory()
         if needed > free:
             raise NotEnoughMemory(
-                f"the {self._count} neighbours of {len(self._locations):,} places need "
+                f"the {self._count} neighbours of {len(self._locations):,} locations need "
                 f"{human_bytes(needed)} in this process, {human_bytes(free)} free. Standard errors "
-                "of REML, leave-one-out and the KL divergence need them all: use fewer places."
+                "of REML, leave-one-out and the KL divergence need them all: use fewer locations."
             )
 
     def neighbours_of(self, i):
