@@ -77,8 +77,8 @@ def test_blocks_may_be_points_as_in_python(run, saved, fit, places):
         (["--block", "40,20", "--discretisation", "0"], "Invalid value for '--discretisation'"),
         (["--block", "40,20,10"], "`block` must be 2 side(s)"),
         (["--block", "polygons"], "--block polygons needs a file of polygons"),
-        (["--grid", "5"], "give either a table of PLACES, or --grid, --resolution or --like"),
-        (["--bounds", "0,0,1,1"], "give either a table of PLACES"),
+        (["--grid", "5"], "give either a table of LOCATIONS, or --grid, --resolution or --like"),
+        (["--bounds", "0,0,1,1"], "give either a table of LOCATIONS"),
     ],
 )
 def test_wrong_predictions_are_one_line_and_status_2(run, saved, places, options, words):

@@ -283,11 +283,11 @@ def test_duplicates_without_nugget_are_named(run, tmp_path):
     columns = ["--locations", "x,y", "--value", "z"]
     status, _, err = run("fit", table, *columns, "--fix", "nugget=0")
     assert status == 2
-    assert "rows 2 and 4 are at the same place" in err
+    assert "rows 2 and 4 are at the same location" in err
     held = ["--variance", "1", "--range", "1", "--smoothness", "0.5"]
     status, _, err = run("log-likelihood", table, *columns, *held)
     assert status == 2
-    assert "rows 2 and 4 are at the same place" in err
+    assert "rows 2 and 4 are at the same location" in err
 
 
 def test_outputs_never_destroy_an_input_or_each_other(run, tmp_path):

@@ -121,7 +121,7 @@ def test_models_are_compared(run, tmp_path):
         *("--trends", "constant", "--formulas", "elev; elev + sqrt_dist", "--output", output),
     )
     assert status == 0
-    assert "12 models by maximum likelihood, 155 places" in out
+    assert "12 models by maximum likelihood, 155 locations" in out
     # progress is for terminals
     assert err == ""
     frame = pd.read_csv(output)

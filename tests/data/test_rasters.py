@@ -387,10 +387,10 @@ def test_the_command_writes_the_maps_of_python(run, saved, raster, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give either a table of PLACES, or --grid"),
-        (["meuse", "--grid", "5"], "give either a table of PLACES"),
-        (["meuse", "--mask", "x.tif"], "give either a table of PLACES"),
-        ([*BOUNDS], "give either a table of PLACES"),
+        ([], "give either a table of LOCATIONS, or --grid"),
+        (["meuse", "--grid", "5"], "give either a table of LOCATIONS"),
+        (["meuse", "--mask", "x.tif"], "give either a table of LOCATIONS"),
+        ([*BOUNDS], "give either a table of LOCATIONS"),
         (["meuse", "--output", "map.tif"], "map.tif: holds a map"),
         (["--grid", "5", "--bounds", "1,2,x,4"], "--bounds number=x: 'x' is not a number"),
         (["--grid", "5", "--bounds", "1,2,3"], "`bounds` must be left"),

@@ -29,7 +29,7 @@ def test_what_is_left_is_at_the_rate_of_what_is_done(clock):
         line.expect(4000, "places")
         line.advance(3000)
         clock[0] += 30
-        assert str(line) == "predicting  3,000 of 4,000 places  100/s  0:10 left"
+        assert str(line) == "predicting  3,000 of 4,000 locations  100/s  0:10 left"
         line.expect(8, "folds")
         line.advance()
         line.about = "refitted"
@@ -117,9 +117,9 @@ def test_predictions_say_how_fast_they_are(tmp_path):
     status, shown = run.finish()
     assert status == 0, shown
     assert run.output == b"quiet from here\n"
-    assert "of 300,000 places" in shown
-    assert re.search(r" of 300,000 places  [0-9,.]+/s  [0-9:]+ left", shown)
-    assert "200,000 places" not in shown
+    assert "of 300,000 locations" in shown
+    assert re.search(r" of 300,000 locations  [0-9,.]+/s  [0-9:]+ left", shown)
+    assert "200,000 locations" not in shown
 
 
 class Stopping(gx.Exact):

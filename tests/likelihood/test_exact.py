@@ -189,7 +189,7 @@ def test_a_fit_finds_its_start_with_tiles_larger_than_the_subsample():
 
 def test_duplicate_places_without_nugget_are_named():
     seen = gx.Observations([[0, 0], [1, 0], [2, 5], [1, 0]], [1.0, 2.0, 3.0, 4.0])
-    with pytest.raises(gx.NotPositiveDefinite, match="rows 2 and 4 are at the same place"):
+    with pytest.raises(gx.NotPositiveDefinite, match="rows 2 and 4 are at the same location"):
         gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5))
     assert np.isfinite(gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5, 0.1)).log_likelihood)
 

@@ -181,13 +181,13 @@ def test_promotions_are_those_between_the_rules_map_and_the_last(rule):
 @pytest.fixture
 def measured(monkeypatch):
     """The tiles whose norms were computed; each is generated for it."""
-    tiles, square = [], Originals.square
+    tiles, squares = [], Originals.squares
 
-    def noted(originals, i, k):
-        tiles.append((i, k))
-        return square(originals, i, k)
+    def noted(originals, pairs):
+        tiles.extend(pairs)
+        return squares(originals, pairs)
 
-    monkeypatch.setattr(Originals, "square", noted)
+    monkeypatch.setattr(Originals, "squares", noted)
     return tiles
 
 

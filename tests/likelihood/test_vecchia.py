@@ -239,7 +239,7 @@ def test_without_neighbours_observations_are_independent():
 
 def test_twins_have_a_likelihood_with_a_nugget_only():
     seen = gx.Observations([[0, 0], [1, 0], [2, 5], [1, 0]], [1.0, 2.0, 3.0, 4.0])
-    with pytest.raises(gx.NotPositiveDefinite, match="rows 2 and 4 are at the same place"):
+    with pytest.raises(gx.NotPositiveDefinite, match="rows 2 and 4 are at the same location"):
         gx.log_likelihood(seen, gx.Matern(1.0, 1.0, 0.5), gx.Vecchia(2))
     model = gx.Matern(1.0, 1.0, 0.5, 0.1)
     found = gx.log_likelihood(seen, model, gx.Vecchia(3)).log_likelihood

@@ -179,5 +179,5 @@ def test_what_needs_all_neighbours_here_says_so_where_there_is_no_room(
 ):
     there = prepare(seen, client)
     monkeypatch.setattr(shards, "free_memory", lambda: 1000)
-    with pytest.raises(gx.NotEnoughMemory, match="8 neighbours of 5,320 places need"):
+    with pytest.raises(gx.NotEnoughMemory, match="8 neighbours of 5,320 locations need"):
         there.factorize(MODEL)

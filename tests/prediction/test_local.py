@@ -115,7 +115,7 @@ def test_columns_of_very_different_sizes_are_told_apart_by_neighbours():
         ({"neighbours": 0}, "`neighbours` must be a whole number of at least 1"),
         ({"neighbours": 2.5}, "`neighbours` must be a whole number"),
         ({"local_trend": True}, "`local_trend` needs `neighbours`"),
-        ({"neighbours": 2, "local_trend": True}, "place 1 do not determine the trend's"),
+        ({"neighbours": 2, "local_trend": True}, "location 1 do not determine the trend's"),
     ],
 )
 def test_wrong_neighbourhoods_are_named(arguments, message):
@@ -129,7 +129,7 @@ def test_neighbours_on_a_line_do_not_determine_a_plane():
     )
     seen = gx.Observations(places, np.arange(12.0) ** 0.5)
     fit = held(seen, gx.Matern(1.0, 3.0, 0.5, 0.1))
-    with pytest.raises(gx.InvalidInput, match=r"place 2 do not determine .* \(1 such places\)"):
+    with pytest.raises(gx.InvalidInput, match=r"location 2 do not determine .* \(1 such locations\)"):
         gx.predict(fit, [[5.0, 60.0], [4.0, 0.5]], neighbours=6, local_trend=True)
 
 
@@ -140,8 +140,8 @@ def test_what_local_kriging_cannot_do_is_said():
         gx.predict(smooth, [[0.1, 0.2]], neighbours=5)
     twins = gx.Observations(np.vstack((seen.locations, seen.locations[:1])), np.arange(61.0))
     fit = replace(held(twins), model=gx.Matern(1.7, 0.2, 0.8))
-    with pytest.raises(gx.NotPositiveDefinite, match="rows 1 and 61 are at the same place"):
+    with pytest.raises(gx.NotPositiveDefinite, match="rows 1 and 61 are at the same location"):
         gx.predict(fit, [[0.1, 0.2]], neighbours=5)
     flat = replace(held(seen), model=gx.Matern(1.0, 1e4, 5.0))
-    with pytest.raises(gx.NotPositiveDefinite, match="near place 1 is not positive definite"):
+    with pytest.raises(gx.NotPositiveDefinite, match="near location 1 is not positive definite"):
         gx.predict(flat, [[0.1, 0.2]], neighbours=30)

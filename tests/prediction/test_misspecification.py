@@ -161,7 +161,10 @@ def test_what_cannot_be_compared_is_named(arguments, options, message):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({}, "rows 1 and 11 are at the same place"), ({"neighbours": 11}, "nearest to target 1 is")],
+    [
+        ({}, "rows 1 and 11 are at the same location"),
+        ({"neighbours": 11}, "nearest to target 1 is"),
+    ],
 )
 def test_two_observations_at_one_place_need_a_nugget(options, message):
     twins = np.vstack((PLACES, PLACES[:1]))

@@ -135,7 +135,7 @@ def test_wrong_places_are_named(places, covariates, message):
 
 
 def test_predictions_stay_in_little_memory(monkeypatch):
-    """The covariances held at once are CHUNK_ENTRIES, whatever the number of places."""
+    """The covariances held at once are CHUNK_ENTRIES, whatever the number of locations."""
     largest = []
     whole = gx.Matern.__call__
 

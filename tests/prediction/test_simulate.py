@@ -179,7 +179,7 @@ def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lay_out(10, "grid"), "square number of places. Got 10; try 9"),
+        (lambda: lay_out(10, "grid"), "square number of locations. Got 10; try 9"),
         (lambda: lay_out(9, "hexagonal"), "`layout` must be one of"),
         (lambda: lay_out(0), "`n` must be"),
         (lambda: gx.simulate(testing.MODEL, testing.places(5), 0), "`draws` must be"),

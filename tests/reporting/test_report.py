@@ -348,7 +348,7 @@ def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkey
     assert found.formats.counts() == mixed.formats
     text = Page(report_html(mixed)).text
     assert "Formats of the tiles" in text
-    assert "it takes two whole matrices, and there are more than 100 places" in text
+    assert "it takes two whole matrices, and there are more than 100 locations" in text
 
 
 def test_report_of_vecchias_approximation_shows_neighbours(sparse):
@@ -456,7 +456,7 @@ def test_of_many_places_a_sample_is_drawn_and_the_report_says_so():
     fit = gx.fit(seen, gx.Matern(1.0, 0.1, 0.5), gx.Vecchia(1), fixed=EVERYTHING, trend="zero")
     maps = Maps(fit)
     (note,) = maps.notes()
-    assert note.startswith("The maps show 5,000 of the 5,100 places, drawn at random")
+    assert note.startswith("The maps show 5,000 of the 5,100 locations, drawn at random")
     numbers = maps.numbers()["places"]
     rows = np.array(numbers["rows"]) - 1
     assert len(set(rows)) == 5000

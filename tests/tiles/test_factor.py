@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ def places_of(n, seed=1):
 
 
 def seen_at(places):
-    return SimpleNamespace(locations=places, metric="euclidean")
+    return gx.Inputs(places)
 
 
 def sigma_of(places, model=MODEL):

@@ -205,8 +205,11 @@ def test_too_little_memory_is_said_in_the_words_of_the_run():
             lambda p: p.play(),
             "only RAM, alone or over a disk, can be measured on this machine: give",
         ),
-        (lambda p: gx.Exact().plan(0), r"`places` must be Observations, or how many.*Got 0"),
-        (lambda p: gx.Exact().plan(np.ones((4, 2))), "`places` must be Observations.*Got ndarray"),
+        (lambda p: gx.Exact().plan(0), r"`locations` must be Observations, or how many.*Got 0"),
+        (
+            lambda p: gx.Exact().plan(np.ones((4, 2))),
+            "`locations` must be Observations.*Got ndarray",
+        ),
         (lambda p: gx.Exact(tile=32).plan(10), "`tile` must be an integer between 1 and"),
     ],
 )
