@@ -1,8 +1,6 @@
 """Options, markers and fixtures of all tests."""
 
 import os
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from cuda_emulator import session
@@ -20,21 +18,12 @@ settings.load_profile("patient")
 WHERE, REASON = pytest.StashKey[str](), pytest.StashKey[str]()
 EMULATION = pytest.StashKey[object]()
 
-SLOW = Path(__file__).parent / "slow.txt"
-"""Names of the test functions whose cases took more than a few seconds together when measured."""
-
 
 def pytest_addoption(parser):
     parser.addoption(
         "--gpu",
         choices=("real", "emulated", "none"),
         help="where tests marked `gpu` run; default: a real GPU if there is one, else emulated",
-    )
-    parser.addoption(
-        "--record-slow",
-        type=float,
-        metavar="SECONDS",
-        help="write the names of the test functions that take longer to tests/slow.txt",
     )
 
 
@@ -54,17 +43,11 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    slow = set(SLOW.read_text().split())
     for item in items:
-        if function_of(item.nodeid) in slow or item.get_closest_marker("cluster"):
+        if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.slow)
         if config.stash[WHERE] == "none" and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=config.stash[REASON]))
-
-
-def function_of(nodeid):
-    """Return the name of a test's function, without file, class and parameters."""
-    return nodeid.partition("[")[0].rpartition("::")[2]
 
 
 def emulated(item):
@@ -104,7 +87,6 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    record_slow(terminalreporter, config.getoption("--record-slow"))
     reports = [
         report
         for outcome in ("passed", "failed")
@@ -117,22 +99,6 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(
             f"GPU tests: {len(reports)} ran {place[config.stash[WHERE]]}, {passed} passed."
         )
-
-
-def record_slow(terminalreporter, limit):
-    """Write the test functions that took longer than a limit in seconds to tests/slow.txt."""
-    if limit is None:
-        return
-    seconds = Counter()
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) == "call":
-                seconds[function_of(report.nodeid)] += report.duration
-    sources = "".join(path.read_text() for path in SLOW.parent.rglob("test_*.py"))
-    slow = {name for name, duration in seconds.items() if duration > limit}
-    not_run = {name for name in SLOW.read_text().split() if name not in seconds}
-    exist = {name for name in slow | not_run if f"def {name}(" in sources}
-    SLOW.write_text("".join(f"{name}\n" for name in sorted(exist)))
 
 
 @pytest.fixture(scope="module")

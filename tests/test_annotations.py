@@ -119,6 +119,7 @@ def checked(tmp_path_factory):
     return {name: [line for line in lines if line.startswith(name)] for name in scripts}
 
 
+@pytest.mark.slow
 def test_a_strict_checker_accepts_what_users_write(checked):
     scripts = checked.keys() - {"mistakes.py"}
     assert len(scripts) > 3
@@ -147,6 +148,7 @@ def test_what_the_script_promises_of_models_holds():
     assert len(typed_user.ways()) == 5
 
 
+@pytest.mark.slow
 def test_what_the_script_promises_of_fits_holds(seen, fit, tmp_path):
     assert typed_user.evaluate(seen, fit.model) == {"fp64": 6}
     assert typed_user.predict(fit, seen.locations).shape == (4, len(seen))

@@ -108,6 +108,7 @@ def test_options_that_readme_names_exist(capsys):
         assert option in text, option
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -147,6 +148,7 @@ def test_experiments_run_when_tiny(name, tmp_path):
         assert rows
 
 
+@pytest.mark.slow
 def test_whole_fits_of_peers_run_when_tiny(tmp_path):
     script = ROOT / "experiments" / "peers" / "fits.py"
     subprocess.run([sys.executable, script, "--tiny", "--output", tmp_path], check=True)
@@ -156,6 +158,7 @@ def test_whole_fits_of_peers_run_when_tiny(tmp_path):
     assert all(float(row["below_best"]) < 1e-5 for row in rows)
 
 
+@pytest.mark.slow
 def test_recovery_is_drawn(tmp_path):
     script = ROOT / "experiments" / "recovery" / "plot.py"
     subprocess.run([sys.executable, script, "--output", tmp_path], check=True)

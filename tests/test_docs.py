@@ -43,6 +43,7 @@ def to_run():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", to_run())
 def test_a_page_runs_and_prints_the_stated_output(path, tmp_path):
     for block, namespace in blocks.run(path, tmp_path):
@@ -203,6 +204,7 @@ def test_numbers_of_tables_are_shortened_and_nothing_else():
         assert results.short(cell) == cell
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_sites(tmp_path):
     pytest.importorskip("mkdocs", reason='needs pip install "geomxp[docs]"')
     run = subprocess.run(

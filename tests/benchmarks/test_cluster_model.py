@@ -77,6 +77,7 @@ def events_of(found, depths):
 # bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("tile", [10, 32, 64, 330])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 11, 12, 13, 64])
@@ -105,6 +106,7 @@ def test_more_nodes_never_move_fewer_bytes(rule):
     assert moved[0] < moved[1] < moved[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [2, 3, 40])
 @pytest.mark.parametrize("depths", DEPTHS)
 def test_each_tile_comes_once_to_each_node_that_has_a_row_below_it(nodes, depths):

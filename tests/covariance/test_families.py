@@ -28,6 +28,7 @@ def numbers(texts):
     return np.array([float(text) for text in texts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "distances", "case"), CASES)
 def test_correlations_and_derivatives_are_those_of_mpmath(family, distances, case):
     model = FAMILIES[family](variance=1.0, range=1.0, **case["parameters"])
@@ -41,6 +42,7 @@ def test_correlations_and_derivatives_are_those_of_mpmath(family, distances, cas
         np.testing.assert_allclose(column, numbers(texts), rtol=0, atol=1e-14, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LIKELIHOODS)
 def test_likelihoods_scores_and_kriging_are_those_of_other_implementations(case):
     data = KRIGING["data"][case["data"]]

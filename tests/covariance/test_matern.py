@@ -17,6 +17,7 @@ def exact(r, nu):
     return 2 ** (1 - nu) / mpmath.gamma(nu) * r**nu * mpmath.besselk(nu, r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_correlation_agrees_with_mpmath(nu):
     with mpmath.workdps(40):
@@ -25,6 +26,7 @@ def test_correlation_agrees_with_mpmath(nu):
     np.testing.assert_allclose(correlation(DISTANCES, nu), expected, rtol=2e-12, atol=2e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS[:-1])
 def test_slope_agrees_with_mpmath(nu):
     points = DISTANCES[2::4]
@@ -41,6 +43,7 @@ def exact_at(x, nu):
     return 2 ** (1 - nu) / mpmath.gamma(nu) * x**nu * mpmath.besselk(nu, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [0.05, 0.3, 0.5, 0.8, 1.0, 2.3, 5.0, 10.0])
 def test_derivative_by_smoothness_agrees_with_mpmath(nu):
     points = DISTANCES[2:]

@@ -29,6 +29,7 @@ def case(kind, n=700):
 
 
 # n beyond a strip of 512, so that strips end inside a column
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_sums_and_products_are_those_of_the_dense_derivatives(kind):
     arguments, dense = case(kind)

@@ -28,6 +28,7 @@ def problem(kind, n):
     return model, gx.Inputs(places, metric), weights, random.standard_normal((n, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("index", ON)

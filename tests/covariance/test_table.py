@@ -30,6 +30,7 @@ def exact(r, nu):
     return 2 ** (1 - nu) / mpmath.gamma(nu) * r**nu * mpmath.besselk(nu, r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_table_is_good_to_the_last_bits(nu):
     table = Table(gx.Matern(1.0, 1.0, nu), -82, 20)
@@ -43,6 +44,7 @@ def test_table_is_good_to_the_last_bits(nu):
                 assert abs(float(value / reference - 1)) <= 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", SMOOTHNESS)
 def test_derivative_tables_are_good_to_1e_12(nu):
     table, some = Table(gx.Matern(1.0, 1.0, nu), -82, 20), DISTANCES[::6]
@@ -58,6 +60,7 @@ def test_derivative_tables_are_good_to_1e_12(nu):
             assert abs(float(by_smoothness[k] - difference)) <= 1e-12
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 30.0))
 def test_no_smoothness_gives_nan(nu):
     table = Table(gx.Matern(1.0, 1.0, nu), -60, 20)

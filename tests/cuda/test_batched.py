@@ -56,6 +56,7 @@ def on_host(tmp_path_factory):
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "variant"),
     [(80, Variant("left", 4)), (90, Variant("top", 4)), (90, Variant("left", 4))],
@@ -68,6 +69,7 @@ def test_factorizations_compile_without_warnings(architecture, variant):
     assert ".ftz" not in ptx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_kernels_with_a_block_for_each_matrix_compile_without_warnings(architecture):
     code, log, ptx = compiled(cuda.source("batched.cu"), architecture)
@@ -91,6 +93,7 @@ def test_unrolled_right_looking_programs_compile_too():
         assert compiled(potrf_text(variant, n), 90)[:2] == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FUSED, reason="this CPU has no fused multiply-add: numba rounds twice")
 @pytest.mark.parametrize(("looking", "tile"), [*product(LOOKING, (1, 3)), ("top", 5)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -129,6 +132,7 @@ def indefinite(batch, n, dtype):
     return a
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
@@ -161,6 +165,7 @@ def test_a_gpu_raises_what_the_cpu_raises(n):
         batched.potrf(cupy.asarray(a))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -179,6 +184,7 @@ def test_factors_of_a_gpu_multiply_to_their_matrices(dtype, way):
         assert not np.triu(lower, 1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_gpu_has_the_bits_of_the_cpu(dtype):
@@ -197,6 +203,7 @@ def test_a_gpu_has_the_bits_of_the_cpu(dtype):
             np.testing.assert_array_equal(x.get(), call(expected, b))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("batch", [1, 31, 32, 33, 65])
 def test_batches_of_any_number_have_the_bits_of_the_cpu(batch):

@@ -62,6 +62,7 @@ def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
     assert all(kernel.barriers == 1 for kernel in kernels.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("variant", "n"),
@@ -77,6 +78,7 @@ def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, varia
     assert_in_registers(kernels, WIDEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("team", sorted(gpu.TEAMS.values()))
 def test_kernels_of_vecchias_blocks_spill_nothing(architecture, team):

@@ -102,6 +102,7 @@ def orders(emulated):
         yield number
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize(

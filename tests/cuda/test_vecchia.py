@@ -400,6 +400,7 @@ def evaluators(case, n, m, reml=False):
     return model, *both
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("case", CASES)
@@ -442,6 +443,7 @@ def test_a_gpus_bits_do_not_depend_on_what_stands_in_shared_memory(monkeypatch):
     assert again(model).log_likelihood == value
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_gpu_fits_as_the_cpu():
     seen = testing.observations(2000)

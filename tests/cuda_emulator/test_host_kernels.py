@@ -478,6 +478,7 @@ def test_a_source_is_compiled_once(tmp_path):
     assert library.stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_address_sanitizer_finds_an_access_outside_of_an_array(tmp_path):
     found = subprocess.run(
         ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
@@ -526,6 +527,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_sources_compile_without_warnings(name):
     text, function, *options = SOURCES[name]

@@ -348,6 +348,7 @@ def test_a_geopackage_of_two_layers_is_refused(tmp_path):
         gx.read_table(path, values="zinc")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "library"), [("t.gpkg", "geopandas"), ("t.nc", "xarray"), ("t.geojson", "geopandas")]
 )

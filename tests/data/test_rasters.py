@@ -232,6 +232,7 @@ def test_masks_are_brought_to_the_system_of_the_observations(fit, raster, tmp_pa
         gx.predict_raster(fit, resolution=100, bounds=bounds, mask=path)
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_one_line_that_names_the_extra(raster, tmp_path, monkeypatch):
     for library, path in (("rasterio", "map.tif"), ("xarray", "map.nc")):
         with monkeypatch.context() as patch:

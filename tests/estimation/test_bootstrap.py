@@ -110,6 +110,7 @@ def test_each_draw_is_a_fit_of_simulated_values(field, whole, some):
     assert some.estimates["trend: intercept"][3] == pytest.approx(fit.coefficients[0], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_vecchias_approximation_with_all_neighbours_has_the_exact_standard_errors(variance_only):
     near = replace(variance_only, method=gx.Vecchia(len(variance_only.observations) - 1))
     found = gx.bootstrap(near, draws=60, seed=1).standard_errors["variance"]

@@ -68,6 +68,7 @@ def test_containing_is_an_order():
     assert not Choice("y", True, "free", "free").contains(small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["aic", "aicc", "bic"])
 def test_the_frame_is_what_the_criterion_says(seen, criterion):
     frame = gx.compare_models(

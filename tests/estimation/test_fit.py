@@ -441,6 +441,7 @@ def test_checkpoint_is_written_and_resumed(tmp_path, field, plain):
         gx.fit(field, fixed={"smoothness": 0.5}, trend="zero", checkpoint=path)
 
 
+@pytest.mark.slow
 def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
     state, output = tmp_path / "state.json", tmp_path / "fit.json"
     command = [sys.executable, "-c", SLOWLY, "fit", "weak", "--fix", "smoothness=0.8"]

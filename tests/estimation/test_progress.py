@@ -112,6 +112,7 @@ gx.predict(fit, places[:200_000], progress=False)
 """
 
 
+@pytest.mark.slow
 def test_predictions_say_how_fast_they_are(tmp_path):
     run = Run(["-c", PREDICT], tmp_path, terminal="stderr")
     status, shown = run.finish()

@@ -23,6 +23,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 def test_every_search_comes_to_the_same_maximum(seen, options):
     found = {name: gx.fit(seen, search=name, progress=False, **options) for name in SEARCHES}
@@ -45,6 +46,7 @@ def test_an_unknown_search_is_named(seen):
         gx.fit(seen, search="newton")
 
 
+@pytest.mark.slow
 def test_vecchia_brings_an_exact_search_near_its_maximum():
     places = np.random.default_rng(5).random((1200, 2))
     values = gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), places, seed=5)[0]

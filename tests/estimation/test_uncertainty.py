@@ -375,6 +375,7 @@ def test_scores_have_mean_zero_and_the_expected_information_as_covariance(reml):
     assert np.abs(moments - np.eye(4)).max() < 4 * np.sqrt(3.0 / draws)
 
 
+@pytest.mark.slow
 def test_reml_estimates_the_variance_without_bias_and_ml_does_not():
     places, draws, truth = lay_out(25, "jittered", 1), 300, 2.0
     model = gx.Matern(truth, 0.2, 0.5)

@@ -48,6 +48,7 @@ def differences(known, found, tolerance, where=""):
     return [line for at, a, b in pairs for line in differences(a, b, tolerance, at)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", record.ENTRIES)
 def test_what_is_computed_is_what_was_recorded(name, other_machine):
     known = GOLDEN["entries"][name]

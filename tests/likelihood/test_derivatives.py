@@ -185,6 +185,7 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     assert peak < lower.nbytes / 3
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if "any table" not in kind])
@@ -202,6 +203,7 @@ def test_derivatives_on_a_gpu_are_those_of_the_cpu(monkeypatch, kind, reml):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_gpu_needs_one_matrix_for_score_and_average_information(monkeypatch):
     import cupy

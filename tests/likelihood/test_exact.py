@@ -45,6 +45,7 @@ def test_tiles_of_a_gpu_without_room_for_the_inverse_take_differences(monkeypatc
     assert found == pytest.approx(given, rel=1e-3, abs=1e-3 * max(map(abs, given.values())))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("matrices", [1, 2, 12])
 def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypatch, matrices):
@@ -96,6 +97,7 @@ def test_evaluations_on_a_gpu_share_one_matrix_and_a_factor_has_its_own(matrices
     assert matrices_made == [200] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     import cupy
@@ -175,6 +177,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
         np.testing.assert_array_equal(derivatives[other], derivatives[0])
 
 
+@pytest.mark.slow
 def test_a_fit_finds_its_start_with_tiles_larger_than_the_subsample():
     places = testing.places(700)
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])

@@ -369,6 +369,7 @@ def dense_divergence(model, places, rule, tile):
     return 0.5 * np.sum(values - 1 - np.log(values)), lower @ lower.T
 
 
+@pytest.mark.slow
 @every_rule
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 def test_divergence_is_that_of_the_whole_matrices(rule, smoothness):
@@ -408,6 +409,7 @@ def test_fp64_tiles_diverge_by_nothing_but_rounding(tile):
     assert found.promotions == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", RANGES)
 def test_divergence_grows_with_the_accuracy_that_is_given_up(correlation):
     places = testing.places(300)
@@ -419,6 +421,7 @@ def test_divergence_grows_with_the_accuracy_that_is_given_up(correlation):
     assert found[0] >= -tolerance_of(seen, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nugget", [0.0, 0.01])
 @pytest.mark.parametrize("smoothness", [0.5, 1.5])
 @pytest.mark.parametrize("correlation", RANGES)
@@ -437,6 +440,7 @@ def test_for_divergence_meets_its_target_and_saves_tiles(correlation, smoothness
     assert not found.formats.all_fp64
 
 
+@pytest.mark.slow
 def test_for_divergence_works_for_any_number_of_places(monkeypatch):
     """Also where only some places are looked at, and the last tile has a single row."""
     monkeypatch.setattr("geomxp.tiles.assemble.PLACES", 20)

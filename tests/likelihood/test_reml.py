@@ -57,6 +57,7 @@ def seen():
     return gx.Observations(places, field + 2 * places[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "tolerance"),
     [

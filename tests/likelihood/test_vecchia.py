@@ -58,6 +58,7 @@ def test_vecchia_with_few_neighbours_obeys(law, neighbours):
     testing.check_likelihood(gx.Vecchia(neighbours), laws=[law])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_with_all_predecessors_everything_is_exact(case, reml):

@@ -38,6 +38,7 @@ def matrix(name, n, nugget):
     return gx.Matern(1.0, correlation, 0.5)(places, places) + nugget * np.eye(n)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 def test_a_nested_factorization_waits_twice_and_launches_in_proportion_to_its_blocks(count, layers):

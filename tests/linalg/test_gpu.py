@@ -30,6 +30,7 @@ LEAF = 32
 LETTERS = [("L", "L", "N"), ("L", "U", "N"), ("R", "L", "T"), ("R", "U", "T"), ("R", "L", "N")]
 
 
+@pytest.mark.slow
 def test_every_kernel_takes_the_leading_dimension_of_every_array():
     ptx = compiled(cuda.source("quantize.cu"), 90)[2]
     for name, parameters in re.findall(r"\.entry (\w+)\((.*?)\)", ptx, re.DOTALL):
@@ -91,6 +92,7 @@ def arithmetic(layers):
     return form.dtype, FP32.unit_roundoff if len(layers) > 1 else form.unit_roundoff
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("layout", PARTS)
@@ -106,6 +108,7 @@ def test_gpu_potrf_is_as_exact_as_numpys_and_writes_the_lower_triangle_only(laye
     both.assert_only(mask)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", [("fp32",), ("fp16", "fp32"), ("fp8", "fp16", "fp64")], ids=str)
 def test_gpu_potrf_has_the_same_bits_in_whatever_order_two_streams_are_executed(layers):
@@ -121,6 +124,7 @@ def test_gpu_potrf_has_the_same_bits_in_whatever_order_two_streams_are_executed(
         np.testing.assert_array_equal(other, found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("value", [-1.0, 0.0])
@@ -144,6 +148,7 @@ def test_gpu_potrf_counts_the_places_between_columns(monkeypatch):
     assert cupy_backend.factor("L", whole.gpu[:60, :60]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (90, 3), (96, 96), (50, 40)], ids=str)
@@ -155,6 +160,7 @@ def test_gpu_potrf_refuses_what_the_cpu_refuses(place, value):
             nested.potrf(Both(sigma).gpu, layers, leaf=LEAF)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["trsm", "trmm"])
 @pytest.mark.parametrize("letters", LETTERS, ids="".join)
@@ -221,6 +227,7 @@ def test_gpu_syrk_reads_each_depth_in_the_layer_in_which_the_cpu_reads_it(layers
     assert (abs(found.diagonal() - squares) <= bound.diagonal()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", LAYERS[1:], ids=str)
 def test_a_tree_on_a_gpu_solves_as_one_of_numpy(layers):
@@ -243,6 +250,7 @@ def test_a_tree_on_a_gpu_solves_as_one_of_numpy(layers):
 FORMS = [TF32, BF16, FP16, FP8]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", ["columns", "rows", "part of columns", "part of rows"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

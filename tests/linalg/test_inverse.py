@@ -107,6 +107,7 @@ def test_no_second_matrix_stands_beside_the_first():
 # from here on with a GPU ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1, 97, 300, 2100])
 def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypatch):

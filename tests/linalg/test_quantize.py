@@ -120,6 +120,7 @@ def test_every_number_of_a_format_alone_comes_back_through_its_scale(form):
         assert quantize(np.full((1, 1), number), form).widen()[0, 0] == number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", COARSE, ids=str)
 @PATIENT
 @given(st.integers(0, 2**32 - 1), st.floats(-40, 40))

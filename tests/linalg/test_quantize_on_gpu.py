@@ -59,6 +59,7 @@ EACH(fp8_to_fp16, unsigned char, unsigned short, fp8_as_fp16(x))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_kernels_compile_without_warnings_and_flush_no_subnormal_number(architecture):
     code, log, ptx = compiled(cuda.source("quantize.cu"), architecture)
@@ -66,6 +67,7 @@ def test_kernels_compile_without_warnings_and_flush_no_subnormal_number(architec
     assert ".ftz" not in ptx
 
 
+@pytest.mark.slow
 def test_there_is_a_kernel_for_each_source_and_format():
     _, _, ptx = compiled(cuda.source("quantize.cu"), 90)
     wide = ("fp64", "fp32")
@@ -217,6 +219,7 @@ def assert_equal_tiles(found, expected):
     np.testing.assert_array_equal(values.view(unsigned), expected.values.view(unsigned))
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("size", [1.0, 1e-9, 3e7])
@@ -421,6 +424,7 @@ def tile_with_exponents_on_a_gpu(numbers, form, by_rows):
     return (stored_by_rows if by_rows else cast)(array, form, exponents)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("beta", [0.0, 1.0])
@@ -537,6 +541,7 @@ MODEL = gx.Matern(1.5, 0.1, 0.5, nugget=0.1)
 RULES = [*map(gx.by_tile_norm, (1e-6, 1e-5, 1e-3)), *map(gx.uniform, FORMATS)]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_gpus_factor_is_as_near_to_the_matrix_as_its_formats_promise(rule):
@@ -556,6 +561,7 @@ def test_a_gpus_factor_is_as_near_to_the_matrix_as_its_formats_promise(rule):
     assert error <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_the_likelihood_on_a_gpu_is_that_of_the_cpu_to_the_accuracy_asked_for():
     accuracy, seen = 1e-6, observed()
@@ -571,6 +577,7 @@ def test_the_likelihood_on_a_gpu_is_that_of_the_cpu_to_the_accuracy_asked_for():
     assert abs(found.log_likelihood - expected.log_likelihood) <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_any_number_of_threads_gives_the_same_bits_on_a_gpu():
     seen = observed()

@@ -198,6 +198,7 @@ def test_predicted_divergence_is_the_sum_of_the_shares_and_meets_the_target(case
     assert formats.error == promised_error(formats, case[0])
 
 
+@pytest.mark.slow
 @given(statistics(), targets, targets)
 def test_a_smaller_target_is_never_cheaper_and_coarsens_no_tile(case, one, other):
     fine, coarse = (gx.for_divergence(target)(*case) for target in sorted((one, other)))

@@ -41,6 +41,7 @@ def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypat
     assert key == f"{batched.device_name()} float64 24"
 
 
+@pytest.mark.slow
 def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monkeypatch):
     monkeypatch.setattr(
         batched,

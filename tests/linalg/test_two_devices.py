@@ -81,6 +81,7 @@ def positive_definite(n=300):
     return x @ x.T / n + np.eye(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_likelihood_derivatives_and_predictions_are_those_of_the_cpu(place, seen):
     model, targets = testing.MODEL, testing.places(30, seed=9)
@@ -181,6 +182,7 @@ def views_of(numbers, layout):
     return whole[::step, ::step], on_gpu_1(whole, order)[::step, ::step]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu_0_unused")
 @pytest.mark.parametrize("layout", ["columns", "rows", "strided"])
 @pytest.mark.parametrize("layers", LAYERS, ids=str)

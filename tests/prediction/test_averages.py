@@ -64,6 +64,7 @@ def twice(width, height, nu):
     return (4 / (width * height)) * pieces(ray, [0.0, corner, np.pi / 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [0.1, 0.5, 0.8, 2.5])
 @pytest.mark.parametrize("sides", [(1.0, 1.0), (0.01, 0.02), (8.0, 3.0), (60.0, 1.0)])
 def test_a_rectangles_own_average_is_right_in_spite_of_the_kink(sides, nu):
@@ -144,6 +145,7 @@ def test_the_average_over_parts_is_the_average_over_the_whole():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [17, 60, 200, 400])
 def test_corners_on_straight_edges_change_nothing_however_many_there_are(count):
     """Short edges have fewer nodes; the square stays the square."""

@@ -96,6 +96,7 @@ def test_a_multiple_of_both_variances_changes_only_what_is_claimed():
     np.testing.assert_allclose(found.misspecification, 2.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_all_places_for_neighbours_are_all_places_and_few_are_near_it():
     places, targets = testing.places(300), testing.places(20, seed=4)
     whole = gx.mloe_mmom(TRUE, WRONG, places, targets)

@@ -70,6 +70,7 @@ def test_intervals_are_normal_quantiles():
         found.interval(of="mean")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trend", ["zero", "linear"])
 def test_intervals_of_both_kinds_cover_as_often_as_they_say(trend):
     """Fields and observations of independent data sets, one place of each: binomial counts."""

@@ -40,6 +40,7 @@ def trend(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nugget", NUGGETS.values(), ids=list(NUGGETS))
 def test_leaving_one_out_is_kriging_from_all_others(trend, nugget):
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, nugget), trend=trend)
@@ -83,6 +84,7 @@ def test_every_way_to_compute_leaves_out_alike(way):
         np.testing.assert_allclose(found.variance, expected.variance, rtol=10 * tolerance)
 
 
+@pytest.mark.slow
 def test_a_coarse_factor_leaves_out_less_exactly_and_refinement_repairs_it():
     fit = held(MEUSE, gx.Matern(0.6, 220.0, 0.5, 0.06))
     exact = gx.leave_one_out(fit).mean

@@ -58,6 +58,7 @@ def test_each_piece_comes_after_all_that_it_reads(tiles, depths):
             final.add((i, k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", SIZES)
 @pytest.mark.parametrize("depths", DEPTHS)
 def test_a_block_row_never_has_more_begun_tiles_than_columns_ahead(tiles, depths):

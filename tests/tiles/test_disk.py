@@ -397,6 +397,7 @@ def whole():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 10])
 @pytest.mark.parametrize("case", ["plain", "mixed"])
 def test_a_killed_run_goes_on_where_it_was(whole, tmp_path, case, seconds):

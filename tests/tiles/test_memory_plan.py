@@ -32,6 +32,7 @@ def two_cores(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_what_moves_is_what_was_planned_to_the_byte(rule, bound):
@@ -107,6 +108,7 @@ def test_an_untiled_matrix_is_one_square():
     assert "one matrix       8.0 MB in FP64" in str(plan)
 
 
+@pytest.mark.slow
 def test_a_traced_run_keeps_what_happened_when():
     method = gx.Exact(tile=32, memory="200kB", trace=True)
     found = gx.log_likelihood(SEEN, MODEL, method)
@@ -134,6 +136,7 @@ def test_the_plan_of_a_refined_run_is_that_of_its_factor():
 # machines
 
 
+@pytest.mark.slow
 def test_a_described_machine_lends_its_memory_where_the_plan_has_no_bound():
     plan = gx.Exact(tile=8000).plan(240_000)
     reads = [plan.play(name).moved.bytes_in for name in ("A100-PCIe", "H200-PCIe")]

@@ -93,6 +93,7 @@ def assert_same_tiles(found, expected):
     assert found.bytes == expected.bytes == found.formats.bytes(found.layout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [32, 50])
 @pytest.mark.parametrize("rule", RULES)
 def test_the_bits_are_those_of_a_wait_after_each_tile(rule, tile):
@@ -116,6 +117,7 @@ def test_a_run_begins_after_what_was_put_on_the_gpu_before():
             np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROMOTED)
 def test_a_failure_that_is_seen_at_the_end_gives_the_same_promotions_and_bits(case):
     expected, promoted = factored(AtOnce, *PROMOTED[case])
@@ -138,6 +140,7 @@ HARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HARD)
 def test_rules_are_made_finer_as_if_each_failure_were_seen_at_once(case):
     seen, (model, rule) = testing.observations(257), HARD[case]
@@ -227,6 +230,7 @@ def test_tables_that_do_not_reach_all_pairs_are_extended(by_norms):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_store_that_finishes_tiles_by_threads_finds_the_same_but_for_its_sums(rule):
     """FP8 is stored by columns there, and products as FP16 may be summed in another order."""
@@ -289,6 +293,7 @@ def counted(work):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 @pytest.mark.parametrize("correlation", RANGES)
 def test_the_cpu_waits_once_for_the_norms_and_once_for_the_factor(correlation, accuracy):
@@ -302,6 +307,7 @@ def test_the_cpu_waits_once_for_the_norms_and_once_for_the_factor(correlation, a
     assert counted(work)["synchronizations"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PROMOTED)
 def test_each_run_after_a_failure_is_one_more_wait(case):
     (model, rule), runs = PROMOTED[case], []
@@ -321,6 +327,7 @@ def test_each_run_after_a_failure_is_one_more_wait(case):
     assert counted(work)["synchronizations"] == len(runs) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 @pytest.mark.parametrize("correlation", RANGES)
 def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
@@ -339,6 +346,7 @@ def test_launches_and_waits_of_a_likelihood_are_few(correlation, accuracy):
         assert counts["streams created"] == counts["handles created"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ACCURACIES)
 @pytest.mark.parametrize("correlation", RANGES)
 def test_launches_and_waits_out_of_core_are_linear_in_products_and_tiles(correlation, accuracy):

@@ -119,6 +119,7 @@ def test_every_policy_and_budget_gives_the_bits_of_one_memory(known, rule, polic
     assert not workers()
 
 
+@pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_any_number_of_devices_gives_the_bits_of_one_memory(known, policy, devices):
@@ -285,6 +286,7 @@ class Watched(Ram):
         self.arenas.append(weakref.ref(self._arena))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_run_that_failed_leaves_no_arena_behind(streams):
     matrix = originals_of(SMOOTH)
@@ -324,6 +326,7 @@ def planned(store):
     return moved
 
 
+@pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("devices", [1, 3])
 @pytest.mark.parametrize("rule", [RULES[0], RULES[3]], ids=repr)
@@ -389,6 +392,7 @@ def test_an_error_where_a_tile_is_generated_comes_out_alone(
     assert not workers()
 
 
+@pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("where", WHERE)

@@ -179,6 +179,7 @@ def way(options, tile, rule=RULES[0], n=300):
     return gx.Exact(rule, tile, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_the_likelihood_is_that_of_one_memory_bit_for_bit(rule, options):
@@ -287,6 +288,7 @@ def estimate(field):
     return gx.fit(field, method=gx.Exact(tile=32), fixed={"smoothness": 0.5}, trend="zero")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "tile"), [(WAYS[0], 32), (WAYS[1], 16), (WAYS[3], 32)])
 def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
     method = way(options, tile, n=144)
@@ -302,6 +304,7 @@ def test_estimates_are_those_of_one_memory(field, estimate, options, tile):
         assert found.standard_errors[name] == pytest.approx(estimate.standard_errors[name], rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_fit_leaves_nothing_in_its_scratch_directory(field, tmp_path):
     method = gx.Exact(tile=64, memory="1MB", scratch=tmp_path)
     fixed = {"smoothness": 0.5, "range": 0.1}

@@ -33,6 +33,7 @@ def test_any_factor_solves_to_fp64(method, precision):
     assert found.history[-1][1] == found.residual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spectrum", "condition", "options", "most"),
     [
@@ -262,6 +263,7 @@ def test_an_iteration_that_does_not_come_there_is_told_from_a_matrix_without_a_f
     assert "refinement by ir" in evaluation.outcome.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_refined_fits_are_saved_and_loaded(method, tmp_path):
     seen, how = field(100), gx.Exact(gx.by_tile_norm(1e-5), 32, refine=method, memory="1MB")

@@ -132,6 +132,7 @@ def test_any_number_of_threads_gives_the_same_bits_where_tiles_are_promoted(way,
         assert factored(store_of(model, rule), order, threads) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "rule"), PROMOTED)
 def test_any_order_of_the_tiles_gives_the_same_bits_where_tiles_are_promoted(way, model, rule):
     first = factored(store_of(model, rule), list(left_looking(9)), 1)

@@ -26,6 +26,7 @@ def formats_of(rule):
     return RULES[rule](np.ones((tiles, tiles)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("devices", [1, 3])
@@ -77,6 +78,7 @@ def test_a_product_of_two_fp32_tiles_takes_fp32_time_and_a_square_of_one_fp64():
     assert seconds[2, 2] == pytest.approx([cube / 1e9, cube / 1e9], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_faster_links_are_never_slower(policy):
     seconds = []
@@ -90,6 +92,7 @@ def test_faster_links_are_never_slower(policy):
     assert seconds[-1] == pytest.approx(alone, rel=0.05)
 
 
+@pytest.mark.slow
 def test_more_devices_take_less_time_and_no_less_than_their_share():
     alone, *others = (
         simulate(SIMPLE, LAYOUT, formats_of("fp64"), "v3", devices=p).seconds for p in (1, 2, 4)
