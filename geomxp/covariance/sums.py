@@ -53,7 +53,7 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     totals, columns = {}, {}
     if of_field:
         pairs = model.pairs(inputs)
-        method = _by_table if model.tabulated and generate.loops().add_pairs else _by_blocks
+        method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
     if "nugget" in names:
         diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
@@ -71,7 +71,7 @@ def _columns(n):
     return [slice(j, min(j + WIDTH, n)) for j in range(0, n, WIDTH)]
 
 
-def _by_table(pairs, names, weights, alpha, beside, products):
+def by_table(pairs, names, weights, alpha, beside, products):
     """Return sums and products by parameter, from the polynomials of a table."""
     n, model = pairs.x.shape[1], pairs.model
     # ∂C/∂θ = factor · field
@@ -120,8 +120,8 @@ def _by_table(pairs, names, weights, alpha, beside, products):
     return totals, columns
 
 
-def _by_blocks(pairs, names, weights, alpha, beside, products):
-    """As `_by_table`, from blocks of derivatives: without a table or without numba."""
+def by_blocks(pairs, names, weights, alpha, beside, products):
+    """As `by_table`, from blocks of derivatives: without a table or without numba."""
     vectors, n = np.column_stack((alpha, beside.T)), len(alpha)
 
     def add(columns):

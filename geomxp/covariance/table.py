@@ -148,7 +148,7 @@ def _economisation(split, degree):
     return (matrix @ monomials(degree)).reshape(NODES, -1)
 
 
-_tables = OrderedDict()
+tables_kept = OrderedDict()
 _lock = Lock()
 KEPT = 8
 
@@ -166,12 +166,12 @@ def table_of(model, low, high):
     low = min(max(low, LOWEST), high - 1)
     key = model.table_key
     with _lock:
-        table = _tables.pop(key, None)
+        table = tables_kept.pop(key, None)
         if table is None or table.low > low or table.high < high:
             if table is not None:
                 low, high = min(low, table.low), max(high, table.high)
             table = Table(model, low, high)
-        _tables[key] = table
-        while len(_tables) > KEPT:
-            _tables.popitem(last=False)
+        tables_kept[key] = table
+        while len(tables_kept) > KEPT:
+            tables_kept.popitem(last=False)
     return table

@@ -386,7 +386,7 @@ def end_of(path, j, sign, drop):
             break
         information = corrected(information, spot, moved)
         spot = moved
-    return _end_by_search(path, j, sign, drop)
+    return end_by_search(path, j, sign, drop)
 
 
 def _runs_on(path, spot, j, sign):
@@ -456,7 +456,7 @@ class _Bracket:
         return min(step, self.edge + 1e-12 - away)
 
 
-def _end_by_search(path, j, sign, drop):
+def end_by_search(path, j, sign, drop):
     """As `end_of`, by bracketing and Brent's method on searches for the profile."""
     start, top = path.start.point[j], path.start.value
     edge, origin = _edge(path, j, sign), path.model(path.start.point)

@@ -49,7 +49,7 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
     if curvature:
         expected = _expected(lower, model, places, observations.metric, names, white)
     beside = projection if reml else projection[:, :0]
-    way = _in_place if backend_of(lower).on_gpu else _in_ram
+    way = in_place if backend_of(lower).on_gpu else in_ram
     q, half, weigh = way(lower, model, (places, names), alpha, beside)
     weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
     average = 0.5 * (half - along.T @ along)
@@ -62,7 +62,7 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
     return Derivatives(names, score, average, quadratic, trace, expected, observed)
 
 
-def _in_ram(lower, model, about, alpha, beside):
+def in_ram(lower, model, about, alpha, beside):
     """Return q = (∂Σ)α, q'Σ⁻¹q and a function, model to Σ W∂Σ; L becomes Σ⁻¹."""
     inverse = recursive.potri(lower)
     given = (*about, inverse, alpha, beside)
@@ -78,8 +78,8 @@ def _in_ram(lower, model, about, alpha, beside):
     return q, q.T @ scipy.linalg.blas.dsymm(1.0, inverse, q, lower=1), weigh
 
 
-def _in_place(lower, model, about, alpha, beside):
-    """As `_in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
+def in_place(lower, model, about, alpha, beside):
+    """As `in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
     q = derivative_products(model, *about, alpha, backend_of(lower).index(lower))
     # q'Σ⁻¹q, while L is there
     white = CholeskyFactor(lower).half_solve(q)

@@ -260,7 +260,7 @@ class ExactEvaluator(Evaluator):
     def _room_for(self, curvatures):
         """Whether there is memory for derivatives with one matrix for each of these curvatures."""
         return all(
-            _bytes_for(len(self.observations), matrices, device) < self._bound(device)
+            bytes_for(len(self.observations), matrices, device) < self._bound(device)
             for matrices, device in self._matrices(curvatures)
         )
 
@@ -281,7 +281,8 @@ class ExactEvaluator(Evaluator):
         return self._workspace.nbytes if device == self.device else 0
 
 
-def _bytes_for(n, matrices, device=None):
+def bytes_for(n, matrices, device=None):
+    """Return the free bytes that this many n×n matrices need."""
     # with blocks in progress, whitened columns and the interpreter's overhead
     needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
     if device is None or device.index is None:
@@ -294,7 +295,7 @@ def check_memory(n, matrices, device, held=0):
     what, free = "memory", free_memory()
     if device.index is not None:
         what, free = "device memory", device.free_memory()
-    needed = _bytes_for(n, matrices, device)
+    needed = bytes_for(n, matrices, device)
     if needed > free + held:
         raise NotEnoughMemory(
             f"the exact method for {n:,} locations needs {human_bytes(needed)} of {what}, "

@@ -469,14 +469,14 @@ def search(
         raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
     a = _matrices(n, dtype, batch)
     first = list(dict.fromkeys((UNTUNED, *(among or candidates(n, on)))))
-    seconds = _race([v for v in first if _is_right(a, v, on)], a, on, rounds)
+    seconds = race([v for v in first if _is_right(a, v, on)], a, on, rounds)
     if among is None:
         best = min(seconds, key=seconds.get)
         wider = [replace(best, chunk=chunk) for chunk in (2, 4)]
-        seconds |= _race([v for v in (best, *wider) if _is_right(a, v, on)], a, on, rounds)
+        seconds |= race([v for v in (best, *wider) if _is_right(a, v, on)], a, on, rounds)
     winner = min(seconds, key=seconds.get)
     if winner != UNTUNED:
-        last = _race([UNTUNED, winner], a, on, 2 * rounds)
+        last = race([UNTUNED, winner], a, on, 2 * rounds)
         if last[UNTUNED] < GAIN * last[winner]:
             winner = UNTUNED
     remember(n, dtype, winner, on)
@@ -510,7 +510,7 @@ def _on(a, on):
     return cupy.asarray(a)
 
 
-def _race(variants, a, on, rounds):
+def race(variants, a, on, rounds):
     """Return the median seconds of each variant; they take turns."""
     a = _on(a, on)
     seconds = {variant: [] for variant in variants}

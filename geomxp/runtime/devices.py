@@ -57,7 +57,7 @@ def usable_cores():
     The smallest of its affinity, its container's CPU quota, OMP_NUM_THREADS and `pinned`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    limits = [cores, ceil(_cpu_quota() or cores)]
+    limits = [cores, ceil(cpu_quota() or cores)]
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if requested.isdigit():
         limits.append(int(requested))
@@ -66,7 +66,7 @@ def usable_cores():
     return max(1, min(limits))
 
 
-def _cpu_quota(root="/sys/fs/cgroup"):
+def cpu_quota(root="/sys/fs/cgroup"):
     """Return the cores that the control group grants (v2, then v1), or None without a limit."""
     unified = _read(root, "cpu.max")
     if unified:
@@ -87,11 +87,11 @@ def free_memory():
         import psutil
 
         free = psutil.virtual_memory().available
-    limit = _memory_limit()
+    limit = memory_limit()
     return free if limit is None else max(0, min(free, limit))
 
 
-def _memory_limit(root="/sys/fs/cgroup"):
+def memory_limit(root="/sys/fs/cgroup"):
     """Return what is left of the control group's memory, or None without a limit."""
     for limit_file, used_file in (
         ("memory.max", "memory.current"),

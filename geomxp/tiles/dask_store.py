@@ -137,7 +137,7 @@ def _row_squares(originals, i):
 
 
 @pinned()
-def _work(originals, formats, piece, row, upper=None, begun=None):
+def work_on(originals, formats, piece, row, upper=None, begun=None):
     """Run a piece on a worker: return L_ik if it is the last one, else the unfinished array.
 
     `row` has L_ij for begin <= j < end, and `upper`, below the diagonal, L_kj, followed by L_kk for
@@ -333,7 +333,7 @@ class DaskStore(Store):
         upper = self._row_above(piece, number) if i > k else None
         operands = self.originals.on(i), self._maps[at], piece, row, upper
         begun = self._begun.pop((i, k), None)
-        future = self.backend.submit(i, _work, *operands, begun, priority=-number)
+        future = self.backend.submit(i, work_on, *operands, begun, priority=-number)
         (final if last else self._begun)[i, k] = future
         return future
 

@@ -142,7 +142,8 @@ class Disk:
                 # unlinked at once, so that nothing is left however the process ends
                 path.unlink(missing_ok=True)
 
-    def _offset(self, key):
+    def offset_of(self, key):
+        """Return the offset of a tile in the file."""
         # a swapped-out accumulator has the key (number of block rows, stream); the first page
         # belongs to the journal
         i, k = key
@@ -150,7 +151,7 @@ class Disk:
 
     def write(self, key, data):
         """Write tile (i, k) from a uint8 array of whole pages, aligned to a page."""
-        self.write_at(self._offset(key), data)
+        self.write_at(self.offset_of(key), data)
 
     def write_at(self, offset, data):
         """Write whole pages at an offset."""
@@ -174,7 +175,7 @@ class Disk:
 
     def read(self, key, data):
         """Read a tile into an array such as `write` takes."""
-        self.read_at(self._offset(key), data)
+        self.read_at(self.offset_of(key), data)
 
     def read_at(self, offset, data):
         """Read whole pages at an offset."""
@@ -187,7 +188,7 @@ class Disk:
 
     def holds(self, key, count):
         """Return whether the file is long enough to contain a tile of so many bytes."""
-        return self._offset(key) + count <= os.fstat(self._descriptor).st_size
+        return self.offset_of(key) + count <= os.fstat(self._descriptor).st_size
 
     def note(self, entry, at_once=False):
         """Write a list of JSON values to the journal, after the tiles themselves.

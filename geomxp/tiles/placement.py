@@ -451,7 +451,7 @@ class MemoryPlan:
                 f"one of: {', '.join(MACHINES)}."
             )
         forms = tuple(sorted({"fp64", "fp32", *self.formats.counts()}))
-        return replace(_measured(self.layout.tile, forms), streams=self.streams)
+        return replace(measured_machine(self.layout.tile, forms), streams=self.streams)
 
     def to_dict(self) -> Document:
         """Return the plan without its traffic, for JSON."""
@@ -529,5 +529,6 @@ def _named(machine):
 
 
 @cache
-def _measured(tile, forms):
+def measured_machine(tile, forms):
+    """Measure this machine once per process; see `simulate.measured`."""
     return measured(tile, forms=forms)

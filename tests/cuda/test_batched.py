@@ -325,7 +325,7 @@ def test_large_orders_have_a_block_for_each_matrix():
 def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
     monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(
-        batched, "_race", lambda variants, *_: {v: 1.0 + (v != batched.ON_GPU) for v in variants}
+        batched, "race", lambda variants, *_: {v: 1.0 + (v != batched.ON_GPU) for v in variants}
     )
     among = Variant("left", 2), batched.ON_GPU
     winner, _ = batched.search(12, np.float64, "gpu", batch=64, among=among)

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 import geomxp as gx
-from geomxp.estimation.profile import SETTLED, Path, _end_by_search, end_of
+from geomxp.estimation.profile import SETTLED, Path, end_by_search, end_of
 from geomxp.likelihood.trend import Trend
 from geomxp.prediction.simulate import lay_out
 
@@ -149,7 +149,7 @@ def test_search_from_bracket_to_bracket_finds_the_same_end(plain):
     j = path.names.index("range")
     for sign in (-1, 1):
         # both meet ℓ to a few 1e-5, where its slope by log a is above 1
-        ends = end_of(path, j, sign, DROP), _end_by_search(path, j, sign, DROP)
+        ends = end_of(path, j, sign, DROP), end_by_search(path, j, sign, DROP)
         assert ends[0] == pytest.approx(ends[1], abs=1e-4)
 
 

@@ -159,7 +159,7 @@ def test_derivatives_in_the_place_of_the_factor_are_those_beside_it(monkeypatch,
     names = tuple(model.parameters())
     theirs = evaluator.derivatives(model, names, curvature=True)
     monkeypatch.setattr(sums, "BLOCK", 32)
-    monkeypatch.setattr(derivatives, "_in_ram", derivatives._in_place)
+    monkeypatch.setattr(derivatives, "in_ram", derivatives.in_place)
     ours = evaluator_of(kind, reml, n=100)[1].derivatives(model, names, curvature=True)
     assert (ours.trace != theirs.trace).any()  # another order of summation
     assert_same_derivatives(
@@ -176,7 +176,7 @@ def test_score_and_average_information_need_no_second_matrix(monkeypatch):
     about = (gx.Inputs(evaluator.observations.locations, "euclidean"), names)
     alpha, beside = np.ones(n), np.ones((n, 2))
     tracemalloc.start()
-    q, _, weigh = derivatives._in_place(lower, model, about, alpha, beside)
+    q, _, weigh = derivatives.in_place(lower, model, about, alpha, beside)
     weigh(model)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

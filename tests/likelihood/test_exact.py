@@ -53,7 +53,7 @@ def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypat
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     about = {"fixed": ("smoothness",), "progress": False}
     known = gx.fit(seen, testing.MODEL, **about)
-    room = exact._bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
+    room = exact.bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: room)
     evaluator = gx.Exact(on="gpu").prepare(seen)
     assert evaluator.scoring
@@ -103,7 +103,7 @@ def test_small_arrays_that_stay_on_a_gpu_cost_no_room_for_a_matrix(monkeypatch):
     import cupy
 
     # tables that other tests have widened would take the room
-    monkeypatch.setattr(table, "_tables", OrderedDict())
+    monkeypatch.setattr(table, "tables_kept", OrderedDict())
     seen, targets = testing.observations(600), testing.places(20, seed=9)
     monkeypatch.setattr(recursive, "GPU_LEAF", 64)
     monkeypatch.setattr(sums, "BLOCK", 64)
@@ -135,7 +135,7 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
     evaluator = gx.Exact(on="gpu").prepare(seen)
     evaluator(testing.MODEL)
     # room for one matrix and a half: two are needed
-    room = exact._bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
+    room = exact.bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: int(room / 0.9))
     assert evaluator.has_curvature(("range",))
     assert not gx.Exact(on="gpu").prepare(seen).has_curvature(("range",))
@@ -149,7 +149,7 @@ def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, ti
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     method = gx.Exact(tile=tile)
     known = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
-    left = exact._bytes_for(len(seen), matrices) + 1
+    left = exact.bytes_for(len(seen), matrices) + 1
     monkeypatch.setattr(exact, "free_memory", lambda: left)
     fit = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-3)

@@ -29,7 +29,7 @@ def test_leaves_are_no_larger_than_the_matrix():
 def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypatch):
     faster = Variant("top", 2)
     monkeypatch.setattr(
-        batched, "_race", lambda variants, *_: {v: 1.0 + (v != faster) for v in variants}
+        batched, "race", lambda variants, *_: {v: 1.0 + (v != faster) for v in variants}
     )
     winner, seconds = batched.search(24, np.float64, batch=32, among=QUICK)
     assert winner == faster
@@ -45,7 +45,7 @@ def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypat
 def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monkeypatch):
     monkeypatch.setattr(
         batched,
-        "_race",
+        "race",
         lambda variants, *_: {v: 1.0 if v == batched.UNTUNED else 0.99 for v in variants},
     )
     assert batched.search(20, np.float32, batch=16, among=QUICK)[0] == batched.UNTUNED

@@ -15,7 +15,7 @@ from geomxp.runtime import devices
 )
 def test_cpu_quota_of_a_container_is_believed(tmp_path, files, cores):
     write(tmp_path, files)
-    assert devices._cpu_quota(tmp_path) == cores
+    assert devices.cpu_quota(tmp_path) == cores
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_cpu_quota_of_a_container_is_believed(tmp_path, files, cores):
 )
 def test_memory_limit_of_a_container_is_believed(tmp_path, files, left):
     write(tmp_path, files)
-    assert devices._memory_limit(tmp_path) == left
+    assert devices.memory_limit(tmp_path) == left
 
 
 def write(folder, files):
@@ -40,7 +40,7 @@ def write(folder, files):
 
 
 def test_cores_follow_the_quota(monkeypatch):
-    monkeypatch.setattr(devices, "_cpu_quota", lambda: 0.5)
+    monkeypatch.setattr(devices, "cpu_quota", lambda: 0.5)
     assert devices.usable_cores() == 1
 
 

@@ -8,12 +8,12 @@ from geomxp.tiles.assemble import Originals
 from geomxp.tiles.cholesky import factorize, finish, left_looking
 from geomxp.tiles.dask_store import (
     LADDER,
-    _work,
     columns_ahead,
     depths_for,
     pieces,
     share,
     useful_depths,
+    work_on,
 )
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.stores import InCore
@@ -143,7 +143,7 @@ def test_pieces_give_the_bits_of_whole_tiles(rule, depths):
         upper = [final[k, j] for j in range(begin, end + last)] if i > k else None
         before = begun.get((i, k))
         kept = None if before is None else before.copy()
-        made = _work(originals, formats, piece, row, upper, before)
+        made = work_on(originals, formats, piece, row, upper, before)
         # what a worker holds stays what it was: Dask may give it to a task once more
         assert before is None or np.array_equal(before, kept)
         (final if last else begun)[i, k] = made

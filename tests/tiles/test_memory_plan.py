@@ -163,7 +163,7 @@ def test_this_machine_is_measured_where_none_is_named(options, monkeypatch):
         return MACHINES["GH200"]
 
     # the machine itself has tests of its own
-    monkeypatch.setattr(placement, "_measured", measured)
+    monkeypatch.setattr(placement, "measured_machine", measured)
     plan = gx.Exact(**options).plan(330)
     found = plan.play()
     assert asked == [(plan.layout.tile, ("fp32", "fp64"))]
@@ -208,7 +208,7 @@ def test_too_little_memory_is_said_in_the_words_of_the_run():
             lambda p: p.play(),
             "only RAM, alone or over a disk, can be measured on this machine: give",
         ),
-        (lambda p: gx.Exact().plan(0), r"`locations` must be Observations, or how many.*Got 0"),
+        (lambda p: gx.Exact().plan(0), r"`locations` must be Observations, or the number.*Got 0"),
         (
             lambda p: gx.Exact().plan(np.ones((4, 2))),
             "`locations` must be Observations.*Got ndarray",

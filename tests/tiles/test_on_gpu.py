@@ -418,7 +418,7 @@ def test_another_thread_may_replace_the_table_that_is_read(monkeypatch):
     monkeypatch.setattr(assemble.Originals, "tile", tile)
     for _ in orders(6):
         calls.clear()
-        table._tables.clear()
+        table.tables_kept.clear()
         np.testing.assert_array_equal(factor_of(places, 40), expected)
 
 

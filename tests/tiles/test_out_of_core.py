@@ -401,7 +401,7 @@ def test_a_full_disk_is_one_clear_error_wherever_it_happens(
 ):
     matrix, formats, _ = known[RULES[2]]
     slow = Disk(matrix.layout, formats.bytes(matrix.layout), tmp_path)
-    offset, pwrite = slow._offset(where), os.pwrite
+    offset, pwrite = slow.offset_of(where), os.pwrite
 
     def full(descriptor, data, at):
         if at == offset:
