@@ -10,6 +10,7 @@ precision and out-of-core execution.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import cos, inf, isfinite, radians, sin
 from typing import TYPE_CHECKING, ClassVar
 
@@ -213,14 +214,14 @@ class Covariance:
             value = parameter.check(getattr(self, parameter.name))
             object.__setattr__(self, parameter.name, value)
 
-    @property
+    @cached_property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values."""
         return tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
-        return {parameter.name: parameter.value for parameter in self.table}
+        return {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
 
     @classmethod
     def from_parameters(cls, values: Mapping[str, float]) -> Self:
@@ -495,7 +496,7 @@ class Isotropic(Covariance):
         super().__post_init__()
         object.__setattr__(self, "anisotropy", Anisotropy.of(self.anisotropy))
 
-    @property
+    @cached_property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values; with anisotropy its angle and ratio too."""
         table = super().table
