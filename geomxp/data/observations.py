@@ -176,12 +176,15 @@ class Observations:
             put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
         names = self.location_names or _default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
-        if len(set(names)) < len(names):
-            raise InvalidInput(f"coordinates must be different columns. Got {', '.join(names)}.")
         texts = (("length_unit", str), ("time_name", str), ("variable_name", str))
         for name, kinds in (("crs", (str, type(None))), *texts):
             if not isinstance(getattr(self, name), kinds):
                 raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
+        extra = [n for n in ("time", "variable") if getattr(self, n) is not None]
+        used = [*names, *(getattr(self, f"{name}_name") for name in extra)]
+        if len(set(used)) < len(used):
+            what = ", ".join(["coordinates", *extra])
+            raise InvalidInput(f"{what} must be different columns. Got {', '.join(used)}.")
         if metric.embedding is None and _looks_like_degrees(self.locations, names):
             warnings.warn(
                 f"the coordinates {', '.join(names)} look like longitude and latitude in degrees, "
@@ -341,6 +344,11 @@ class Observations:
                 raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
         values = _only_variable(frame) if values is None else values
         needed = tables.covariates_of((), covariates, formula)[0]
+        for what, column in (("time", time), ("variable", variable)):
+            if column is not None and (not isinstance(column, str) or column == values):
+                raise InvalidInput(
+                    f"`{what}` must name a column other than the values. Got {column!r}."
+                )
         extra = tuple(name for name in (time, variable) if name is not None)
         table = spatial.tabulate(frame, (values, *needed, *extra), locations or ())
         table = _with_system(table, tuple(locations or ()), crs)
@@ -640,7 +648,8 @@ def _one_for_each(column, name, n):
 def _checked_variable(column, n):
     """Return the number of the variable of each of n locations, (n,) of int."""
     numbers = _one_for_each(column, "variable", n)
-    wrong = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    most = np.iinfo(np.int32).max
+    wrong = np.flatnonzero((numbers < 0) | (numbers > most) | (numbers != np.floor(numbers)))
     if len(wrong):
         raise InvalidInput(
             "`variable` must hold whole numbers from 0, the number of each value's variable. "

@@ -259,6 +259,10 @@ def predict(
                 f"averages over blocks need a model of locations only. A {fit.model.family} model "
                 f"depends on {' and '.join(fit.model.uses)}: predict points, without `block`."
             )
+        if time is not None or variable is not None:
+            raise InvalidInput(
+                "averages over blocks have no `time` and no `variable`: leave them out."
+            )
         if table is None and spatial.is_geographic_frame(block):
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates

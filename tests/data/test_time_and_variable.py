@@ -34,11 +34,20 @@ def observations(**changes):
         ),
         ({"variable": -VARIABLE}, "`variable` must hold whole numbers from 0.*Got -1 in row 2"),
         ({"variable": ["zinc"] * 24}, "`variable` must be an array of numbers"),
+        ({"variable": 1e30}, "`variable` must hold whole numbers from 0.*Got 1e\\+30 in row 1"),
+        ({"time_name": "x"}, "coordinates, time, variable must be different columns. Got x, y, x"),
     ],
 )
 def test_wrong_columns_are_refused(changes, message):
     with pytest.raises(gx.InvalidInput, match=message):
         observations(**changes)
+
+
+@pytest.mark.parametrize("column", ["z", ["hour"]])
+def test_the_columns_must_be_others_than_the_values(column):
+    frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "hour": TIME, "z": VALUES})
+    with pytest.raises(gx.InvalidInput, match="`time` must name a column other than the values"):
+        gx.Observations.from_frame(frame, locations=("x", "y"), values="z", time=column)
 
 
 def test_rows_at_one_location_differ_by_time_or_variable():
@@ -123,3 +132,6 @@ def test_isotropic_predictions_and_draws_refuse_them():
             act(fit, PLACES, time=TIME)
     with pytest.raises(gx.InvalidInput, match="does not depend on `variable`"):
         gx.simulate(model, PLACES, variable=1)
+    square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    with pytest.raises(gx.InvalidInput, match="averages over blocks have no `time`"):
+        gx.predict(fit, block=[square], time=1.0)
