@@ -270,7 +270,7 @@ def as_text(rows):
     import pandas as pd
 
     if not rows:
-        return "(mpmath is not installed: no errors)"
+        return "(mpmath is not installed: errors not measured)"
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
 
 

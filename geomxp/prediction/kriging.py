@@ -92,7 +92,9 @@ class Prediction:
     def variance_of_observation(self) -> Floats:
         """Variance of the prediction error of a new observation, (m,)."""
         if self.nugget is None:
-            raise InvalidInput('blocks have no new observations: predict the field, of="field".')
+            raise InvalidInput(
+                'a block has no new observation to predict: predict the field, of="field".'
+            )
         return self.variance + self.nugget
 
     def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:

@@ -196,8 +196,8 @@ def _from_nearest(models, inputs, targets, neighbours):
             except NotPositiveDefinite:
                 raise NotPositiveDefinite(
                     f"the covariance matrix of the locations nearest to target {i + 1} is not "
-                    "positive definite in FP64: use fewer neighbours or a larger nugget, and no "
-                    "location twice."
+                    "positive definite in FP64: use fewer neighbours or a larger nugget, and drop "
+                    "duplicate locations."
                 ) from None
             result[:, [i]] = _errors(models, factors, some, targets[[i]])
     return result

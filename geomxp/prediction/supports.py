@@ -121,8 +121,8 @@ def _known_cells(table, names):
     known = table.columns[list(names)].notna().all(axis=1).to_numpy()
     if not known.all():
         warnings.warn(
-            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)}: "
-            "nothing is predicted there.",
+            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)} "
+            "and are not predicted.",
             GeomxpWarning,
             stacklevel=5,
         )
@@ -350,8 +350,8 @@ def blocks_of(block, locations, discretisation, observations, model):
         return blocks
     if len(locations) != len(blocks):
         raise InvalidInput(
-            f"`new_locations` must be one for each of the {len(blocks)} blocks, or left out. "
-            f"Got {len(locations)}."
+            f"`new_locations` must hold one location for each of the {len(blocks)} blocks, "
+            f"or be left out. Got {len(locations)}."
         )
     return blocks.shown_at(locations)
 
@@ -546,8 +546,8 @@ def _valid(polygon, name):
         raise InvalidInput(f"{name} must be a polygon. Got {kind}.")
     if not polygon.is_valid:
         raise InvalidInput(
-            f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): mend it with "
-            "shapely.make_valid."
+            f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): repair it "
+            "with shapely.make_valid."
         )
     return shapely.orient_polygons(polygon)
 

@@ -95,8 +95,8 @@ class Findings:
         """
         if seconds > max(self.left, 0.0):
             self.notes.append(
-                f"{name}: left out, it would take about {duration(seconds)} and the report’s "
-                f"time is bounded. {advice}".rstrip()
+                f"{name}: left out, because it would take about {duration(seconds)} and the "
+                f"report’s time is bounded. {advice}".rstrip()
             )
             return None
         self.progress.about = name[0].lower() + name[1:]
@@ -196,7 +196,7 @@ class Findings:
         methods = methods_beside(fit)
         if methods and n > LARGEST:
             self.notes.append(
-                f"{name}: left out, it takes two whole matrices, and there are more than "
+                f"{name}: left out, because it needs two n×n matrices and there are more than "
                 f"{LARGEST:,} locations."
             )
         elif methods:

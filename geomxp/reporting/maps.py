@@ -290,7 +290,7 @@ class Maps:
             left_out = self.validation
             columns += [
                 ["predicted from the others", rounded(left_out.mean[rows], 4)],
-                ["standard deviation of that", rounded(np.sqrt(left_out.variance[rows]), 3)],
+                ["its standard deviation", rounded(np.sqrt(left_out.variance[rows]), 3)],
                 ["standardised error", rounded(left_out.standardised_errors[rows], 3)],
             ]
         return columns

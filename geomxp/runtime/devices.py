@@ -240,7 +240,7 @@ def resolve_all(on):
     """
     names = on.split(",") if isinstance(on, str) else on
     if not isinstance(names, (list, tuple)) or not names:
-        raise InvalidInput(f"`on` must be a device's name, or a list of at least one. Got {on!r}.")
+        raise InvalidInput(f"`on` must be the name of a device, or a list of names. Got {on!r}.")
     devices = tuple(resolve(str(name).strip()) for name in names)
     if len({device.index is None for device in devices}) > 1:
         raise InvalidInput(f"`on` must name CPUs or GPUs, not both. Got {on!r}.")

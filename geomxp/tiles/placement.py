@@ -491,7 +491,8 @@ class MemoryPlan:
             f"  all of them      {size}, {self._home}{free}",
         ]
         if self.budgets:
-            held = f"{self.tiles_in_memory:,} tiles at one time, {self.streams} in work on each"
+            held = f"{self.tiles_in_memory:,} tiles at a time, {self.streams} in work on each"
+
             lines.append(f"  memory bound     {human_bytes(sum(self.budgets))}: {held}")
             lines.append(f"  moves            {self._moves()}")
         return "\n".join(lines)
@@ -508,7 +509,7 @@ class MemoryPlan:
     def _moves(self):
         """Return the traffic in words, if it can be counted quickly."""
         if self.layout.tiles > QUICK:
-            return "counted by traffic(), which takes a while for so many tiles"
+            return "not counted for this many tiles; traffic() counts them, slowly"
         return str(self.traffic("v3")["v3"])
 
 

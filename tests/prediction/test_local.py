@@ -129,7 +129,9 @@ def test_neighbours_on_a_line_do_not_determine_a_plane():
     )
     seen = gx.Observations(places, np.arange(12.0) ** 0.5)
     fit = held(seen, gx.Matern(1.0, 3.0, 0.5, 0.1))
-    with pytest.raises(gx.InvalidInput, match=r"location 2 do not determine .* \(1 such locations\)"):
+    with pytest.raises(
+        gx.InvalidInput, match=r"location 2 do not determine .* \(1 such locations\)"
+    ):
         gx.predict(fit, [[5.0, 60.0], [4.0, 0.5]], neighbours=6, local_trend=True)
 
 
