@@ -348,11 +348,11 @@ class Validation:
         values = self.scores(level)
         intervals = f"of {100 * level:g} % intervals"
         notes = {
-            "bias": "predicted less observed",
+            "bias": "predicted minus observed",
             "log_score": "-log density, in nats",
             "interval_score": intervals,
             "coverage": intervals,
-            "mean_squared_standardised_error": "1 where the variances are right",
+            "mean_squared_standardised_error": "1 if the variances are right",
         }
         names = {"mean_squared_standardised_error": "mean squared z"}
         names |= {name: name.upper() for name in ("rmse", "mae", "crps")}
