@@ -614,7 +614,7 @@ def _costs(rows):
     on={"about": "cpu, gpu or gpu:N; matern runs on the CPU only."},
 )
 def bench(given):
-    """Time geomxp beside named baselines in the same run, on one thread or one GPU.
+    """Time geomxp and named baselines in the same run, on one thread or one GPU.
 
     A log-likelihood beside LAPACK's factorization of the same matrix:
       geomxp bench likelihood --n 1000

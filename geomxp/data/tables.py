@@ -312,7 +312,7 @@ def encode(frame, names, levels=None, texts=()):
 
 
 def decode(codes, levels):
-    """Return the text that codes, whole numbers from 0, stand for."""
+    """Return the text that codes, whole numbers from 0, represent."""
     return np.array(levels, dtype=object)[np.asarray(codes).astype(np.intp)]
 
 

@@ -108,7 +108,7 @@ class Candidate:
 
     @property
     def log_likelihood(self):
-        """At the maximum; -inf where there is none."""
+        """At the maximum; -inf if there is no maximum."""
         return self.fit.log_likelihood if self.ranked else -inf
 
     def to_dict(self):

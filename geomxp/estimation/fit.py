@@ -351,7 +351,7 @@ def _check_validity(observations, base, values, bounds):
 
 
 def _resume(path, fingerprint, family):
-    """Return (model, evaluations) from a checkpoint, or (None, 0) if there is none yet."""
+    """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
     if path is None or not Path(path).exists():
         return None, 0
     state = tables.read_json(path)

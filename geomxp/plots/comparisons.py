@@ -39,7 +39,7 @@ NAME_WIDTH = 28
 def influence_of_precision(
     fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
 ) -> AxesArray:
-    """Draw estimates and their intervals at each accuracy ε of the tiles, beside those of FP64.
+    """Draw estimates and their intervals at each accuracy ε of the tiles, and those of FP64.
 
     The band is the interval of FP64. An ε whose points stay near its middle loses nothing that
     matters statistically.

@@ -221,7 +221,7 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
 
 
 def _validation(source):
-    """Return a validation as it is; for a fit, that by leave-one-out."""
+    """Return a validation unchanged; for a fit, its leave-one-out validation."""
     checked("source", source, Fit, Validation)
     return leave_one_out(source) if isinstance(source, Fit) else source
 

@@ -269,7 +269,7 @@ class Blocks:
         return weights @ model(nodes, nodes, metric) @ weights
 
     def _integrate_near(self, model, locations, result):
-        """Replace sums by integrals for blocks that are near to an observation."""
+        """Replace sums by integrals for blocks near an observation."""
         points, centres = (
             model.isotropic(some) / model.range for some in (locations, self.locations)
         )

@@ -157,7 +157,7 @@ class Map:
 
     @property
     def origin(self):
-        """Position of the map in its picture, beside the numbers of the second coordinate."""
+        """Position of the map in its picture, next to the labels of the second coordinate."""
         # narrow maps are centred
         return self.room + (ACROSS - self.frame.width) / 2, ABOVE
 

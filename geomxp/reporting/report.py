@@ -243,7 +243,7 @@ def _estimates(findings):
 
 
 def _charts(findings):
-    """Return the charts that are drawn whatever the time, by name."""
+    """Return the charts that are drawn regardless of the time limit, by name."""
     import pandas as pd
 
     fit, validation, divergences = findings.fit, findings.validation, findings.divergences

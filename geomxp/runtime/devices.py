@@ -1,4 +1,4 @@
-"""Where work can run and how much room there is: cores, memory, GPUs, and numba's compiler.
+"""Devices and their free memory: cores, memory, GPUs, and numba's compiler.
 
 A container's limits count, not the numbers of the machine below it: CPU quota and memory limit of
 the control group.

@@ -45,7 +45,7 @@ def aligned(count):
 
 
 class Disk:
-    """Slow memory on a disk: a scratch file with a place for each tile.
+    """Slow memory on a disk: a scratch file with a slot for each tile.
 
     Reads and writes are positioned and bypass the page cache where the system allows it. A place is
     as large as a tile in FP64; unwritten parts of the file take no room. All tiles in their formats

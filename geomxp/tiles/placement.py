@@ -128,7 +128,7 @@ class Placement:
         return Originals(model, locations, metric, layout, self.devices[0].index)
 
     def host(self):
-        """Return RAM that stores may reuse one after the other; None if they do not need it."""
+        """Return RAM that successive stores may reuse; None if they do not need it."""
         return
 
     def store(self, originals, formats, host=None) -> Store:
@@ -315,7 +315,7 @@ WHERE = {"disk": "on a disk", "memory": "in RAM", "workers": "on a cluster's wor
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where the tiles of one covariance matrix will be kept, and how much will move.
+    """Storage of the tiles of one covariance matrix, and the expected traffic.
 
     Parameters
     ----------
@@ -503,7 +503,7 @@ class MemoryPlan:
 
     @property
     def _home(self):
-        """Where all tiles are kept, in words."""
+        """Storage of all tiles, in words."""
         return WHERE.get(self.behind, f"in the memory of {self._where}")
 
     def _moves(self):

@@ -109,7 +109,7 @@ class Sizes:
 
     @property
     def beside(self):
-        """Bytes beside the arena, for operands in other formats."""
+        """Bytes in addition to the arena, for operands in other formats."""
         largest = 8 * self.layout.tile**2
         return self.streams * (largest if self.formats.all_fp64 else 4 * largest)
 

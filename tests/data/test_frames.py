@@ -371,7 +371,7 @@ def test_files_hold_only_frames_of_their_kind(tmp_path):
     for name, frame, message in (
         ("t.gpkg", data, "can hold only points of a geopandas frame"),
         ("t.nc", data, "can hold only a grid"),
-        ("t.shp", points(data), "shapefiles are read only"),
+        ("t.shp", points(data), "shapefiles truncate names and cannot be written"),
         ("t.geojson", points(data, None), "have no coordinate reference system"),
     ):
         with pytest.raises(gx.InvalidInput, match=message):
@@ -617,7 +617,10 @@ def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, cap
         (["fit", "seen.gpkg"], "name the column of the values with --value"),
         (["fit", "seen.gpkg", "--value", "gold"], "no column 'gold'"),
         (["fit", "there.csv", "--value", "zinc"], "name the columns with --locations"),
-        (["predict", "fit.json", "there.csv", "--output", "map.shp"], "shapefiles are read only"),
+        (
+            ["predict", "fit.json", "there.csv", "--output", "map.shp"],
+            "shapefiles truncate names and cannot be written",
+        ),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, arguments, message):
