@@ -641,7 +641,7 @@ def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallb
 
 
 def approximations(given):
-    """Return [(label, method)] for `compare`: four accuracies if nothing is asked for."""
+    """Return [(label, method)] for `compare`: four accuracies by default."""
     accuracies, about = given.accuracies, {"on": given.on, "tile": given.tile}
     if {accuracies, given.kls, given.layers, given.neighbours} == {None}:
         accuracies = "1e-5,1e-6,1e-7,1e-8"

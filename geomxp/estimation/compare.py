@@ -94,7 +94,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One model of a comparison: its fit, or None where the computation failed, and its outcome."""
+    """One model of a comparison: its fit, or None if the computation failed, and its outcome."""
 
     choice: Choice
     fit: Fit | None

@@ -24,7 +24,7 @@ STEEPEST = 10.0
 """Largest power of the range with which a start's variance grows: 1e-60 underflows."""
 
 FAR = 100.0
-"""Practical ranges above so many extents are checked for a supremum at infinity."""
+"""Practical ranges above this many extents are checked for a supremum at infinity."""
 
 RIDGE = 0.95
 """Correlation of log σ² and log a (either sign) above which they are not separately

@@ -1,4 +1,4 @@
-"""Parameters of a fit: which are free, between which bounds, and the coordinates that move them.
+"""Parameters of a fit: free and fixed ones, their bounds, and the search coordinates.
 
 All estimation works on one table, made from the table of the covariance family. A `Coordinates`
 object maps points x to models and back; the search, Newton's method, the information, standard

@@ -204,7 +204,7 @@ def predict(
         coordinates; degrees on the sphere); over polygons (arrays of corners (c, 2), shapely
         polygons, or a geopandas frame); or over sets of k points.
     discretisation : int, optional
-        Approximate a block by so many regular points along its (longer) side. If not given,
+        Approximate a block by this many regular points along its (longer) side. If not given,
         covariances are integrals over blocks, exact to 1e-8 σ², in one and two Euclidean
         dimensions, and averages over 6 points along a side elsewhere.
     neighbours : int, optional

@@ -294,7 +294,7 @@ class Blocks:
         return Region((points / model.range).reshape(edges.shape))
 
     def _pieces(self, most):
-        """Yield nodes, weights and blocks of the nodes, for blocks of at most so many nodes."""
+        """Yield nodes, weights and blocks of the nodes, for blocks of at most this many nodes."""
         ends, first = np.cumsum(self.counts), 0
         while first < len(ends):
             before = ends[first] - self.counts[first]
@@ -430,7 +430,7 @@ def _check_thick(area, extent, name):
 
 
 def _regular(count):
-    """Return the midpoints of so many equal parts of (-1, 1)."""
+    """Return the midpoints of this many equal parts of (-1, 1)."""
     return (2 * np.arange(count) + 1) / count - 1
 
 

@@ -382,7 +382,7 @@ def labels(low, high, width):
 
 
 def shown(value, digits):
-    """Return a number with so many decimals and a minus sign (not a hyphen)."""
+    """Return a number with this many decimals and a minus sign (not a hyphen)."""
     return f"{value:.{digits}f}".replace("-", "−")
 
 
@@ -392,7 +392,7 @@ def diameter(n):
 
 
 def rounded(values, digits=5):
-    """Return numbers with so many significant digits; None for a missing number."""
+    """Return numbers with this many significant digits; None for a missing number."""
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in np.ravel(values)]
 
 

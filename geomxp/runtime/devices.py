@@ -29,7 +29,7 @@ COMPILER = {
 
 
 def __getattr__(name):
-    """Import a name of `COMPILER`; raise `MissingPackage` where numba is not installed.
+    """Import a name of `COMPILER`; raise `MissingPackage` if numba is not installed.
 
     Modules of compiled loops are imported only inside the functions that call their loops, so that
     a fit on a GPU works without numba.

@@ -286,8 +286,8 @@ class OnDask(Placement):
 def _check(what, needed, free):
     if needed > free:
         raise NotEnoughMemory(
-            f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
-            'for less accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
+            f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: request "
+            'a lower accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
         )
 
 
