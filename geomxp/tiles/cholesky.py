@@ -24,8 +24,8 @@ def left_looking(tiles, width=1, height=None):
     """Yield every tile (i, k) of the lower triangle, T per dimension, after those that it needs.
 
     With a width the order goes by panels of this many columns, and within a panel by groups of
-    rows, `height` each, or all. The operands of a group of rows then serve all columns of the panel: a
-    memory of M tiles moves about T³/(6 width) tiles instead of T³/6.
+    rows, `height` each, or all. The operands of a group of rows then serve all columns of the
+    panel: a memory of M tiles moves about T³/(6 width) tiles instead of T³/6.
 
     Examples
     --------
