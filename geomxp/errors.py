@@ -23,7 +23,7 @@ class InvalidInput(GeomxpError, ValueError):
 
 
 class NotPositiveDefinite(GeomxpError, ArithmeticError):
-    """A covariance matrix has no Cholesky factor in the arithmetic that is used.
+    """A covariance matrix has no Cholesky factor in the arithmetic used.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class NotRefined(NotPositiveDefinite):
 
 
 class DuplicateLocations(NotPositiveDefinite, InvalidInput):
-    """Two observations are at one location without a nugget, so that Σ is singular."""
+    """Two observations share a location and the nugget is 0, so Σ is singular."""
 
 
 class NotEnoughMemory(GeomxpError, MemoryError):

@@ -102,7 +102,7 @@ def does_not_see_what_the_trend_takes(method, tolerance):
 
 
 def _with_linear_trend(coordinates=2):
-    """Return observations, and the design of a constant and so many coordinates."""
+    """Return observations, and the design of a constant and this many coordinates."""
     data = observations()
     return data, np.column_stack((np.ones(len(data)), data.locations[:, :coordinates]))
 

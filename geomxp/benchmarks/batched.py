@@ -1,4 +1,4 @@
-"""`geomxp bench batched`: batches of small Cholesky factorizations beside NumPy, MKL and CuPy."""
+"""`geomxp bench batched`: batches of small Cholesky factorizations against NumPy, MKL and CuPy."""
 
 import ctypes
 
@@ -119,7 +119,7 @@ def seconds_on_gpu(device, n, dtype, batch=16384, rounds=5, line=None):
 
 
 def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=None):
-    """Time batches of small factorizations beside NumPy and MKL's compact routine, or CuPy.
+    """Time batches of small factorizations against NumPy and MKL's compact routine, or CuPy.
 
     Without n several orders from 5 to 64 are timed. `tune` searches for the fastest variants first,
     and stores them.

@@ -1,4 +1,4 @@
-"""Benchmarks of `geomxp bench`: rates beside baselines of the same run, on one core or one GPU.
+"""Benchmarks of `geomxp bench`: rates and baselines of the same run, on one core or one GPU.
 
 Candidates take turns, round by round, so that a change of the machine's speed affects all of them
 equally; medians are reported. GPU benchmarks have not been run on a GPU yet.
@@ -124,7 +124,7 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
 
 
 def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
-    """Time the generation of an n×n tile, beside SciPy's K_ν and the exponential; return rows."""
+    """Time the generation of an n×n tile, SciPy's K_ν and the exponential; return rows."""
     from scipy.special import kv
 
     places = lay_out(n, "uniform", 1)
@@ -159,7 +159,7 @@ def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):
 
 
 def table_times(smoothness=0.8, octaves=24, rounds=7):
-    """Time the construction of a table of so many octaves."""
+    """Time the construction of a table with this many octaves."""
     orders = iter(smoothness + 1e-3 * np.arange(1, rounds + 2))
     make = lambda: Table(Matern(1.0, 1.0, next(orders)), 2 - octaves, 2).rows("correlation")  # noqa: E731
     seconds = interleaved({"table": make}, rounds)
@@ -232,7 +232,7 @@ def _by_mpmath(order, r):
 
 
 def likelihood_rates(n=4000, smoothness=0.8, rounds=5, *, on="cpu", line=None):
-    """Time one log-likelihood beside dpotrf of LAPACK (one thread) or cuSOLVER; return rows."""
+    """Time one log-likelihood and dpotrf of LAPACK (one thread) or cuSOLVER; return rows."""
     device, places = BenchmarkDevice(on), lay_out(n, "uniform", 2)
     observations = Observations(places, np.random.default_rng(3).standard_normal(n))
     model = Matern(1.0, 0.1, smoothness, 0.01)
@@ -270,12 +270,12 @@ def as_text(rows):
     import pandas as pd
 
     if not rows:
-        return "(mpmath is not installed: no errors)"
+        return "(mpmath is not installed: errors not measured)"
     return pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:.4g}")
 
 
 def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
-    """Time the mixed factorization, generation included, beside dpotrf of one matrix."""
+    """Time the mixed factorization, generation included, and dpotrf of one matrix."""
     device, placement = BenchmarkDevice(on), Placement.of(on)
     places = lay_out(n, "uniform", 0)
     observations = Observations(places[hilbert(places)], np.zeros(n))
@@ -312,7 +312,7 @@ def cholesky_rates(n=4096, smoothness=0.5, rounds=3, *, on="cpu", line=None):
 
 
 def nested_rates(n=4096, rounds=3, *, on="cpu", line=None):
-    """Time the recursions of `linalg.nested` beside the FP64 libraries, on one core or GPU."""
+    """Time the recursions of `linalg.nested` and the FP64 libraries, on one core or GPU."""
     device = BenchmarkDevice(on)
     a = np.random.default_rng(0).random((n, n))
     a = device.put(np.asfortranarray((a + a.T) / 2 + n * np.eye(n)))

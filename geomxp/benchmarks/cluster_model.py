@@ -54,11 +54,17 @@ class Cluster:
         about = vars(self) | {f"rates[{name!r}]": rate for name, rate in self.rates.items()}
         for name, given in about.items():
             if name in ("nodes", "threads"):
-                fits, needed = isinstance(given, Integral) and given >= 1, "a whole number from 1"
+                fits, needed = (
+                    isinstance(given, Integral) and given >= 1,
+                    "a whole number of at least 1",
+                )
             elif name in ("solve", "factor", "generation", "link") or name.startswith("rates["):
-                fits, needed = given > 0, "above 0 a second"
+                fits, needed = given > 0, "a rate per second, greater than 0"
             else:
-                fits, needed = name == "rates" or 0 <= given < np.inf, "seconds, 0 or more"
+                fits, needed = (
+                    name == "rates" or 0 <= given < np.inf,
+                    "a number of seconds, 0 or more",
+                )
             if not fits:
                 raise InvalidInput(f"`{name}` must be {needed}. Got {given!r}.")
 

@@ -124,7 +124,7 @@ def _matrix_units():
         found = {"cpu": f"{' and '.join(names)} on AMX through MKL"}
     elif blas.mkl() is None:
         advice = 'pip install "geomxp[mkl]"'
-        found = {"cpu": f"not looked for without MKL: {advice}; FP16 is widened to FP32"}
+        found = {"cpu": f"unknown without MKL: {advice}; FP16 is widened to FP32"}
     else:
         found = {"cpu": "none that MKL uses: FP16 is widened to FP32"}
     try:
@@ -158,7 +158,7 @@ def _threads():
     asked = os.environ.get("OMP_NUM_THREADS")
     return {
         "usable cores": str(devices.usable_cores()),
-        "OMP_NUM_THREADS": asked or "not set: all usable cores compute",
+        "OMP_NUM_THREADS": asked or "not set: all usable cores are used",
         "BLAS": "; ".join(sorted(libraries)) or "unknown",
     }
 
@@ -175,14 +175,14 @@ def _kernels():
         try:
             from numba.misc.appdirs import AppDirs
         except ImportError:
-            return "none: numba cannot be imported; to install it: pip install numba"
+            return "none: numba cannot be imported: pip install numba"
         place = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
     count, room = (
         len(list(place.rglob("*.nbi"))),
         sum(file.stat().st_size for file in place.rglob("*.nb[ic]")),
     )
     if not count:
-        return f"none yet, to be kept in {place}: what runs first takes some seconds longer"
+        return f"none yet; the first run compiles them into {place}, which takes some seconds"
     return f"{count}, {devices.human_bytes(room)}, in {place}"
 
 

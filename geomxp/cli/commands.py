@@ -161,8 +161,8 @@ def log_likelihood(given):
     seed={"panel": opt.FOLDS, "about": "Seed of random folds."},
     on={
         "value": "PLACE",
-        "about": "cpu is this process; tcp://host:8786 is a Dask cluster, with --refit or for "
-        "Vecchia's approximation. As the fit if not given.",
+        "about": "cpu (this process) or a Dask cluster, tcp://host:8786 (with --refit or "
+        "Vecchia's approximation); the fit's if not given.",
         "default": None,
         "known": ("cpu",),
     },
@@ -184,7 +184,7 @@ def validate(given):
     excluded = {"--folds": given.folds, "--blocks": given.blocks, "--refit": given.refit or None}
     excluded = [name for name, value in (excluded | {"--on": on}).items() if value is not None]
     if given.leave_one_out and excluded:
-        raise InvalidInput(f"--leave-one-out: not with {' and '.join(excluded)}.")
+        raise InvalidInput(f"--leave-one-out excludes {' and '.join(excluded)}.")
     tables.check_writable(given.output, inputs=(given.fit_file,))
     z_value(level)
     fitted = Fit.load(given.fit_file)
@@ -213,12 +213,12 @@ def validate(given):
     family={"value": "A,B,…", "about": "Covariance families: matern,spherical."},
     smoothness={
         "value": "A,B,…",
-        "about": "Values to hold it at in Matérn models, and free: 0.5,1.5,free.",
+        "about": "Fixed values in Matérn models, or free to estimate it: 0.5,1.5,free.",
         "default": "0.5,1.5,free",
     },
     nugget={
         "value": "A,B,…",
-        "about": "Values to hold it at, and free: 0,free.",
+        "about": "Fixed values, or free to estimate it: 0,free.",
         "default": "free",
     },
     anisotropy={
@@ -283,11 +283,11 @@ def compare_models(given):
     },
     neighbours={
         "panel": opt.KRIGING,
-        "about": "Predict each location from its nearest observations, this many.",
+        "about": "Predict each location from this many nearest observations.",
     },
     on={
         "panel": opt.KRIGING,
-        "about": "cpu, gpu or gpu:N; as the fit if not given.",
+        "about": "cpu, gpu or gpu:N; the fit's if not given.",
         "default": None,
         "known": None,
     },
@@ -340,7 +340,7 @@ def _predict_at(fitted, given, about):
         names = list(observations.location_names)
         data = pd.DataFrame(grid_over(observations, given.grid), columns=names)
     if output and output.lower().endswith(rasters.GEOTIFF):
-        raise InvalidInput(f"{output}: holds a map: give --grid, --resolution or --like.")
+        raise InvalidInput(f"{output}: can hold only a map: give --grid, --resolution or --like.")
     kriging.check_output(data, output)
     polygons = given.block == "polygons"
     try:
@@ -539,7 +539,7 @@ def compare(given):
         raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
     kinds = {frozenset(label) for label, _ in approximations}
     if figure and len(kinds) + bool(given.layers or given.neighbours) > 1:
-        raise InvalidInput("--figure draws --accuracies or --kls, one of them at a time.")
+        raise InvalidInput("--figure draws either --accuracies or --kls: give one of them.")
     if table is None:
         locations = lay_out(given.n, "uniform", given.seed)
         about = {"metric": given.metric or "euclidean"}
@@ -611,10 +611,10 @@ def _costs(rows):
     *("what", "n", "smoothness", "tune", "on"),
     n={"panel": opt.MODEL, "about": "Number of locations, or order of small matrices."},
     smoothness={"default": 0.8},
-    on={"about": "cpu, or gpu or gpu:N; matern: cpu only."},
+    on={"about": "cpu, gpu or gpu:N; matern runs on the CPU only."},
 )
 def bench(given):
-    """Time geomxp beside named baselines in the same run, on one thread or one GPU.
+    """Time geomxp and named baselines in the same run, on one thread or one GPU.
 
     A log-likelihood beside LAPACK's factorization of the same matrix:
       geomxp bench likelihood --n 1000

@@ -273,9 +273,9 @@ OPTIONS = {
         ("none", "ir", "cg", "gmres"),
     ),
     "fallback": Option(
-        METHOD, "", "Use finer formats, and FP64 in the end, where --refine does not converge."
+        METHOD, "", "If --refine does not converge, use finer formats and finally FP64."
     ),
-    "tune": Option(METHOD, "", "batched: find the fastest variants first, and keep them."),
+    "tune": Option(METHOD, "", "batched: find the fastest variants first, and save them."),
     "on": Option(
         MACHINE,
         "DEVICE",
@@ -301,14 +301,14 @@ OPTIONS = {
     "block": Option(
         KRIGING,
         "SIDES",
-        "Predict averages: over sides 50,20 around each location, cell of a grid, or polygons.",
+        "Predict averages: sides 50,20 (around each location), cell (of a grid) or polygons.",
         None,
         ("cell", "polygons"),
     ),
     "discretisation": Option(
         KRIGING,
         "N",
-        "Average a block over so many points along its (longer) side; an integral if not given.",
+        "Average a block over this many points along its (longer) side; an integral if not given.",
         least=1,
     ),
     "local_trend": Option(KRIGING, "", "Estimate the trend from the neighbours of each location."),
@@ -615,7 +615,7 @@ def method_of(given):
     ]
     if unused:
         listed = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
-        raise InvalidInput(f"{listed}: not with --method vecchia.")
+        raise InvalidInput(f"{listed} cannot be used with --method vecchia.")
     return Vecchia(30 if given.neighbours is None else given.neighbours, on=given.on)
 
 
@@ -641,7 +641,7 @@ def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallb
 
 
 def approximations(given):
-    """Return [(label, method)] for `compare`: four accuracies if nothing is asked for."""
+    """Return [(label, method)] for `compare`: four accuracies by default."""
     accuracies, about = given.accuracies, {"on": given.on, "tile": given.tile}
     if {accuracies, given.kls, given.layers, given.neighbours} == {None}:
         accuracies = "1e-5,1e-6,1e-7,1e-8"

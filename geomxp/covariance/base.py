@@ -128,7 +128,7 @@ class Inputs:
 
     @classmethod
     def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:
-        """Return inputs as they are; put locations and a metric together."""
+        """Return inputs unchanged; combine locations and a metric into inputs."""
         if isinstance(inputs, Inputs):
             return inputs
         return cls(np.asarray(inputs, dtype=np.float64), metric)
@@ -578,7 +578,7 @@ class Isotropic(Covariance):
 
     @property
     def table_key(self) -> tuple:
-        """What identifies the correlation function."""
+        """Key that identifies the correlation function."""
         return (type(self), *(getattr(self, p.name) for p in self.shapes))
 
     def matrix(self, a: Inputs, b: Inputs) -> Floats:

@@ -1,4 +1,4 @@
-"""How other packages parametrize a family, and conversions to and from our parameters."""
+"""Parametrizations of other packages, and conversions to and from our parameters."""
 
 from __future__ import annotations
 

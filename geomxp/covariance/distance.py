@@ -81,7 +81,7 @@ class Metric:
         return straight
 
     def dimensions(self, of_locations: int) -> int:
-        """Return the dimension k of the points of locations with so many coordinates."""
+        """Return the dimension k of the points of locations with this many coordinates."""
         return self.dimension or of_locations
 
 

@@ -134,7 +134,7 @@ class DensePairs:
         return None
 
     def extend(self):
-        """Return whether a table can reach closer pairs; there is none."""
+        """Return False: without a table, its range cannot be extended to closer pairs."""
         return False
 
     def _values(self, what, rows, columns):

@@ -127,7 +127,7 @@ class Matern(Isotropic):
         return function(r, self.smoothness)
 
     def practical_range(self) -> float:
-        """Return a√(8ν), the distance with correlation near 0.14 whatever ν is (Lindgren 2011)."""
+        """Return a√(8ν), the distance with correlation near 0.14 for any ν (Lindgren 2011)."""
         return self.range * sqrt(8 * self.smoothness)
 
     @property

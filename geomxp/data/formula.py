@@ -298,13 +298,13 @@ class _Reader(ast.NodeVisitor):
         if isinstance(value, str):
             # formulaic inserts text constants into the code that it executes
             if not value.isprintable() or set(value) & set("'\"\\{}"):
-                self.refuse(f"the text {value!r} must not have quotes, backslashes or braces")
+                self.refuse(f"the string {value!r} must not have quotes, backslashes or braces")
         elif not isinstance(value, (bool, int, float, type(None))):
             self.refuse(f"{ast.unparse(node)!r} is not a number")
 
     def visit_List(self, node):
         if not all(isinstance(item, (ast.Constant, ast.UnaryOp)) for item in node.elts):
-            self.refuse(f"{ast.unparse(node)!r} must list numbers or texts")
+            self.refuse(f"{ast.unparse(node)!r} must list numbers or strings")
         self._within(node.elts)
 
     visit_Tuple = visit_List  # noqa: N815
@@ -362,4 +362,4 @@ class _Reader(ast.NodeVisitor):
             if value is None and isinstance(size, ast.Constant):
                 continue
             if not (isinstance(value, int) and 1 <= value <= MOST):
-                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(size)} must lie in 1 to {MOST}")
+                self.refuse(f"{ast.unparse(node)!r}: {ast.unparse(size)} must lie in [1, {MOST}]")

@@ -552,7 +552,7 @@ def _with_system(table, locations, crs):
     system = spatial.describe(crs)
     if table.crs is not None and not spatial.same(table.crs, crs):
         raise InvalidInput(
-            f"`crs` must be left out where the coordinates have one. Got {system.name} for "
+            f"`crs` must be left out if the coordinates have one. Got {system.name} for "
             f"coordinates in {spatial.title(table.crs)}."
         )
     return table.with_system(system)
@@ -563,8 +563,7 @@ def _observed_cells(table, values):
     missing = np.isnan(tables.number_columns(table.columns, (values,))[:, 0])
     if missing.any():
         warnings.warn(
-            f"{int(missing.sum()):,} of {len(missing):,} cells have no {values}: they are not "
-            "observed.",
+            f"{int(missing.sum()):,} of {len(missing):,} cells have no {values} and are left out.",
             GeomxpWarning,
             stacklevel=4,
         )

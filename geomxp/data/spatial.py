@@ -173,7 +173,7 @@ class Table:
                 )
 
     def beside(self, results):
-        """Return result columns beside the columns that were given, with their kind and index.
+        """Return result columns next to the given columns, with their kind and index.
 
         The cells of a grid are rows.
         """

@@ -108,7 +108,7 @@ def _read_npz(path):
     shapes = {array.shape for array in columns.values()}
     if {len(shape) for shape in shapes} != {1} or len(shapes) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in columns.items())
-        raise InvalidInput(f"columns must be 1-D arrays of one length. Got {shapes}.")
+        raise InvalidInput(f"columns must be 1-D arrays of equal length. Got {shapes}.")
     return pd.DataFrame(columns)
 
 
@@ -140,7 +140,7 @@ def _read_delimited(path):
     import pandas as pd
 
     if path.suffix.lower() in SPREADSHEETS:
-        raise InvalidInput("spreadsheets are not read: save the sheet as CSV (UTF-8).")
+        raise InvalidInput("spreadsheets cannot be read: save the sheet as CSV (UTF-8).")
     try:
         names, separator = _header(path)
         frame = pd.read_csv(path, sep=separator, **AS_TEXT)
@@ -312,7 +312,7 @@ def encode(frame, names, levels=None, texts=()):
 
 
 def decode(codes, levels):
-    """Return the text that codes, whole numbers from 0, stand for."""
+    """Return the text that codes, whole numbers from 0, represent."""
     return np.array(levels, dtype=object)[np.asarray(codes).astype(np.intp)]
 
 
@@ -413,18 +413,18 @@ def check_kind(path, points, grid):
     suffix = Path(path).suffix.lower()
     _refuse(
         path,
-        (suffix in OTHERS, "such files are not written: write a .csv or .parquet"),
+        (suffix in OTHERS, "files of this type cannot be written: write a .csv or .parquet"),
         (
             suffix in VECTORS and suffix not in DRIVERS,
-            "shapefiles are read only, they cut names short: write a .gpkg",
+            "shapefiles truncate names and cannot be written: write a .gpkg",
         ),
         (
             suffix in VECTORS and not points,
-            "holds points of a geopandas frame: write a .csv or .parquet",
+            "can hold only points of a geopandas frame: write a .csv or .parquet",
         ),
         (
             suffix in GRIDS and not grid,
-            "holds a grid, and these locations are not a grid: write a .csv",
+            "can hold only a grid, and these locations are not a grid: write a .csv",
         ),
     )
 
@@ -518,7 +518,7 @@ def check_writable(*paths, inputs=()):
             (path.exists() and not (path.is_file() or path.is_dir()), "is not a regular file"),
             (not folder.is_dir(), f"the folder {folder} does not exist"),
             (path.is_dir(), "is a folder, not a file"),
-            (path.suffix.lower() in SPREADSHEETS, "spreadsheets are not written: write a .csv"),
+            (path.suffix.lower() in SPREADSHEETS, "spreadsheets cannot be written: write a .csv"),
             (not os.access(folder, os.W_OK), f"the folder {folder} is not writable"),
         )
 

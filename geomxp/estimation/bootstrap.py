@@ -67,7 +67,7 @@ class Bootstrap:
 
     @property
     def bias(self) -> dict[str, float]:
-        """Mean over the draws less the fit's estimate, as a dict."""
+        """Mean over the draws minus the fit's estimate, as a dict."""
         means = self.estimates.mean()
         return {name: float(means[name] - value) for name, value in self.estimate.items()}
 

@@ -94,7 +94,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One model of a comparison: its fit, or None where the computation failed, and its outcome."""
+    """One model of a comparison: its fit, or None if the computation failed, and its outcome."""
 
     choice: Choice
     fit: Fit | None
@@ -108,7 +108,7 @@ class Candidate:
 
     @property
     def log_likelihood(self):
-        """At the maximum; -inf where there is none."""
+        """At the maximum; -inf if there is no maximum."""
         return self.fit.log_likelihood if self.ranked else -inf
 
     def to_dict(self):
@@ -518,9 +518,9 @@ def _check_comparable(restricted, full):
     for fit in (restricted, full):
         check_is_fit(fit)
     if restricted.observations.digest() != full.observations.digest():
-        raise InvalidInput("the two fits are of different observations: fit both to the same.")
+        raise InvalidInput("the two fits use different observations: fit both to the same.")
     if restricted.reml != full.reml:
-        raise InvalidInput("one fit is by REML and the other by ML: use one of them for both.")
+        raise InvalidInput("one fit uses REML and the other ML: use the same for both.")
     if restricted.method.arithmetic != full.method.arithmetic:
         raise InvalidInput(
             "the two fits approximate the likelihood in different ways: use one method for both."
@@ -532,8 +532,8 @@ def _check_comparable(restricted, full):
         )
     if full.reml and not np.array_equal(design_of(restricted), design_of(full)):
         raise InvalidInput(
-            "restricted likelihoods with different trends are of different data (contrasts): "
-            "compare trends by ML (reml=False)."
+            "restricted likelihoods with different trends are densities of different data "
+            "(contrasts): compare trends by ML (reml=False)."
         )
 
 
@@ -583,7 +583,7 @@ def _extra_coefficients(restricted, full):
     if np.abs(rest).max() > 64 * len(small) * np.finfo(float).eps * np.abs(small).max():
         raise InvalidInput(
             f"the fits are not nested: the trend of `restricted` ({restricted.trend.text}) is "
-            f"no part of that of `full` ({full.trend.text})."
+            f"not part of that of `full` ({full.trend.text})."
         )
     return large.shape[1] - small.shape[1]
 
@@ -674,17 +674,17 @@ def frame_of_fits(fits):
     rows, fits = [], list(fits)
     for fit in fits:
         if not isinstance(fit, Fit):
-            raise InvalidInput(f"`fits` must be what gx.fit returns. Got {type(fit).__name__}.")
+            raise InvalidInput(f"`fits` must hold results of gx.fit. Got {type(fit).__name__}.")
         rule = fit.method.precision
         if rule is None or (rule != uniform("fp64") and rule.accuracy is None):
             name = fit.method.describe(len(fit.observations))["name"]
             raise InvalidInput(
-                "`fits` must be in FP64 and by by_tile_norm(ε). Got one by another rule or method "
-                f"({name})."
+                "`fits` must be computed in FP64 or by by_tile_norm(ε). Got a fit by another rule "
+                f"or method ({name})."
             )
         rows.append(_row(fit))
     if sum(row["precision"] == "fp64" for row in rows) != 1:
-        raise InvalidInput("one of `fits` must be in FP64: the others stand beside it.")
+        raise InvalidInput("exactly one of `fits` must be in FP64: the reference.")
     rows.sort(key=lambda row: (row["precision"] != "fp64", row["accuracy"]))
     return _frame(rows, fits[0].observations)
 

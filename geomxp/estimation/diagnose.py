@@ -24,7 +24,7 @@ STEEPEST = 10.0
 """Largest power of the range with which a start's variance grows: 1e-60 underflows."""
 
 FAR = 100.0
-"""Practical ranges above so many extents are checked for a supremum at infinity."""
+"""Practical ranges above this many extents are checked for a supremum at infinity."""
 
 RIDGE = 0.95
 """Correlation of log σ² and log a (either sign) above which they are not separately
@@ -172,16 +172,17 @@ def _unidentified(table, model, pinned):
     isotropic = isinstance(model, Isotropic)
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
     meaningless = [name for name in (LENGTH, *table.shapes) if name in table.parameters]
+    verb = "has" if len(meaningless) == 1 else "have"
     if LENGTH in table.free and gone:
         return (
-            "The correlation is 0 already at the shortest distance: the data show no spatial "
-            f"correlation. {words(meaningless).capitalize()} have no meaning; of variance and "
-            "nugget only the sum is identifiable."
+            "The correlation is already 0 at the shortest distance: the data show no spatial "
+            f"correlation. {words(meaningless).capitalize()} {verb} no meaning; only the sum of "
+            "variance and nugget is identifiable."
         )
     if pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds:
         return (
             "The nugget takes all of the variance: the data show no spatial correlation. "
-            f"{words(meaningless).capitalize()} have no meaning."
+            f"{words(meaningless).capitalize()} {verb} no meaning."
         )
     for name, side in pinned.items():
         if name in table.bounds or table.is_limit(name, side):
@@ -189,9 +190,9 @@ def _unidentified(table, model, pinned):
         end = table.box(name)[0 if side == "lower" else 1]
         if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH:
             return (
-                f"The {words([name])} is at {end:g}, the lower end of the search: so rough a "
-                f"field cannot be distinguished from a nugget. Fix the {words([name])} or the "
-                "nugget."
+                f"The {words([name])} is at {end:g}, the lower end of the search: a field "
+                f"this rough cannot be distinguished from a nugget. Fix the {words([name])} or "
+                "the nugget."
             )
         return (
             f"The {words([name])} is at the {side} end of the search: the data do not identify "

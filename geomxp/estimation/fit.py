@@ -304,7 +304,7 @@ def _values(base, model, fixed, start):
     )
     for name, value in pairs:
         if name not in names:
-            raise InvalidInput(f"`fixed` knows the parameters {', '.join(names)}. Got {name!r}.")
+            raise InvalidInput(f"`fixed` must name parameters: {', '.join(names)}. Got {name!r}.")
         if value is None:
             value = given.get(name, held if name == NUGGET else None)
         if value is None:
@@ -318,11 +318,11 @@ def _values(base, model, fixed, start):
     given |= start or {}
     for name in given:
         if name not in names:
-            raise InvalidInput(f"`start` knows the parameters {', '.join(names)}. Got {name!r}.")
+            raise InvalidInput(f"`start` must name parameters: {', '.join(names)}. Got {name!r}.")
     given = {name: value for name, value in given.items() if name not in result}
     checked = base.replace(**(given | result)).parameters()
     if given.get(NUGGET) == 0:
-        raise InvalidInput("the start nugget=0 cannot move: give a small positive one, or fix it.")
+        raise InvalidInput("the start nugget=0 must be positive: give a small one, or fix it.")
     return {name: checked[name] for name in result}, {name: checked[name] for name in given}
 
 
@@ -351,7 +351,7 @@ def _check_validity(observations, base, values, bounds):
 
 
 def _resume(path, fingerprint, family):
-    """Return (model, evaluations) from a checkpoint, or (None, 0) if there is none yet."""
+    """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
     if path is None or not Path(path).exists():
         return None, 0
     state = tables.read_json(path)

@@ -1,4 +1,4 @@
-"""Parameters of a fit: which are free, between which bounds, and the coordinates that move them.
+"""Parameters of a fit: free and fixed ones, their bounds, and the search coordinates.
 
 All estimation works on one table, made from the table of the covariance family. A `Coordinates`
 object maps points x to models and back; the search, Newton's method, the information, standard
@@ -159,9 +159,7 @@ class Extent:
         """Measure; raise `InvalidInput` if all locations coincide."""
         points = np.unique(embed(observations.locations, observations.metric), axis=0)
         if len(points) < 2:
-            raise InvalidInput(
-                "all locations are the same: there is no distance to fit a range to."
-            )
+            raise InvalidInput("all locations are the same: the range cannot be estimated.")
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
         return cls(
             float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0)))
@@ -545,7 +543,7 @@ def check_bounds(bounds, start, fixed, model):
     result, known = {}, {p.name: p for p in model.table}
     for name, pair in (bounds or {}).items():
         if name not in known:
-            raise InvalidInput(f"`bounds` knows the parameters {', '.join(known)}. Got {name!r}.")
+            raise InvalidInput(f"`bounds` must name parameters: {', '.join(known)}. Got {name!r}.")
         if name in fixed:
             raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
         try:

@@ -207,7 +207,9 @@ class Problem:
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
-            raise NotPositiveDefinite(self.complaint or "no model in the bounds has a likelihood")
+            raise NotPositiveDefinite(
+                self.complaint or "no model within the bounds has a finite likelihood"
+            )
         value, model = best
         table = self.table
         if not limited:

@@ -879,9 +879,9 @@ def _checked(fit, first, second, levels, rays):
     for name in (first, second):
         if name not in fit.free:
             free = ", ".join(fit.free) or "none"
-            raise InvalidInput(f"contours are of two estimated parameters: {free}. Got {name!r}.")
+            raise InvalidInput(f"contours need two estimated parameters: {free}. Got {name!r}.")
     if first == second:
-        raise InvalidInput(f"contours are of two different parameters. Got {first!r} twice.")
+        raise InvalidInput(f"contours need two different parameters. Got {first!r} twice.")
     levels = tuple(np.atleast_1d(levels).tolist())
     if not levels or not all(isinstance(q, (int, float)) and 0 < q < 1 for q in levels):
         raise InvalidInput(f"`levels` must lie between 0 and 1. Got {levels!r}.")

@@ -371,7 +371,7 @@ class Fit(Generic[Model]):
         file = Path(path)
         if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
             raise InvalidInput(
-                f"{path}: is a table, not a fit: give what `geomxp fit --output` wrote."
+                f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
             )
         document = tables.read_json(path)
         _check(document, SCHEMA, str(path), "")

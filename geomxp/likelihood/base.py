@@ -69,7 +69,7 @@ class Likelihood:
 
 
 class ObservationModel:
-    """How values relate to the Gaussian field; this one: values are the field plus noise.
+    """Relation of the values to the Gaussian field; by default, field plus noise.
 
     z_i = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass changes
     the transformation to the Gaussian scale.

@@ -79,7 +79,7 @@ def in_ram(lower, model, about, alpha, beside):
 
 
 def in_place(lower, model, about, alpha, beside):
-    """As `in_ram`, with nothing of the size of Σ beside L, which becomes Σ⁻¹ where it lives."""
+    """As `in_ram`, without memory of the size of Σ besides L, which Σ⁻¹ overwrites."""
     q = derivative_products(model, *about, alpha, backend_of(lower).index(lower))
     # q'Σ⁻¹q, while L is there
     white = CholeskyFactor(lower).half_solve(q)
@@ -88,7 +88,7 @@ def in_place(lower, model, about, alpha, beside):
 
 
 def _expected(lower, model, places, metric, names, white):
-    """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection beside the whitened trend.
+    """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
     The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
     """
@@ -116,7 +116,7 @@ def _expected(lower, model, places, metric, names, white):
 
 
 def _whitened(lower, model, places, metric, name):
-    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores it beside L, and nothing else."""
+    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores only it and L."""
     if name == "nugget":
         return on_host(recursive.inverse_gram(lower))
     change = derivative_matrix(model, places, metric, name, backend_of(lower).index(lower))

@@ -248,7 +248,7 @@ class ExactEvaluator(Evaluator):
         return (self.placement.in_core and not self.method.tiled) or self._room_for(0)
 
     def _matrices(self, curvatures):
-        """Return number and device of the n×n FP64 matrices that derivatives need beside L."""
+        """Return number and device of the n×n FP64 matrices that derivatives need besides L."""
         if self.method.tiled:
             # assembled in RAM, wherever the tiles were factored
             return ((4 + curvatures, Device("cpu")),)
@@ -390,7 +390,7 @@ class Exact(Likelihood):
 
     @property
     def placement(self) -> Placement:
-        """Where the tiles live; see `geomxp.tiles.placement.Placement`."""
+        """Storage of the tiles; see `geomxp.tiles.placement.Placement`."""
         return Placement.of(self.on, self.memory, self.device_memory, self.scratch, self.store)
 
     @property
@@ -553,7 +553,7 @@ def _originals(model, observations, tile, placement):
 
 
 def _asked_by(rule, originals, places, metric):
-    """Return the arguments of a rule beside the norms of the tiles."""
+    """Return the arguments of a rule in addition to the norms of the tiles."""
     if not rule.needs_precisions:
         return {}
     layout = originals.layout

@@ -167,7 +167,7 @@ class VecchiaEvaluator(Evaluator):
             self._prepare_columns(np.zeros((n, 0)) if design is None else design)
 
     def _prepare_columns(self, design):
-        """Keep z less its least-squares trend, and X = QR, to avoid cancellation.
+        """Keep z minus its least-squares trend, and X = QR, to avoid cancellation.
 
         Scaled by √n, the columns of Q are of order 1.
         """

@@ -223,8 +223,8 @@ def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whol
     fits = chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] and width
     if not fits or chunks.shape[3] % width or not chunks.flags.carray:
         raise InvalidInput(
-            "chunks must be (chunks, n, n, lanes) in C order, as `interleave` makes them: FP32 or "
-            f"FP64, with lanes of whole registers ({width or '8 or 16'} here). "
+            "chunks must be (chunks, n, n, lanes) in C order, as `interleave` returns them: FP32 "
+            f"or FP64, with lanes of whole registers ({width or '8 or 16'} here). "
             f"Got {chunks.dtype} {chunks.shape}."
         )
     _, n, _, lanes = chunks.shape
@@ -423,7 +423,7 @@ def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> Non
         write_whole(path, json.dumps(entries, indent=1))
     except OSError as error:
         warnings.warn(
-            f"{path} cannot be written: {error.strerror}. The choice is not kept; set "
+            f"{path} cannot be written: {error.strerror}. The choice is not saved; set "
             "GEOMXP_CACHE_DIR to a directory that can be written.",
             GeomxpWarning,
             stacklevel=2,

@@ -475,7 +475,7 @@ def backward_packed(a, inverse, y, start, n):
 
 
 def cache_directory():
-    """Return the user's cache directory for geomxp: $GEOMXP_CACHE_DIR, or the system's place."""
+    """Return the user's cache directory for geomxp: $GEOMXP_CACHE_DIR, or the system's default."""
     named = os.environ.get("GEOMXP_CACHE_DIR")
     if named:
         return Path(named)

@@ -85,7 +85,7 @@ def _at(a):
 
 
 def _call(name, dtype, *arguments):
-    """Call a routine for FP64 or FP32; an array stands for its address and leading dimension."""
+    """Call a routine for FP64 or FP32; an array is passed as its address and leading dimension."""
     letter, real = LETTERS[dtype]
     references = []
     for x in arguments:

@@ -27,7 +27,7 @@ LARGEST_EXPONENT = 120
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A number format: how a value is stored, with which error, and how it is computed with.
+    """A number format: its storage, its rounding error and its arithmetic.
 
     Parameters
     ----------

@@ -133,7 +133,7 @@ def _subtract_on_gpu(c, left, right, form, alpha, beta):
 
 
 def _by_rows(tile):
-    """Return the bits of an FP8 tile as cuBLASLt reads them: as they are, or copied."""
+    """Return the bits of an FP8 tile as cuBLASLt reads them: unchanged, or copied."""
     values = tile.values
     return values if values.flags.c_contiguous else values.copy(order="C")
 

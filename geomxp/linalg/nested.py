@@ -429,7 +429,7 @@ class StoredTriangle(Triangle):
             self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):
-        """Return A21 as a panel in a format: as it is stored, or cast for this one reader."""
+        """Return A21 as a panel in a format: as stored, or cast for this reader."""
         return self.panels.get(form) or Panel.of(form, self.open(), self.bound)
 
     @property

@@ -241,7 +241,7 @@ class OwnRule(PrecisionRule):
 
 
 def as_rule(rule):
-    """Return a rule as it is, and a plain function as `OwnRule`."""
+    """Return a rule unchanged, and a plain function as `OwnRule`."""
     return rule if isinstance(rule, PrecisionRule) else OwnRule(rule)
 
 
@@ -275,7 +275,7 @@ def uniform(name: str | Format) -> Rule:
 
 @dataclass(frozen=True)
 class Frozen(PrecisionRule):
-    """Rule that returns a given map, whatever the norms."""
+    """Rule that returns a given map, independent of the norms."""
 
     formats: PrecisionMap
 

@@ -110,7 +110,7 @@ def multiply_fp8(c, a, b, form, alpha):
 
 
 def _padded(a, rows, columns):
-    """Return bits of FP8 as cuBLASLt takes them: as they are, or a copy with zeros beyond."""
+    """Return bits of FP8 as cuBLASLt takes them: unchanged, or a copy padded with zeros."""
     import cupy
 
     aligned = a.data.ptr % 16 == 0 and a.strides[0] % 16 == 0

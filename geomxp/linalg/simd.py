@@ -93,7 +93,7 @@ class _Flat:
 
 
 def by_llvm(result, literals=()):
-    """Define a function of compiled code by what builds its LLVM code.
+    """Define a function of compiled code by the builder of its LLVM code.
 
     `result` is numba's type of its result, or a function of the arguments' types. The code gets
     arrays as `_Flat`, arguments in `literals` as Python's numbers, and others as LLVM values;

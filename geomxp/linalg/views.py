@@ -176,10 +176,10 @@ class Backend(Protocol):
         """Lower triangle of C <- C + total, of one layout."""
 
     def scale_lower(self, c, beta):
-        """Lower triangle of C <- βC; zeros for β = 0, whatever C holds."""
+        """Lower triangle of C <- βC; zeros for β = 0, for any C."""
 
     def clear_upper(self, a):
-        """Set the entries above the diagonal to zero, whatever they are."""
+        """Set all entries above the diagonal to zero."""
 
     # memory
 

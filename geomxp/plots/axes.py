@@ -121,7 +121,7 @@ def parameter_label(name, observations):
 
 
 def colour_bar(ax, drawn, name, extend="neither"):
-    """Draw a colour bar beside a map, as high as the map."""
+    """Draw a colour bar next to a map, as high as the map."""
     beside = ax.inset_axes((1.04, 0.0, 0.045, 1.0))
     ax.figure.colorbar(drawn, cax=beside, label=name, extend=extend)
 

@@ -39,7 +39,7 @@ NAME_WIDTH = 28
 def influence_of_precision(
     fits: Frame | Sequence[Fit], *, level: float = 0.95, ax: Panels | None = None
 ) -> AxesArray:
-    """Draw estimates and their intervals at each accuracy ε of the tiles, beside those of FP64.
+    """Draw estimates and their intervals at each accuracy ε of the tiles, and those of FP64.
 
     The band is the interval of FP64. An ε whose points stay near its middle loses nothing that
     matters statistically.
@@ -322,7 +322,7 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     events = [event for event in everything if event.device == device]
     if not events:
         known = ", ".join(map(str, sorted({event.device for event in everything})))
-        others = f"devices with events are {known}" if known else "it has no events at all"
+        others = f"devices with events are {known}" if known else "the sequence is empty"
         raise InvalidInput(f"`events` has no event of device {device!r}; {others}.")
     rows = sorted({row_of(event) for event in events}, key=lambda row: ("stream" in row, row))
     used = {}

@@ -179,7 +179,7 @@ def pit(
     ax.axhspan(low, high, color="0.3", alpha=0.2, linewidth=0, label=words, zorder=2)
     ax.axhline(n / bins, color="0.2", linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), ylim=(0, 1.25 * max(counts.max(), high)))
-    labels = "probability integral transform", f"observations, {n:,} in all"
+    labels = "probability integral transform", f"observations (of {n:,})"
     return finish(ax, f"PIT, {_kind(validation)}", *labels, loc="upper center")
 
 
@@ -221,7 +221,7 @@ def coverage(source: Fit | Validation, *, level: float = 0.95, ax: Axes | None =
 
 
 def _validation(source):
-    """Return a validation as it is; for a fit, that by leave-one-out."""
+    """Return a validation unchanged; for a fit, its leave-one-out validation."""
     checked("source", source, Fit, Validation)
     return leave_one_out(source) if isinstance(source, Fit) else source
 
@@ -231,7 +231,7 @@ def _kind(validation):
 
 
 def _pointwise(level):
-    return f"{100 * level:g} %, each point by itself"
+    return f"{100 * level:g} %, pointwise"
 
 
 # Semivariogram of residuals, with the fitted model and an envelope of simulations.
@@ -279,7 +279,7 @@ def variogram(
     lags = lags_of(observations, model=model, bins=bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
     n, pairs = len(observations), lags.pairs
-    places = f"a random {MOST:,} of {n:,} locations" if n > MOST else f"{n:,} locations"
+    places = f"{MOST:,} of {n:,} locations, at random" if n > MOST else f"{n:,} locations"
     area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
     ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
     # finest near 0, where the curve bends most

@@ -55,7 +55,7 @@ def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     observations, residuals = checked("fit", fit, Fit).observations, trend_residuals(fit)
-    name = f"{plain(observations.value_name)} less its trend"
+    name = f"{plain(observations.value_name)} minus its trend"
     ax = signed_map(observations, residuals, name, ax=ax)
     return titled(ax, observations, f"Residuals, {fit.trend.title}")
 

@@ -92,7 +92,9 @@ class Prediction:
     def variance_of_observation(self) -> Floats:
         """Variance of the prediction error of a new observation, (m,)."""
         if self.nugget is None:
-            raise InvalidInput('blocks have no new observations: predict the field, of="field".')
+            raise InvalidInput(
+                'a block has no new observation to predict: predict the field, of="field".'
+            )
         return self.variance + self.nugget
 
     def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:
@@ -202,7 +204,7 @@ def predict(
         coordinates; degrees on the sphere); over polygons (arrays of corners (c, 2), shapely
         polygons, or a geopandas frame); or over sets of k points.
     discretisation : int, optional
-        Approximate a block by so many regular points along its (longer) side. If not given,
+        Approximate a block by this many regular points along its (longer) side. If not given,
         covariances are integrals over blocks, exact to 1e-8 σ², in one and two Euclidean
         dimensions, and averages over 6 points along a side elsewhere.
     neighbours : int, optional

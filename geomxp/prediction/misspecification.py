@@ -61,7 +61,7 @@ class Misspecification:
 
     @property
     def misspecification(self) -> Floats:
-        """MOM = E_a/E_ta - 1 of each target, (k,): negative where the model is overconfident."""
+        """MOM = E_a/E_ta - 1 of each target, (k,): negative if the model is overconfident."""
         return self.claimed / self.error_of_approximated - 1.0
 
     @property
@@ -122,8 +122,8 @@ def mloe_mmom(
     of : {"field", "observation"}
         Predict the noiseless field, or new observations: then each model's nugget is in its E.
     neighbours : int, optional
-        Predict each target from so many nearest locations (in the distance in which the true model
-        is isotropic) instead of from all, for many locations.
+        Predict each target from this many nearest locations (in the distance in which the true
+        model is isotropic) instead of from all, for many locations.
     method : Exact, optional
         `Exact()` if not given; not used with `neighbours`.
 
@@ -196,8 +196,8 @@ def _from_nearest(models, inputs, targets, neighbours):
             except NotPositiveDefinite:
                 raise NotPositiveDefinite(
                     f"the covariance matrix of the locations nearest to target {i + 1} is not "
-                    "positive definite in FP64: use fewer neighbours or a larger nugget, and no "
-                    "location twice."
+                    "positive definite in FP64: use fewer neighbours or a larger nugget, and drop "
+                    "duplicate locations."
                 ) from None
             result[:, [i]] = _errors(models, factors, some, targets[[i]])
     return result

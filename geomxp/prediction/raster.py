@@ -383,7 +383,7 @@ def _box(observations, bounds):
 
 
 def _divided(low, high, cells):
-    """Divide a box into so many cells along its longer side."""
+    """Divide a box into this many cells along its longer side."""
     check_whole("cells", cells, 2)
     return _checked(low, high, _counts(low, high, int(cells)))
 

@@ -159,7 +159,7 @@ def _conditional(fit, inputs, draws, seed, method, covariates, of):
 def _from_all(fit, new, own_design, random, draws):
     """Draw β ~ N(β̂, (X'Σ⁻¹X)⁻¹) and k'Σ⁻¹(z - Xβ) + C w with CC' = K - k'Σ⁻¹k.
 
-    Returns the coefficients, (draws, p), and the field less its trend at the observations and the
+    Returns the coefficients, (draws, p), and the field minus its trend at the observations and the
     new locations, (n + k, draws).
     """
     observations, model, n = fit.observations, fit.model, len(fit.observations)

@@ -121,8 +121,8 @@ def _known_cells(table, names):
     known = table.columns[list(names)].notna().all(axis=1).to_numpy()
     if not known.all():
         warnings.warn(
-            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)}: "
-            "nothing is predicted there.",
+            f"{int((~known).sum()):,} of {len(known):,} cells have no {' or no '.join(names)} "
+            "and are not predicted.",
             GeomxpWarning,
             stacklevel=5,
         )
@@ -269,7 +269,7 @@ class Blocks:
         return weights @ model(nodes, nodes, metric) @ weights
 
     def _integrate_near(self, model, locations, result):
-        """Replace sums by integrals for blocks that are near to an observation."""
+        """Replace sums by integrals for blocks near an observation."""
         points, centres = (
             model.isotropic(some) / model.range for some in (locations, self.locations)
         )
@@ -294,7 +294,7 @@ class Blocks:
         return Region((points / model.range).reshape(edges.shape))
 
     def _pieces(self, most):
-        """Yield nodes, weights and blocks of the nodes, for blocks of at most so many nodes."""
+        """Yield nodes, weights and blocks of the nodes, for blocks of at most this many nodes."""
         ends, first = np.cumsum(self.counts), 0
         while first < len(ends):
             before = ends[first] - self.counts[first]
@@ -350,8 +350,8 @@ def blocks_of(block, locations, discretisation, observations, model):
         return blocks
     if len(locations) != len(blocks):
         raise InvalidInput(
-            f"`new_locations` must be one for each of the {len(blocks)} blocks, or left out. "
-            f"Got {len(locations)}."
+            f"`new_locations` must hold one location for each of the {len(blocks)} blocks, "
+            f"or be left out. Got {len(locations)}."
         )
     return blocks.shown_at(locations)
 
@@ -430,7 +430,7 @@ def _check_thick(area, extent, name):
 
 
 def _regular(count):
-    """Return the midpoints of so many equal parts of (-1, 1)."""
+    """Return the midpoints of this many equal parts of (-1, 1)."""
     return (2 * np.arange(count) + 1) / count - 1
 
 
@@ -546,8 +546,8 @@ def _valid(polygon, name):
         raise InvalidInput(f"{name} must be a polygon. Got {kind}.")
     if not polygon.is_valid:
         raise InvalidInput(
-            f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): mend it with "
-            "shapely.make_valid."
+            f"{name}: the polygon is not valid ({shapely.is_valid_reason(polygon)}): repair it "
+            "with shapely.make_valid."
         )
     return shapely.orient_polygons(polygon)
 

@@ -80,7 +80,7 @@ def _checked_labels(folds, n):
     try:
         count = len(np.unique(labels))
     except TypeError:
-        raise InvalidInput("`folds` must hold labels of one kind: numbers, or texts.") from None
+        raise InvalidInput("`folds` must hold labels of one kind, numbers or strings.") from None
     if count < 2:
         raise InvalidInput("`folds` must hold at least 2 different labels. Got one.")
     return labels
@@ -93,7 +93,7 @@ def block_numbers(observations, side):
     from south to north, and are `side` km long at each row's middle latitude.
     """
     if not (isinstance(side, Real) and not isinstance(side, bool) and isfinite(side) and side > 0):
-        raise InvalidInput(f"`blocks` must be the side of a square, above 0. Got {side!r}.")
+        raise InvalidInput(f"`blocks` must be the side of a square, greater than 0. Got {side!r}.")
     points = observations.locations
     if observations.geographic:
         points = _flattened(points, side)
@@ -348,11 +348,11 @@ class Validation:
         values = self.scores(level)
         intervals = f"of {100 * level:g} % intervals"
         notes = {
-            "bias": "predicted less observed",
+            "bias": "predicted minus observed",
             "log_score": "-log density, in nats",
             "interval_score": intervals,
             "coverage": intervals,
-            "mean_squared_standardised_error": "1 where the variances are right",
+            "mean_squared_standardised_error": "1 if the variances are right",
         }
         names = {"mean_squared_standardised_error": "mean squared z"}
         names |= {name: name.upper() for name in ("rmse", "mae", "crps")}
@@ -412,7 +412,7 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     check_fit(fit)
     observations, n, design = fit.observations, len(fit.observations), design_of(fit)
     _check_leverages(design)
-    with Line("leaving out one by one", shown=progress), blas_threads(n):
+    with Line("leave-one-out", shown=progress), blas_threads(n):
         mean, variance = _held_out(fit, design).one_by_one()
     seconds = time.perf_counter() - start
     return Validation(observations, mean, variance, np.arange(n), "leave-one-out", seconds=seconds)

@@ -1,4 +1,4 @@
-"""Results that a report shows beside the fit, within a time limit; skipped ones are listed."""
+"""Further results of a report, within a time limit; skipped ones are listed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RAYS = 16
 """Rays of a contour."""
 
 LARGEST = 10_000
-"""Largest number of locations for the divergence from FP64, which takes two whole matrices."""
+"""Largest number of locations for the divergence from FP64, which needs two n×n matrices."""
 
 ORDERING = 4e-5
 """Seconds to order one location and to find its neighbours."""
@@ -66,7 +66,7 @@ contour and factor."""
 
 @dataclass
 class Findings:
-    """Results beside a fit, None or empty where they were not computed, and the time left."""
+    """Results in addition to a fit, None or empty if not computed, and the time left."""
 
     fit: Fit
     left: float = BUDGET  # seconds
@@ -95,8 +95,8 @@ class Findings:
         """
         if seconds > max(self.left, 0.0):
             self.notes.append(
-                f"{name}: left out, it would take about {duration(seconds)} and the report’s "
-                f"time is bounded. {advice}".rstrip()
+                f"{name}: left out, because it would take about {duration(seconds)} and the "
+                f"report’s time is bounded. {advice}".rstrip()
             )
             return None
         self.progress.about = name[0].lower() + name[1:]
@@ -196,7 +196,7 @@ class Findings:
         methods = methods_beside(fit)
         if methods and n > LARGEST:
             self.notes.append(
-                f"{name}: left out, it takes two whole matrices, and there are more than "
+                f"{name}: left out, because it needs two n×n matrices and there are more than "
                 f"{LARGEST:,} locations."
             )
         elif methods:

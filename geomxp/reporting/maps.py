@@ -157,7 +157,7 @@ class Map:
 
     @property
     def origin(self):
-        """Position of the map in its picture, beside the numbers of the second coordinate."""
+        """Position of the map in its picture, next to the labels of the second coordinate."""
         # narrow maps are centred
         return self.room + (ACROSS - self.frame.width) / 2, ABOVE
 
@@ -290,7 +290,7 @@ class Maps:
             left_out = self.validation
             columns += [
                 ["predicted from the others", rounded(left_out.mean[rows], 4)],
-                ["standard deviation of that", rounded(np.sqrt(left_out.variance[rows]), 3)],
+                ["its standard deviation", rounded(np.sqrt(left_out.variance[rows]), 3)],
                 ["standardised error", rounded(left_out.standardised_errors[rows], 3)],
             ]
         return columns
@@ -382,7 +382,7 @@ def labels(low, high, width):
 
 
 def shown(value, digits):
-    """Return a number with so many decimals and a minus sign (not a hyphen)."""
+    """Return a number with this many decimals and a minus sign (not a hyphen)."""
     return f"{value:.{digits}f}".replace("-", "−")
 
 
@@ -392,7 +392,7 @@ def diameter(n):
 
 
 def rounded(values, digits=5):
-    """Return numbers with so many significant digits; None for a missing number."""
+    """Return numbers with this many significant digits; None for a missing number."""
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in np.ravel(values)]
 
 

@@ -179,7 +179,7 @@ def cautions(findings):
             result += [sentence] if sentence and sentence not in fit.outcome.message else []
     for name in map(spaced, fit.boundary):
         if not any(name in sentence for sentence in result):
-            result.append(f"the {name} lies on a boundary")
+            result.append(f"the {name} is on a boundary")
     result += findings.warnings
     if validation is not None:
         covered, n = validation.scores(LEVEL)["coverage"], len(validation)
@@ -243,7 +243,7 @@ def _estimates(findings):
 
 
 def _charts(findings):
-    """Return the charts that are drawn whatever the time, by name."""
+    """Return the charts that are drawn regardless of the time limit, by name."""
     import pandas as pd
 
     fit, validation, divergences = findings.fit, findings.validation, findings.divergences

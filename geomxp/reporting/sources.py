@@ -94,7 +94,7 @@ def _reading(observations):
         names = [name for name in ("time", "variable") if getattr(observations, name) is not None]
         metric += "".join(f", {name}={name}" for name in names)
         return [
-            "# locations, values and covariates are arrays of yours; SHA-256 of their numbers:",
+            "# locations, values and covariates are your arrays; SHA-256 of their numbers:",
             f"# {observations.digest()}",
             f"observations = gx.Observations(locations, values{covariates}{metric})",
         ]

@@ -271,7 +271,7 @@ class DaskBackend:
                 return (
                     f"worker {worker['name']} ({at}) needs {human_bytes(needed)} for its part, "
                     f"{human_bytes(max(room, 0))} free: use more workers, workers with more "
-                    "memory, or for tiles ask for less accuracy."
+                    "memory, or (for tiles) a lower accuracy."
                 )
         return None
 

@@ -1,4 +1,4 @@
-"""Where work can run and how much room there is: cores, memory, GPUs, and numba's compiler.
+"""Devices and their free memory: cores, memory, GPUs, and numba's compiler.
 
 A container's limits count, not the numbers of the machine below it: CPU quota and memory limit of
 the control group.
@@ -29,7 +29,7 @@ COMPILER = {
 
 
 def __getattr__(name):
-    """Import a name of `COMPILER`; raise `MissingPackage` where numba is not installed.
+    """Import a name of `COMPILER`; raise `MissingPackage` if numba is not installed.
 
     Modules of compiled loops are imported only inside the functions that call their loops, so that
     a fit on a GPU works without numba.
@@ -240,7 +240,7 @@ def resolve_all(on):
     """
     names = on.split(",") if isinstance(on, str) else on
     if not isinstance(names, (list, tuple)) or not names:
-        raise InvalidInput(f"`on` must be a device's name, or a list of at least one. Got {on!r}.")
+        raise InvalidInput(f"`on` must be the name of a device, or a list of names. Got {on!r}.")
     devices = tuple(resolve(str(name).strip()) for name in names)
     if len({device.index is None for device in devices}) > 1:
         raise InvalidInput(f"`on` must name CPUs or GPUs, not both. Got {on!r}.")

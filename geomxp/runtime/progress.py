@@ -70,7 +70,7 @@ class Line:
             self._live.stop()
 
     def expect(self, total, things):
-        """Start counting anew, up to `total`."""
+        """Restart the count, up to `total`."""
         self.total, self.things, self.done = total, things, 0
         self.since = time.perf_counter()
 

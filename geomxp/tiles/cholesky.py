@@ -23,9 +23,9 @@ from ..runtime.devices import blas_threads, usable_cores
 def left_looking(tiles, width=1, height=None):
     """Yield every tile (i, k) of the lower triangle, T per dimension, after those that it needs.
 
-    With a width the order goes by panels of so many columns, and within a panel by groups of rows,
-    `height` each, or all. The operands of a group of rows then serve all columns of the panel: a
-    memory of M tiles moves about T³/(6 width) tiles instead of T³/6.
+    With a width the order goes by panels of this many columns, and within a panel by groups of
+    rows, `height` each, or all. The operands of a group of rows then serve all columns of the
+    panel: a memory of M tiles moves about T³/(6 width) tiles instead of T³/6.
 
     Examples
     --------

@@ -16,7 +16,7 @@ CHUNK_ENTRIES = 1 << 22
 
 
 class Factor:
-    """What statistics asks of Σ = L L': the base of all factors. Returns NumPy arrays.
+    """Operations of statistics on Σ = L L': the base of all factors. Returns NumPy arrays.
 
     A factor also defines `log_determinant()`, `solve(b)` = Σ⁻¹b, `half_solve(b)` = L⁻¹b with rows
     in the factor's order, `multiply(x)` = L x, `into_dense()` = L, and `into_inverse()`, the lower

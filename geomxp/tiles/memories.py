@@ -40,12 +40,12 @@ def pages(count):
 
 
 def aligned(count):
-    """Return a uint8 array of so many bytes in whole pages, aligned to a page."""
+    """Return a uint8 array of this many bytes in whole pages, aligned to a page."""
     return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE)), np.uint8)
 
 
 class Disk:
-    """Slow memory on a disk: a scratch file with a place for each tile.
+    """Slow memory on a disk: a scratch file with a slot for each tile.
 
     Reads and writes are positioned and bypass the page cache where the system allows it. A place is
     as large as a tile in FP64; unwritten parts of the file take no room. All tiles in their formats
@@ -92,7 +92,7 @@ class Disk:
             self.close()
             raise NotEnoughMemory(
                 f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
-                f"{self.directory}: name another scratch directory, or ask for less accuracy."
+                f"{self.directory}: name another scratch directory, or request a lower accuracy."
             )
 
     def close(self):
@@ -187,7 +187,7 @@ class Disk:
             rest, offset = rest[done:], offset + done
 
     def holds(self, key, count):
-        """Return whether the file is long enough to contain a tile of so many bytes."""
+        """Return whether the file is long enough to contain a tile of this many bytes."""
         return self.offset_of(key) + count <= os.fstat(self._descriptor).st_size
 
     def note(self, entry, at_once=False):
@@ -318,7 +318,7 @@ class Host:
         self.reserve(needed)
 
     def reserve(self, needed):
-        """Discard all tiles, and reuse the memory for tiles of so many bytes."""
+        """Discard all tiles, and reuse the memory for tiles of this many bytes."""
         self._tiles.clear()
         self._needed, self._free = needed, list(self._regions)
 
@@ -359,7 +359,7 @@ class Host:
                     raise
                 raise NotEnoughMemory(
                     f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "
-                    "use fewer locations, or ask for less accuracy."
+                    "use fewer locations, or request a lower accuracy."
                 ) from None
         self._regions.append(region)
         return region
@@ -431,7 +431,7 @@ class Ram:
         return begin, perf_counter()
 
     def wait(self, moments):
-        """Wait for some moments: on a CPU they are past."""
+        """Wait for some moments; on a CPU they have passed."""
 
     def seconds(self, moment):
         """Return a moment in seconds."""

@@ -128,7 +128,7 @@ class Placement:
         return Originals(model, locations, metric, layout, self.devices[0].index)
 
     def host(self):
-        """Return RAM that stores may reuse one after the other; None if they do not need it."""
+        """Return RAM that successive stores may reuse; None if they do not need it."""
         return
 
     def store(self, originals, formats, host=None) -> Store:
@@ -286,8 +286,8 @@ class OnDask(Placement):
 def _check(what, needed, free):
     if needed > free:
         raise NotEnoughMemory(
-            f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: ask "
-            'for less accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
+            f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: request "
+            'a lower accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
         )
 
 
@@ -315,7 +315,7 @@ WHERE = {"disk": "on a disk", "memory": "in RAM", "workers": "on a cluster's wor
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where the tiles of one covariance matrix will be kept, and how much will move.
+    """Storage of the tiles of one covariance matrix, and the expected traffic.
 
     Parameters
     ----------
@@ -491,7 +491,8 @@ class MemoryPlan:
             f"  all of them      {size}, {self._home}{free}",
         ]
         if self.budgets:
-            held = f"{self.tiles_in_memory:,} tiles at one time, {self.streams} in work on each"
+            held = f"{self.tiles_in_memory:,} tiles at a time, {self.streams} in work on each"
+
             lines.append(f"  memory bound     {human_bytes(sum(self.budgets))}: {held}")
             lines.append(f"  moves            {self._moves()}")
         return "\n".join(lines)
@@ -502,13 +503,13 @@ class MemoryPlan:
 
     @property
     def _home(self):
-        """Where all tiles are kept, in words."""
+        """Storage of all tiles, in words."""
         return WHERE.get(self.behind, f"in the memory of {self._where}")
 
     def _moves(self):
         """Return the traffic in words, if it can be counted quickly."""
         if self.layout.tiles > QUICK:
-            return "counted by traffic(), which takes a while for so many tiles"
+            return "not counted for this many tiles; traffic() counts them, slowly"
         return str(self.traffic("v3")["v3"])
 
 

@@ -85,7 +85,7 @@ class Step:
 
 
 class Sizes:
-    """Bytes of tiles, and of the memory of a device that computes so many at the same time."""
+    """Bytes of tiles, and of the memory of a device that computes several at the same time."""
 
     def __init__(self, layout, formats, streams=1):
         self.layout, self.formats, self.streams = layout, formats, streams
@@ -103,13 +103,13 @@ class Sizes:
         return working_format(self.formats[i, k]).bytes * prod(self.layout.shape(i, k))
 
     def units(self, width):
-        """Return the units of the arena, 2^m, of a tile with so many bytes per entry."""
+        """Return the units of the arena, 2^m, of a tile with this many bytes per entry."""
         count = pages(width * self.layout.tile**2)
         return 1 << max(0, (-(-count // self.unit) - 1).bit_length())
 
     @property
     def beside(self):
-        """Bytes beside the arena, for operands in other formats."""
+        """Bytes in addition to the arena, for operands in other formats."""
         largest = 8 * self.layout.tile**2
         return self.streams * (largest if self.formats.all_fp64 else 4 * largest)
 
@@ -149,7 +149,7 @@ def least_blocks(streams):
 
 
 def useful(needed):
-    """Return the largest useful fast memory for tiles of so many bytes."""
+    """Return the largest useful fast memory for tiles of this many bytes."""
     return 2 * needed + 2**28
 
 
@@ -266,7 +266,7 @@ class Plan:
         return slot, after
 
     def _claim(self, width, number, stream):
-        """Return a slot for a tile of so many bytes per entry, and the steps that used it."""
+        """Return a slot for a tile of this many bytes per entry, and the steps that used it."""
         slot, after, evicted = self._arena.choose(self.sizes.units(width))
         for tile in evicted:
             self._arena.free(self._resident.pop(tile))

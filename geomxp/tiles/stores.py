@@ -69,7 +69,7 @@ def readable(formats, i, k, tile):
 
 
 class Store:
-    """The place where the tiles of a factorization are kept: the base of all stores.
+    """Storage of the tiles of a factorization: the base of all stores.
 
     A subclass defines `save(i, k, tile)`, `load(i, k)`, `has(i, k)` (whether the tile is final)
     and `forget(i, k)` (to compute it again). Threads call `load` and `has` at the same time as

@@ -23,7 +23,7 @@ def check_tabulated(model):
 
 
 def basis_of(model):
-    """Return the number of the basis that belongs to each parameter, besides S.
+    """Return the number of the basis of each parameter, besides S.
 
     Examples
     --------

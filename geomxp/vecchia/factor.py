@@ -60,7 +60,7 @@ def ordered_tree(locations, metric, ordering):
 
 
 class VecchiaFactor:
-    """Sparse counterpart of a Cholesky factor; L stands for B⁻¹.
+    """Sparse counterpart of a Cholesky factor; L is B⁻¹.
 
     It has weights λ (n, m) and variances d (n,) in the order of the tree. Rows of arguments and of
     results are those of the observations, unless stated otherwise; vectors are (n,) or (n, c).

@@ -90,7 +90,7 @@ class SharedLayout:
 
 
 class Pairs:
-    """What kernels need of one model, for n locations in a box (2, d) with m neighbours each.
+    """Inputs of the kernels for one model, for n locations in a box (2, d) with m neighbours each.
 
     `numbers` are in the order of `Model` in cuda/vecchia.cuh; for `octaves` see `TablePairs`.
     """

@@ -348,12 +348,18 @@ def test_a_crew_with_less_memory_has_fewer_tiles_in_work():
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        ({"nodes": 0}, r"`nodes` must be a whole number from 1\. Got 0\."),
-        ({"threads": 1.5}, r"`threads` must be a whole number from 1\. Got 1\.5\."),
-        ({"link": 0.0}, r"`link` must be above 0 a second\. Got 0\.0\."),
-        ({"rates": {"fp64": -1.0}}, r"`rates\['fp64'\]` must be above 0 a second\. Got -1\.0\."),
-        ({"latency": -1e-3}, r"`latency` must be seconds, 0 or more\. Got -0\.001\."),
-        ({"scheduler": float("nan")}, r"`scheduler` must be seconds, 0 or more\. Got nan\."),
+        ({"nodes": 0}, r"`nodes` must be a whole number of at least 1\. Got 0\."),
+        ({"threads": 1.5}, r"`threads` must be a whole number of at least 1\. Got 1\.5\."),
+        ({"link": 0.0}, r"`link` must be a rate per second, greater than 0\. Got 0\.0\."),
+        (
+            {"rates": {"fp64": -1.0}},
+            r"`rates\['fp64'\]` must be a rate per second, greater than 0\. Got -1\.0\.",
+        ),
+        ({"latency": -1e-3}, r"`latency` must be a number of seconds, 0 or more\. Got -0\.001\."),
+        (
+            {"scheduler": float("nan")},
+            r"`scheduler` must be a number of seconds, 0 or more\. Got nan\.",
+        ),
     ],
 )
 def test_what_no_cluster_has_is_refused(about, words):

@@ -215,7 +215,10 @@ PLACES = "x,y\n1,2\n"
         (["fit", "meuse", "--method", "vechia"], "Got 'vechia'. Did you mean 'vecchia'?"),
         (["fit", "meuse", "--search", "newton"], "`search` must be one of: scoring, bobyqa"),
         (["fit", "meuse", "--fallback"], "--fallback needs --refine ir, cg or gmres"),
-        (["fit", "meuse", "--method", "vecchia", "--fallback"], "--fallback: not with --method"),
+        (
+            ["fit", "meuse", "--method", "vecchia", "--fallback"],
+            "--fallback cannot be used with --method",
+        ),
         (["fit", "meuse", "--method", "vecchia", "--accuracy", "0"], "--accuracy: not with"),
         (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
         (["fit", "meuse", "--fix", "smoothness"], "--fix needs name=value"),

@@ -110,8 +110,11 @@ def test_compare_puts_neighbours_beside_accuracies(run):
     [
         (["--method", "nearest"], "--method must be exact or vecchia"),
         (["--neighbours", "5"], "--neighbours needs --method vecchia"),
-        (["--method", "vecchia", "--tile", "5"], "--tile: not with --method vecchia"),
-        (["--method", "vecchia", "--memory", "1GB"], "--memory: not with --method vecchia"),
+        (["--method", "vecchia", "--tile", "5"], "--tile cannot be used with --method vecchia"),
+        (
+            ["--method", "vecchia", "--memory", "1GB"],
+            "--memory cannot be used with --method vecchia",
+        ),
         (["--method", "vecchia", "--neighbours", "-1"], "`neighbours` must be"),
         (["--memory", "much"], "`memory` must be a size"),
         (["--memory", "1MB", "--device-memory", "1MB"], "cannot both be given"),

@@ -200,7 +200,7 @@ def test_a_plain_frame_must_say_where_its_coordinates_are():
 def test_cells_without_a_value_are_not_observed_and_counted():
     array = grid()
     array[1, 2:4] = np.nan
-    with pytest.warns(gx.GeomxpWarning, match="2 of 20 cells have no z: they are not observed"):
+    with pytest.warns(gx.GeomxpWarning, match="2 of 20 cells have no z and are left out"):
         seen = gx.Observations.from_xarray(array)
     assert len(seen) == 18
     cells = np.isfinite(array.values)
@@ -370,9 +370,9 @@ def test_a_missing_library_is_one_line_that_names_the_extra(tmp_path, name, libr
 def test_files_hold_only_frames_of_their_kind(tmp_path):
     data = table()
     for name, frame, message in (
-        ("t.gpkg", data, "holds points of a geopandas frame"),
-        ("t.nc", data, "holds a grid"),
-        ("t.shp", points(data), "shapefiles are read only"),
+        ("t.gpkg", data, "can hold only points of a geopandas frame"),
+        ("t.nc", data, "can hold only a grid"),
+        ("t.shp", points(data), "shapefiles truncate names and cannot be written"),
         ("t.geojson", points(data, None), "have no coordinate reference system"),
     ):
         with pytest.raises(gx.InvalidInput, match=message):
@@ -590,7 +590,7 @@ def test_predictions_are_written_as_what_the_output_holds(folder, capsys, places
     status = main(["predict", fit, there, "--output", str(path)])
     if output == "nc" and places != "nc":
         assert status == 2
-        assert "holds a grid, and these locations are not a grid" in capsys.readouterr().err
+        assert "can hold only a grid, and these locations are not a grid" in capsys.readouterr().err
         return
     assert status == 0
     bare = gx.predict(
@@ -618,7 +618,10 @@ def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, cap
         (["fit", "seen.gpkg"], "name the column of the values with --value"),
         (["fit", "seen.gpkg", "--value", "gold"], "no column 'gold'"),
         (["fit", "there.csv", "--value", "zinc"], "name the columns with --locations"),
-        (["predict", "fit.json", "there.csv", "--output", "map.shp"], "shapefiles are read only"),
+        (
+            ["predict", "fit.json", "there.csv", "--output", "map.shp"],
+            "shapefiles truncate names and cannot be written",
+        ),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(folder, capsys, monkeypatch, arguments, message):

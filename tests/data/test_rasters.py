@@ -79,7 +79,7 @@ def test_cells_as_blocks_are_averages(fit):
     there = gx.predict(fit, found.coordinates.reshape(-1, 2), block=50.0)
     np.testing.assert_allclose(found.mean.ravel(), there.mean, rtol=1e-12)
     np.testing.assert_allclose(found.variance.ravel(), there.variance, rtol=1e-11)
-    with pytest.raises(gx.InvalidInput, match="blocks have no new observations"):
+    with pytest.raises(gx.InvalidInput, match="a block has no new observation"):
         found.to_xarray(of="observation")
 
 
@@ -392,7 +392,7 @@ def test_the_command_writes_the_maps_of_python(run, saved, raster, tmp_path):
         (["meuse", "--grid", "5"], "give either a table of LOCATIONS"),
         (["meuse", "--mask", "x.tif"], "give either a table of LOCATIONS"),
         ([*BOUNDS], "give either a table of LOCATIONS"),
-        (["meuse", "--output", "map.tif"], "map.tif: holds a map"),
+        (["meuse", "--output", "map.tif"], "map.tif: can hold only a map"),
         (["--grid", "5", "--bounds", "1,2,x,4"], "--bounds number=x: 'x' is not a number"),
         (["--grid", "5", "--bounds", "1,2,3"], "`bounds` must be left"),
         (["--grid", "5", "--resolution", "5"], "only one of `cells` and `resolution`"),

@@ -150,9 +150,9 @@ def test_a_file_never_holds_another_kind_than_its_ending_says(tmp_path, ending):
         tables.write_frame(frame(), path)
     assert not path.exists()
     if ending in ("xlsx", "ods"):
-        with pytest.raises(gx.InvalidInput, match="spreadsheets are not written"):
+        with pytest.raises(gx.InvalidInput, match="spreadsheets cannot be written"):
             tables.check_writable(path)
-        with pytest.raises(gx.InvalidInput, match="spreadsheets are not read: save the sheet as"):
+        with pytest.raises(gx.InvalidInput, match="spreadsheets cannot be read: save the sheet as"):
             gx.read_table(written(tmp_path, "PK", path.name), **COLUMNS)
 
 
@@ -169,7 +169,9 @@ def test_a_folder_is_no_table(tmp_path):
 
 def test_a_table_is_no_fit(tmp_path):
     path = written(tmp_path, "x,y,z\n1,2,3\n")
-    with pytest.raises(gx.InvalidInput, match="is a table, not a fit: give what `geomxp fit"):
+    with pytest.raises(
+        gx.InvalidInput, match="is a table, not a fit: give the file written by `geomxp"
+    ):
         gx.Fit.load(path)
 
 
@@ -216,7 +218,7 @@ def test_files_of_another_kind_are_refused(tmp_path, name):
 
 def test_arrays_of_different_lengths_are_no_table(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.ones(3), y=np.ones(4))
-    with pytest.raises(gx.InvalidInput, match="1-D arrays of one length"):
+    with pytest.raises(gx.InvalidInput, match="1-D arrays of equal length"):
         gx.read_table(tmp_path / "t.npz", **COLUMNS)
 
 

@@ -266,7 +266,7 @@ def test_great_circle_holds_the_smoothness_at_a_half():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fixed": ("smoothnes",)}, "`fixed` knows the parameters variance, range"),
+        ({"fixed": ("smoothnes",)}, "`fixed` must name parameters: variance, range"),
         ({"fixed": ("smoothness",)}, "`smoothness` is fixed but has no value"),
         ({"fixed": {"range": -1.0}}, "`range` must be greater than 0"),
         (
@@ -275,10 +275,10 @@ def test_great_circle_holds_the_smoothness_at_a_half():
         ),
         ({"bounds": {"range": (1.0, 0.1)}}, "0 < lower < upper"),
         ({"bounds": {"range": 1.0}}, "two numbers"),
-        ({"bounds": {"speed": (1.0, 2.0)}}, "`bounds` knows"),
+        ({"bounds": {"speed": (1.0, 2.0)}}, "`bounds` must name parameters"),
         ({"bounds": {"range": (0.1, 1.0)}, "fixed": {"range": 0.2}}, "is fixed and has bounds"),
-        ({"start": {"nugget": 0.0}}, "cannot move"),
-        ({"start": {"colour": 1.0}}, "`start` knows"),
+        ({"start": {"nugget": 0.0}}, "start nugget=0 must be positive"),
+        ({"start": {"colour": 1.0}}, "`start` must name parameters"),
         ({"start": {"range": 1.0}, "fixed": {"range": 0.2}}, "is fixed and has a start"),
         ({"model": {"range": 1.0}}, "`model` must be a covariance model"),
         ({"fixed": None}, "`fixed` must be a sequence"),

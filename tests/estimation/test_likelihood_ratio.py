@@ -137,7 +137,7 @@ def test_fits_of_different_likelihoods_are_refused(field, plain):
     reml = gx.fit(field, fixed=HALF, reml=True)
     cases = {
         "different observations": gx.fit(moved, fixed=HALF),
-        "one fit is by REML and the other by ML": reml,
+        "one fit uses REML and the other ML": reml,
         "approximate the likelihood in different ways": gx.fit(
             field, method=gx.Vecchia(10), fixed=HALF
         ),

@@ -176,7 +176,7 @@ def test_pictures_refuse_what_they_cannot_draw(fit, validation):
         plots.prediction_map(fit, raster=fit)
     with pytest.raises(gx.InvalidInput, match="one of accuracy, kl_target, neighbours"):
         plots.divergences(pd.DataFrame({"kl": [1.0]}), 9)
-    with pytest.raises(gx.InvalidInput, match="no event of device 0; it has no events at all"):
+    with pytest.raises(gx.InvalidInput, match="no event of device 0; the sequence is empty"):
         plots.timeline([])
 
 

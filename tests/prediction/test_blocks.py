@@ -289,7 +289,7 @@ def test_blocks_are_the_same_however_they_are_computed(method, allowed):
 def test_blocks_have_no_new_observations():
     found = gx.predict(held(testing.observations()), [[0.5, 0.5]], block=0.1)
     assert list(found.to_frame().columns) == ["mean", "variance", "lower", "upper"]
-    with pytest.raises(gx.InvalidInput, match="blocks have no new observations"):
+    with pytest.raises(gx.InvalidInput, match="a block has no new observation"):
         found.interval(of="observation")
 
 
@@ -314,7 +314,10 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
             {"new_locations": [[0, 0]], "block": 1, "discretisation": 0},
             "`discretisation` must be a whole",
         ),
-        ({"new_locations": [[0, 0], [1, 1]], "block": [SQUARE]}, "one for each of the 1 blocks"),
+        (
+            {"new_locations": [[0, 0], [1, 1]], "block": [SQUARE]},
+            "one location for each of the 1 blocks",
+        ),
         ({"block": []}, "must be the sides of a rectangle"),
         ({"block": "meuse"}, "block 1 must be a polygon"),
         ({"block": True, "new_locations": [[0, 0]]}, "must be the sides of a rectangle"),

@@ -254,7 +254,7 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
         "Profiles of the log-likelihood",
         "Contours of variance and range",
     ):
-        assert f"{what}: left out, it would take about" in text
+        assert f"{what}: left out, because it would take about" in text
     assert "In Python: geomxp.leave_one_out(fit)." in text
 
 
@@ -266,7 +266,7 @@ def test_a_budget_spends_no_more_than_it_has(monkeypatch):
     assert done == ["little"]
     assert budget.left == 0.5
     assert budget.notes == [
-        "Much: left out, it would take about 2 seconds and the report’s time is bounded."
+        "Much: left out, because it would take about 2 seconds and the report’s time is bounded."
     ]
 
 
@@ -348,7 +348,7 @@ def test_without_the_divergence_the_formats_are_shown_nevertheless(mixed, monkey
     assert found.formats.counts() == mixed.formats
     text = Page(report_html(mixed)).text
     assert "Formats of the tiles" in text
-    assert "it takes two whole matrices, and there are more than 100 locations" in text
+    assert "because it needs two n×n matrices and there are more than 100 locations" in text
 
 
 def test_report_of_vecchias_approximation_shows_neighbours(sparse):
