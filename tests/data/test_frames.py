@@ -446,7 +446,7 @@ def test_cells_without_covariates_are_left_empty_and_counted(fitted):
     stations = table()[:30]
     stations.loc[[4, 7], "sqrt_dist"] = np.nan
     data = xarray.Dataset(stations)
-    with pytest.warns(gx.GeomxpWarning, match="2 of 30 cells have no sqrt_dist: nothing is pred"):
+    with pytest.warns(gx.GeomxpWarning, match="2 of 30 cells have no sqrt_dist and are not pred"):
         there = gx.predict(fitted, data)
     result = there.to_xarray()
     assert np.flatnonzero(result["mean"].isnull()).tolist() == [4, 7]
