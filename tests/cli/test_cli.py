@@ -219,7 +219,10 @@ PLACES = "x,y\n1,2\n"
             ["fit", "meuse", "--method", "vecchia", "--fallback"],
             "--fallback cannot be used with --method",
         ),
-        (["fit", "meuse", "--method", "vecchia", "--accuracy", "0"], "--accuracy cannot be used with"),
+        (
+            ["fit", "meuse", "--method", "vecchia", "--accuracy", "0"],
+            "--accuracy cannot be used with",
+        ),
         (["bench", "choleski"], "Got 'choleski'. Did you mean 'cholesky'?"),
         (["fit", "meuse", "--fix", "smoothness"], "--fix needs name=value"),
         (["fit", "meuse", "--fix", "smoothness=rough"], "'rough' is not a number"),
