@@ -69,7 +69,7 @@ def work(case):
     }
     if moved:
         part = factor.store.devices[0]
-        document |= {"arena": part.arena(factor.store), "streams": part.streams}
+        document |= {"arena": factor.store.sizes.arena(part.budget), "streams": part.streams}
     if trace:
         document["events"] = [vars(event) for event in trace.events()]
     return document

@@ -237,6 +237,18 @@ class DaskStore(Store):
             sum(self.formats[i, k].bytes * prod(shape(i, k)) for k in range(i + 1)) for i in tiles
         ]
 
+    def traffic(self):
+        """Return the bytes that travel in a factorization.
+
+        L_kj travels to each worker that has a row below k.
+        """
+        p, tiles = len(self.backend), self.layout.tiles
+        total = 0
+        for k, held in enumerate(self._row_bytes()):
+            readers = {i % p for i in range(k + 1, min(tiles, k + 1 + p))} - {k % p}
+            total += held * len(readers)
+        return total
+
     def has(self, i, k):
         """Return whether tile (i, k) is final and not lost."""
         future = self._futures.get((i, k))

@@ -106,8 +106,8 @@ def test_an_error_of_one_model_is_its_reason():
     held = {"smoothness": (0.5,), "nuggets": (0, 0.5)}
     found = gx.compare_models(twins, **held)
     assert found.candidates[-1].fit is None
-    assert "same place" in found.candidates[-1].outcome
-    with pytest.raises(gx.FitFailed, match=r"no model could be fitted; .*same place"):
+    assert "same location" in found.candidates[-1].outcome
+    with pytest.raises(gx.FitFailed, match=r"no model could be fitted; .*same location"):
         gx.compare_models(twins, smoothness=(0.5,), nuggets=(0,))
 
 

@@ -26,7 +26,7 @@ def clock(monkeypatch):
 
 def test_what_is_left_is_at_the_rate_of_what_is_done(clock):
     with Line("predicting") as line:
-        line.expect(4000, "places")
+        line.expect(4000, "locations")
         line.advance(3000)
         clock[0] += 30
         assert str(line) == "predicting  3,000 of 4,000 locations  100/s  0:10 left"

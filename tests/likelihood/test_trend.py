@@ -169,7 +169,7 @@ def test_wrong_covariates_of_places_are_one_line(fitted, change, words):
     [
         (None, "the trend needs 2 covariates"),
         (NEW[["dist"]], "no column 'rock'"),
-        (NEW.iloc[:3], "must have 9 rows, as the places. Got 3"),
+        (NEW.iloc[:3], "must have 9 rows, one per location. Got 3"),
         (np.ones((9, 1)), "the trend needs 2 covariates"),
         (np.full((9, 2), 0.5), "holds codes of 3 levels, 0 to 2. Got 0.5 in row 1"),
         (np.array([["a", "b"]] * 9), "`covariates` must be numbers, or a frame"),
