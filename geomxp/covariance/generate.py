@@ -192,11 +192,12 @@ class TablePairs(DensePairs):
         self.metric = metric_of(a.metric)
         of_rows = a.points
         of_columns = of_rows if b is None else b.points
-        box = box_of(of_rows, of_columns) if box is None else box
+        both = (of_rows,) if self.symmetric else (of_rows, of_columns)
+        box = box_of(*both) if box is None else box
         middle, unit, self.inverse = scale_of(model, self.metric, box)
         self.x = self._points(of_rows, middle, unit)
         self.y = self.x if self.symmetric else self._points(of_columns, middle, unit)
-        extent = np.ptp(np.hstack((self.x, self.y)), axis=1).max()
+        extent = np.ptp(self.x if self.symmetric else np.hstack((self.x, self.y)), axis=1).max()
         few = max(self.x.shape[1], self.y.shape[1])
         self.octaves = octaves_of(extent, len(self.x), few, self.metric, self.inverse)
         self.mapping = mapping_of(model, self.metric)

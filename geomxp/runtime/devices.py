@@ -66,6 +66,7 @@ def usable_cores():
     return max(1, min(limits))
 
 
+@cache
 def cpu_quota(root="/sys/fs/cgroup"):
     """Return the cores that the control group grants (v2, then v1), or None without a limit."""
     unified = _read(root, "cpu.max")

@@ -289,7 +289,7 @@ def test_variogram_says_when_it_took_a_sample():
     seen = gx.Observations(places, np.random.default_rng(1).standard_normal(2001))
     fit = gx.fit(seen, gx.Matern(1.0, 0.01, 0.5, 0.5), fixed=EVERYTHING, trend="zero")
     labels = [text.get_text() for text in plots.variogram(fit).get_legend().get_texts()]
-    assert "empirical, a random 2,000 of 2,001 locations" in labels
+    assert "empirical, 2,000 of 2,001 locations, at random" in labels
 
 
 def test_raster_is_the_prediction_at_the_middle_of_its_cells(fit):
