@@ -79,7 +79,9 @@ def test_what_is_no_list_of_devices_is_refused(on):
 
 
 def test_no_device_at_all_is_refused():
-    with pytest.raises(gx.InvalidInput, match=r"`on` must be the name of a device, or a list of names\. Got \[\]"):
+    with pytest.raises(
+        gx.InvalidInput, match=r"`on` must be the name of a device, or a list of names\. Got \[\]"
+    ):
         Placement.of([])
 
 
