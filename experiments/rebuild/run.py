@@ -1,11 +1,11 @@
 """Time two checkouts of geomxp against each other, interleaved, one thread each.
 
-Usage: python experiments/rebuild/run.py BEFORE AFTER [--rounds 7]
+Usage: python experiments/rebuild/run.py BEFORE AFTER [--pairs 4] [--rounds 25]
 
-Each round runs every task once in a process of each checkout, in alternating order. The tasks
-use the public interface only. Times are the best of the repetitions within a process, CPU seconds
-(for the import: wall seconds, with compiled bytecode); the table holds medians over the rounds, and
-the peak resident memory.
+For each task, a pair of processes, one of each checkout, runs the task in turns. The tasks use the
+public interface only. The table holds medians over all rounds of all pairs: CPU seconds (of the
+import: wall seconds, with compiled bytecode; each round is a process of its own), the ratios of
+the seconds of one round, and peak resident memory.
 """
 
 import argparse
@@ -57,28 +57,58 @@ name, code = sys.argv[1:]
 if name != "import":
     work = compile(code, name, "eval")
     eval(work)
-    times = []
-    while len(times) < 3 or (sum(times) < 1.5 and len(times) < 30):
-        began = time.process_time()
-        eval(work)
-        times.append(time.process_time() - began)
-    spent = {name: min(times)}
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"seconds": spent[name], "megabytes": peak}))
+
+
+def run():
+    if name == "import":
+        return spent["import"]
+    began = time.process_time()
+    eval(work)
+    return time.process_time() - began
+
+
+for _ in sys.stdin:
+    seconds = run()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "megabytes": peak}), flush=True)
 """
 
 
-def measure(checkout, name):
-    """Return the seconds and the peak memory of one task in one process of a checkout."""
+def worker(checkout, name):
+    """Start a process of a checkout that runs a task once for each line that it reads."""
     environment = os.environ | {"PYTHONPATH": str(checkout)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
         environment[threads] = "1"
     command = [sys.executable, "-c", WORKER, name, TASKS[name]]
-    run = subprocess.run(
-        command, env=environment, cwd=checkout, capture_output=True, text=True, check=True
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=checkout,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    return json.loads(run.stdout.splitlines()[-1])
+
+
+def measure(checkouts, name, rounds):
+    """Yield the answers of a pair of processes, which take turns, for each round."""
+    workers = [worker(checkout, name) for checkout in checkouts]
+    try:
+        for k in range(rounds + 1):
+            answers = [None, None]
+            for which in (0, 1) if k % 2 else (1, 0):
+                process = workers[which]
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                answers[which] = json.loads(process.stdout.readline())
+            # the first round compiles and fills caches
+            if k:
+                yield answers
+    finally:
+        for process in workers:
+            process.stdin.close()
+            process.wait()
 
 
 def main():
@@ -86,24 +116,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS))
     options = parser.parse_args()
-    pairs = {"before": options.before.resolve(), "after": options.after.resolve()}
+    checkouts = options.before.resolve(), options.after.resolve()
     rows = []
-    for name in TASKS:
-        found = {"before": [], "after": []}
-        for k in range(options.rounds + 1):
-            for which in sorted(pairs, reverse=bool(k % 2)):
-                answer = measure(pairs[which], name)
-                # the first round compiles
-                if k:
-                    found[which].append(answer)
-        row = {"task": name}
+    for name in options.tasks:
+        pairs, rounds = options.pairs, options.rounds
+        if name == "import":
+            pairs, rounds = pairs * rounds // 5, 1
+        found = [pair for _ in range(pairs) for pair in measure(checkouts, name, rounds)]
+        row = {"task": name, "rounds": len(found)}
         for what in ("seconds", "megabytes"):
-            old, new = (median(a[what] for a in found[which]) for which in ("before", "after"))
-            row |= {f"{what}_before": old, f"{what}_after": new, f"{what}_ratio": new / old}
-        rows.append(row)
-        print(row, flush=True)
+            old, new = (median(pair[k][what] for pair in found) for k in (0, 1))
+            ratio = median(after[what] / before[what] for before, after in found)
+            row |= {f"{what}_before": old, f"{what}_after": new, f"{what}_ratio": ratio}
+        rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
+        print(rows[-1], flush=True)
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / "speed.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])

@@ -234,7 +234,7 @@ class Covariance:
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
-        linear = {p.name: factor * p.value for p in self.table if p.linear}
+        linear = {p.name: factor * getattr(self, p.name) for p in self.declared if p.linear}
         return self.replace(**linear)
 
     @property
@@ -322,7 +322,7 @@ class Covariance:
         dimensions : int
             Number of coordinates of a location.
         """
-        return {p.name: (p.lower, p.upper) for p in self.table}
+        return {p.name: (p.lower, p.upper) for p in self.declared}
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
@@ -343,17 +343,16 @@ class Covariance:
         """Raise `InvalidInput`, with a remedy, where the model is not positive definite."""
         metric = metric_of(metric)
         limits = self.limits(metric, dimensions)
-        for p in self.table:
-            lower, upper = limits[p.name]
-            if lower <= p.value <= upper:
+        for name, value in self.parameters().items():
+            lower, upper = limits[name]
+            if lower <= value <= upper:
                 continue
             where, remedy = f"in {metric.dimensions(dimensions)} dimensions", "."
             if metric.arc:
                 where, remedy = "with great-circle distances", ": use the chordal metric."
-            bound = f"at least {lower:g}" if p.value < lower else f"at most {upper:g}"
+            bound = f"at least {lower:g}" if value < lower else f"at most {upper:g}"
             raise InvalidInput(
-                f"{where} a {self.family} model needs {p.name} {bound}. "
-                f"Got {p.name}={p.value:g}{remedy}"
+                f"{where} a {self.family} model needs {name} {bound}. Got {name}={value:g}{remedy}"
             )
 
     def valid_on(self, metric: Metric | str, dimensions: int) -> bool:
@@ -671,6 +670,8 @@ class Isotropic(Covariance):
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
         found = super().limits(metric, dimensions)
+        if self.anisotropy is not None:
+            found |= {p.name: (p.lower, p.upper) for p in (ANGLE, RATIO)}
         return found | (self.on_sphere or {}) if metric_of(metric).arc else found
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:

@@ -72,9 +72,10 @@ class Table:
         if (what, single) not in self._rows:
             split, degree = (SPLIT_FP32, DEGREE_FP32) if single else (SPLIT, DEGREE)
             inside = self._expansions.polynomials(what, split, degree)
-            rows = np.pad(inside, ((1, 1), (0, 0)))
+            rows = np.zeros((len(inside) + 2, degree + 1), np.float32 if single else np.float64)
+            rows[1:-1] = inside
             rows[0, 0] = 1.0 if what == "correlation" else 0.0
-            self._rows[what, single] = rows.astype(np.float32) if single else rows
+            self._rows[what, single] = rows
         return self._rows[what, single]
 
     def polynomials(self, what, single=False):
