@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import InvalidInput, did_you_mean
 from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
-from .generate import DensePairs, TablePairs
+from .generate import DensePairs, TablePairs, box_of
 from .table import Sampled
 
 if TYPE_CHECKING:
@@ -153,6 +153,11 @@ class Inputs:
     def points(self) -> Floats:
         """Points of the metric's Euclidean space, (n, k)."""
         return metric_of(self.metric).embed(self.locations)
+
+    @cached_property
+    def box(self) -> Floats:
+        """Lowest and highest coordinates of the points, (2, k)."""
+        return box_of(self.points)
 
     @property
     def inputs(self) -> Inputs:

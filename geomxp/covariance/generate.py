@@ -192,8 +192,8 @@ class TablePairs(DensePairs):
         self.metric = metric_of(a.metric)
         of_rows = a.points
         of_columns = of_rows if b is None else b.points
-        both = (of_rows,) if self.symmetric else (of_rows, of_columns)
-        box = box_of(*both) if box is None else box
+        if box is None:
+            box = a.box if self.symmetric else box_of(of_rows, of_columns)
         middle, unit, self.inverse = scale_of(model, self.metric, box)
         self.x = self._points(of_rows, middle, unit)
         self.y = self.x if self.symmetric else self._points(of_columns, middle, unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
@@ -252,7 +253,7 @@ class Observations:
             columns |= {name: self.levels.get(name, column) for name, column in named}
         return f"{len(self):,} observations, {self.metric} distances in {self.unit}", columns
 
-    @property
+    @cached_property
     def inputs(self) -> Inputs:
         """Locations with their metric, time and variable, as covariances take them."""
         return Inputs(self.locations, self.metric, self.time, self.variable)
