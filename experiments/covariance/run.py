@@ -2,7 +2,7 @@
 
     python experiments/covariance/run.py [--tiny]
 
-Writes results/errors.csv, rates.csv, likelihood.csv and memory.csv. One thread.
+Writes results/errors.csv, rates.csv, families.csv, likelihood.csv and memory.csv. One thread.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 
 import geomxp as gx
 from geomxp.benchmarks import bench
+from geomxp.covariance.base import FAMILIES, Inputs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import write_rows
@@ -37,6 +38,29 @@ def one_evaluation(n):
     before = high_water()
     gx.log_likelihood(seen, model)
     print(high_water() - before)
+
+
+def families(n, rounds):
+    """Return the time of a covariance matrix of each family beside Matérn's, timed in turns."""
+    inputs = Inputs(np.random.default_rng(1).random((n, 2)))
+    models = {}
+    for name, family in FAMILIES.items():
+        model = family.from_parameters({p.name: p.value for p in family.declared})
+        # equal effective ranges: the correlation is 5 % at 0.3
+        models[name] = model.replace(range=0.3 * model.range / model.effective_range())
+    work = {name: lambda m=model: m.matrix(inputs, inputs) for name, model in models.items()}
+    seconds = bench.interleaved(work, rounds)
+    return [
+        {
+            "family": name,
+            "model": str(models[name]),
+            "n": n,
+            "seconds": taken,
+            "entries_per_s": n * n / taken,
+            "over_matern": taken / seconds["matern"],
+        }
+        for name, taken in seconds.items()
+    ]
 
 
 def high_water():
@@ -80,6 +104,7 @@ def main():
             for nu in ((0.8,) if tiny else (0.5, 0.8, 1.3, 2.5))
             for row in bench.matern_rates(256 if tiny else 2048, nu, 3 if tiny else 15)
         ],
+        "families": families(256 if tiny else 2048, 3 if tiny else 31),
         "likelihood": [
             row
             for n in ((100,) if tiny else (500, 1000, 2000, 4000, 8000))
