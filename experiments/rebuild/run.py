@@ -9,13 +9,15 @@ the seconds of one round, and peak resident memory.
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import write_rows
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -134,11 +136,7 @@ def main():
             row |= {f"{what}_before": old, f"{what}_after": new, f"{what}_ratio": ratio}
         rows.append({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
         print(rows[-1], flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / "speed.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(RESULTS / "speed.csv", rows)
 
 
 if __name__ == "__main__":

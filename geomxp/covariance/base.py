@@ -124,7 +124,7 @@ class Inputs:
     time: Floats | None = None
     variable: Whole | None = None
 
-    values = covariates = None
+    values = covariates = log_jacobian = None
 
     @classmethod
     def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:

@@ -80,7 +80,7 @@ class Observations:
         Numbers; columns of text in a pandas frame are stored as codes of their levels.
     metric : {"euclidean", "chordal", "great-circle"} or Metric
         "chordal" is the straight-line distance through the Earth. Use it for longitude and
-        latitude: every Matérn model is a valid covariance for it.
+        latitude: all families are valid covariances for it.
     location_names, value_name, covariate_names : optional
         Names for tables and figures.
     levels : dict of str to tuple of str, optional
@@ -98,6 +98,9 @@ class Observations:
         Number of the variable that each value belongs to, from 0, for multivariate families.
     time_name, variable_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
+    log_jacobian : (n,) array_like, optional
+        If the values are a transformation of what was measured: log|dz_i/dy_i| of the values z by
+        the measurements y, which log-likelihoods then include; see `ObservationModel.apply`.
 
     Raises
     ------
@@ -128,6 +131,7 @@ class Observations:
     variable: Whole | None = None
     time_name: str = "time"
     variable_name: str = "variable"
+    log_jacobian: Floats | None = None
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -148,6 +152,7 @@ class Observations:
             variable: ArrayLike | None = None,
             time_name: str = "time",
             variable_name: str = "variable",
+            log_jacobian: ArrayLike | None = None,
         ) -> None: ...
 
     def __post_init__(self):
@@ -173,6 +178,9 @@ class Observations:
             put(self, "time", _read_only(_one_for_each(self.time, "time", len(locations))))
         if self.variable is not None:
             put(self, "variable", _read_only(_checked_variable(self.variable, len(locations))))
+        if self.log_jacobian is not None:
+            jacobian = _one_for_each(self.log_jacobian, "log_jacobian", len(locations))
+            put(self, "log_jacobian", _read_only(jacobian))
         if self.covariates is not None:
             put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
         names = self.location_names or _default_names(self.metric, locations.shape[1])
@@ -427,7 +435,8 @@ class Observations:
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
         sha = hashlib.sha256(str(self.metric).encode())
-        for array in (self.locations, self.values, self.covariates, self.time, self.variable):
+        extra = self.time, self.variable, self.log_jacobian
+        for array in (self.locations, self.values, self.covariates, *extra):
             if array is not None:
                 sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
@@ -458,6 +467,7 @@ class Observations:
                 covariates=None if self.covariates is None else self.covariates[rows],
                 time=None if self.time is None else self.time[rows],
                 variable=None if self.variable is None else self.variable[rows],
+                log_jacobian=None if self.log_jacobian is None else self.log_jacobian[rows],
                 source={},
             )
 

@@ -56,7 +56,7 @@ START_NUGGET = 0.05
 class Choice:
     """A model to be fitted: nugget and smoothness are values to hold, or "free" to estimate them.
 
-    Families other than Matérn have no smoothness; their shape parameters are all estimated.
+    The smoothness is that of Matérn models; of other families all shape parameters are estimated.
     """
 
     trend: str
@@ -647,7 +647,9 @@ def precision_influence(
     accuracies = _checked_accuracies(accuracies)
     method = Exact() if method is None else method
     if method.precision is None:
-        raise InvalidInput(f"`method` must be an Exact. Got {type(method).__name__}.")
+        raise InvalidInput(
+            f"`method` must have number formats, as Exact() has. Got {type(method).__name__}."
+        )
     options = {"fixed": fixed, "trend": trend, "reml": reml, "progress": progress}
     first = fit_model(observations, model, replace(method, precision=uniform("fp64")), **options)
     rows = [_row(first)]

@@ -258,8 +258,9 @@ class Problem:
         coordinates = table.coordinates(model, [n for n in table.free if n not in pinned])
 
         def within(x):
-            """Whether the model at a point lies within the bounds of what moves."""
-            return not set(table.outside(coordinates.model(x))) - set(pinned)
+            """Whether the model at a point is valid, and within the bounds of what moves."""
+            at = coordinates.model(x)
+            return table.valid(at) and not set(table.outside(at)) - set(pinned)
 
         def score(x):
             """Return the score; NaN outside the bounds, where there may be no model."""
@@ -270,7 +271,7 @@ class Problem:
         summit = climb(
             lambda x: self._value(coordinates.model(x)) if within(x) else -inf,
             score,
-            lambda x: self._information(coordinates, x),
+            lambda x: self._information(coordinates, x, score),
             coordinates.point(model),
             tolerance=1e-3 * self.tolerance,
             slack=noise,
@@ -285,13 +286,12 @@ class Problem:
         """Whether the observed information of some parameters is computed by formula."""
         return not self.noisy and self.evaluator.has_curvature(names)
 
-    def _information(self, coordinates, x):
-        """Return the observed information at a point, by formula or by differences."""
+    def _information(self, coordinates, x, score):
+        """Return the observed information at a point, by formula or by differences of the score."""
         if self._curved(coordinates.names):
             return coordinates.information(x, self.evaluator, self.monitor)
         # wider differences average over the scatter of coarse formats
         difference = 2e-2 if self.noisy else 2e-4
-        score = partial(coordinates.score, evaluator=self.evaluator, monitor=self.monitor)
         return information_at(score, x, difference)
 
     def _settle(self, model):
@@ -402,6 +402,8 @@ class Problem:
         caches.
         """
         names = tuple(coordinates.names)
+        if not table.valid(model):
+            return Point(model, -inf)
         try:
             derivatives = self.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:

@@ -529,6 +529,8 @@ def _arrays_entry(observations):
             label = f"{name}_name"
             extra[name] = getattr(observations, name).tolist()
             extra[label] = getattr(observations, label)
+    if observations.log_jacobian is not None:
+        extra["log_jacobian"] = observations.log_jacobian.tolist()
     return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),

@@ -69,19 +69,33 @@ class Likelihood:
 
 
 class ObservationModel:
-    """Relation of the values to the Gaussian field; by default, field plus noise.
+    """Relation of the measurements y to the Gaussian field; by default, field plus noise.
 
-    z_i = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass changes
-    the transformation to the Gaussian scale.
+    z_i = t(y_i) = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass
+    changes the transformation t.
     """
 
     def transform(self, values: Floats) -> Floats:
-        """Return the values on the Gaussian scale, (n,)."""
+        """Return the values on the Gaussian scale, t(y), (n,)."""
         return values
 
-    def log_jacobian(self, values: Floats) -> float:
-        """Return log|dt(z)/dz| of the transformation t, to add to the log-likelihood."""
-        return 0.0
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return log|t'(y)|, (n,), which the log-likelihood of the measurements includes."""
+        return np.zeros(len(values))
+
+    def apply(self, observations: Observations) -> Observations:
+        """Return the observations on the Gaussian scale.
+
+        Fits, predictions and simulations of them are on this scale; log-likelihoods and the AIC are
+        those of the measurements, and comparable between transformations.
+        """
+        measured = observations.values
+        return replace(
+            observations,
+            values=self.transform(measured),
+            log_jacobian=self.log_jacobian(measured),
+            source={},
+        )
 
 
 class Evaluator:
@@ -99,17 +113,12 @@ class Evaluator:
     expensive: bool = False
     # where factors are stored
     device: Device = Device("cpu")
-    observation_model: ObservationModel = ObservationModel()
-
-    @property
-    def values(self) -> Floats:
-        """Values on the Gaussian scale, (n,)."""
-        return self.observation_model.transform(self.observations.values)
 
     @property
     def log_jacobian(self) -> float:
-        """Log-Jacobian of the transformation of the values."""
-        return self.observation_model.log_jacobian(self.observations.values)
+        """Log-Jacobian of the transformation of the values; 0 without one."""
+        jacobian = self.observations.log_jacobian
+        return 0.0 if jacobian is None else float(np.sum(jacobian))
 
     def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""

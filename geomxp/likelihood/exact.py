@@ -134,7 +134,7 @@ class ExactEvaluator(Evaluator):
         try:
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
-                least_squares = fit_trend(factor, self.values, self.design)
+                least_squares = fit_trend(factor, self.observations.values, self.design)
                 return self._evaluation(factor, least_squares, start)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
@@ -227,7 +227,7 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
-            least_squares = fit_trend(factor, self.values, self.design)
+            least_squares = fit_trend(factor, self.observations.values, self.design)
             evaluation = self._evaluation(factor, least_squares, start)
             derivatives = differentiate(self, factor, least_squares, model, names, curvature)
         self._last = (model, evaluation, derivatives)
@@ -685,7 +685,9 @@ def check_model_and_method(model, method, given=True):
             f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}."
         )
     if method is not None and not isinstance(method, Likelihood):
-        raise InvalidInput(f"`method` must be an Exact or a Vecchia. Got {method!r:.80}.")
+        raise InvalidInput(
+            f"`method` must be a method such as Exact() or Vecchia(). Got {method!r:.80}."
+        )
 
 
 def caution(method, evaluation):

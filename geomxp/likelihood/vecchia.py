@@ -177,7 +177,7 @@ class VecchiaEvaluator(Evaluator):
         q, r = np.linalg.qr(design / units)
         self._triangle = r * units / np.sqrt(n)
         q = q * np.sqrt(n)
-        z = self.values
+        z = self.observations.values
         unit = max(float(np.abs(z).max()), 1e-300)
         start = q.T @ (z / unit) / n
         # a second projection removes rounding errors of the first

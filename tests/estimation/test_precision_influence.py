@@ -88,5 +88,5 @@ def test_accuracies_that_are_none_are_refused(meuse):
     for accuracies in (["much"], [], [1e-3, 1e-3], 1e-3, [-1.0]):
         with pytest.raises(gx.InvalidInput, match="accurac"):
             gx.precision_influence(meuse, accuracies)
-    with pytest.raises(gx.InvalidInput, match="`method` must be an Exact"):
+    with pytest.raises(gx.InvalidInput, match="`method` must have number formats"):
         gx.precision_influence(meuse, method=gx.Vecchia(10))

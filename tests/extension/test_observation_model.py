@@ -7,38 +7,68 @@ import geomxp as gx
 from geomxp.likelihood.base import ObservationModel
 
 MODEL = gx.Matern(0.3, 0.2, 0.5, 0.05)
+METHODS = [gx.Exact(), gx.Exact(tile=32), gx.Vecchia(20)]
 
 
 class LogNormal(ObservationModel):
-    """log z is the field plus noise."""
+    """log y is the field plus noise."""
 
     def transform(self, values):
         return np.log(values)
 
     def log_jacobian(self, values):
-        return -float(np.log(values).sum())
+        return -np.log(values)
 
 
-@pytest.mark.parametrize("method", [gx.Exact(), gx.Exact(tile=32), gx.Vecchia(20)], ids=str)
-def test_the_density_of_lognormal_values_is_that_of_their_logarithms_and_a_jacobian(method):
-    locations = np.random.default_rng(1).random((70, 2))
-    logs = gx.simulate(MODEL, locations, seed=2)[0]
-    values = gx.Observations(locations, np.exp(logs))
+def measured(n=70):
+    """Return measurements and their logarithms, as observations."""
+    locations = np.random.default_rng(1).random((n, 2))
+    logs = 4.0 + gx.simulate(MODEL, locations, seed=2)[0]
+    return gx.Observations(locations, np.exp(logs)), gx.Observations(locations, logs)
 
-    evaluator_type = type(method.prepare(values))
 
-    class LogNormalEvaluator(evaluator_type):
-        observation_model = LogNormal()
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_the_density_of_measurements_is_that_of_their_logarithms_and_a_jacobian(method, reml):
+    values, logs = measured()
+    found = gx.log_likelihood(LogNormal().apply(values), MODEL, method, reml=reml)
+    expected = gx.log_likelihood(logs, MODEL, method, reml=reml).log_likelihood
+    assert found.log_likelihood == pytest.approx(expected - logs.values.sum(), abs=1e-9)
 
-    evaluator = LogNormalEvaluator(values, np.ones((70, 1)), False, method)
-    expected = gx.log_likelihood(
-        gx.Observations(locations, logs), MODEL, method, trend="constant"
-    ).log_likelihood
-    assert evaluator(MODEL).log_likelihood == pytest.approx(expected - logs.sum(), abs=1e-9)
-    # the Jacobian is constant in the parameters
-    assert evaluator.gradient(MODEL)["range"] == pytest.approx(
-        type(evaluator)
-        .__base__(gx.Observations(locations, logs), np.ones((70, 1)), False, method)
-        .gradient(MODEL)["range"],
-        rel=1e-9,
+
+@pytest.mark.parametrize("method", [METHODS[0], METHODS[2]], ids=str)
+def test_a_fit_and_its_predictions_are_those_of_the_logarithms(method, tmp_path):
+    values, logs = measured()
+    options = {"fixed": {"smoothness": 0.5}, "progress": False}
+    found, expected = (
+        gx.fit(o, None, method, **options) for o in (LogNormal().apply(values), logs)
     )
+    assert found.model == expected.model
+    assert found.log_likelihood == pytest.approx(expected.log_likelihood - logs.values.sum())
+    new = np.random.default_rng(3).random((5, 2))
+    np.testing.assert_array_equal(gx.predict(found, new).mean, gx.predict(expected, new).mean)
+    found.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.log_likelihood == found.log_likelihood
+    value = gx.log_likelihood(again.observations, again.model, again.method, trend="constant")
+    assert value.log_likelihood == pytest.approx(found.log_likelihood, abs=1e-9)
+    np.testing.assert_array_equal(gx.predict(again, new).mean, gx.predict(found, new).mean)
+    gx.report(again, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_the_density_is_that_of_scipy():
+    values, _ = measured(20)
+    stats = pytest.importorskip("scipy.stats")
+    found = gx.log_likelihood(LogNormal().apply(values), MODEL, trend="zero").log_likelihood
+    sigma = MODEL(values.locations, values.locations) + MODEL.nugget * np.eye(20)
+    normal = stats.multivariate_normal(np.zeros(20), sigma).logpdf(np.log(values.values))
+    assert found == pytest.approx(normal - np.log(values.values).sum(), abs=1e-9)
+
+
+def test_parts_keep_their_jacobian():
+    values, logs = measured()
+    half = LogNormal().apply(values).subset(range(35))
+    np.testing.assert_array_equal(half.log_jacobian, -logs.values[:35])
+    with pytest.raises(gx.InvalidInput, match="log_jacobian"):
+        gx.Observations(values.locations, values.values, log_jacobian=[1.0])
