@@ -37,8 +37,8 @@ def test_readme_shows_two_commands_first():
     assert "geomxp fit meuse" in first
     assert "\n" not in first
     assert "[test]" in second
-    assert second.endswith("pytest -n 2 --dist worksteal")
-    assert '"$bin/pytest" -n 2 --dist worksteal' in (ROOT / ".ci" / "run").read_text()
+    assert second.endswith("pytest -n 2 --dist loadfile")
+    assert '"$bin/pytest" -n 2 --dist loadfile' in (ROOT / ".ci" / "run").read_text()
     assert "\n" not in second
 
 
