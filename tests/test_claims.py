@@ -49,6 +49,20 @@ def results(study, table, **wanted):
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
+def test_the_table_of_the_rebuild_is_that_of_its_results():
+    text = (ROOT / "experiments" / "rebuild" / "README.md").read_text()
+    for row in results("rebuild", "speed"):
+        seconds, memory = (float(row[f"{what}_ratio"]) for what in ("seconds", "megabytes"))
+        assert f"| {row['task']} | {seconds:.2f} | {memory:.2f} |" in text
+
+
+def test_generation_of_each_family_takes_at_most_what_the_readme_states():
+    largest = max(float(row["over_matern"]) for row in results("covariance", "families"))
+    assert largest <= 1.2
+    text = (ROOT / "experiments" / "covariance" / "README.md").read_text()
+    assert f"at most {largest:.2f} times Matérn's time" in text
+
+
 def seconds_of_fits(smoothness, method):
     """Return the median CPU seconds of whole fits of 2,000 locations."""
     rows = results("peers", "fits", method=method, n="2000")

@@ -87,13 +87,27 @@ class ObservationModel:
         """Return the observations on the Gaussian scale.
 
         Fits, predictions and simulations of them are on this scale; log-likelihoods and the AIC are
-        those of the measurements, and comparable between transformations.
+        those of the measurements, and comparable between transformations. Transformations can be
+        applied one after the other.
+
+        Examples
+        --------
+        >>> class LogNormal(ObservationModel):
+        ...     def transform(self, values):
+        ...         return np.log(values)
+        ...
+        ...     def log_jacobian(self, values):
+        ...         return -np.log(values)
+        >>> observations = Observations([[0.0], [1.0], [3.0]], [1.0, np.e, 1.0])
+        >>> LogNormal().apply(observations).values.tolist()
+        [0.0, 1.0, 0.0]
         """
-        measured = observations.values
+        measured, before = observations.values, observations.log_jacobian
+        jacobian = self.log_jacobian(measured)
         return replace(
             observations,
             values=self.transform(measured),
-            log_jacobian=self.log_jacobian(measured),
+            log_jacobian=jacobian if before is None else before + jacobian,
             source={},
         )
 

@@ -91,7 +91,8 @@ def _reading(observations):
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
         metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
-        names = [name for name in ("time", "variable") if getattr(observations, name) is not None]
+        extra = ("time", "variable", "log_jacobian")
+        names = [name for name in extra if getattr(observations, name) is not None]
         metric += "".join(f", {name}={name}" for name in names)
         return [
             "# locations, values and covariates are your arrays; SHA-256 of their numbers:",
