@@ -136,16 +136,22 @@ class Ending(StrEnum):
     """At a maximum: the predicted gain of one more Newton step is below the tolerance."""
     ON_BOUND = "ON_BOUND"
     """The maximum lies on a bound set by the user or the metric."""
+    AT_LIMIT = "AT_LIMIT"
+    """The likelihood approaches a finite supremum as a parameter goes to a limit."""
     UNIDENTIFIED = "UNIDENTIFIED"
     """The likelihood is flat in some direction: a parameter is not identifiable."""
     NO_FINITE_MAXIMUM = "NO_FINITE_MAXIMUM"
-    """The likelihood increases as a parameter goes to 0 or infinity: no estimate exists."""
+    """The likelihood increases without limit: no estimate exists."""
     EVALUATION_LIMIT = "EVALUATION_LIMIT"
     """The limit on evaluations stopped the search before convergence."""
     STALLED = "STALLED"
     """The search could not reach its tolerance."""
     NOT_POSITIVE_DEFINITE = "NOT_POSITIVE_DEFINITE"
     """A covariance matrix has no Cholesky factor."""
+
+
+GOOD = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.AT_LIMIT)
+"""Outcomes whose result may be used."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether the result may be used."""
-        return self.ending in (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
+        return self.ending in GOOD
 
     def __str__(self) -> str:
         return f"{self.ending}: {self.message}" if self.message else str(self.ending)

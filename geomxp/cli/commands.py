@@ -50,6 +50,7 @@ class StoppedFit(Exception):
     *opt.TABLE,
     *opt.TREND,
     *opt.SEARCH_OPTIONS,
+    "strict",
     *opt.METHOD_OPTIONS,
     *("intervals", "level", "output", "report"),
     output={"about": "JSON file to write the fit to."},
@@ -82,7 +83,7 @@ def fit(given):
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
-        fitted = fit_model(opt.observations(given, given.formula), **about)
+        fitted = fit_model(opt.observations(given, given.formula), **about, strict=given.strict)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):

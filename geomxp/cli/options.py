@@ -236,7 +236,7 @@ OPTIONS = {
         SEARCHES,
     ),
     "start": Option(SEARCH, "NAME=VALUE", "Value to start from; repeatable.", known=PARAMETERS),
-    "starts": Option(SEARCH, "N", "Number of starting points.", 1),
+    "starts": Option(SEARCH, "N", "Least number of starting points.", 1),
     "starts_on": Option(
         MACHINE,
         "PLACE",
@@ -251,6 +251,9 @@ OPTIONS = {
         SEARCH,
         "FILE",
         "Save the best model after each improvement; the same command resumes from this file.",
+    ),
+    "strict": Option(
+        SEARCH, "", "Fail if the likelihood has its supremum at a limit of a parameter."
     ),
     "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
     "method": Option(METHOD, "NAME", "exact or vecchia.", "exact", METHODS),

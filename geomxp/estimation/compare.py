@@ -15,6 +15,7 @@ import numpy as np
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..errors import (
+    GOOD,
     LACKING,
     Ending,
     FitFailed,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 CRITERIA = ("aic", "aicc", "bic")
 RESULTS = ("log_likelihood", *CRITERIA)
 
-RANKED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.UNIDENTIFIED)
+RANKED = (*GOOD, Ending.UNIDENTIFIED)
 """Outcomes whose log-likelihood is a maximum, even if parameters are not identifiable."""
 
 SLACK, RATIO_SLACK = 1e-3, 1e-2

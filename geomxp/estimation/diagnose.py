@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from ..covariance.base import Isotropic
+from ..covariance.base import Covariance, Isotropic
 from ..errors import Ending, InvalidInput, Outcome
-from .parameters import ANISOTROPY, LENGTH, NUGGET, SCALE, practical_factor, words
+from .parameters import (
+    ANISOTROPY,
+    LENGTH,
+    NUGGET,
+    NUGGET_RATIO,
+    SCALE,
+    practical_factor,
+    words,
+)
 
 FLAT = 1e-4
 """Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
@@ -30,33 +38,67 @@ RIDGE = 0.95
 """Correlation of log σ² and log a (either sign) above which they are not separately
 identifiable."""
 
+NEARLY = 1e-3
+"""Log-likelihood by which the value at a finite range may be below the supremum at infinity."""
+
+GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', the limit family="gaussian"')
+"""What a family tends to as its shape goes to infinity, in words."""
+
 ROUGH = 0.1
 """Infill exponent below which a field cannot be distinguished from a nugget."""
 
 
-def diagnose(problem, table, model, pinned, coordinates, summit):
-    """Return the outcome of a search, and whether the information is singular.
+@dataclass(frozen=True)
+class Verdict:
+    """Diagnosis of the end of a search.
 
-    `table` is that of the end of the search, with the nugget fixed at 0 if that was best; `model`
-    the best model; `pinned` maps the parameters on a bound to "lower" or "upper".
+    `flat` tells whether the information is singular. `held`, with AT_LIMIT, maps parameters to
+    values at or near their limits: the others are to be estimated again, from `model`.
+    """
+
+    outcome: Outcome
+    flat: bool = False
+    held: dict = field(default_factory=dict)
+    model: Covariance | None = None
+
+
+def diagnose(problem, table, model, pinned, coordinates, summit):
+    """Return the `Verdict` on the end of a search.
+
+    `table` is that of the end of the search, with parameters fixed at their limits, such as a
+    nugget of 0; `model` the best model; `pinned` maps the parameters on a bound to "lower" or
+    "upper".
     """
     value = max(summit.value, problem.monitor.best[0])
-    for ending, check in (
-        (Ending.NO_FINITE_MAXIMUM, lambda: _nugget_vanishes(problem, table, pinned)),
-        (Ending.NO_FINITE_MAXIMUM, lambda: _range_grows(problem, table, model, pinned, value)),
-        (Ending.NO_FINITE_MAXIMUM, lambda: _shape_grows(problem, table, model, pinned, value)),
-        (Ending.UNIDENTIFIED, lambda: _unidentified(table, model, pinned)),
-        (Ending.UNIDENTIFIED, lambda: _flat_direction(coordinates, summit)),
-        (Ending.STALLED, lambda: _stalled(problem, summit)),
+    message = _nugget_vanishes(problem, table, pinned)
+    if message:
+        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True)
+    for verdict in (
+        _range_grows(problem, table, model, pinned, value),
+        _shape_grows(problem, table, model, pinned, value),
+        _no_correlation(table, model, pinned),
     ):
-        message = check()
-        if message:
-            return Outcome(ending, message), True
+        if verdict:
+            return verdict
+    ends = [
+        name
+        for name, side in pinned.items()
+        if name not in table.bounds and not table.is_limit(name, side)
+    ]
+    message = _stalled(problem, summit)
+    if message and not ends:
+        return Verdict(Outcome(Ending.STALLED, message), flat=True)
+    if ends:
+        message = " ".join(_at_end(table, model, name, pinned[name]) for name in ends)
+        return Verdict(Outcome(Ending.AT_LIMIT, message), flat=_singular(summit))
+    message = _flat_direction(coordinates, summit)
+    if message:
+        return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True)
     if pinned:
-        return Outcome(Ending.ON_BOUND, _on_bound(table, pinned)), False
+        return Verdict(Outcome(Ending.ON_BOUND, _on_bound(table, pinned)))
     if not problem.table.free:
         message = "All parameters were given: nothing was estimated."
-        return Outcome(Ending.COMPUTED, message), False
+        return Verdict(Outcome(Ending.COMPUTED, message))
     notes = []
     vague = _poorly_determined(coordinates, summit)
     if vague:
@@ -71,7 +113,15 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         notes.append(note)
     if NUGGET in problem.table.free and model.nugget == 0:
         notes.append("The nugget is 0, its lower limit: the data show no noise.")
-    return Outcome(Ending.CONVERGED, " ".join(notes)), False
+    return Verdict(Outcome(Ending.CONVERGED, " ".join(notes)))
+
+
+def _singular(summit):
+    """Whether the information is not that of a maximum."""
+    information = summit.information
+    return not np.isfinite(information).all() or (
+        len(information) > 0 and np.linalg.eigvalsh(information)[0] < FLAT
+    )
 
 
 def _nugget_vanishes(problem, table, pinned):
@@ -91,22 +141,32 @@ def _range_grows(problem, table, model, pinned, value):
     """Say whether ℓ approaches its supremum as the range goes to infinity."""
     if LENGTH not in table.free or LENGTH in table.bounds:
         return None
-    factor = practical_factor(model)
     if not model.practical_range() > FAR * table.extent.longest:
         return None
+    factor = practical_factor(model)
     practical = [f * table.extent.longest for f in (10.0, 100.0, 1000.0)]
-    profile = [_profile_at_range(problem, table, model, length / factor) for length in practical]
+    ends = [_profile_at_range(problem, table, model, length / factor) for length in practical]
+    profile = [end for end, _ in ends]
     if not _increases(profile, value, problem.tolerance, pinned.get(LENGTH)):
         return None
     ours = problem.monitor.rescale(model, 0.0)[0]
     unit = ours.parameters()[LENGTH] / model.parameters()[LENGTH]
     shown = _profile_in_words(problem, model, profile, [x * unit for x in practical])
-    return (
-        "The log-likelihood has no finite maximum: it increases as the range goes to infinity "
-        f"with {microergodic(model)} bounded (an intrinsic random field). "
-        f"Profile at practical ranges: {shown}. Fix the range or a shape parameter, use another "
-        "trend, or ML instead of REML."
+    if _unbounded(profile):
+        message = (
+            "The log-likelihood has no finite maximum: it increases without limit with the range "
+            f"(profile at practical ranges: {shown}). Fix the range or a shape parameter."
+        )
+        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True)
+    # the smallest range of nearly the same likelihood: the larger, the worse conditioned is Σ
+    near = next(k for k in range(3) if profile[k] > profile[-1] - NEARLY)
+    at = ends[near][1].parameters()[LENGTH]
+    message = (
+        "The log-likelihood approaches its supremum as the range goes to infinity with "
+        f"{microergodic(model)} bounded (an intrinsic random field; profile at practical ranges: "
+        f"{shown}). The estimates are those at a range of {at * unit:.4g}."
     )
+    return Verdict(Outcome(Ending.AT_LIMIT, message), held={LENGTH: at}, model=ends[near][1])
 
 
 def _shape_grows(problem, table, model, pinned, value):
@@ -121,15 +181,17 @@ def _shape_grows(problem, table, model, pinned, value):
         if model.parameters()[name] <= limit / 3:
             continue
         values = [limit / 9, limit / 3, limit]
-        profile = [_profile_at_shape(problem, table, model, name, at) for at in values]
+        ends = [_profile_at_shape(problem, table, model, name, at) for at in values]
+        profile = [end for end, _ in ends]
         if not _increases(profile, value, problem.tolerance, pinned.get(name)):
             continue
-        return (
-            f"The log-likelihood has no finite maximum: it increases as the {words([name])} goes "
-            "to infinity, and is flat there (the Gaussian limit of a Matérn or rational-quadratic "
-            f'model is family="gaussian"). Profile at given {words([name])}: '
-            f"{_profile_in_words(problem, model, profile, values)}. Fix the {words([name])}."
+        shown = _profile_in_words(problem, model, profile, values)
+        message = (
+            f"The log-likelihood approaches its supremum as the {words([name])} goes to infinity"
+            f"{GAUSSIAN_LIMIT.get(model.family, '')} (profile at given {words([name])}: {shown}). "
+            f"The estimates are those at a {words([name])} of {limit:g}."
         )
+        return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=ends[-1][1])
     return None
 
 
@@ -140,6 +202,12 @@ def _increases(profile, value, tolerance, side):
     return reaches and profile[-1] > profile[0] + tolerance
 
 
+def _unbounded(profile):
+    """Whether a profile at successive powers does not level off."""
+    first, second = np.diff(profile)
+    return second > 0.1 and second > 0.7 * first
+
+
 def _profile_in_words(problem, model, profile, points):
     """Return log-likelihoods of the scaled problem in the user's units, and the points."""
     shift = problem.monitor.rescale(model, 0.0)[1]
@@ -147,7 +215,7 @@ def _profile_in_words(problem, model, profile, points):
 
 
 def _profile_at_range(problem, table, model, length):
-    """Return the profile log-likelihood at a range."""
+    """Return the profile log-likelihood at a range, and its model."""
     values = model.parameters()
     growth = (length / values[LENGTH]) ** min(model.infill_exponent, STEEPEST)
     start = {LENGTH: length}
@@ -157,48 +225,57 @@ def _profile_at_range(problem, table, model, length):
 
 
 def _profile_at_shape(problem, table, model, name, value):
-    """Return the profile log-likelihood at a shape, started at the same practical range."""
+    """Return the profile log-likelihood at a shape, and its model.
+
+    It starts at the same practical range.
+    """
     start = model.replace(**{name: value})
     start = start.replace(**{LENGTH: model.practical_range() / practical_factor(start)})
     return _profile(problem, table.holding(**{name: value}), start)
 
 
 def _profile(problem, table, start):
-    return problem.search(table, start, evaluations=PROFILE_EVALUATIONS)[0]
+    return problem.search(table, start, evaluations=PROFILE_EVALUATIONS)[:2]
 
 
-def _unidentified(table, model, pinned):
-    """Say which parameters the data do not identify."""
+def _no_correlation(table, model, pinned):
+    """Say whether the data show no spatial correlation."""
     isotropic = isinstance(model, Isotropic)
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
-    meaningless = [name for name in (LENGTH, *table.shapes) if name in table.parameters]
-    verb = "has" if len(meaningless) == 1 else "have"
-    if LENGTH in table.free and gone:
+    gone = gone and LENGTH in table.free
+    noise = pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds
+    if not (gone or noise):
+        return None
+    meaningless = [name for name in (LENGTH, *table.shapes) if name in table.free]
+    values = model.parameters()
+    held = {name: values[name] for name in meaningless}
+    if noise or (NUGGET in table.free and NUGGET not in table.bounds and SCALE in table.free):
+        # only the sum of variance and nugget is identifiable
+        total = values[SCALE] + values[NUGGET]
+        held[SCALE] = total / (1 + NUGGET_RATIO[1])
+        model = model.replace(**{SCALE: held[SCALE], NUGGET: total - held[SCALE]})
+        found = "the nugget takes all of the variance"
+    else:
+        found = "the correlation is already 0 at the shortest distance"
+    message = f"The data show no spatial correlation: {found}."
+    if meaningless:
+        verb = "has" if len(meaningless) == 1 else "have"
+        message += f" {words(meaningless).capitalize()} {verb} no meaning."
+    return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=model)
+
+
+def _at_end(table, model, name, side):
+    """Say that a parameter is at an end of the search."""
+    end = table.box(name)[0 if side == "lower" else 1]
+    if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH:
         return (
-            "The correlation is already 0 at the shortest distance: the data show no spatial "
-            f"correlation. {words(meaningless).capitalize()} {verb} no meaning; only the sum of "
-            "variance and nugget is identifiable."
+            f"The {words([name])} is at {end:g}, the lower end of the search: a field "
+            "this rough cannot be distinguished from a nugget."
         )
-    if pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds:
-        return (
-            "The nugget takes all of the variance: the data show no spatial correlation. "
-            f"{words(meaningless).capitalize()} {verb} no meaning."
-        )
-    for name, side in pinned.items():
-        if name in table.bounds or table.is_limit(name, side):
-            continue
-        end = table.box(name)[0 if side == "lower" else 1]
-        if name in table.shapes and side == "lower" and model.infill_exponent < ROUGH:
-            return (
-                f"The {words([name])} is at {end:g}, the lower end of the search: a field "
-                f"this rough cannot be distinguished from a nugget. Fix the {words([name])} or "
-                "the nugget."
-            )
-        return (
-            f"The {words([name])} is at the {side} end of the search: the data do not identify "
-            "it. Fix it, or give bounds."
-        )
-    return None
+    return (
+        f"The {words([name])} is at the {side} end of the search: the data give no {side} bound "
+        "for it."
+    )
 
 
 def _flat_direction(coordinates, summit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -16,13 +17,14 @@ import numpy as np
 from ..covariance.base import Covariance, family_of
 from ..data import tables
 from ..data.observations import Observations
-from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput
+from ..errors import DuplicateLocations, Ending, FitFailed, GeomxpWarning, InvalidInput
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
 from .problem import Monitor, Problem
 from .result import Fit
 from .search import SEARCHES
+from .starts import searched
 
 if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText
@@ -57,6 +59,7 @@ def fit(
     progress: bool = True,
     seed: int = 0,
     raise_on_failure: bool = True,
+    strict: bool = False,
 ) -> Fit[Model]:
     """Estimate a covariance model by maximum likelihood.
 
@@ -88,7 +91,9 @@ def fit(
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
-        Number of starting points. A run that resumes from a checkpoint searches from its best
+        Least number of starting points. By default searches start in each basin of the likelihood
+        that a grid of models shows, by Vecchia's approximation; more points come from the grid. A
+        start of all parameters is the only one. A run that resumes from a checkpoint searches from its best
         model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
@@ -107,6 +112,9 @@ def fit(
         Of the subsample on which starts are compared.
     raise_on_failure : bool
         Raise if there is no estimate, instead of returning the end of the search with its outcome.
+    strict : bool
+        Raise also if the supremum of the likelihood is at a limit of a parameter (AT_LIMIT).
+        Otherwise this is a warning.
 
     Returns
     -------
@@ -115,8 +123,8 @@ def fit(
     Raises
     ------
     FitFailed
-        If the likelihood has no finite maximum, or the search stalled. (At the limit on evaluations
-        the fit is returned with the outcome EVALUATION_LIMIT.)
+        If the likelihood is unbounded, or the search stalled; with `strict` also at a limit. (When
+        `evaluations` are used up the fit is returned with the outcome EVALUATION_LIMIT.)
     NotPositiveDefinite
         If no model within the bounds has a covariance matrix with a Cholesky factor.
     InvalidInput, NotEnoughMemory, MissingDevice, LostCluster
@@ -145,11 +153,16 @@ def fit(
     with problem.monitor:
         first = request.start if resumed is None else resumed
         first = request.units.inward(request.template, first)
-        solution = problem.solve(first, starts, seed, evaluations, tasks)
+        ends = searched(problem, first, starts, seed, evaluations, tasks)
+        solution = problem.solve(ends)
     result = _fit_of(request, problem, solution, time.perf_counter() - began)
     caution(method, solution.evaluation)
-    if raise_on_failure and result.outcome.ending in FAILED:
-        raise FitFailed(str(result.outcome), result)
+    if raise_on_failure:
+        at_limit = result.outcome.ending is Ending.AT_LIMIT
+        if result.outcome.ending in FAILED or (strict and at_limit):
+            raise FitFailed(str(result.outcome), result)
+        if at_limit:
+            warnings.warn(str(result.outcome), GeomxpWarning, stacklevel=2)
     return result
 
 

@@ -37,6 +37,16 @@ VARIANCES = (1e-8, 1e8)
 LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
+SHARES = (0.01, 0.25, 0.6, 0.9)
+"""Shares of the variance that the nugget takes in the grid of starts."""
+
+FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0), (0.3, 1.0, 4.0)
+"""Shape parameters in the grid of starts, in units of the family's declared values."""
+
+REACH, SPACING, MOST_LENGTHS = 1.5, 2.0, 11
+"""Largest practical range in the grid of starts, times the extent; ratio of successive ones, and
+limit on their number. The smallest is the median distance between nearest locations."""
+
 TINY = 1e-300
 """Stands for 0 in logarithms."""
 
@@ -149,10 +159,14 @@ class Units:
 
 @dataclass(frozen=True)
 class Extent:
-    """Smallest distance between two different locations, and diagonal of their bounding box."""
+    """Smallest distance between two different locations, and diagonal of their bounding box.
+
+    `nearest` is the median distance of a location to the nearest other one.
+    """
 
     shortest: float
     longest: float
+    nearest: float
 
     @classmethod
     def of(cls, observations):
@@ -161,9 +175,9 @@ class Extent:
         if len(points) < 2:
             raise InvalidInput("all locations are the same: the range cannot be estimated.")
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
-        return cls(
-            float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0)))
-        )
+        distances = distances[distances > 0]
+        longest = float(np.linalg.norm(np.ptp(points, axis=0)))
+        return cls(float(distances.min()), longest, float(np.median(distances)))
 
 
 def template(family, anisotropic):
@@ -320,29 +334,30 @@ class ParameterTable:
 
     # starts
 
-    def candidates(self, start):
-        """Yield models to try first: the user's values, and a coarse grid for the others."""
-        given = self.fixed | start
-        axes = {}
-        for k, name in enumerate(self.shapes):
-            if name not in given:
-                value, (lower, upper) = self.parameters[name].value, self.box(name)
-                several = (value, 3 * value) if k == 0 else (value,)
-                clipped = [min(max(each, lower), upper) for each in several]
-                axes[name] = list(dict.fromkeys(clipped))
+    def grid(self, given):
+        """Return a grid of starts: the length of each axis, and the models in their order.
+
+        `given` are values of some parameters. Axes are those of the free shapes, the practical
+        range, the nugget's share of the variance, and the angle. None stands for a model that is
+        not valid.
+        """
+        given = self.fixed | given
         free = [self.parameters[name] for name in self.free]
         lengths = [p.name for p in free if p.unit == "length" and p.name not in given]
-        axes |= {"length": (0.08, 0.25, 0.7) if lengths else (None,)}
-        axes |= {"share": (0.05, 0.4) if NUGGET not in given else (None,)}
+        shapes = [name for name in self.shapes if name not in given]
+        axes = {name: self._shape_axis(name, k == 0) for k, name in enumerate(shapes)}
+        axes["length"] = self._length_axis() if lengths else [None]
+        axes["share"] = [None] if NUGGET in given else SHARES
         angles = self.anisotropic and ANISOTROPY[0] not in given
-        axes |= {"angle": (0.0, 45.0, 90.0, 135.0) if angles else (None,)}
+        axes["angle"] = (0.0, 45.0, 90.0, 135.0) if angles else [None]
+        models = []
         for choice in product(*axes.values()):
             values = dict(zip(axes, choice, strict=True))
             length, share, angle = (values.pop(name) for name in ("length", "share", "angle"))
             values = values | given
             if lengths:
                 factor = practical_factor(self.model.replace(**values))
-                values |= dict.fromkeys(lengths, length * self.extent.longest / factor)
+                values |= dict.fromkeys(lengths, length / factor)
             # share: of the variance about the trend that the nugget takes
             values.setdefault(NUGGET, (share or 0.0) * self.variance)
             for parameter in free:
@@ -350,7 +365,21 @@ class ParameterTable:
                     values.setdefault(parameter.name, (1.0 - (share or 0.05)) * self.variance)
             if angle is not None:
                 values[ANISOTROPY[0]] = angle
-            yield self.model.replace(**values)
+            model = self.model.replace(**values)
+            models.append(model if self.valid(model) else None)
+        return [len(axis) for axis in axes.values()], models
+
+    def _shape_axis(self, name, first):
+        """Return the values of a shape parameter in the grid; more for the first one."""
+        value, (lower, upper) = self.parameters[name].value, self.box(name)
+        several = FIRST_SHAPE if first else OTHER_SHAPES
+        return sorted({min(max(factor * value, lower), upper) for factor in several})
+
+    def _length_axis(self):
+        """Return practical ranges from the nearest locations to beyond the extent."""
+        nearest, longest = self.extent.nearest, REACH * self.extent.longest
+        count = min(max(round(log(longest / nearest, SPACING)), 3), MOST_LENGTHS)
+        return np.geomspace(nearest, longest, count + 1).tolist()
 
 
 def practical_factor(model):

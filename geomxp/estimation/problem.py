@@ -1,4 +1,4 @@
-"""Maximise one likelihood: starts, search, a nugget of 0, Newton's method, and the outcome.
+"""Maximise one likelihood: search, a nugget of 0, Newton's method, and the outcome.
 
 `Problem` has the course of a fit; `Monitor` counts its evaluations and keeps its best model.
 """
@@ -12,19 +12,15 @@ from math import inf
 import numpy as np
 
 from ..covariance.base import Covariance
-from ..covariance.ordering import order_places
 from ..data import tables
 from ..errors import (
     Ending,
     GeomxpError,
     GeomxpWarning,
-    MissingPackage,
     NotPositiveDefinite,
     Outcome,
 )
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
-from ..likelihood.exact import Exact
-from ..likelihood.vecchia import Vecchia
 from ..runtime.progress import Line, rate_in_words
 from . import diagnose
 from .parameters import LENGTH, NUGGET, SCALE
@@ -35,6 +31,9 @@ NEAR = 0.1
 
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
+
+ROUNDS = 4
+"""Limit on the diagnoses of a fit that find a better model."""
 
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
@@ -194,16 +193,14 @@ class Problem:
         self.ends = False
         self.noisy = method.noisy
 
-    def solve(self, start, starts, seed, evaluations, tasks):
-        """Return the `Solution`: search from the starts, climb to the maximum, and diagnose it.
+    def solve(self, ends):
+        """Return the `Solution`: climb from the best end to the maximum, and diagnose it.
 
-        `start` has values for some of the free parameters; `evaluations` is the limit for each of
-        the starts; `tasks` (None: this process) run their searches.
+        `ends` are those of searches from several starts: (log-likelihood, model or None, limited).
         """
         best = (-inf, None)
         limited = False
-        candidates = starting_models(self, start, starts, seed)
-        for value, reached, stopped in searched(self, candidates, evaluations, tasks):
+        for value, reached, stopped in ends:
             limited |= stopped
             best = max(best, (value, reached), key=lambda pair: pair[0])
         if best[1] is None:
@@ -221,13 +218,32 @@ class Problem:
         if self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
-        model, pinned, coordinates, summit = self._climb(table, model, value, noise)
-        if summit.gain > self.tolerance:
-            # a curved ridge can stop a search early, and a bound Newton's method: search again
-            again, moved, _ = self.search(table, model, step=NEAR, evaluations=AGAIN)
-            if again > max(value, summit.value):
-                model, pinned, coordinates, summit = self._climb(table, moved, again, noise)
-        outcome, flat = diagnose.diagnose(self, table, model, pinned, coordinates, summit)
+        return self._diagnosed(table, model, value, noise)
+
+    def _diagnosed(self, table, model, value, noise):
+        """Return the `Solution`: climb and diagnose, again where that finds more.
+
+        A diagnosis may find a better model, or the limit of a parameter, where the others are
+        estimated again.
+        """
+        limits, rounds = [], 0
+        while True:
+            model, pinned, coordinates, summit = self._summit(table, model, value, noise)
+            verdict = diagnose.diagnose(self, table, model, pinned, coordinates, summit)
+            best, better = self.monitor.best
+            rounds += 1
+            if noise == 0 and best > max(value, summit.value) + self.tolerance and rounds < ROUNDS:
+                value, model, limits = best, better, []
+                table = self.table if better.nugget else self.table.holding(**{NUGGET: 0.0})
+                continue
+            if not verdict.held:
+                break
+            limits.append(verdict.outcome.message)
+            table = table.holding(**verdict.held)
+            value, model, _ = self.search(table, verdict.model, step=NEAR)
+        outcome, flat = verdict.outcome, verdict.flat
+        if limits and outcome.ending is not Ending.STALLED:
+            outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())
         if noise > 0 and noise == self.tolerance:
             message = (
                 f"{outcome.message} Rounding in these formats scatters the log-likelihood by "
@@ -241,6 +257,16 @@ class Problem:
             information = summit.information
         names = tuple(coordinates.names)
         return Solution(model, self.evaluation_of(model), outcome, names, errors, information)
+
+    def _summit(self, table, model, value, noise):
+        """Climb from a model of this value; search again where that does not converge."""
+        model, pinned, coordinates, summit = self._climb(table, model, value, noise)
+        if summit.gain > self.tolerance:
+            # a curved ridge can stop a search early, and a bound Newton's method: search again
+            again, moved, _ = self.search(table, model, step=NEAR, evaluations=AGAIN)
+            if again > max(value, summit.value):
+                return self._climb(table, moved, again, noise)
+        return model, pinned, coordinates, summit
 
     def _stopped(self, table, model):
         """Return the best model when the limit on evaluations is reached."""
@@ -330,7 +356,7 @@ class Problem:
         left = self.monitor.left if evaluations is None else evaluations
         if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
             before = self.monitor.count
-            value, model, converged = self._score(table, model, left)
+            value, model, converged = self.score(table, model, left)
             if converged:
                 return value, model, False
             left = max(left - (self.monitor.count - before), 1)
@@ -370,7 +396,7 @@ class Problem:
             return np.zeros(len(x))
         return coordinates.slope(model, gradient)
 
-    def _score(self, table, model, evaluations):
+    def score(self, table, model, evaluations):
         """Run Fisher scoring from a model; return (log-likelihood, model, converged)."""
         # from inside the bounds
         search = table.search_coordinates()
@@ -416,8 +442,11 @@ class Problem:
                 p = len(evaluation.coefficients) if evaluation.reml else 0
                 c = evaluation.quadratic_form / (evaluation.n - p)
                 evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
-            score = derivatives.score_of(c) * units
-            information = derivatives.information * np.outer(units, units) / c
+            # the derivatives may be those of more names, kept from before
+            order = [derivatives.names.index(name) for name in names]
+            score = derivatives.score_of(c)[order] * units
+            information = derivatives.part(derivatives.information, names)
+            information = information * np.outer(units, units) / c
             point = Point(model, evaluation.log_likelihood, score, information)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
                 # the inverse of a tiny variance overflows
@@ -500,141 +529,3 @@ def of_unit_variance(model):
     """Return the model of R, where Σ = σ²R."""
     size = model.parameters()[SCALE]
     return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
-
-
-# Starting points: the best of a coarse grid, improved by Vecchia's approximation
-
-
-SUBSAMPLE = 300
-"""Locations on which starts are compared."""
-
-ENOUGH, NEIGHBOURS, EVALUATIONS, TOLERANCE = 1000, 15, 60, 1e-2
-"""Locations above which Vecchia's approximation finds the start of an exact search; options."""
-
-RUNS, RUN = 250, 8
-"""Subsample without Vecchia's approximation: number of runs, and of successive locations along
-Hilbert's curve in each, so that long and short distances occur."""
-
-
-def starting_models(problem, start, count, seed):
-    """Return the models to start from: the best of the candidates on a subsample of this seed."""
-    candidates = list(problem.table.candidates(start))
-    if len(candidates) > 1:
-        candidates = _ranked(problem, candidates, seed)
-    return candidates[:count]
-
-
-def _ranked(problem, candidates, seed):
-    n, p = problem.design.shape
-    evaluator = problem.evaluator
-    if n > SUBSAMPLE + p:
-        rows = np.sort(np.random.default_rng(seed).choice(n, SUBSAMPLE + p, replace=False))
-        part, design = _part(problem, rows)
-        if design is not None:
-            evaluator = problem.method.of_rows(rows).prepare(part, design, problem.reml)
-    values = []
-    for model in candidates:
-        if problem.table.profiled:
-            values.append(profile_variance(evaluator(of_unit_variance(model)))[1])
-        else:
-            values.append(evaluator(model).log_likelihood)
-    order = np.argsort([-v if np.isfinite(v) else inf for v in values], kind="stable")
-    return [candidates[k] for k in order]
-
-
-def _part(problem, rows):
-    """Return some of the observations and their design; (None, None) if its rank is lower."""
-    design = problem.design[rows]
-    scaled = design / np.abs(design).max(axis=0, initial=1e-300)
-    if np.linalg.matrix_rank(scaled) < design.shape[1]:
-        return None, None
-    with warnings.catch_warnings():
-        # the user has been warned about all coordinates
-        warnings.simplefilter("ignore")
-        return problem.observations.subset(rows), design
-
-
-def approach(problem, model):
-    """Return the maximum of Vecchia's approximation near a model, if evaluations are expensive.
-
-    It costs about one exact evaluation and lies within a fraction of the standard errors of the
-    exact maximum. Without numba, and from 4,000 locations on, the maximum of the exact likelihood
-    of 2,000 locations is returned, which lies within a few standard errors. For few locations, or
-    if the approximation has no maximum near it, the model itself is returned. Second value: whether
-    the model has moved.
-    """
-    places = len(problem.observations) - problem.design.shape[1]
-    if not (problem.table.free and problem.evaluator.expensive) or places < ENOUGH:
-        return model, False
-    try:
-        rough = _rough(problem, problem.observations, problem.design, Vecchia(NEIGHBOURS))
-    except MissingPackage:
-        if places < 2 * RUNS * RUN:
-            return model, False
-        part, design = _part(problem, _spread(problem.observations))
-        if design is None:
-            return model, False
-        # in FP64 and in one memory, whatever the formats and devices of the search
-        rough = _rough(problem, part, design, Exact(on=problem.evaluator.device.name))
-    value, reached, limited = rough.search(problem.table, model, evaluations=EVALUATIONS)
-    moved = reached is not None and np.isfinite(value) and not limited
-    return (reached, True) if moved else (model, False)
-
-
-def _rough(problem, observations, design, method):
-    """Return a problem with the same parameters and a coarse tolerance."""
-    about = observations, design, problem.reml, method, problem.table
-    return Problem(*about, Monitor(EVALUATIONS), TOLERANCE)
-
-
-def _spread(observations):
-    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
-    order = order_places(observations.locations, "hilbert", observations.metric)
-    first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
-    return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
-
-
-# Searches from several starts, one after the other or as tasks on a cluster
-
-
-def searched(problem, candidates, evaluations, tasks):
-    """Yield the end of a search from each start: (log-likelihood, model or None, limited).
-
-    `evaluations` is the limit for each; the problem's monitor records them in the order of the
-    starts.
-    """
-    if tasks is None:
-        for candidate in candidates:
-            yield _from(problem, candidate, min(evaluations, problem.monitor.left))
-        return
-    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
-    common = about, (problem.tolerance, problem.choice), evaluations
-    line = problem.monitor.line
-    line.expect(len(candidates), "starts")
-    for end, *recorded, complaint in tasks.over(_alone, common, candidates, line.advance):
-        problem.monitor.join(*recorded)
-        problem.complaint = complaint or problem.complaint
-        yield end
-    line.expect(None, "")
-
-
-def _from(problem, candidate, evaluations):
-    """Search from one start, or from the maximum of Vecchia's approximation near it."""
-    model, near = approach(problem, candidate)
-    problem.ends = True
-    step = NEAR if near else INITIAL_STEP
-    end = problem.search(problem.table, model, step=step, evaluations=evaluations)
-    problem.ends = False
-    return end
-
-
-def _alone(common, candidate):
-    """Return the end of a search from one start, its evaluations and its last complaint.
-
-    The search solves a problem of its own, in the process of a worker.
-    """
-    about, settings, evaluations = common
-    monitor = Monitor(evaluations)
-    problem = Problem(*about, monitor, *settings)
-    end = _from(problem, candidate, evaluations)
-    return end, monitor.count, monitor.rises, problem.complaint

@@ -68,7 +68,7 @@ class Fit(Generic[Model]):
     log_likelihood : float
         At the estimate.
     outcome : Outcome
-        How the search ended; only CONVERGED and ON_BOUND are estimates.
+        How the search ended; its `good` tells whether there are estimates.
     evaluations : int
         Factorizations of the covariance matrix.
     history : tuple of dict

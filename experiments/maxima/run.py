@@ -1,0 +1,322 @@
+"""Does a default fit end at the global maximum? Simulated fits against an exhaustive search.
+
+    python experiments/maxima/run.py [--cases FIRST LAST] [--label NAME] [--seconds S] [--tiny]
+
+Case k is the same in every run: 30 to 400 locations in one of five designs, a family, a trend, ML
+or REML, and a field from no to strong correlation. The reference evaluates the log-likelihood on a
+grid of ranges, shapes and nugget ratios, and improves every local maximum of the grid by L-BFGS-B
+and Nelder-Mead; it shares only the correlation functions and the trend with geomxp's fits.
+
+results/reference.csv has the reference's maximum of each case, results/fits_NAME.csv the fit's. A
+run adds the cases that are missing there, so that it can be stopped and resumed; `--label` names
+the version of the code. results/shares.csv is the summary, written by summary.py.
+"""
+
+import argparse
+import csv
+import sys
+import time
+import warnings
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import scipy
+from scipy.optimize import minimize
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import geomxp as gx
+from geomxp.covariance.base import family_of
+from geomxp.covariance.distance import embed
+from geomxp.likelihood.trend import Trend
+
+HERE = Path(__file__).parent
+DESIGNS = ("uniform", "clustered", "grid", "transect", "lonlat")
+FAMILIES = ("matern",) * 10 + ("gaussian", "powered-exponential", "spherical") * 2
+FAMILIES += ("rational-quadratic", "rational-quadratic", "cauchy", "wendland")
+SHAPES = {
+    "matern": {"smoothness": (0.02, 0.1, 0.3, 0.7, 1.5, 4.0, 12.0, 30.0)},
+    "powered-exponential": {"power": (0.05, 0.3, 0.7, 1.2, 1.7, 2.0)},
+    "cauchy": {"power": (0.05, 0.6, 1.4, 2.0), "decay": (0.05, 0.5, 3.0, 50.0)},
+    "rational-quadratic": {"shape": (0.02, 0.1, 0.4, 1.5, 10.0, 1000.0)},
+    "wendland": {"smoothness": (0.0, 0.5, 2.0, 10.0), "shape": (1.5, 3.0, 6.0, 13.0, 30.0)},
+}
+"""Grid of the reference, from end to end of the search's box."""
+
+NUGGETS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 100, 1e4])
+BASIN = 4.0
+"""Local maxima of the grid this far below the best one are improved."""
+
+
+def locations(rng, design, n):
+    """Return the locations of a case, (n, 2), and their metric."""
+    if design == "clustered":
+        centres = rng.random((max(3, n // 15), 2))
+        return centres[rng.integers(len(centres), size=n)] + 0.02 * rng.normal(
+            size=(n, 2)
+        ), "euclidean"
+    if design == "grid":
+        side = int(np.sqrt(n))
+        return np.stack(np.meshgrid(range(side), range(side)), -1).reshape(
+            -1, 2
+        ) / side, "euclidean"
+    if design == "transect":
+        along = np.sort(rng.random(n))
+        return np.column_stack([along, 0.01 * rng.random(n)]), "euclidean"
+    if design == "lonlat":
+        return np.column_stack([rng.uniform(5, 15, n), rng.uniform(45, 55, n)]), "chordal"
+    return rng.random((n, 2)), "euclidean"
+
+
+def distances(points, metric):
+    """Return all distances, (n, n)."""
+    if metric == "chordal":
+        lon, lat = np.radians(points).T
+        points = 6371.0088 * np.column_stack(
+            [np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]
+        )
+    return scipy.spatial.distance.cdist(points, points)
+
+
+def case(k):
+    """Return case k: observations, options of the fit, distances, and a dict that describes it."""
+    rng = np.random.default_rng([21, k])
+    n = round(np.exp(rng.uniform(np.log(30), np.log(400))))
+    design, family = DESIGNS[k % 5], FAMILIES[rng.integers(len(FAMILIES))]
+    points, metric = locations(rng, design, n)
+    n = len(points)
+    h = distances(points, metric)
+    kind = family_of(family)
+    shapes = {}
+    if family in ("matern", "wendland"):
+        shapes["smoothness"] = np.exp(rng.uniform(np.log(0.3), np.log(2.5)))
+    if family == "wendland":
+        shapes["shape"] = 2.0 if metric == "chordal" else 1.5
+        shapes["shape"] += shapes["smoothness"] + rng.uniform(0, 3)
+    for name, (low, high) in {"power": (0.3, 1.9), "decay": (0.3, 3.0)}.items():
+        if family == "cauchy" or (family, name) == ("powered-exponential", "power"):
+            shapes[name] = rng.uniform(low, high)
+    if family == "rational-quadratic":
+        shapes["shape"] = np.exp(rng.uniform(np.log(0.2), np.log(5)))
+    practical = h.max() * np.exp(rng.uniform(np.log(0.02), np.log(1.5)))
+    share = (0.0, rng.random(), rng.random(), rng.random() ** 3, 1.0)[rng.integers(5)]
+    unit = kind.from_parameters({p.name: p.value for p in kind.declared} | shapes | {"range": 1.0})
+    length = practical / unit.practical_range()
+    r = unit.correlation(h / length)
+    cov = (1 - share) * r + (share + 1e-9) * np.eye(n)
+    values, vectors = np.linalg.eigh(cov)
+    z = vectors @ (np.sqrt(np.maximum(values, 0)) * rng.normal(size=n))
+    trend = ("constant", "constant", "linear", "zero")[rng.integers(4)]
+    reml = bool(rng.random() < 0.4) and trend != "zero"
+    held = {}
+    if family == "matern" and rng.random() < 0.3:
+        held["smoothness"] = (0.5, 1.5)[rng.integers(2)]
+    about = {
+        "case": k, "n": n, "design": design, "family": family, "trend": trend, "reml": int(reml),
+        "held": held.get("smoothness", ""), "practical_range": practical / h.max(),
+        "nugget_share": share,
+    }  # fmt: skip
+    about |= {f"true_{p}": shapes.get(p, "") for p in ("smoothness", "shape", "power", "decay")}
+    options = {"family": family, "trend": trend, "reml": reml, "fixed": held}
+    return gx.Observations(points, z, metric=metric), options, h, about
+
+
+# The reference
+
+
+class Reference:
+    """Log-likelihood of one case, with variance and trend profiled out, in plain NumPy."""
+
+    def __init__(self, observations, options, h):
+        self.h, self.z = h, observations.values
+        trend = Trend.of(observations, options["trend"])
+        design = trend.design(observations.locations, observations.covariates)
+        # orthonormal columns; the restricted likelihood depends on |X'X|
+        self.x, triangle = np.linalg.qr(design)
+        self.reml = options["reml"]
+        self.shift = -np.log(np.abs(np.diag(triangle))).sum() if self.reml else 0.0
+        self.kind = family_of(options["family"])
+        self.held = options["fixed"]
+        self.base = {p.name: p.value for p in self.kind.declared}
+        positive = h[h > 0]
+        corners = np.ptp(embed(observations.locations, observations.metric), axis=0)
+        self.lengths = 0.1 * positive.min(), 1e3 * float(np.linalg.norm(corners))
+        dimensions = observations.locations.shape[1]
+        self.metric = observations.metric, dimensions
+
+    def correlation(self, practical, shapes):
+        """Return R; None where the family is not valid."""
+        model = self.kind.from_parameters(self.base | shapes | {"range": 1.0})
+        length = practical / model.practical_range()
+        model = model.replace(range=length)
+        if not model.valid_on(*self.metric):
+            return None
+        return model.correlation(self.h)
+
+    def _of_sums(self, log_det, zz, xx, xz):
+        n, p = len(self.z), self.x.shape[1]
+        if p:
+            zz = zz - xz @ np.linalg.solve(xx, xz)
+        m = n - p if self.reml else n
+        if zz <= 0:
+            return -np.inf
+        value = -0.5 * (m * np.log(2 * np.pi * zz / m) + log_det + m)
+        if self.reml:
+            value -= 0.5 * np.linalg.slogdet(xx)[1]
+        return value + self.shift
+
+    def at(self, practical, ratio, shapes):
+        """Return ℓ by a Cholesky factorization; -inf where there is none."""
+        r = self.correlation(practical, shapes)
+        return -np.inf if r is None else self.of_matrix(r, ratio)
+
+    def of_matrix(self, r, ratio):
+        """Return ℓ of R and a nugget ratio; -inf if there is no Cholesky factor."""
+        r = r.copy()
+        np.einsum("ii->i", r)[:] += ratio
+        factor, info = scipy.linalg.lapack.dpotrf(r.T, lower=1, overwrite_a=1)
+        if info:
+            return -np.inf
+        both = scipy.linalg.lapack.dtrtrs(factor, np.column_stack([self.z, self.x]), lower=1)[0]
+        z, x = both[:, 0], both[:, 1:]
+        return self._of_sums(2 * np.log(np.diag(factor)).sum(), z @ z, x.T @ x, x.T @ z)
+
+    def maximum(self):
+        """Return the largest ℓ found, and its parameters."""
+        positive = self.h[self.h > 0]
+        nearest = np.median(np.where(self.h > 0, self.h, np.inf).min(axis=1))
+        low = max(self.lengths[0], min(0.15 * nearest, 2 * positive.min()))
+        top = 3 * self.h.max()
+        lengths = np.concatenate([np.geomspace(low, top, 24), self.h.max() * np.array([30, 1000])])
+        free = {n: g for n, g in SHAPES.get(self.kind.family, {}).items() if n not in self.held}
+        axes = list(product(*free.values()))
+        surface = np.full((len(axes), len(lengths), len(NUGGETS)), -np.inf)
+        for (i, shape), (j, length) in product(enumerate(axes), enumerate(lengths)):
+            r = self.correlation(length, dict(zip(free, shape, strict=True)) | self.held)
+            if r is not None:
+                surface[i, j] = [self.of_matrix(r, ratio) for ratio in NUGGETS]
+        best = np.nanmax(surface)
+        sizes = [len(g) for g in free.values()] + [len(lengths), len(NUGGETS)]
+        surface = surface.reshape(sizes)
+        higher = scipy.ndimage.maximum_filter(surface, size=3, mode="nearest")
+        peaks = np.argwhere((surface >= higher) & (surface > best - BASIN))
+        peaks = sorted(peaks, key=lambda at: -surface[tuple(at)])[:8]
+        ends = []
+        for at in peaks:
+            grids = [*free.values(), lengths, NUGGETS]
+            start = [grid[k] for grid, k in zip(grids, at, strict=True)]
+            ends.append(self._improve(free, start, thorough=False))
+        ends = sorted(ends, key=lambda end: -end[0])[:2]
+        ends = [self._improve(free, start, thorough=True) for _, start in ends]
+        value, at = max(ends, key=lambda end: end[0])
+        return value, dict(zip([*free, "practical_range", "ratio"], at, strict=True))
+
+    def _improve(self, grids, start, thorough):
+        names = list(grids)
+        boxes = [(g[0], g[-1]) for g in grids.values()]
+        boxes += [self.lengths, (NUGGETS[0], NUGGETS[-1])]
+        logs = [low > 0 for low, _ in boxes]
+        inward = [np.log if of else float for of in logs]
+        box = [tuple(f(end) for end in ends) for f, ends in zip(inward, boxes, strict=True)]
+
+        def values(x):
+            return [np.exp(v) if of else v for v, of in zip(x, logs, strict=True)]
+
+        def loss(x):
+            *shapes, length, ratio = values(x)
+            shapes = dict(zip(names, shapes, strict=True)) | self.held
+            value = self.at(length, ratio, shapes)
+            return -value if np.isfinite(value) else 1e6
+
+        x = np.array([f(v) for f, v in zip(inward, start, strict=True)])
+        end = minimize(loss, x, method="L-BFGS-B", bounds=box, options={"eps": 1e-5})
+        x = end.x if end.fun < loss(x) else x
+        if thorough:
+            most = {"maxiter": 50 * len(x), "fatol": 1e-6}
+            end = minimize(loss, x, method="Nelder-Mead", bounds=box, options=most)
+            x = end.x if end.fun < loss(x) else x
+        return -loss(x), values(x)
+
+
+# The runs
+
+
+def read(path):
+    """Return the rows of a CSV by case; none if it does not exist."""
+    if not path.exists():
+        return {}
+    with open(path, newline="") as file:
+        lines = (line for line in file if not line.startswith("#"))
+        return {int(row["case"]): row for row in csv.DictReader(lines)}
+
+
+def append(path, row):
+    """Append a row to a CSV, below a header if the file is new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def fitted(observations, options):
+    """Return how a default fit ends."""
+    began = time.process_time()
+    row = {"outcome": "", "log_likelihood": "", "evaluations": "", "seconds": "", "model": ""}
+    try:
+        fit = gx.fit(observations, progress=False, raise_on_failure=False, **options)
+        row |= {
+            "outcome": str(fit.outcome.ending),
+            "log_likelihood": repr(fit.log_likelihood),
+            "evaluations": fit.evaluations,
+            "model": " ".join(f"{n}={v:.8g}" for n, v in fit.model.parameters().items()),
+        }
+    except gx.GeomxpError as error:
+        row["outcome"] = type(error).__name__
+    return row | {"seconds": f"{time.process_time() - began:.3f}"}
+
+
+def main():
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, nargs=2, default=(0, 5000))
+    parser.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
+    parser.add_argument("--label", default="")
+    parser.add_argument("--seconds", type=float, default=np.inf)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    if options.tiny:
+        options.cases = (0, 2)
+    part, of = options.every
+    suffix = f"_{part}" if of > 1 else ""
+    references = options.output / f"reference{suffix}.csv"
+    fits = options.output / f"fits_{options.label}{suffix}.csv" if options.label else None
+    known = read(references), {} if fits is None else read(fits)
+    began = time.perf_counter()
+    warnings.simplefilter("ignore")
+    for k in range(options.cases[0] + part, options.cases[1], of):
+        if time.perf_counter() - began > options.seconds:
+            break
+        missing = k not in known[0], fits is not None and k not in known[1]
+        if not any(missing):
+            continue
+        observations, request, h, about = case(k)
+        if missing[0]:
+            start = time.process_time()
+            value, found = Reference(observations, request, h).maximum()
+            found = " ".join(f"{n}={v:.8g}" for n, v in (found or {}).items())
+            spent = f"{time.process_time() - start:.2f}"
+            row = about | {"log_likelihood": repr(float(value)), "model": found, "seconds": spent}
+            append(references, row)
+        if missing[1]:
+            append(fits, {"case": k} | fitted(observations, request))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Where searches start: every basin of a likelihood that a coarse grid shows.
+
+With a weak signal the likelihood has two kinds of maxima: a broad one, and one at ranges near the
+shortest distances. A grid over practical range, nugget and shapes is evaluated by Vecchia's
+approximation, which climbs from each local maximum of the grid; the search starts at the distinct
+ends near the best one.
+"""
+
+import warnings
+from math import inf
+
+import numpy as np
+import scipy
+
+from ..covariance.ordering import order_places
+from ..errors import GeomxpError, InvalidInput, MissingPackage
+from ..likelihood.base import profile_variance
+from ..likelihood.exact import Exact
+from ..likelihood.vecchia import Vecchia
+from .problem import NEAR, Monitor, Problem, of_unit_variance
+from .search import INITIAL_STEP
+
+NEIGHBOURS = 15
+"""Neighbours of Vecchia's approximation."""
+
+RUNS, RUN = 250, 8
+"""Subsample of many locations: number of runs, and of successive locations along Hilbert's curve in
+each, so that long and short distances occur."""
+
+FEW = 300
+"""Locations on which starts are compared without numba, by exact likelihoods."""
+
+PEAKS, EVALUATIONS, TOLERANCE = 8, 60, 1e-2
+"""Limit on the local maxima of the grid from which to climb; options of each climb."""
+
+FAR, APART, BASINS = 3.0, 0.05, 3
+"""Ends of climbs this far below the best one are dropped, and those closer than that in value and
+in all coordinates are equal; limit on the number of distinct ones."""
+
+
+def searched(problem, start, count, seed, evaluations, tasks):
+    """Yield the end of a search from each start: (log-likelihood, model or None, limited).
+
+    `start` has values for some of the free parameters; `count` is the least number of starts;
+    `evaluations` is the limit for each; the problem's monitor records them in the order of the
+    starts. `tasks` (None: this process) run the searches.
+    """
+    starts = starting_models(problem, start, count, seed)
+    if tasks is None:
+        for model, near in starts:
+            yield _from(problem, model, near, min(evaluations, problem.monitor.left))
+        return
+    about = problem.observations, problem.design, problem.reml, problem.method, problem.table
+    common = about, (problem.tolerance, problem.choice), evaluations
+    line = problem.monitor.line
+    line.expect(len(starts), "starts")
+    for end, *recorded, complaint in tasks.over(_alone, common, starts, line.advance):
+        problem.monitor.join(*recorded)
+        problem.complaint = complaint or problem.complaint
+        yield end
+    line.expect(None, "")
+
+
+def _from(problem, model, near, evaluations):
+    """Search from one start; `near` tells whether it is the maximum of an approximation."""
+    problem.ends = True
+    step = NEAR if near else INITIAL_STEP
+    end = problem.search(problem.table, model, step=step, evaluations=evaluations)
+    problem.ends = False
+    return end
+
+
+def _alone(common, start):
+    """Return the end of a search from one start, its evaluations and its last complaint.
+
+    The search solves a problem of its own, in the process of a worker.
+    """
+    about, settings, evaluations = common
+    monitor = Monitor(evaluations)
+    problem = Problem(*about, monitor, *settings)
+    end = _from(problem, *start, evaluations)
+    return end, monitor.count, monitor.rises, problem.complaint
+
+
+def starting_models(problem, start, count, seed):
+    """Return (model, whether it is the maximum of an approximation) of each start.
+
+    They are the distinct basins, and more of the grid if `count` asks for more.
+    """
+    sizes, grid = problem.table.grid(start)
+    if len(grid) == 1 and not problem.evaluator.expensive:
+        return [(grid[0], False)]
+    rough = _surrogate(problem, seed)
+    if rough is None:
+        return [(model, False) for model in grid if model is not None][:count]
+    values = np.array([_value(rough, model) for model in grid])
+    order = np.argsort(-values, kind="stable")
+    # along one shape each first: another shape needs another table of the correlation
+    peaks = [grid[k] for k in _peaks(values.reshape(sizes))[:PEAKS]]
+    ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
+    ends = _distinct(problem.table, (_climbed(rough, model) for _, model in ends))
+    starts = [(model, True) for _, model in ends[:BASINS]]
+    if not starts or count > len(starts):
+        more = [(grid[k], False) for k in order if grid[k] is not None]
+        starts += more[: count - len(starts)]
+    return starts
+
+
+def _value(problem, model):
+    """Return ℓ of a model of the grid, at the best variance; -inf where it has none."""
+    if model is None:
+        return -inf
+    try:
+        if problem.table.profiled:
+            value = profile_variance(problem.evaluator(of_unit_variance(model)))[1]
+        else:
+            value = problem.evaluator(model).log_likelihood
+    except GeomxpError:
+        return -inf
+    return value if np.isfinite(value) else -inf
+
+
+def _peaks(surface):
+    """Return the local maxima of a grid and the best point of each first index, best first."""
+    higher = scipy.ndimage.maximum_filter(surface, size=3, mode="nearest")
+    rows = surface.reshape(len(surface), -1)
+    chosen = (surface >= higher).ravel()
+    chosen[rows.argmax(axis=1) + rows.shape[1] * np.arange(len(rows))] = True
+    flat = surface.ravel()
+    chosen &= np.isfinite(flat)
+    numbers = np.flatnonzero(chosen)
+    return numbers[np.argsort(-flat[numbers], kind="stable")].tolist()
+
+
+def _climbed(problem, model, held=False):
+    """Return (value, model) at the end of Fisher scoring; with its shapes held if asked for."""
+    table, values = problem.table, model.parameters()
+    if held:
+        table = table.holding(**{name: values[name] for name in table.shapes})
+    if not table.free:
+        return _value(problem, model), model
+    return problem.score(table, model, EVALUATIONS)[:2]
+
+
+def _distinct(table, ends):
+    """Return (value, model) of distinct ends near the best one, best first."""
+    ends = sorted((end for end in ends if np.isfinite(end[0])), key=lambda end: -end[0])
+    coordinates, kept = table.search_coordinates(), []
+    for value, model in ends:
+        x = coordinates.point(model)
+        known = any(
+            other - value < APART and np.abs((x - y) / coordinates.scales).max() < 1.0
+            for other, y, _ in kept
+        )
+        if value > ends[0][0] - FAR and not known:
+            kept.append((value, x, model))
+    return [(value, model) for value, _, model in kept]
+
+
+def _surrogate(problem, seed):
+    """Return the problem by Vecchia's approximation, on some of the locations if they are many.
+
+    Without numba it is exact, in FP64 and in one memory, on few locations. None if the design of
+    these locations is singular.
+    """
+    observations, design = problem.observations, problem.design
+    if len(observations) > 2 * RUNS * RUN:
+        observations, design = _part(problem, _spread(observations))
+        if design is None:
+            return None
+    try:
+        return _rough(problem, observations, design, Vecchia(NEIGHBOURS))
+    except (MissingPackage, InvalidInput):
+        pass
+    n, p = problem.design.shape
+    rows = np.arange(n)
+    if n > FEW + p:
+        rows = np.sort(np.random.default_rng(seed).choice(n, FEW + p, replace=False))
+    observations, design = _part(problem, rows)
+    if design is None:
+        return None
+    return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
+
+
+def _rough(problem, observations, design, method):
+    """Return a problem with the same parameters and a coarse tolerance."""
+    about = observations, design, problem.reml, method, problem.table
+    # its evaluations are not limited
+    return Problem(*about, Monitor(10**9), TOLERANCE)
+
+
+def _part(problem, rows):
+    """Return some of the observations and their design; (None, None) if its rank is lower."""
+    design = problem.design[rows]
+    scaled = design / np.abs(design).max(axis=0, initial=1e-300)
+    if np.linalg.matrix_rank(scaled) < design.shape[1]:
+        return None, None
+    with warnings.catch_warnings():
+        # the user has been warned about all coordinates
+        warnings.simplefilter("ignore")
+        return problem.observations.subset(rows), design
+
+
+def _spread(observations):
+    """Return the rows of `RUNS` runs of nearby locations, spread over all."""
+    order = order_places(observations.locations, "hilbert", observations.metric)
+    first = np.linspace(0, len(order) - RUN, RUNS).astype(np.int64)
+    return np.sort(order[first[:, None] + np.arange(RUN)].ravel())
