@@ -150,7 +150,10 @@ class Ending(StrEnum):
     """A covariance matrix has no Cholesky factor."""
 
 
-GOOD = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND, Ending.AT_LIMIT)
+ATTAINED = (Ending.COMPUTED, Ending.CONVERGED, Ending.ON_BOUND)
+"""Outcomes at a maximum, or of a value that was asked for."""
+
+GOOD = (*ATTAINED, Ending.AT_LIMIT)
 """Outcomes whose result may be used."""
 
 
@@ -177,6 +180,11 @@ class Outcome:
     def good(self) -> bool:
         """Whether the result may be used."""
         return self.ending in GOOD
+
+    @property
+    def attained(self) -> bool:
+        """Whether the result is a maximum, and not one of a model next to a limit."""
+        return self.ending in ATTAINED
 
     def __str__(self) -> str:
         return f"{self.ending}: {self.message}" if self.message else str(self.ending)

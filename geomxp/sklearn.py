@@ -160,7 +160,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         )
         self.model_ = self.fit_.model
         self.log_marginal_likelihood_value_ = self.fit_.log_likelihood
-        if not self.fit_.outcome.good:
+        if not self.fit_.outcome.attained:
             warnings.warn(str(self.fit_.outcome), ConvergenceWarning, stacklevel=2)
         return self
 

@@ -135,9 +135,9 @@ def test_clones_share_how_to_compute():
 
 def test_a_search_without_a_maximum_warns():
     X = np.column_stack((np.arange(40.0), np.zeros(40)))
-    with pytest.warns(ConvergenceWarning, match="NO_FINITE_MAXIMUM|UNIDENTIFIED"):
+    with pytest.warns(ConvergenceWarning, match="AT_LIMIT"):
         regressor = GeoRegressor(**HELD).fit(X, np.tile([0.0, 1.0], 20))
-    assert not regressor.fit_.outcome.good
+    assert not regressor.fit_.outcome.attained
     assert np.isfinite(regressor.predict(X)).all()
 
 

@@ -129,7 +129,7 @@ class Reference:
     """Log-likelihood of one case, with variance and trend profiled out, in plain NumPy."""
 
     def __init__(self, observations, options, h):
-        self.h, self.z = h, observations.values
+        self.h, self.z, self.inputs = h, observations.values, observations.inputs
         trend = Trend.of(observations, options["trend"])
         design = trend.design(observations.locations, observations.covariates)
         # orthonormal columns; the restricted likelihood depends on |X'X|
@@ -138,7 +138,7 @@ class Reference:
         self.shift = -np.log(np.abs(np.diag(triangle))).sum() if self.reml else 0.0
         self.kind = family_of(options["family"])
         self.held = options["fixed"]
-        self.base = {p.name: p.value for p in self.kind.declared}
+        self.base = {p.name: p.value for p in self.kind.declared} | {"variance": 1.0}
         positive = h[h > 0]
         corners = np.ptp(embed(observations.locations, observations.metric), axis=0)
         self.lengths = 0.1 * positive.min(), 1e3 * float(np.linalg.norm(corners))
@@ -152,7 +152,7 @@ class Reference:
         model = model.replace(range=length)
         if not model.valid_on(*self.metric):
             return None
-        return model.correlation(self.h)
+        return model.matrix(self.inputs, self.inputs)
 
     def _of_sums(self, log_det, zz, xx, xz):
         n, p = len(self.z), self.x.shape[1]

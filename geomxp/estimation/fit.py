@@ -93,8 +93,8 @@ def fit(
     starts : int
         Least number of starting points. By default searches start in each basin of the likelihood
         that a grid of models shows, by Vecchia's approximation; more points come from the grid. A
-        start of all parameters is the only one. A run that resumes from a checkpoint searches from its best
-        model only.
+        start of all parameters is the only one. A run that resumes from a checkpoint searches
+        from its best model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
         scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by

@@ -37,15 +37,15 @@ VARIANCES = (1e-8, 1e8)
 LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
-SHARES = (0.01, 0.25, 0.6, 0.9)
+SHARES = (0.02, 0.4, 0.85)
 """Shares of the variance that the nugget takes in the grid of starts."""
 
 FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0), (0.3, 1.0, 4.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
 
-REACH, SPACING, MOST_LENGTHS = 1.5, 2.0, 11
-"""Largest practical range in the grid of starts, times the extent; ratio of successive ones, and
-limit on their number. The smallest is the median distance between nearest locations."""
+CLOSE, REACH, SPACING, MOST_LENGTHS = 0.03, 1.5, 1.7, 20
+"""Practical ranges in the grid of starts: the smallest is this quantile of the distances to nearest
+locations, the largest so many extents; ratio of successive ones, and limit on their number."""
 
 TINY = 1e-300
 """Stands for 0 in logarithms."""
@@ -161,7 +161,7 @@ class Units:
 class Extent:
     """Smallest distance between two different locations, and diagonal of their bounding box.
 
-    `nearest` is the median distance of a location to the nearest other one.
+    `nearest` is a low quantile (`CLOSE`) of the distances to the nearest other location.
     """
 
     shortest: float
@@ -177,7 +177,7 @@ class Extent:
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
         distances = distances[distances > 0]
         longest = float(np.linalg.norm(np.ptp(points, axis=0)))
-        return cls(float(distances.min()), longest, float(np.median(distances)))
+        return cls(float(distances.min()), longest, float(np.quantile(distances, CLOSE)))
 
 
 def template(family, anisotropic):

@@ -241,6 +241,9 @@ class Problem:
             limits.append(verdict.outcome.message)
             table = table.holding(**verdict.held)
             value, model, _ = self.search(table, verdict.model, step=NEAR)
+            if model is None:
+                # a profile has found it, by another way
+                model, value = verdict.model, self._value(verdict.model)
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())

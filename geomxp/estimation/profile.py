@@ -513,8 +513,11 @@ def profile_likelihood(fit, name, *, points=9):
     values are increasing, in the unit of the parameter; those without a likelihood and those
     outside the box of the search are left out.
     """
-    if name not in fit.free:
-        free = ", ".join(fit.free) or "none"
+    # a grid of logarithms has no 0
+    values = fit.model.parameters()
+    known = fit.free + tuple(each for each in fit.boundary if values[each] > 0)
+    if name not in known:
+        free = ", ".join(known) or "none"
         raise InvalidInput(f"`name` must be an estimated parameter: {free}. Got {name!r}.")
     check_whole("points", points, 3)
     path = Path(fit)

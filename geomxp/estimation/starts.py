@@ -2,8 +2,8 @@
 
 With a weak signal the likelihood has two kinds of maxima: a broad one, and one at ranges near the
 shortest distances. A grid over practical range, nugget and shapes is evaluated by Vecchia's
-approximation, which climbs from each local maximum of the grid; the search starts at the distinct
-ends near the best one.
+approximation (exactly for few locations), Fisher scoring climbs from its local maxima, and the
+search starts at the distinct ends near the best one.
 """
 
 import warnings
@@ -28,7 +28,7 @@ RUNS, RUN = 250, 8
 each, so that long and short distances occur."""
 
 FEW = 300
-"""Locations on which starts are compared without numba, by exact likelihoods."""
+"""Locations up to which the grid is evaluated by exact likelihoods; without numba their number."""
 
 PEAKS, EVALUATIONS, TOLERANCE = 8, 60, 1e-2
 """Limit on the local maxima of the grid from which to climb; options of each climb."""
@@ -160,10 +160,13 @@ def _distinct(table, ends):
 def _surrogate(problem, seed):
     """Return the problem by Vecchia's approximation, on some of the locations if they are many.
 
-    Without numba it is exact, in FP64 and in one memory, on few locations. None if the design of
-    these locations is singular.
+    For few locations, and without numba, it is exact, in FP64 and in one memory. None if the
+    design of the locations is singular.
     """
     observations, design = problem.observations, problem.design
+    n, p = design.shape
+    if n <= FEW + p and not problem.method.approximate:
+        return _rough(problem, observations, design, Exact())
     if len(observations) > 2 * RUNS * RUN:
         observations, design = _part(problem, _spread(observations))
         if design is None:
@@ -172,14 +175,13 @@ def _surrogate(problem, seed):
         return _rough(problem, observations, design, Vecchia(NEIGHBOURS))
     except (MissingPackage, InvalidInput):
         pass
-    n, p = problem.design.shape
     rows = np.arange(n)
     if n > FEW + p:
         rows = np.sort(np.random.default_rng(seed).choice(n, FEW + p, replace=False))
     observations, design = _part(problem, rows)
     if design is None:
         return None
-    return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
+    return _rough(problem, observations, design, Exact())
 
 
 def _rough(problem, observations, design, method):

@@ -23,6 +23,7 @@ from ..errors import (
     check_whole,
 )
 from ..estimation.bootstrap import refit
+from ..estimation.fit import FAILED
 from ..estimation.result import Fit, check_fit, design_of, z_value
 from ..likelihood.exact import check_memory
 from ..likelihood.trend import fit_trend
@@ -214,10 +215,12 @@ def predicted(common, rows):
                 return held.together(rows)
         part, method = observations.subset(rest), fit.method.of_rows(rest)
         if again:
-            others = refit(fit, part, method)
+            others = refit(fit, part, method, raise_on_failure=False)
+            if others.outcome.ending in FAILED:
+                raise FitFailed(str(others.outcome), others)
         else:
             others = _with_same_parameters(fit, part, method, design[rest])
-        if not others.outcome.good:
+        if not others.outcome.attained:
             warnings.warn(f"fold {label}: {others.outcome}", GeomxpWarning, stacklevel=4)
         covariates = None if observations.covariates is None else observations.covariates[rows]
         prediction = predict(others, observations.inputs[rows], covariates, progress=False)

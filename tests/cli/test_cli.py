@@ -77,12 +77,25 @@ def test_covariates_are_used(run):
 
 def test_failed_fit_is_one_line_and_status_1(run, tmp_path):
     output = tmp_path / "fit.json"
-    status, out, err = run("fit", "meuse", *HELD, "--reml", "--output", output)
+    status, out, err = run("fit", "meuse", *HELD, "--reml", "--strict", "--output", output)
     assert status == 1
     assert out == ""
     assert err.count("\n") == 1
-    assert "no finite maximum" in err
+    assert "AT_LIMIT: The log-likelihood approaches its supremum as the range" in err
     assert not output.exists()
+
+
+def test_a_fit_at_a_limit_is_a_warning_and_can_be_used(run, tmp_path):
+    output = tmp_path / "fit.json"
+    status, out, err = run("fit", "meuse", *HELD, "--reml", "--json", "--output", output)
+    assert status == 0
+    assert json.loads(out)["boundary"] == ["range"]
+    assert err.count("AT_LIMIT: The log-likelihood approaches its supremum as the range") == 1
+    fit = gx.Fit.load(output)
+    assert fit.outcome.good
+    assert not fit.outcome.attained
+    near = gx.predict(fit, fit.observations.locations[:3] + 10.0)
+    assert np.isfinite(near.variance).all()
 
 
 def test_unfinished_fit_draws_a_warning(run):

@@ -180,7 +180,13 @@ def test_wrong_options_of_a_comparison_are_one_line(run, arguments, words):
     assert words in err
 
 
-def test_a_comparison_of_failures_has_status_1(run):
-    status, out, err = run("compare-models", "meuse", "--smoothness", "0.5", "--reml")
+COLUMNS = ("--locations", "x,y", "--value", "z")
+
+
+def test_a_comparison_of_failures_has_status_1(run, tmp_path):
+    table = tmp_path / "twins.csv"
+    rows = [(0, 0, 1), (0, 0, 1), (1, 0, 0.5), (0, 1, 3), (2, 1, 1.5), (1, 2, 0), (3, 1, 2)]
+    table.write_text("x,y,z\n" + "\n".join("{},{},{}".format(*row) for row in rows))
+    status, out, err = run("compare-models", table, *COLUMNS, "--smoothness", "0.5")
     assert (status, out) == (1, "")
     assert "no model could be fitted; the first one: NO_FINITE_MAXIMUM" in err.splitlines()[-1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp.prediction.simulate import lay_out
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +90,20 @@ def test_the_frame_is_what_the_criterion_says(seen, criterion):
     assert frame["weight"].notna().to_numpy().tolist() == sorted(frame["weight"].notna())[::-1]
 
 
-def test_what_fails_stays_with_its_reason(seen):
-    found = gx.compare_models(seen, trends=("sqrt_dist",), smoothness=(0.5, "free"))
+def test_what_fails_stays_with_its_reason():
+    places = lay_out(49, "jittered", 3)
+    values = gx.simulate(gx.Matern(1.0, 0.5, 1.5), places, seed=1)[0]
+    # two equal observations of one location: without limit as the nugget goes to 0
+    twins = np.vstack([places, places[:1]]), np.append(values, values[0])
+    seen = gx.Observations(*twins)
+    found = gx.compare_models(seen, smoothness=(0.5,), nuggets=(0.05, "free"))
     last = found.candidates[-1]
     assert last.fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
     row = found.to_frame().iloc[-1]
     assert row["outcome"].startswith("NO_FINITE_MAXIMUM: ")
     assert np.isnan(row["aic"])
     assert np.isnan(row["estimate_range"])
-    assert "smoothness free nugget free anisotropic no: NO_FINITE_MAXIMUM" in str(found)
+    assert "smoothness 0.5 nugget free anisotropic no: NO_FINITE_MAXIMUM" in str(found)
 
 
 def test_an_error_of_one_model_is_its_reason():

@@ -67,7 +67,9 @@ def test_promotions_are_those_of_one_memory():
 
 
 def test_a_fit_predicts_and_is_saved(tmp_path):
-    seen, there = testing.observations(80), testing.places(10, seed=9)
+    there = testing.places(10, seed=9)
+    values = gx.simulate(MODEL, testing.places(80), seed=1)[0]
+    seen = gx.Observations(testing.places(80), values)
     held = ("smoothness", "nugget")
     fits = [
         gx.fit(seen, MODEL, gx.Exact(gx.by_tile_norm(1e-6), 16, store=store), fixed=held)

@@ -215,11 +215,11 @@ def test_profile_of_anisotropy_stays_within_what_a_ratio_can_be():
 
 def test_profile_at_the_end_of_where_geomxp_looks_goes_to_the_other_side_only():
     random = np.random.default_rng(100)
-    # no correlation: all of the variance is nugget
+    # the nugget alone exceeds the variance of the values
     seen = gx.Observations(random.random((60, 2)), random.standard_normal(60))
-    held = {"smoothness": 0.5, "range": 0.2}
-    fit = gx.fit(seen, fixed=held, raise_on_failure=False)
-    assert fit.outcome.ending == gx.Ending.UNIDENTIFIED
+    held = {"smoothness": 0.5, "range": 0.2, "nugget": 20.0}
+    fit = gx.fit(seen, fixed=held, trend="zero", raise_on_failure=False)
+    assert fit.outcome.ending == gx.Ending.AT_LIMIT
     values, heights = profile_likelihood(fit, "variance", points=5)
     assert values[0] == fit.model.variance
     assert len(values) == 3

@@ -330,7 +330,7 @@ def test_a_fold_whose_parameters_the_others_do_not_tell_is_named():
     seen = gx.Observations(testing.places(40), np.random.default_rng(3).standard_normal(40))
     model = gx.Matern(0.5, 0.05, 0.5, 0.5)
     fit = replace(held(seen, model), free=("variance", "range", "nugget"))
-    with pytest.warns(gx.GeomxpWarning, match=r"fold [01]: UNIDENTIFIED"):
+    with pytest.warns(gx.GeomxpWarning, match=r"fold [01]: AT_LIMIT"):
         found = gx.cross_validate(fit, 2, refit=True)
     assert np.isfinite(found.mean).all()
 

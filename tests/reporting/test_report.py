@@ -495,6 +495,8 @@ def test_lines_of_python_make_the_fit_of_a_data_set_again(fit, mixed):
     assert other.log_likelihood == mixed.log_likelihood
 
 
+# noise: the variance is at its lower end
+@pytest.mark.filterwarnings("ignore:AT_LIMIT")
 def test_lines_of_python_make_the_fit_of_a_table_again(tmp_path, monkeypatch):
     random = np.random.default_rng(7)
     rows = np.column_stack((random.random((40, 3)), random.standard_normal(40)))
