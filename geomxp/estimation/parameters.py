@@ -40,7 +40,7 @@ LENGTHS = (0.1, 1e3)
 SHARES = (0.02, 0.4, 0.85)
 """Shares of the variance that the nugget takes in the grid of starts."""
 
-FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0), (0.3, 1.0, 4.0)
+FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
 
 CLOSE, REACH, SPACING, MOST_LENGTHS = 0.03, 1.5, 1.7, 20

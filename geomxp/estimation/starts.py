@@ -30,10 +30,11 @@ each, so that long and short distances occur."""
 FEW = 300
 """Locations up to which the grid is evaluated by exact likelihoods; without numba their number."""
 
-PEAKS, EVALUATIONS, TOLERANCE = 8, 60, 1e-2
-"""Limit on the local maxima of the grid from which to climb; options of each climb."""
+PEAKS, DEEP, EVALUATIONS, TOLERANCE = 14, 6.0, 60, 1e-2
+"""Limits on the number of local maxima of the grid from which to climb, and on how far they are
+below the best one; options of each climb."""
 
-FAR, APART, BASINS = 3.0, 0.05, 3
+FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
 in all coordinates are equal; limit on the number of distinct ones."""
 
@@ -96,7 +97,7 @@ def starting_models(problem, start, count, seed):
     values = np.array([_value(rough, model) for model in grid])
     order = np.argsort(-values, kind="stable")
     # along one shape each first: another shape needs another table of the correlation
-    peaks = [grid[k] for k in _peaks(values.reshape(sizes))[:PEAKS]]
+    peaks = [grid[k] for k in _peaks(values.reshape(sizes), len(sizes) - 3)]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
     ends = _distinct(problem.table, (_climbed(rough, model) for _, model in ends))
     starts = [(model, True) for _, model in ends[:BASINS]]
@@ -120,16 +121,14 @@ def _value(problem, model):
     return value if np.isfinite(value) else -inf
 
 
-def _peaks(surface):
-    """Return the local maxima of a grid and the best point of each first index, best first."""
-    higher = scipy.ndimage.maximum_filter(surface, size=3, mode="nearest")
-    rows = surface.reshape(len(surface), -1)
-    chosen = (surface >= higher).ravel()
-    chosen[rows.argmax(axis=1) + rows.shape[1] * np.arange(len(rows))] = True
+def _peaks(surface, shapes):
+    """Return the local maxima of a grid for each value of its first axes, best first."""
+    window = [1] * shapes + [3] * (surface.ndim - shapes)
+    higher = scipy.ndimage.maximum_filter(surface, size=window, mode="nearest")
     flat = surface.ravel()
-    chosen &= np.isfinite(flat)
+    chosen = (surface >= higher).ravel() & (flat > flat.max() - DEEP)
     numbers = np.flatnonzero(chosen)
-    return numbers[np.argsort(-flat[numbers], kind="stable")].tolist()
+    return numbers[np.argsort(-flat[numbers], kind="stable")][:PEAKS].tolist()
 
 
 def _climbed(problem, model, held=False):
