@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
     from ..data.observations import Observations
 
-DRAWS, BATCH = 64, 16
+DRAWS, BATCH = 128, 32
 """Simulated data sets of the variance of the score, and those whose scores one pass computes."""
 
 EXACT, RICHER, FEWEST = 1000, 2, 60
