@@ -346,7 +346,9 @@ class VecchiaEvaluator(Evaluator):
         order = self._passes.tree.order[self.graph.sequence]
         inputs, draws = self.observations.inputs[order], np.empty_like(white)
         sigma = covariance_matrix(model, inputs, self.observations.metric)
-        draws[order] = scipy.linalg.cholesky(sigma, lower=True) @ white[order]
+        # the upper triangle is not written
+        lower = scipy.linalg.cholesky(sigma, lower=True, check_finite=False)
+        draws[order] = lower @ white[order]
         return draws
 
     def _scores(self, model, names, passes, draws):
