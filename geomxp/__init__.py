@@ -35,6 +35,7 @@ from .estimation.diagnose import Estimate
 from .estimation.fit import fit
 from .estimation.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
 from .estimation.result import Fit, information
+from .estimation.small_sample import TrendTest
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
 from .likelihood.exact import Exact, log_likelihood
@@ -88,6 +89,7 @@ __all__ = [
     "Raster",
     "RationalQuadratic",
     "Spherical",
+    "TrendTest",
     "Validation",
     "Vecchia",
     "Wendland",

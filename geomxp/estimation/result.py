@@ -302,7 +302,7 @@ class Fit(Generic[Model]):
             shown = "" if error is None else f"{error:>14.5g}"
             if k >= len(model.parameters()):
                 row = intervals[k - len(model.parameters())]
-                shown += f"   95 % {row[0]:.4g} to {row[1]:.4g}"
+                shown += f"   95 % {row[0]:.6g} to {row[1]:.6g}"
             lines.append(f"  {text:<{width}}{value:>14.6g}{shown}".rstrip())
         reml = "   (REML)" if self.reml else ""
         lines.append("")

@@ -26,7 +26,6 @@ import numpy as np
 import scipy
 
 from .parameters import NUGGET, Coordinates, Units
-from .profile import design_of
 
 LARGEST = 1500
 """Number of locations up to which the corrections are computed: they take about 3k products of
@@ -167,7 +166,7 @@ def trend_inference(fit, restricted=True):
 
     With `restricted` a fit by ML is brought near that by REML first.
     """
-    design = design_of(fit)
+    design = fit.trend.design(fit.observations.locations, fit.observations.covariates)
     n, p = design.shape
     if not p or n > LARGEST:
         return None

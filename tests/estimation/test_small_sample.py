@@ -161,7 +161,7 @@ def test_the_table_is_printed_saved_and_of_many_locations_plain(field, tmp_path)
     table = fit.coefficient_table()
     frame = fit.to_frame().set_index("parameter")
     assert frame.standard_error["intercept"] == table.standard_error[0]
-    assert f"95 % {table.lower[1]:.4g} to {table.upper[1]:.4g}" in str(fit)
+    assert f"95 % {table.lower[1]:.6g} to {table.upper[1]:.6g}" in str(fit)
     fit.save(tmp_path / "fit.json")
     again = gx.Fit.load(tmp_path / "fit.json").coefficient_table()
     assert again.equals(table)
