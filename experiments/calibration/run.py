@@ -31,8 +31,9 @@ from geomxp.estimation.likelihood_ratio import statistic_of
 
 HERE = Path(__file__).parent
 NOMINAL, CONFIDENCE = 0.05, 0.99
+MARK = "<!-- tables written by `run.py summary` -->\n"
 SAVE = 60.0
-"""Seconds between two writings of a file."""
+"""Before and after the tables in README.md; seconds between two writings of a file."""
 
 FIELDS = {"weak": gx.Matern(1.0, 0.05, 0.5, 0.25), "strong": gx.Matern(1.0, 0.2, 0.5, 0.1)}
 SIZES = (60, 200)
@@ -186,10 +187,37 @@ def summary(output):
         holds = low <= row["nominal"] <= high
         row |= {"lower": round(low, 4), "upper": round(high, 4), "holds": int(holds)}
     write_rows(output / "summary.csv", rows)
-    for row in rows:
-        if not row["holds"]:
-            print(*row.values())
     print(f"{sum(row['holds'] for row in rows)} of {len(rows)} bands hold the nominal value")
+    if output == HERE / "results":
+        readme = HERE / "README.md"
+        head, *_, tail = readme.read_text().split(MARK)
+        inside = "\n".join(f"\n{markdown(table)}\n" for table in tables(rows))
+        readme.write_text(MARK.join((head, f"{inside}\n", tail)))
+
+
+def tables(rows):
+    """Return the rows of each study."""
+    groups = ([row for row in rows if row["study"] == study] for study in STUDIES)
+    return [group for group in groups if group]
+
+
+def markdown(rows):
+    """Return the shares of a study as a table: a line for each cell, a column for each rule."""
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    names = ["cell", "n", "field"] + ["quantity"] * (rows[0]["study"] != "sizes")
+    lines = [f"| {' | '.join([*names, 'replicates', *rules])} |"]
+    lines.append("|" + "---|" * (len(names) + 1 + len(rules)))
+    for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
+        mine = [row for row in rows if tuple(row[name] for name in names) == key]
+        cells = [*key, max(row["replicates"] for row in mine), *map(share, mine)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def share(row):
+    """Return a share with its band; bold where the band excludes the nominal value."""
+    text = f"{row['share']:.3f} ({row['lower']:.2f}-{row['upper']:.2f})"
+    return text if row["holds"] else f"**{text}**"
 
 
 def sizes_of(output):
@@ -248,7 +276,10 @@ def main():
     parser.add_argument("--replicates", type=int, help="in each cell; 1,000, of vecchia 500")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of each study")
     parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--tiny", action="store_true", help="one replicate in each cell")
     options = parser.parse_args()
+    if options.tiny:
+        options.replicates = 1
     os.nice(10)
     warnings.simplefilter("ignore", gx.GeomxpWarning)
     for study in STUDIES:
