@@ -188,12 +188,11 @@ def _bartlett(full, contrasts):
     inference = trend_inference(full, restricted=False)
     if inference is None:
         return 1.0, ""
-    mean = inference.bartlett(contrasts)
+    mean, note = inference.bartlett(contrasts), ""
     if not 1 / LARGEST_CORRECTION < mean < LARGEST_CORRECTION:
-        mean = min(max(mean, 1.0), LARGEST_CORRECTION)
+        # a mean far above 1 is still nearer the truth than 1
+        mean = max(mean, 1.0)
         note = "; inaccurate: use gx.likelihood_ratio_test(restricted, full, bootstrap=499)"
-    else:
-        note = ""
     return mean, f" after division by {mean:.3g} (Bartlett correction{note})"
 
 
