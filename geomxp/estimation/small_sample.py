@@ -19,12 +19,14 @@ after one step of Fisher scoring towards REML's estimate. Without spatial correl
 t intervals of ordinary least squares with n - p degrees of freedom.
 """
 
+import warnings
 from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
 import scipy
 
+from ..errors import GeomxpWarning, NotPositiveDefinite
 from .parameters import NUGGET, Coordinates, Units
 
 LARGEST = 1500
@@ -269,18 +271,32 @@ def sandwich(problem, solution):
     31:1208). K is computed beside the expected information J. The symmetric A with AJA = H brings
     both to the data: AKA is returned, so that the covariance is H⁻¹ where K = J.
     """
-    names = solution.free
-    variance = problem.evaluator.score_variance(solution.model, names)
+    names, information = solution.free, solution.information
+    plain = None, solution.standard_errors
+    if not np.linalg.eigvalsh(information)[0] > 0:
+        # there are no standard errors
+        return plain
+    try:
+        variance = problem.evaluator.score_variance(solution.model, names)
+    except (np.linalg.LinAlgError, NotPositiveDefinite):
+        warnings.warn(
+            "standard errors are those of the information, without the correction for Vecchia's "
+            "approximation: data cannot be simulated from the estimate in FP64. Use a nugget, or "
+            "gx.fit(observations, method=gx.Exact()).",
+            GeomxpWarning,
+            stacklevel=4,
+        )
+        return plain
     if variance is None:
-        return None, solution.standard_errors
+        return plain
     coordinates = problem.table.coordinates(solution.model, names)
     units = np.outer(*[coordinates.jacobian(solution.model)] * 2)
     expected = problem.evaluator.expected_information(solution.model, names) * units
     root = _power(expected, 0.5)
     back = _power(expected, -0.5)
-    across = back @ _power(root @ solution.information @ root, 0.5) @ back
+    across = back @ _power(root @ information @ root, 0.5) @ back
     variance = across @ (variance * units) @ across
-    godambe = solution.information @ np.linalg.solve(variance, solution.information)
+    godambe = information @ np.linalg.solve(variance, information)
     errors = solution.standard_errors | coordinates.standard_errors(solution.model, godambe)
     return variance, errors
 

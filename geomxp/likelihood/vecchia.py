@@ -322,51 +322,56 @@ class VecchiaEvaluator(Evaluator):
         """
         if is_cluster(self.method.on):
             return None
-        names, n = tuple(names), len(self.observations)
-        white = np.random.default_rng(seed).standard_normal((n, DRAWS))
-        information = self.expected_information(model, names)
-        root = np.linalg.cholesky(information)
+        names, random = tuple(names), np.random.default_rng(seed)
+        root = np.linalg.cholesky(self.expected_information(model, names))
         about = self.observations.locations, self.observations.metric, self.method.ordering
         passes = LocalPasses(*about, self.method.neighbours)
-        spreads = []
-        for draws in (self._draws(model, white, about), self.factorize(model).multiply(white)):
-            scores = self._scores(model, names, passes, draws)
-            spreads.append(np.cov(scipy.linalg.solve_triangular(root, scores, lower=True)))
-        k = len(names)
-        ours, theirs = (spread.reshape(k, k) for spread in spreads)
+        draws = self._richer(model, about), self.factorize(model).multiply
+        scores = [], []
+        for _ in range(0, DRAWS, BATCH):
+            white = random.standard_normal((len(self.observations), BATCH))
+            for found, multiply in zip(scores, draws, strict=True):
+                found.append(self._scores(model, names, passes, multiply(white)))
+        ours, theirs = (
+            np.cov(scipy.linalg.solve_triangular(root, np.hstack(found), lower=True)).reshape(
+                2 * (len(names),)
+            )
+            for found in scores
+        )
         values, vectors = np.linalg.eigh(theirs)
         half = root @ (vectors / np.sqrt(values)) @ vectors.T
         return half @ ours @ half.T
 
-    def _draws(self, model, white, about):
-        """Return draws of the observations from normal numbers, in Vecchia's order."""
-        if len(white) > EXACT:
-            richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours))
-            return VecchiaFactor(richer.graph, *richer.weights(model)).multiply(white)
-        order = self._passes.tree.order[self.graph.sequence]
-        inputs, draws = self.observations.inputs[order], np.empty_like(white)
-        sigma = covariance_matrix(model, inputs, self.observations.metric)
-        # the upper triangle is not written
-        lower = scipy.linalg.cholesky(sigma, lower=True, check_finite=False)
-        draws[order] = lower @ white[order]
-        return draws
+    def _richer(self, model, about):
+        """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
+        if len(self.observations) <= EXACT:
+            order = self._passes.tree.order[self.graph.sequence]
+            inputs = self.observations.inputs[order]
+            sigma = covariance_matrix(model, inputs, self.observations.metric)
+            try:
+                # the upper triangle is not written
+                lower = scipy.linalg.cholesky(sigma, lower=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                # the conditional distributions may still have one
+                pass
+            else:
+                back = np.argsort(order)
+                return lambda white: (lower @ white[order])[back]
+        richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours))
+        return VecchiaFactor(richer.graph, *richer.weights(model)).multiply
 
     def _scores(self, model, names, passes, draws):
-        """Return the scores of simulated data, (k, draws), up to constants."""
-        order, trend = passes.tree.order, self._columns[1:]
-        wanted, scores = wanted_for(model, names), []
-        for first in range(0, draws.shape[1], BATCH):
-            z = draws[order, first : first + BATCH].T
-            passes.know(np.ascontiguousarray(np.vstack((z, trend))))
-            sums = Sums(passes.reduce(model, wanted)[0], len(z) + len(trend), model, set(names))
-            b = len(z)
-            # with the trend's coefficients β̂ of each draw profiled out
-            beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
-            change = np.array([sums.derivative(name)[1] for name in names])
-            forms = np.einsum("kbb->kb", change[:, :b, :b])
-            forms = forms - 2 * np.einsum("kpb,pb->kb", change[:, b:, :b], beta)
-            scores.append(forms + np.einsum("kpq,pb,qb->kb", change[:, b:, b:], beta, beta))
-        return -0.5 * np.concatenate(scores, axis=1)
+        """Return the scores of simulated data (n, b) up to constants, (k, b)."""
+        z, trend = draws[passes.tree.order].T, self._columns[1:]
+        passes.know(np.ascontiguousarray(np.vstack((z, trend))))
+        wanted, b = wanted_for(model, names), len(z)
+        sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), model, set(names))
+        # with the trend's coefficients β̂ of each draw profiled out
+        beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
+        change = np.array([sums.derivative(name)[1] for name in names])
+        forms = np.einsum("kbb->kb", change[:, :b, :b])
+        forms = forms - 2 * np.einsum("kpb,pb->kb", change[:, b:, :b], beta)
+        return -0.5 * (forms + np.einsum("kpq,pb,qb->kb", change[:, b:, b:], beta, beta))
 
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""
