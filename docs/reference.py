@@ -18,7 +18,7 @@ NOUNS = {
     "Metric": (),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
-    "Fit": ("Estimate",),
+    "Fit": ("Estimate", "TrendTest"),
     "Evaluation": (),
     "Outcome": ("Ending",),
     "Prediction": (),

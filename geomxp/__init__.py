@@ -30,16 +30,12 @@ from .errors import (
     Outcome,
 )
 from .estimation.bootstrap import Bootstrap, bootstrap
-from .estimation.compare import (
-    LikelihoodRatio,
-    ModelComparison,
-    compare_models,
-    likelihood_ratio_test,
-    precision_influence,
-)
+from .estimation.compare import ModelComparison, compare_models, precision_influence
 from .estimation.diagnose import Estimate
 from .estimation.fit import fit
+from .estimation.likelihood_ratio import LikelihoodRatio, likelihood_ratio_test
 from .estimation.result import Fit, information
+from .estimation.small_sample import TrendTest
 from .likelihood.base import Evaluation
 from .likelihood.divergence import Divergence, compare, kl_between, kl_divergence
 from .likelihood.exact import Exact, log_likelihood
@@ -93,6 +89,7 @@ __all__ = [
     "Raster",
     "RationalQuadratic",
     "Spherical",
+    "TrendTest",
     "Validation",
     "Vecchia",
     "Wendland",

@@ -56,6 +56,18 @@ def test_the_table_of_the_rebuild_is_that_of_its_results():
         assert f"| {row['task']} | {seconds:.2f} | {memory:.2f} |" in text
 
 
+def test_the_tables_of_the_calibration_are_those_of_its_results():
+    text = (ROOT / "experiments" / "calibration" / "README.md").read_text()
+    rows = results("calibration", "summary")
+    assert rows
+    for row in rows:
+        band = f"({float(row['lower']):.2f}-{float(row['upper']):.2f})"
+        names = ("cell", "n", "field", *(("quantity",) if row["study"] != "sizes" else ()))
+        head = f"| {' | '.join(row[name] for name in names)} |"
+        [line] = [line for line in text.splitlines() if line.startswith(head)]
+        assert f"{float(row['share']):.3f} {band}" in line
+
+
 def test_generation_of_each_family_takes_at_most_what_the_readme_states():
     largest = max(float(row["over_matern"]) for row in results("covariance", "families"))
     assert largest <= 1.2
@@ -138,6 +150,7 @@ def test_options_that_readme_names_exist(capsys):
         "refinement",
         "kaust",
         "intervals",
+        "calibration",
         "kaust_likelihood",
         "cluster",
         "h200",

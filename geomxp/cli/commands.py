@@ -3,7 +3,7 @@
 import os
 import shlex
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import isfinite
 
@@ -12,6 +12,7 @@ from ..data import datasets, rasters, spatial, tables
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
+from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, z_value
 from ..likelihood.divergence import compare as measure
@@ -270,6 +271,41 @@ def compare_models(given):
     if given.output:
         tables.write_frame(comparison.to_frame(), given.output)
         screen.note(f"table written to {given.output}")
+
+
+@command(
+    ESTIMATE,
+    *("restricted", "full", "bootstrap", "seed", "checkpoint", "on"),
+    checkpoint={
+        "about": "Save the draws' statistics; the same command resumes from this file, also with a "
+        "larger --bootstrap.",
+    },
+    on={
+        "value": "PLACE",
+        "about": "Where the draws are fitted: cpu (this process) or a Dask cluster, "
+        "tcp://host:8786.",
+        "known": ("cpu",),
+    },
+)
+def likelihood_ratio(given):
+    """Test a fit against one of a larger model by their likelihood ratio.
+
+    Is there a nugget?
+      geomxp fit meuse --fix smoothness=0.5 --output free.json
+      geomxp fit meuse --fix smoothness=0.5 --fix nugget=0 --output none.json
+      geomxp likelihood-ratio none.json free.json
+
+    The same by a parametric bootstrap, whose p-value is accurate for few data too:
+      geomxp likelihood-ratio none.json free.json --bootstrap 499 --checkpoint draws.json
+    """
+    screen = given.screen
+    tables.check_writable(given.checkpoint, inputs=(given.restricted, given.full))
+    test = likelihood_ratio_test(
+        *(Fit.load(path) for path in (given.restricted, given.full)),
+        **{name: vars(given)[name] for name in ("bootstrap", "seed", "on", "checkpoint")},
+        progress=screen.progress,
+    )
+    screen.result(lambda: asdict(test), lambda: str(test))
 
 
 @command(

@@ -39,15 +39,19 @@ def fit(fitted, intervals=None):
 def _estimates(fitted, intervals):
     """Return the table of parameters and coefficients of a fit."""
     columns = ["parameter", "estimate", "std. error"]
-    if intervals:
-        columns += [f"{100 * intervals['level']:g} % from", "to"]
+    level = intervals["level"] if intervals else 0.95
+    coefficients = fitted.coefficient_table(level).set_index("coefficient")
+    if intervals or len(coefficients):
+        columns += [f"{100 * level:g} % from", "to"]
     table = _table(columns)
     for row in fitted.to_frame().itertuples(index=False):
         name = row.parameter.replace("_", " ")
         if row.parameter in fitted.trend.names:
             name = f"trend: {row.parameter}"
         cells = [_cell(name), _cell(row.estimate), _cell(row.standard_error, ".5g")]
-        if intervals and row.parameter in intervals["parameters"]:
+        if row.parameter in coefficients.index:
+            cells += map(_cell, coefficients.loc[row.parameter, ["lower", "upper"]])
+        elif intervals and row.parameter in intervals["parameters"]:
             lower, upper = intervals["parameters"][row.parameter]
             cells += [_cell(lower), "infinity" if upper is None else _cell(upper)]
         table.add_row(*cells)

@@ -176,6 +176,8 @@ TABLE_FILE = (
 OPTIONS = {
     "table": Option(None, "TABLE", TABLE_FILE, ..., tables),
     "fit_file": Option(None, "FIT", "Fit, as written by `geomxp fit --output`.", ..., fits),
+    "restricted": Option(None, "RESTRICTED", "Fit of the smaller model.", ..., fits),
+    "full": Option(None, "FULL", "Fit of the larger model to the same table.", ..., fits),
     "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
     "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
@@ -254,6 +256,13 @@ OPTIONS = {
     ),
     "strict": Option(
         SEARCH, "", "Fail if the likelihood has its supremum at a limit of a parameter."
+    ),
+    "bootstrap": Option(
+        SEARCH,
+        "N",
+        "Compare with this many draws from the smaller model, such as 499, each fitted twice.",
+        0,
+        least=0,
     ),
     "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
     "method": Option(METHOD, "NAME", "exact or vecchia.", "exact", METHODS),

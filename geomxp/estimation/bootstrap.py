@@ -188,7 +188,7 @@ def bootstrap(
         raise InvalidInput("every parameter of the fit was given: there is nothing to estimate.")
     tasks, rows, failures = Tasks(on, fit.method), {}, Counter()
     with Line("bootstrapping", draws, "draws", progress) as line:
-        values = _simulated(fit, draws, seed)
+        values = simulated(fit, draws, seed)
         for k, (row, ending) in enumerate(tasks.over(_estimated, fit, values, line.advance)):
             if row is None:
                 failures[ending] += 1
@@ -222,7 +222,7 @@ def refit(fit, observations, method, **options):
     )
 
 
-def _simulated(fit, draws, seed):
+def simulated(fit, draws, seed):
     """Return draws of the values; the factor is released before the fits."""
     observations, design = fit.observations, design_of(fit)
     mean, values = design @ fit.coefficients, []

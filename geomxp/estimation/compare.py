@@ -1,4 +1,4 @@
-"""Compare fits: of several models by a criterion, of nested models, and in several precisions."""
+"""Compare fits: of several models by a criterion, and in several precisions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from itertools import product
 from math import exp, inf, isfinite, nan
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
 from ..errors import (
-    GOOD,
     LACKING,
-    Ending,
     FitFailed,
     GeomxpError,
     GeomxpWarning,
@@ -30,9 +26,10 @@ from ..likelihood.trend import Trend
 from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
 from .fit import fit as fit_model
+from .likelihood_ratio import at_supremum
 from .parameters import ANISOTROPY, LENGTH, NUGGET, practical_factor
-from .profile import design_of, held_values, limits_of, parameter_of
-from .result import Fit, check_is_fit
+from .profile import held_values
+from .result import Fit
 
 if TYPE_CHECKING:
     from .._typing import Callable, Criterion, Document, Fixed, Frame, HeldOrFree, Sequence
@@ -42,12 +39,8 @@ if TYPE_CHECKING:
 CRITERIA = ("aic", "aicc", "bic")
 RESULTS = ("log_likelihood", *CRITERIA)
 
-RANKED = (*GOOD, Ending.UNIDENTIFIED)
-"""Outcomes whose log-likelihood is a maximum, even if parameters are not identifiable."""
-
-SLACK, RATIO_SLACK = 1e-3, 1e-2
-"""Log-likelihood by which a model may stay below one nested in it: for rounding in a comparison,
-and in a likelihood-ratio test of two fits that converged separately."""
+SLACK = 1e-3
+"""Log-likelihood by which a model may stay below one nested in it, for rounding."""
 
 START_NUGGET = 0.05
 """Start of a nugget, in units of the variance, if the model to start from has none."""
@@ -105,7 +98,7 @@ class Candidate:
     @property
     def ranked(self):
         """Whether the fit has a maximum that can be compared."""
-        return self.fit is not None and self.fit.outcome.ending in RANKED
+        return self.fit is not None and at_supremum(self.fit)
 
     @property
     def log_likelihood(self):
@@ -405,190 +398,6 @@ def _start(model, choice):
     return start
 
 
-# The likelihood-ratio test
-
-
-@dataclass(frozen=True)
-class LikelihoodRatio:
-    """Result of a likelihood-ratio test.
-
-    Parameters
-    ----------
-    statistic : float
-        2(ℓ_full - ℓ_restricted) ≥ 0.
-    degrees_of_freedom : int
-        Parameters that the full fit estimates and the restricted one does not.
-    p_value : float
-    message : str
-        The reference distribution of the statistic.
-    """
-
-    statistic: float
-    degrees_of_freedom: int
-    p_value: float
-    message: str
-
-    def __str__(self) -> str:
-        return (
-            f"likelihood ratio {self.statistic:.6g}, {self.degrees_of_freedom} degrees of freedom, "
-            f"p = {self.p_value:.4g}: {self.message}"
-        )
-
-
-def likelihood_ratio_test(restricted: Fit, full: Fit) -> LikelihoodRatio:
-    """Test a restricted fit against a full one by their likelihood ratio.
-
-    2(ℓ_full - ℓ_restricted) is compared with chi-square. A parameter that the restricted fit holds
-    at a limit of its range (a nugget of 0) can move to one side only: its contribution is 0 half of
-    the time, and with d degrees of freedom the distribution is ½χ²_{d-1} + ½χ²_d (Self and Liang
-    1987, JASA 82:605, case 6).
-
-    Parameters
-    ----------
-    restricted, full : Fit
-        Of the same observations by the same method, both maxima; everything that `restricted`
-        estimates is estimated by `full`.
-
-    Returns
-    -------
-    LikelihoodRatio
-
-    Raises
-    ------
-    InvalidInput
-        If the fits cannot be compared or are not nested; the message gives the reason.
-
-    Examples
-    --------
-    >>> import geomxp as gx
-    >>> seen = gx.Observations([[0.0], [1.0], [2.5], [4.0], [4.5]], [1.0, 2.0, 0.5, 0.0, 0.4])
-    >>> fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5), fixed=("range", "smoothness", "nugget"))
-    >>> test = gx.likelihood_ratio_test(fit, fit)
-    >>> test.statistic, test.degrees_of_freedom, test.p_value
-    (0.0, 0, 1.0)
-    """
-    _check_comparable(restricted, full)
-    extra = _extra_parameters(restricted, full)
-    coefficients = _extra_coefficients(restricted, full)
-    at_end = [name for name in extra if _is_at_limit(restricted, name)]
-    if set(extra) >= set(ANISOTROPY):
-        # log-ratio and twice the angle are polar coordinates with isotropy as origin, not an edge
-        at_end = [name for name in at_end if name not in ANISOTROPY]
-    gain = full.log_likelihood - restricted.log_likelihood
-    if gain < -RATIO_SLACK:
-        raise InvalidInput(
-            f"the log-likelihood of the full fit is {-gain:.4g} below that of the restricted fit, "
-            "so it is not at its maximum: fit again from restricted.model, or with more starts."
-        )
-    statistic, degrees = 2 * max(gain, 0.0), len(extra) + coefficients
-    message = _reference_distribution(extra, coefficients, at_end)
-    return LikelihoodRatio(statistic, degrees, _tail(statistic, degrees, bool(at_end)), message)
-
-
-def _tail(statistic, degrees, at_end):
-    """Return the probability of a larger statistic."""
-    from scipy.stats import chi2
-
-    def tail(d):
-        # χ²₀ is 0
-        return float(chi2.sf(statistic, d)) if d else float(statistic <= 0)
-
-    if degrees == 0 or statistic == 0:
-        return 1.0
-    return 0.5 * (tail(degrees - 1) + tail(degrees)) if at_end else tail(degrees)
-
-
-def _reference_distribution(extra, coefficients, at_end):
-    degrees = len(extra) + coefficients
-    if not degrees:
-        return "both fits estimate the same parameters"
-    parts = [name.replace("_", " ") for name in extra]
-    if coefficients:
-        parts.append(f"{coefficients} coefficient{'s' * (coefficients > 1)} of the trend")
-    tested = f"tested: {', '.join(parts)}"
-    if not at_end:
-        return f"{tested}; compared with chi-square"
-    ends = " and the ".join(name.replace("_", " ") for name in at_end)
-    mixture = f"½χ²({degrees - 1}) + ½χ²({degrees})"
-    bound = ", an upper bound of p" if len(at_end) > 1 else ""
-    return f"{tested}; {ends} held at its limit: compared with {mixture}{bound}"
-
-
-def _check_comparable(restricted, full):
-    """Validate that both are maxima of the same likelihood of the same data."""
-    for fit in (restricted, full):
-        check_is_fit(fit)
-    if restricted.observations.digest() != full.observations.digest():
-        raise InvalidInput("the two fits use different observations: fit both to the same.")
-    if restricted.reml != full.reml:
-        raise InvalidInput("one fit uses REML and the other ML: use the same for both.")
-    if restricted.method.arithmetic != full.method.arithmetic:
-        raise InvalidInput(
-            "the two fits approximate the likelihood in different ways: use one method for both."
-        )
-    if type(restricted.model) is not type(full.model):
-        raise InvalidInput(
-            f"the fits are not nested: their families are {restricted.model.family} and "
-            f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
-        )
-    if full.reml and not np.array_equal(design_of(restricted), design_of(full)):
-        raise InvalidInput(
-            "restricted likelihoods with different trends are densities of different data "
-            "(contrasts): compare trends by ML (reml=False)."
-        )
-
-
-def _extra_parameters(restricted, full):
-    """Return the covariance parameters that only the full fit estimates, in their order."""
-    ours, theirs = restricted.model.parameters(), full.model.parameters()
-    estimated, more = (set(fit.free + fit.boundary) for fit in (restricted, full))
-    if estimated - more:
-        raise InvalidInput(
-            f"the fits are not nested: `restricted` estimates {', '.join(sorted(estimated - more))}"
-            " and `full` does not. Exchange them, or free the same parameters."
-        )
-    for name, value in held_values(full).items():
-        if not _isotropic(restricted, name) and ours[name] != value:
-            raise InvalidInput(
-                f"the fits are not nested: {name} is held at {ours[name]:g} in `restricted` and at "
-                f"{value:g} in `full`."
-            )
-    if not set(ANISOTROPY) & set(theirs) and set(ANISOTROPY) & set(ours):
-        raise InvalidInput("the fits are not nested: `restricted` is anisotropic, `full` is not.")
-    return [name for name in theirs if name in more - estimated]
-
-
-def _isotropic(fit, name):
-    """Whether a parameter has no meaning in a fit: angle and ratio of an isotropic model."""
-    return name in ANISOTROPY and name not in fit.model.parameters()
-
-
-def _is_at_limit(restricted, name):
-    """Whether a fit holds a parameter at a limit, from where it can move to one side only."""
-    if _isotropic(restricted, name):
-        return name == ANISOTROPY[1]
-    parameter = parameter_of(restricted, name)
-    return parameter.value in limits_of(restricted, parameter)
-
-
-def _extra_coefficients(restricted, full):
-    """Return how many coefficients the full fit's trend has more; its columns span the other's."""
-    small, large = design_of(restricted), design_of(full)
-    if not small.shape[1]:
-        return large.shape[1]
-    scale = np.abs(large).max(axis=0, initial=1e-300)
-    rest = small
-    if large.shape[1]:
-        rest = small - (large / scale) @ np.linalg.lstsq(large / scale, small, rcond=None)[0]
-    # rounding of a projection of n numbers
-    if np.abs(rest).max() > 64 * len(small) * np.finfo(float).eps * np.abs(small).max():
-        raise InvalidInput(
-            f"the fits are not nested: the trend of `restricted` ({restricted.trend.text}) is "
-            f"not part of that of `full` ({full.trend.text})."
-        )
-    return large.shape[1] - small.shape[1]
-
-
 # Several accuracies of the same likelihood
 
 
@@ -706,7 +515,7 @@ def _checked_accuracies(accuracies):
 
 def _row(fit):
     accuracy = fit.method.precision.accuracy
-    good = fit.outcome.ending in RANKED
+    good = at_supremum(fit)
     values = fit.model.parameters() if good else dict.fromkeys(fit.model.parameters(), nan)
     errors = {name: fit.standard_errors.get(name) if good else None for name in values}
     return {

@@ -24,6 +24,7 @@ from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check
 from .problem import Monitor, Problem
 from .result import Fit
 from .search import SEARCHES
+from .small_sample import sandwich
 from .starts import searched
 
 if TYPE_CHECKING:
@@ -249,13 +250,16 @@ def _fit_of(request, problem, solution, seconds):
             "coordinates (covariates) by a constant."
         )
     model, log_likelihood = request.outward(solution.model, evaluation.log_likelihood)
+    errors, score_variance = solution.standard_errors, None
+    if solution.information is not None and solution.free:
+        score_variance, errors = sandwich(problem, solution)
     return Fit(
         model=model,
         log_likelihood=log_likelihood,
         outcome=solution.outcome,
         evaluations=problem.monitor.count,
         history=tuple(problem.monitor.history),
-        standard_errors=units.outward_values(model, solution.standard_errors),
+        standard_errors=units.outward_values(model, errors),
         seconds=seconds,
         observations=request.observations,
         method=request.method,
@@ -269,6 +273,7 @@ def _fit_of(request, problem, solution, seconds):
         information=solution.information,
         boundary=tuple(name for name in problem.table.free if name not in solution.free),
         bounds=request.bounds,
+        score_variance=score_variance,
     )
 
 

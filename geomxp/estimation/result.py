@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
@@ -25,6 +26,7 @@ from .parameters import ANISOTROPY, check_bounds, template, words
 from .profile import design_of as design_of
 from .profile import problem_of, profile_intervals
 from .search import information_at
+from .small_sample import LARGEST, TrendTest, trend_inference
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -50,7 +52,7 @@ else:
     Model = TypeVar("Model")
 
 
-AT_SUPREMUM = (Ending.NO_FINITE_MAXIMUM, Ending.UNIDENTIFIED)
+AT_SUPREMUM = (Ending.UNIDENTIFIED,)
 """Outcomes without an estimate whose likelihood is at its supremum, so that profiles exist."""
 
 DIFFERENCE, COARSE_DIFFERENCE = 2e-4, 2e-2
@@ -97,6 +99,9 @@ class Fit(Generic[Model]):
         Estimated parameters that are at a bound, such as a nugget of 0.
     bounds : dict of str to (float, float)
         Bounds given by the caller.
+    score_variance : (k, k) ndarray or None
+        K of the sandwich covariance I⁻¹KI⁻¹ of an approximate likelihood (Vecchia's), in the
+        coordinates of `information`; None where K is the information.
     """
 
     model: Model
@@ -118,6 +123,7 @@ class Fit(Generic[Model]):
     information: Floats | None = None
     boundary: tuple[str, ...] = ()
     bounds: dict[str, Interval] = field(default_factory=dict)
+    score_variance: Floats | None = None
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -132,7 +138,10 @@ class Fit(Generic[Model]):
 
     @property
     def coefficient_errors(self) -> Floats:
-        """Standard errors of the trend's coefficients, (p,)."""
+        """Standard errors of the trend's coefficients given the covariance parameters, (p,).
+
+        Those in the table, `coefficient_table`, allow for the estimation of these parameters.
+        """
         return np.sqrt(np.diag(self.coefficient_covariance))
 
     @property
@@ -169,8 +178,99 @@ class Fit(Generic[Model]):
         """Number of data m: n, or n - p for REML."""
         return len(self.observations) - (len(self.coefficients) if self.reml else 0)
 
+    @cached_property
+    def _inference(self):
+        """Small-sample inference on the coefficients; None where it is not computed."""
+        return trend_inference(self)
+
+    def coefficient_table(self, level: float = 0.95) -> Frame:
+        """Return the trend's coefficients with t tests and t intervals, as a pandas frame.
+
+        Columns: coefficient, estimate, standard_error, degrees_of_freedom, lower, upper, p_value.
+        Standard errors allow for the estimation of the covariance parameters, and t has the degrees
+        of freedom of Kenward and Roger (1997, Biometrics 53:983); the covariance is theirs without
+        second derivatives. For a fit by ML they are computed after one step towards the REML
+        estimate. Up to 1,500 locations, always from the exact Σ; for more, from
+        `coefficient_errors` and with infinite degrees of freedom.
+
+        Parameters
+        ----------
+        level : float
+            Of the intervals.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> fit = gx.fit(gx.datasets.load("meuse"), family="spherical", trend="sqrt_dist")
+        >>> table = fit.coefficient_table()
+        >>> bool((table.standard_error > fit.coefficient_errors).all())
+        True
+        """
+        import pandas as pd
+        from scipy.stats import t
+
+        z_value(level)
+        errors, degrees = self._coefficient_errors(), np.full(len(self.coefficients), np.inf)
+        if self._inference is not None:
+            degrees = self._inference.degrees_of_freedom
+        half = t.ppf(0.5 + level / 2, degrees) * errors
+        return pd.DataFrame(
+            {
+                "coefficient": list(self.trend.names),
+                "estimate": self.coefficients,
+                "standard_error": errors,
+                "degrees_of_freedom": degrees,
+                "lower": self.coefficients - half,
+                "upper": self.coefficients + half,
+                "p_value": 2 * t.sf(np.abs(self.coefficients) / errors, degrees),
+            }
+        )
+
+    def coefficient_test(self, names: Sequence[str] | None = None) -> TrendTest:
+        """Test whether some coefficients of the trend are all 0, by Kenward and Roger's F test.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Of `trend.names`; all of them if not given.
+
+        Raises
+        ------
+        InvalidInput
+            If a name is unknown, or there are more than 1,500 locations.
+
+        Examples
+        --------
+        >>> import geomxp as gx
+        >>> fit = gx.fit(gx.datasets.load("meuse"), family="spherical", trend="sqrt_dist")
+        >>> fit.coefficient_test(["sqrt_dist"]).p_value < 1e-6
+        True
+        """
+        known = list(self.trend.names)
+        names = known if names is None else list(names)
+        for name in names:
+            if name not in known:
+                raise InvalidInput(f"`names` must be of: {', '.join(known)}. Got {name!r}.")
+        if not names or self._inference is None:
+            raise InvalidInput(
+                f"an F test needs coefficients and at most {LARGEST:,} locations. Got {len(names)} "
+                f"and {len(self.observations):,}: compare with a fit without these terms by "
+                "gx.likelihood_ratio_test(restricted, full)."
+            )
+        contrasts = np.eye(len(known))[[known.index(name) for name in names]]
+        return self._inference.f_test(contrasts)
+
+    def _coefficient_errors(self):
+        """Return the adjusted standard errors of the coefficients, where they are computed."""
+        if self._inference is None:
+            return self.coefficient_errors
+        return self._inference.standard_errors
+
     def to_frame(self) -> Frame:
-        """Return the estimates as a pandas frame: parameter, estimate, standard_error."""
+        """Return the estimates as a pandas frame: parameter, estimate, standard_error.
+
+        For coefficients of the trend see `coefficient_table`.
+        """
         import pandas as pd
 
         columns = ["parameter", "estimate", "standard_error"]
@@ -181,7 +281,7 @@ class Fit(Generic[Model]):
         """Return (name, estimate, standard error or None) of parameters, then of coefficients."""
         values = self.model.parameters()
         rows = [(name, values[name], self.standard_errors.get(name)) for name in values]
-        rows += zip(self.trend.names, self.coefficients, self.coefficient_errors, strict=True)
+        rows += zip(self.trend.names, self.coefficients, self._coefficient_errors(), strict=True)
         return rows
 
     def __str__(self) -> str:
@@ -196,9 +296,13 @@ class Fit(Generic[Model]):
             "",
             f"  {'parameter':<{width}}{'estimate':>14}{'std. error':>14}",
         ]
+        intervals = self.coefficient_table()[["lower", "upper"]].to_numpy()
         for k, (name, value, error) in enumerate(self._rows()):
             text = name.replace("_", " ") if k < len(model.parameters()) else f"trend: {name}"
             shown = "" if error is None else f"{error:>14.5g}"
+            if k >= len(model.parameters()):
+                row = intervals[k - len(model.parameters())]
+                shown += f"   95 % {row[0]:.6g} to {row[1]:.6g}"
             lines.append(f"  {text:<{width}}{value:>14.6g}{shown}".rstrip())
         reml = "   (REML)" if self.reml else ""
         lines.append("")
@@ -327,6 +431,7 @@ class Fit(Generic[Model]):
             "boundary": list(self.boundary),
             "bounds": {name: list(box) for name, box in self.bounds.items()},
             "information": None if self.information is None else self.information.tolist(),
+            **_score_variance_entry(self),
             "log_likelihood": self.log_likelihood,
             "aic": self.aic,
             "bic": self.bic,
@@ -492,7 +597,8 @@ def _covariance(fit):
             "the fit's observed information is not positive definite, so it has no standard "
             'errors: fit again, or use method="profile".'
         )
-    return np.linalg.inv(observed)
+    inverse = np.linalg.inv(observed)
+    return inverse if fit.score_variance is None else inverse @ fit.score_variance @ inverse
 
 
 def _wald(parameter, half):
@@ -517,8 +623,23 @@ def _trend_entry(fit):
         "names": list(fit.trend.names),
         "coefficients": fit.coefficients.tolist(),
         "standard_errors": fit.coefficient_errors.tolist(),
+        "table": _coefficient_entry(fit),
         "covariance": fit.coefficient_covariance.tolist(),
     }
+
+
+def _coefficient_entry(fit):
+    """Return `coefficient_table` as lists by column; infinite degrees of freedom are None."""
+    table = fit.coefficient_table().drop(columns=["coefficient", "estimate"])
+    return {
+        name: [value if isfinite(value) else None for value in column]
+        for name, column in table.to_dict("list").items()
+    }
+
+
+def _score_variance_entry(fit):
+    variance = fit.score_variance
+    return {} if variance is None else {"score_variance": variance.tolist()}
 
 
 def _arrays_entry(observations):
@@ -582,9 +703,10 @@ def _from_document(document, path, family, method=None, metric=None):
         covariance.reshape(p, p),
         document["method"].get("formats", {"fp64": 1}),
         document["method"].get("promotions", 0),
-        _information(document, path),
+        _information(document, path, "information"),
         tuple(document.get("boundary", ())),
         _bounds(document, family, path),
+        _information(document, path, "score_variance"),
     )
 
 
@@ -602,15 +724,15 @@ def _trend(document, observations, path):
     return trend
 
 
-def _information(document, path):
-    """Return the information in a document, or None."""
-    if document.get("information") is None:
+def _information(document, path, name):
+    """Return the information, or the variance of the score, in a document; or None."""
+    if document.get(name) is None:
         return None
     k = len(document["free"])
     try:
-        return np.array(document["information"], dtype=float).reshape(k, k)
+        return np.array(document[name], dtype=float).reshape(k, k)
     except ValueError:
-        raise InvalidInput(f"{path}: `information` must be a {k}×{k} matrix.") from None
+        raise InvalidInput(f"{path}: `{name}` must be a {k}×{k} matrix.") from None
 
 
 def _bounds(document, family, path):

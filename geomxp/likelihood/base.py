@@ -166,6 +166,13 @@ class Evaluator:
         derivatives = self.derivatives(model, names, curvature=True)
         return derivatives.part(derivatives.expected, names)
 
+    def score_variance(self, model: Covariance, names: Sequence[str]) -> Floats | None:
+        """Return the covariance of the score, (k, k), where the expected information is not it.
+
+        None where both are the same: where ℓ is the logarithm of the density of the data.
+        """
+        return None
+
     def has_curvature(self, names: Sequence[str]) -> bool:
         """Whether `derivatives` has a formula for the observed information, and memory for it."""
         return False

@@ -18,6 +18,7 @@ import scipy
 from ..errors import Ending, InvalidInput, NotPositiveDefinite, Outcome
 from ..runtime.dask import address_of
 from ..runtime.devices import is_cluster, resolve
+from ..tiles.assemble import covariance_matrix
 from ..vecchia.blocks import LocalPasses, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
@@ -29,6 +30,13 @@ from .trend import GeneralisedLeastSquares
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
     from ..data.observations import Observations
+
+DRAWS, BATCH = 128, 32
+"""Simulated data sets of the variance of the score, and those whose scores one pass computes."""
+
+EXACT, RICHER, FEWEST = 1000, 2, 60
+"""Locations up to which these data are drawn from the exact Σ; above, from Vecchia's approximation
+with this many times the neighbours, and at least so many."""
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
@@ -302,6 +310,68 @@ class VecchiaEvaluator(Evaluator):
         if self.reml and self.design.shape[1]:
             information = information - self._trend_share(model, names)
         return information
+
+    def score_variance(self, model, names, seed=0):
+        """Return K, the covariance of the score under the model itself, (k, k); see `Evaluator`.
+
+        Conditional densities give an unbiased score, whose information J is not its variance K
+        (Varin, Reid and Firth 2011, Stat. Sinica 21:5). With scores s of draws from the model (or
+        from a richer approximation), and t of draws from the approximation with the same normal
+        numbers, K = R (cov R⁻¹t)^-½ (cov R⁻¹s) (cov R⁻¹t)^-½ R' for J = RR', which is J where the
+        approximation is exact.
+        """
+        if is_cluster(self.method.on):
+            return None
+        names, random = tuple(names), np.random.default_rng(seed)
+        root = np.linalg.cholesky(self.expected_information(model, names))
+        about = self.observations.locations, self.observations.metric, self.method.ordering
+        passes = LocalPasses(*about, self.method.neighbours)
+        draws = self._richer(model, about), self.factorize(model).multiply
+        scores = [], []
+        for _ in range(0, DRAWS, BATCH):
+            white = random.standard_normal((len(self.observations), BATCH))
+            for found, multiply in zip(scores, draws, strict=True):
+                found.append(self._scores(model, names, passes, multiply(white)))
+        ours, theirs = (
+            np.cov(scipy.linalg.solve_triangular(root, np.hstack(found), lower=True)).reshape(
+                2 * (len(names),)
+            )
+            for found in scores
+        )
+        values, vectors = np.linalg.eigh(theirs)
+        half = root @ (vectors / np.sqrt(values)) @ vectors.T
+        return half @ ours @ half.T
+
+    def _richer(self, model, about):
+        """Return a function, normal numbers to draws of the observations, in Vecchia's order."""
+        if len(self.observations) <= EXACT:
+            order = self._passes.tree.order[self.graph.sequence]
+            inputs = self.observations.inputs[order]
+            sigma = covariance_matrix(model, inputs, self.observations.metric)
+            try:
+                # the upper triangle is not written
+                lower = scipy.linalg.cholesky(sigma, lower=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                # the conditional distributions may still have one
+                pass
+            else:
+                back = np.argsort(order)
+                return lambda white: (lower @ white[order])[back]
+        richer = LocalPasses(*about, max(FEWEST, RICHER * self.method.neighbours))
+        return VecchiaFactor(richer.graph, *richer.weights(model)).multiply
+
+    def _scores(self, model, names, passes, draws):
+        """Return the scores of simulated data (n, b) up to constants, (k, b)."""
+        z, trend = draws[passes.tree.order].T, self._columns[1:]
+        passes.know(np.ascontiguousarray(np.vstack((z, trend))))
+        wanted, b = wanted_for(model, names), len(z)
+        sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), model, set(names))
+        # with the trend's coefficients β̂ of each draw profiled out
+        beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
+        change = np.array([sums.derivative(name)[1] for name in names])
+        forms = np.einsum("kbb->kb", change[:, :b, :b])
+        forms = forms - 2 * np.einsum("kpb,pb->kb", change[:, b:, :b], beta)
+        return -0.5 * (forms + np.einsum("kpq,pb,qb->kb", change[:, b:, b:], beta, beta))
 
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""

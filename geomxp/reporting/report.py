@@ -225,16 +225,16 @@ def _estimates(findings):
                 "unit": plots.unit_of(name, observations) or "",
             }
         )
-    z, unit = z_value(LEVEL), f"units of {observations.value_name}"
-    coefficients = zip(fit.trend.names, fit.coefficients, fit.coefficient_errors, strict=True)
-    for name, value, error in coefficients:
+    unit = f"units of {observations.value_name}"
+    for row in fit.coefficient_table(LEVEL).itertuples():
+        name = row.coefficient
         rows.append(
             {
                 "parameter": "trend",
                 "name": f"trend: {name}",
-                "estimate": value,
-                "error": f"{error:.4g}",
-                "wald": (value - z * error, value + z * error),
+                "estimate": row.estimate,
+                "error": f"{row.standard_error:.4g}",
+                "wald": (row.lower, row.upper),
                 "profile": None,
                 "unit": unit + ("" if name == "intercept" else f" per unit of {name}"),
             }

@@ -190,3 +190,27 @@ def test_a_comparison_of_failures_has_status_1(run, tmp_path):
     status, out, err = run("compare-models", table, *COLUMNS, "--smoothness", "0.5")
     assert (status, out) == (1, "")
     assert "no model could be fitted; the first one: NO_FINITE_MAXIMUM" in err.splitlines()[-1]
+
+
+def test_two_saved_fits_are_compared_by_their_likelihood_ratio(run, tmp_path):
+    fits = {}
+    for name, held in (("none", ("--fix", "nugget=0")), ("free", ())):
+        fits[name] = tmp_path / f"{name}.json"
+        assert run("fit", "meuse", *HELD, *held, "--output", fits[name])[0] == 0
+    loaded = [gx.Fit.load(path) for path in fits.values()]
+    status, out, err = run("likelihood-ratio", *fits.values())
+    assert (status, err) == (0, "")
+    assert out.strip() == str(gx.likelihood_ratio_test(*loaded))
+    draws = tmp_path / "draws.json"
+    words = ("likelihood-ratio", *fits.values(), "--bootstrap", "2", "--checkpoint", draws)
+    status, out, err = run(*words, "--seed", "4", "--json")
+    assert (status, err) == (0, "")
+    result = json.loads(out)
+    assert result["draws"] == list(gx.likelihood_ratio_test(*loaded, bootstrap=2, seed=4).draws)
+    assert json.loads(draws.read_text())["statistics"] == result["draws"]
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "a checkpoint of another test (fits or seed differ)" in err
+    status, out, err = run("likelihood-ratio", *reversed(fits.values()))
+    assert (status, out) == (2, "")
+    assert "not nested" in err

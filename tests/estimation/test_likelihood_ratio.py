@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -5,6 +6,9 @@ import pytest
 from scipy.stats import chi2
 
 import geomxp as gx
+from geomxp.estimation.bootstrap import simulated
+from geomxp.estimation.likelihood_ratio import statistic_of
+from geomxp.estimation.small_sample import trend_inference
 from geomxp.prediction.simulate import lay_out
 
 TRUTH = gx.Matern(2.0, 0.1, 0.5, 0.2)
@@ -80,8 +84,11 @@ def test_trends_are_tested_by_their_columns(field, plain):
     linear = gx.fit(field, fixed=HALF, trend="linear")
     test = gx.likelihood_ratio_test(plain, linear)
     assert test.degrees_of_freedom == 2
-    assert test.p_value == pytest.approx(chi2.sf(test.statistic, 2), rel=1e-12)
-    assert "2 coefficients of the trend" in test.message
+    # divided by its mean to order 1/n, which exceeds 1
+    mean = trend_inference(linear, restricted=False).bartlett(np.eye(3)[1:])
+    assert 1 < mean < 2
+    assert test.p_value == pytest.approx(chi2.sf(test.statistic / mean, 2), rel=1e-9)
+    assert "2 coefficients of the trend; compared with chi-square after division" in test.message
     none = gx.fit(field, fixed=HALF, trend="zero")
     assert gx.likelihood_ratio_test(none, linear).degrees_of_freedom == 3
     covariates = gx.fit(field, fixed=HALF, trend="covariates")
@@ -169,3 +176,108 @@ def test_searches_that_were_stopped_are_not_compared(field, plain):
     stopped = gx.fit(field, fixed=HALF, evaluations=2)
     with pytest.raises(gx.InvalidInput, match="no estimate"):
         gx.likelihood_ratio_test(stopped, plain)
+
+
+# The parametric bootstrap
+
+
+@pytest.fixture(scope="module")
+def few():
+    places = np.random.default_rng(0).random((40, 2))
+    return gx.Observations(places, gx.simulate(gx.Matern(1.0, 0.1, 0.5, 0.2), places, seed=3)[0])
+
+
+@pytest.fixture(scope="module")
+def pair(few):
+    return gx.fit(few, fixed=HALF), gx.fit(few, fixed=HALF, trend="x")
+
+
+def test_draws_do_not_depend_on_their_number_and_give_the_p_value(pair):
+    short = gx.likelihood_ratio_test(*pair, bootstrap=5, seed=2)
+    test = gx.likelihood_ratio_test(*pair, bootstrap=9, seed=2)
+    assert test.draws[:5] == short.draws
+    assert len(test.draws) == 9
+    assert all(draw >= 0 for draw in test.draws)
+    larger = sum(draw >= test.statistic for draw in test.draws)
+    assert test.p_value == (1 + larger) / 10
+    assert "compared with 9 bootstrap draws" in test.message
+    other = gx.likelihood_ratio_test(*pair, bootstrap=5, seed=3)
+    assert other.draws != short.draws
+
+
+def test_a_draw_is_the_statistic_of_two_fits_to_data_from_the_restricted_one(few, pair):
+    draw = gx.likelihood_ratio_test(*pair, bootstrap=1, seed=5).draws[0]
+    restricted, _ = pair
+    white = np.random.default_rng([5, 0]).standard_normal((40, 1))
+    sigma = restricted.model(few.locations, few.locations) + restricted.model.nugget * np.eye(40)
+    values = restricted.coefficients[0] + (np.linalg.cholesky(sigma) @ white)[:, 0]
+    seen = replace(few, values=values, source={})
+    fits = [gx.fit(seen, fixed=HALF, trend=trend, starts=6) for trend in ("constant", "x")]
+    statistic = 2 * (fits[1].log_likelihood - fits[0].log_likelihood)
+    assert draw == pytest.approx(statistic, abs=1e-4)
+
+
+def test_a_bootstrap_resumes_from_its_checkpoint(pair, tmp_path, monkeypatch):
+    path = tmp_path / "draws.json"
+    whole = gx.likelihood_ratio_test(*pair, bootstrap=6)
+    calls = []
+
+    def counted(fits, values):
+        calls.append(values)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return statistic_of(fits, values)
+
+    monkeypatch.setattr("geomxp.estimation.likelihood_ratio.statistic_of", counted)
+    with pytest.raises(KeyboardInterrupt):
+        gx.likelihood_ratio_test(*pair, bootstrap=6, checkpoint=path)
+    assert len(json.loads(path.read_text())["statistics"]) == 3
+    resumed = gx.likelihood_ratio_test(*pair, bootstrap=6, checkpoint=path)
+    assert resumed == whole
+    # three before the interruption, the interrupted one, three after it
+    assert len(calls) == 7
+    assert gx.likelihood_ratio_test(*pair, bootstrap=4, checkpoint=path).draws == whole.draws[:4]
+    with pytest.raises(gx.InvalidInput, match="a checkpoint of another test"):
+        gx.likelihood_ratio_test(*pair, bootstrap=6, seed=1, checkpoint=path)
+    path.write_text('{"problem": "x", "statistics": [-1.0]}')
+    with pytest.raises(gx.InvalidInput, match="not a checkpoint of a bootstrap"):
+        gx.likelihood_ratio_test(*pair, bootstrap=6, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        ({"fixed": HALF | {"nugget": 0.0}}, {"fixed": HALF}),
+        ({"fixed": HALF}, {"fixed": HALF, "anisotropy": True}),
+        ({"fixed": HALF, "reml": True}, {"reml": True}),
+    ],
+)
+def test_every_kind_of_test_has_a_bootstrap(few, small, large):
+    restricted, full = (
+        gx.fit(few, trend="constant", raise_on_failure=False, **options)
+        for options in (small, large)
+    )
+    statistics = [
+        statistic_of((restricted, full), values) for values in simulated(restricted, 6, 0)
+    ]
+    assert all(0 <= value < 50 for value in statistics)
+
+
+def test_a_fit_whose_parameters_are_not_identifiable_has_a_maximum(few):
+    noise = replace(few, values=np.random.default_rng(4).standard_normal(40), source={})
+    fits = [
+        gx.fit(noise, fixed=HALF, trend=trend, raise_on_failure=False)
+        for trend in ("constant", "x")
+    ]
+    assert {str(fit.outcome.ending) for fit in fits} == {"UNIDENTIFIED"}
+    test = gx.likelihood_ratio_test(*fits, bootstrap=3)
+    assert len(test.draws) == 3
+
+
+def test_invalid_options_of_the_bootstrap_are_refused(pair):
+    with pytest.raises(gx.InvalidInput, match=r"`bootstrap` must be a whole number.*Got -1"):
+        gx.likelihood_ratio_test(*pair, bootstrap=-1)
+    with pytest.raises(gx.InvalidInput, match="`seed` must be a whole number"):
+        gx.likelihood_ratio_test(*pair, bootstrap=2, seed=0.5)
+    with pytest.raises(gx.InvalidInput, match="`on` must be"):
+        gx.likelihood_ratio_test(*pair, bootstrap=2, on="gpu")

@@ -79,6 +79,14 @@ def test_a_bootstrap_is_that_of_this_process(cluster, fit):
     assert there.failures == here.failures
 
 
+def test_draws_of_a_likelihood_ratio_are_those_of_this_process(cluster, fit, seen):
+    larger = gx.fit(seen, fixed={"smoothness": 0.5}, trend="x", **QUIETLY)
+    here, there = (
+        gx.likelihood_ratio_test(fit, larger, bootstrap=5, seed=3, on=on) for on in ("cpu", cluster)
+    )
+    assert there == here
+
+
 @pytest.mark.parametrize("method", ["exact, parameters anew", "vecchia"])
 def test_folds_are_those_of_this_process(cluster, fit, method):
     about = {"refit": True}
