@@ -14,8 +14,26 @@ if TYPE_CHECKING:
     from ._typing import Any, Iterable
 
 
+LONGEST = 1000
+"""Characters of the longest message: a quoted argument, such as an array, may be long."""
+
+
 class GeomxpError(Exception):
-    """Base class of the exceptions that geomxp raises."""
+    r"""Base class of the exceptions that geomxp raises.
+
+    A message is one line; one of more than `LONGEST` characters loses its middle.
+
+    Examples
+    --------
+    >>> str(GeomxpError("`model` must be a covariance model. Got array([[1.],\n       [2.]])."))
+    '`model` must be a covariance model. Got array([[1.], [2.]]).'
+    """
+
+    def __init__(self, message: str = "", *others: object) -> None:
+        message = " ".join(part.strip() for part in str(message).splitlines())
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 + 3 :]}"
+        super().__init__(message, *others)
 
 
 class InvalidInput(GeomxpError, ValueError):
@@ -120,7 +138,8 @@ def check_whole(name: str, value: Any, least: int = 1) -> None:
 
 def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:
     """Raise `InvalidInput` if an argument is not one of some words."""
-    if value not in known:
+    # an array is not compared as a whole by ==
+    if not any(isinstance(value, type(word)) and value == word for word in known):
         raise InvalidInput(f"`{name}` must be one of: {', '.join(known)}. Got {value!r}.")
 
 

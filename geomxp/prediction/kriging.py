@@ -163,7 +163,7 @@ class Prediction:
 
 def check_of(of):
     """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
-    if of not in ("field", "observation"):
+    if not isinstance(of, str) or of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -265,3 +266,37 @@ def test_all_families_are_isotropic_and_exported():
     for family in FAMILIES.values():
         assert issubclass(family, Isotropic)
         assert getattr(gx, family.__name__) is family
+
+
+def exact_wendland(kappa, mu, r):
+    """ρ by the hypergeometric function of Bevilacqua et al. (2019), equation 9, in 40 digits."""
+    with mpmath.workdps(40):
+        k, m, z = mpmath.mpf(kappa), mpmath.mpf(mu), 1 - mpmath.mpf(r) ** 2
+        scale = 2 ** (-2 * k - m) * mpmath.sqrt(mpmath.pi) * mpmath.gamma(2 * k + m + 1)
+        scale /= mpmath.gamma(k + 0.5) * mpmath.gamma(k + m + 1)
+        return float(scale * z ** (k + m) * mpmath.hyp2f1(m / 2, (m + 1) / 2, k + m + 1, z))
+
+
+@pytest.mark.parametrize(
+    ("kappa", "mu"), [(0.5, 3.5), (3, 300), (10, 80), (10, 300), (30, 120), (30, 1000), (100, 300)]
+)
+def test_wendland_is_exact_for_large_smoothness_and_shape(kappa, mu):
+    r = np.array([0.001, 0.01, 0.1, 0.3, 0.6, 0.75, 0.9])
+    found = gx.Wendland(1.0, 1.0, kappa, mu).correlation(r)
+    np.testing.assert_allclose(found, [exact_wendland(kappa, mu, x) for x in r], rtol=0, atol=1e-15)
+
+
+def test_wendland_refuses_shapes_whose_sums_have_no_end():
+    with pytest.raises(gx.InvalidInput, match="`shape` must be .* at most 1000"):
+        gx.Wendland(1.0, 1.0, 0.5, 1e10)
+    with pytest.raises(gx.InvalidInput, match="`smoothness` must be .* at most 100"):
+        gx.Wendland(1.0, 1.0, 1e300, 3.0)
+
+
+def test_an_effective_range_beyond_all_numbers_is_infinite():
+    assert gx.RationalQuadratic(1.0, 1.0, 5e-324).effective_range() == np.inf
+
+
+def test_a_parameter_beyond_all_numbers_is_refused():
+    with pytest.raises(gx.InvalidInput, match="`variance` must be a number"):
+        gx.Matern(10**400, 1.0, 0.5)

@@ -190,3 +190,11 @@ def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
 def test_wrong_layouts_are_named(call, message):
     with pytest.raises(gx.InvalidInput, match=message):
         call()
+
+
+def test_methods_and_targets_of_the_wrong_kind_are_refused():
+    model, places = gx.Matern(1.0, 0.1, 0.5), testing.places(9)
+    with pytest.raises(gx.InvalidInput, match="`method` must be a method such as"):
+        gx.simulate(model, places, method=3)
+    with pytest.raises(gx.InvalidInput, match="`of` must be"):
+        gx.simulate(model, places, of=np.zeros(3))
