@@ -10,6 +10,8 @@ from enum import StrEnum
 from numbers import Integral
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from ._typing import Any, Iterable
 
@@ -134,6 +136,18 @@ def check_whole(name: str, value: Any, least: int = 1) -> None:
     """Raise `InvalidInput` if an argument is not a whole number of at least so much."""
     if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= least):
         raise InvalidInput(f"`{name}` must be a whole number of at least {least}. Got {value!r}.")
+
+
+def check_flags(**values: Any) -> None:
+    """Raise `InvalidInput` if one of these arguments is neither True nor False.
+
+    Examples
+    --------
+    >>> check_flags(reml=True, anisotropy=False)
+    """
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidInput(f"`{name}` must be True or False. Got {value!r}.")
 
 
 def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:

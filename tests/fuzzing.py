@@ -142,14 +142,6 @@ WRONG = (0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 10**400, "1", "", None,
 """Values that are not positive numbers."""
 
 
-def positive(low=0.01, high=10.0, *also):
-    """Return positive numbers, most of ordinary size."""
-    ordinary = st.floats(math.log(low), math.log(high)).map(lambda x: float(f"{math.exp(x):.3g}"))
-    unusual = st.sampled_from((*also, *EXTREMES))
-    usual = st.one_of(ordinary, st.sampled_from(also)) if also else ordinary
-    return st.integers(0, 9).flatmap(lambda k: unusual if k == 9 else usual)
-
-
 class Anything:
     """An object of a class that nobody knows."""
 
@@ -240,22 +232,40 @@ class Data:
         return gx.Observations(self.locations(), values * self.size, covariates, self.metric)
 
 
-ORDINARY = st.sampled_from((*(1.0,) * 2 * len(EXTREMES), *EXTREMES))
-"""1 in two of three cases."""
+PLAIN = {
+    "kind": st.sampled_from((*("uniform",) * 4, "line", "duplicates", "grid", "clumps")),
+    "n": st.integers(5, 40),
+    "d": st.integers(1, 3),
+    "metric": st.sampled_from(("euclidean", "euclidean", "chordal")),
+    "scale": st.just(1.0),
+    "offset": st.just(0.0),
+    "values": st.sampled_from(("normal", "normal", "offset", "whole")),
+    "size": st.just(1.0),
+    "covariates": st.integers(1, 2),
+    "seed": st.integers(0, 99),
+}
+ODD = {
+    "kind": st.sampled_from(KINDS),
+    "n": st.integers(1, 6),
+    "metric": st.just("great-circle"),
+    "scale": st.sampled_from(EXTREMES),
+    "offset": st.sampled_from((1e6, -3e155)),
+    "values": st.sampled_from(("constant", "zero")),
+    "size": st.sampled_from(EXTREMES),
+    "covariates": st.just(0),
+}
 
-data = st.builds(
-    Data,
-    kind=st.sampled_from(KINDS),
-    n=st.one_of(st.integers(3, 40), st.integers(1, 8)),
-    d=st.integers(1, 3),
-    metric=st.sampled_from(("euclidean", "euclidean", "chordal", "great-circle")),
-    scale=ORDINARY,
-    offset=st.sampled_from((*(0.0,) * 8, 1e6, -3e155)),
-    values=st.sampled_from(("normal", "normal", "offset", "constant", "zero", "whole")),
-    size=ORDINARY,
-    covariates=st.integers(0, 2),
-    seed=st.integers(0, 99),
-)
+
+@st.composite
+def some_data(draw, odd):
+    """Draw a recipe of observations, with up to so many odd properties."""
+    about = {name: draw(values) for name, values in PLAIN.items()}
+    for name in draw(st.lists(st.sampled_from(sorted(ODD)), max_size=odd, unique=True)):
+        about[name] = draw(ODD[name])
+    return Data(**about)
+
+
+data, odd_data = some_data(0), some_data(3)
 
 
 # Models and methods: recipes too, because making them may already be an error.
@@ -289,21 +299,42 @@ def recipe(name, *arguments, **options):
     return st.builds(Made, st.just(name), st.tuples(*arguments), keyword)
 
 
-NUGGET = st.one_of(st.just(0.0), positive(1e-3, 1.0))
-ANISOTROPY = st.tuples(st.floats(-180, 180), positive(0.1, 1.0, 1.0))
-ABOUT = {"nugget": NUGGET, "anisotropy": st.one_of(st.none(), st.none(), st.none(), ANISOTROPY)}
-VARIANCE, RANGE = positive(0.1, 10.0), positive(0.01, 2.0)
-POWER = positive(0.05, 2.0, 1.0, 2.0)
+def models_of(nuggets, variances, ranges, shapes, **about):
+    """Return recipes of models of all families; `shapes` makes positive numbers in bounds."""
+    about = {"nugget": nuggets, **about}
+    return st.one_of(
+        recipe("Matern", variances, ranges, shapes(0.1, 5.0, 0.5, 1.5, 2.5), **about),
+        recipe("Matern", variances, ranges, shapes(0.1, 2.0, 0.5, 50.0, 51.0), **about),
+        recipe("Gaussian", variances, ranges, **about),
+        recipe("PoweredExponential", variances, ranges, shapes(0.05, 2.0, 1.0, 2.0), **about),
+        recipe("Cauchy", variances, ranges, shapes(0.05, 2.0, 2.0), shapes(0.05, 5.0), **about),
+        recipe("RationalQuadratic", variances, ranges, shapes(0.05, 100.0), **about),
+        recipe("Spherical", variances, ranges, **about),
+        recipe("Wendland", variances, ranges, shapes(0.1, 3.0), shapes(5.0, 9.0), **about),
+    )
 
-models = st.one_of(
-    recipe("Matern", VARIANCE, RANGE, positive(0.1, 5.0, 0.5, 1.5, 50.0, 51.0), **ABOUT),
-    recipe("Matern", VARIANCE, RANGE, st.sampled_from((0.5, 1.5, 2.5)), **ABOUT),
-    recipe("Gaussian", VARIANCE, RANGE, **ABOUT),
-    recipe("PoweredExponential", VARIANCE, RANGE, POWER, **ABOUT),
-    recipe("Cauchy", VARIANCE, RANGE, POWER, positive(0.05, 5.0), **ABOUT),
-    recipe("RationalQuadratic", VARIANCE, RANGE, positive(0.05, 100.0), **ABOUT),
-    recipe("Spherical", VARIANCE, RANGE, **ABOUT),
-    recipe("Wendland", VARIANCE, RANGE, positive(0.1, 3.0, 0.0), positive(3.0, 9.0), **ABOUT),
+
+def ordinary(low, high, *also):
+    """Return positive numbers of ordinary size."""
+    logarithms = st.floats(math.log(low), math.log(high))
+    numbers = logarithms.map(lambda x: min(max(float(f"{math.exp(x):.3g}"), low), high))
+    return st.one_of(numbers, st.sampled_from(also)) if also else numbers
+
+
+def positive(low=0.01, high=10.0, *also):
+    """Return positive numbers, one in five of unusual size."""
+    usual, unusual = ordinary(low, high, *also), st.sampled_from(EXTREMES)
+    return st.integers(0, 4).flatmap(lambda k: unusual if k == 4 else usual)
+
+
+ANISOTROPY = st.one_of(st.none(), st.tuples(st.floats(-180, 180), ordinary(0.1, 1.0)))
+models = models_of(ordinary(1e-3, 1.0), ordinary(0.1, 10.0), ordinary(0.01, 2.0), ordinary)
+odd_models = models_of(
+    st.one_of(st.just(0.0), positive()),
+    positive(0.1, 10.0),
+    positive(0.01, 10.0),
+    positive,
+    anisotropy=ANISOTROPY,
 )
 
 FORMATS = st.sampled_from(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"))
@@ -323,34 +354,46 @@ vecchias = recipe(
     neighbours=st.sampled_from((1, 2, 5, 30, 100)),
     ordering=st.sampled_from(("maximin", "hilbert", "given", "random")),
 )
-methods = st.one_of(
-    st.none(),
-    recipe("Exact"),
-    recipe("Exact", tile=tiles),
-    recipe("Exact", rules, tile=tiles),
-    recipe("Exact", rules, tile=tiles, refine=st.sampled_from(("ir", "cg", "gmres"))),
-    recipe(
-        "Exact",
-        rules,
-        tile=tiles,
-        refine=st.sampled_from(("ir", "cg", "gmres")),
-        fallback=st.booleans(),
-        memory=st.sampled_from(("1GB", "4KB", 20000)),
-    ),
-    vecchias,
+plain_exact = st.one_of(
+    st.just(Made("Exact")),
+    recipe("Exact", rules, tile=st.sampled_from((2, 5))),
+    recipe("Exact", rules, refine=st.sampled_from(("ir", "cg", "gmres")), fallback=st.just(True)),
 )
-trends = st.sampled_from(("zero", "constant", "linear", "covariates", "x", "~ 0 + x", "poly(x, 2)"))
+methods = st.one_of(plain_exact, vecchias)
+odd_methods = recipe(
+    "Exact",
+    rules,
+    tile=tiles,
+    refine=st.sampled_from(("ir", "cg", "gmres")),
+    fallback=st.booleans(),
+    memory=st.sampled_from(("1GB", "4KB", 20000)),
+    trace=st.booleans(),
+)
+trends = st.sampled_from(("zero", "constant", "linear", "covariates", "covariate1"))
+odd_trends = st.sampled_from(("x", "~ 0 + x", "poly(x, 2)", "covariate2 + log(x)", "lon"))
+
+DATA, MODEL = (data, odd_data), (models, odd_models)
+METHOD, TREND = (methods, odd_methods), (trends, odd_trends)
+"""Plain and odd arguments."""
 
 
 @st.composite
-def arguments(draw, needed, optional, wrong=0.3):
-    """Draw keyword arguments of a call; in some cases one or two of them are of the wrong kind."""
-    given = {name: draw(values) for name, values in needed.items()}
-    given |= draw(st.fixed_dictionaries({}, optional=optional))
-    if draw(st.floats(0, 1)) < wrong:
-        names = st.sampled_from(sorted({*needed, *optional}))
-        for name in draw(st.lists(names, min_size=1, max_size=2)):
-            given[name] = draw(JUNK)
+def arguments(draw, needed, optional):
+    """Draw keyword arguments of a call: plain ones, and in half of the cases one or two others.
+
+    An argument is a strategy, or a pair of strategies: of plain arguments and of odd ones, which
+    are replaced. Other arguments are replaced by arguments of the wrong kind.
+    """
+    options = {**needed, **optional}
+    names = [*needed, *draw(st.lists(st.sampled_from([*optional, ""]), max_size=3, unique=True))]
+    pairs = {
+        name: values if isinstance(values, tuple) else (values, JUNK)
+        for name, values in options.items()
+    }
+    given = {name: draw(pairs[name][0]) for name in names if name}
+    for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2)))):
+        name = draw(st.sampled_from(sorted(options)))
+        given[name] = draw(st.one_of(pairs[name][1], pairs[name][1], JUNK))
     return given
 
 

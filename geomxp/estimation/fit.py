@@ -16,7 +16,7 @@ import numpy as np
 from ..covariance.base import Covariance, family_of
 from ..data import tables
 from ..data.observations import Observations
-from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput, check_one_of
+from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput, check_flags, check_one_of
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
@@ -130,6 +130,8 @@ def fit(
     """
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
+    flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
+    check_flags(**flags, progress=progress)
     method = Exact() if method is None else method
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)

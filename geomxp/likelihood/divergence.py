@@ -251,6 +251,7 @@ def compare(
         check_is_method(method)
     observations, design = locations, None
     if isinstance(locations, Observations):
+        model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
         rows = hilbert(model.isotropic(locations.inputs))
         observations = locations.subset(rows)
@@ -261,6 +262,7 @@ def compare(
         locations = checked_inputs(locations, metric)
         if not len(locations):
             raise InvalidInput("`locations` must hold at least one location.")
+        model.check_inputs(locations)
         rows = hilbert(model.isotropic(locations))
         observations = locations[rows]
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]

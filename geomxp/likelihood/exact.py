@@ -29,6 +29,7 @@ from ..errors import (
     NotPositiveDefinite,
     NotRefined,
     Outcome,
+    check_flags,
 )
 from ..linalg import recursive
 from ..linalg.device import empty_matrix
@@ -369,12 +370,19 @@ class Exact(Likelihood):
             raise InvalidInput(
                 f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
             )
+        check_flags(fallback=self.fallback, trace=self.trace)
         if isinstance(self.on, (list, tuple)):
             # a list of one device is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
             object.__setattr__(self, "on", alone)
         if is_cluster(self.on):
             object.__setattr__(self, "on", address_of(self.on))
+        devices = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not devices or not all(isinstance(device, str) for device in devices):
+            raise InvalidInput(
+                '`on` must be a device such as "cpu" or "gpu:0", a list of devices, or a cluster. '
+                f"Got {self.on!r:.80}."
+            )
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -678,6 +686,7 @@ def log_likelihood(
         If Σ has no Cholesky factor; the message names a pair of locations that is too close.
     """
     check_model_and_method(model, method)
+    check_flags(reml=reml)
     kind = Trend.of(observations, trend)
     design = kind.design(observations.locations, observations.covariates)
     kind.check_full_rank(design)

@@ -248,7 +248,7 @@ def test_conventions_go_there_and_back(name):
     [
         (lambda: gx.PoweredExponential(1.0, 1.0, 2.5), "greater than 0 and at most 2. Got power=2"),
         (lambda: gx.Cauchy(1.0, 1.0, 1.0, 0.0), "`decay` must be greater than 0. Got decay=0.0"),
-        (lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0), "`smoothness` must be at least 0. Got smoothne"),
+        (lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0), "`smoothness` must be at least 0 and at most 100. Got smoothne"),
         (lambda: family_of("spheric"), "Did you mean 'spherical'"),
         (
             lambda: gx.Wendland(1.0, 1.0, 1.0, 2.0).check_valid_on("chordal", 2),
