@@ -29,7 +29,7 @@ def pytest_addoption(parser):
         "--fuzz",
         type=int,
         metavar="N",
-        help="new cases of tests/fuzz in all, split over its targets; default: a few, always the same",
+        help="new cases of tests/fuzz in all; default: a few, always the same",
     )
 
 

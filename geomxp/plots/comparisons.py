@@ -319,7 +319,8 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     ax = axes_of(ax, 8.0, 3.2)
     if not isinstance(events, (list, tuple)) or not all(isinstance(one, Event) for one in events):
         raise InvalidInput(
-            f"`events` must be the events of an evaluation, of Exact(trace=True). Got {events!r:.60}."
+            "`events` must be the events of an evaluation, of Exact(trace=True). "
+            f"Got {events!r:.60}."
         )
     everything = events
     events = [event for event in everything if event.device == device]

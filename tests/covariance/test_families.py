@@ -248,7 +248,10 @@ def test_conventions_go_there_and_back(name):
     [
         (lambda: gx.PoweredExponential(1.0, 1.0, 2.5), "greater than 0 and at most 2. Got power=2"),
         (lambda: gx.Cauchy(1.0, 1.0, 1.0, 0.0), "`decay` must be greater than 0. Got decay=0.0"),
-        (lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0), "`smoothness` must be at least 0 and at most 100. Got smoothne"),
+        (
+            lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0),
+            "`smoothness` must be at least 0 and at most 100. Got smoothne",
+        ),
         (lambda: family_of("spheric"), "Did you mean 'spherical'"),
         (
             lambda: gx.Wendland(1.0, 1.0, 1.0, 2.0).check_valid_on("chordal", 2),
@@ -287,9 +290,9 @@ def test_wendland_is_exact_for_large_smoothness_and_shape(kappa, mu):
 
 
 def test_wendland_refuses_shapes_whose_sums_have_no_end():
-    with pytest.raises(gx.InvalidInput, match="`shape` must be .* at most 1000"):
+    with pytest.raises(gx.InvalidInput, match=r"`shape` must be .* at most 1000"):
         gx.Wendland(1.0, 1.0, 0.5, 1e10)
-    with pytest.raises(gx.InvalidInput, match="`smoothness` must be .* at most 100"):
+    with pytest.raises(gx.InvalidInput, match=r"`smoothness` must be .* at most 100"):
         gx.Wendland(1.0, 1.0, 1e300, 3.0)
 
 
@@ -300,3 +303,9 @@ def test_an_effective_range_beyond_all_numbers_is_infinite():
 def test_a_parameter_beyond_all_numbers_is_refused():
     with pytest.raises(gx.InvalidInput, match="`variance` must be a number"):
         gx.Matern(10**400, 1.0, 0.5)
+
+
+def test_a_range_whose_square_overflows_is_valid_on_great_circles():
+    places = np.random.default_rng(0).random((9, 2))
+    sigma = gx.Matern(2.0, 1e200, 0.5)(places, places, "great-circle")
+    np.testing.assert_array_equal(sigma, 2.0)

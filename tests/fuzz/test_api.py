@@ -53,6 +53,8 @@ def shapes_of(model):
 
 
 def matern(r, nu):
+    # mpmath needs ten times the time at whole numbers, where K_ν is a limit
+    nu += mpmath.mpf(10) ** -25 if nu == int(nu) else 0
     return 2 ** (1 - nu) / mpmath.gamma(nu) * r**nu * mpmath.besselk(nu, r) if r < 1e5 else 0
 
 
@@ -110,6 +112,15 @@ def distance(a, b, arc):
     return 2 * 6371 * mpmath.asin(min(h / (2 * 6371), 1)) if arc else h
 
 
+def moved(model, h, rho, error):
+    """Return how much ρ changes with a distance of this error."""
+    if h > 0 and error < 100 * np.finfo(float).eps * h:
+        # r dρ/dr is at most a few units for all of the models
+        return float(5 * error / h)
+    ends = [correlation(model, end) for end in (max(h - error, 0), h + error)]
+    return float(max(abs(rho - end) for end in ends))
+
+
 def independent(observations, model):
     """Return ℓ in 40 digits, and the error that FP64 may make; None where that has no bound.
 
@@ -126,18 +137,16 @@ def independent(observations, model):
             matrix[i, j] = matrix[j, i] = model.variance * rho
             if i != j:
                 size = max(abs(x) for x in (*points[i], *points[j]))
-                moved = correlation(model, h * (1 + mpmath.mpf(1e-10)))
-                scatter = max(
-                    scatter, abs(rho - moved) / 1e-10 * (4 * u * (1 + size / h)) if h else 0
-                )
+                scatter = max(scatter, moved(model, h, rho, 4 * u * (h + size)) if h else 0.0)
         matrix[i, i] += model.nugget
     total = model.variance + model.nugget
     try:
         factor = mpmath.cholesky(matrix)
     except ValueError:
         return None, None
-    z = mpmath.matrix([mpmath.mpf(float(x)) for x in observations.values])
-    white = mpmath.lu_solve(factor, z) if n else z
+    white = []
+    for i, x in enumerate(observations.values.tolist()):
+        white.append((x - mpmath.fsum(factor[i, k] * white[k] for k in range(i))) / factor[i, i])
     form = mpmath.fsum(x * x for x in white)
     determinant = 2 * mpmath.fsum(mpmath.log(factor[i, i]) for i in range(n))
     value = -(n * mpmath.log(2 * mpmath.pi) + determinant + form) / 2

@@ -41,7 +41,7 @@ def left():
         expected = log_determinant(folder)
         with (
             mock.patch.object(assemble.Originals, "tile", stopped),
-            mock.patch.object(assemble.Originals, "norms", lambda self: np.ones((9, 9))),
+            mock.patch.object(assemble.Originals, "norms", return_value=np.ones((9, 9))),
         ):
             try:
                 log_determinant(folder)
