@@ -198,3 +198,19 @@ def test_methods_and_targets_of_the_wrong_kind_are_refused():
         gx.simulate(model, places, method=3)
     with pytest.raises(gx.InvalidInput, match="`of` must be"):
         gx.simulate(model, places, of=np.zeros(3))
+
+
+def test_flags_that_are_tables_are_refused():
+    seen = gx.Observations(testing.places(9), np.arange(9.0))
+    model = gx.Matern(1.0, 0.3, 0.5, 0.1)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    for call in (
+        lambda: gx.predict(fit, testing.places(2), local_trend=np.ones(3)),
+        lambda: gx.predict_raster(fit, block=np.ones(3)),
+        lambda: gx.cross_validate(fit, refit=np.ones(3)),
+        lambda: gx.fit(seen, reml=np.ones(3)),
+        lambda: gx.log_likelihood(seen, model, reml=np.ones(3)),
+        lambda: gx.Exact(fallback=np.ones(3)),
+    ):
+        with pytest.raises(gx.InvalidInput, match="must be True or False"):
+            call()
