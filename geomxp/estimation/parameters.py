@@ -161,9 +161,12 @@ class Extent:
         if len(points) < 2:
             raise InvalidInput("all locations are the same: the range cannot be estimated.")
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
-        return cls(
-            float(distances[distances > 0].min()), float(np.linalg.norm(np.ptp(points, axis=0)))
-        )
+        distances = distances[distances > 0]
+        if not len(distances):
+            raise InvalidInput(
+                "all locations are the same to the digits of FP64: the range cannot be estimated."
+            )
+        return cls(float(distances.min()), float(np.linalg.norm(np.ptp(points, axis=0))))
 
 
 def template(family, anisotropic):

@@ -492,3 +492,10 @@ def test_a_checkpoint_with_a_negative_count_is_refused(tmp_path):
     path.write_text(json.dumps(state | {"evaluations": -(10**9)}))
     with pytest.raises(gx.InvalidInput, match="not a geomxp checkpoint"):
         gx.fit(seen, **about)
+
+
+def test_locations_whose_distances_underflow_are_refused():
+    places = np.random.default_rng(0).random((9, 2)) * [0.0, 1e-300]
+    seen = gx.Observations(places, np.arange(9.0), metric="great-circle")
+    with pytest.raises(gx.InvalidInput, match="the same to the digits of FP64"):
+        gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1))
