@@ -10,12 +10,32 @@ from enum import StrEnum
 from numbers import Integral
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from ._typing import Any, Iterable
 
 
+LONGEST = 1000
+"""Characters of the longest message: a quoted argument, such as an array, may be long."""
+
+
 class GeomxpError(Exception):
-    """Base class of the exceptions that geomxp raises."""
+    r"""Base class of the exceptions that geomxp raises.
+
+    A message is one line; one of more than `LONGEST` characters loses its middle.
+
+    Examples
+    --------
+    >>> str(GeomxpError("`model` must be a covariance model. Got array([[1.],\n       [2.]])."))
+    '`model` must be a covariance model. Got array([[1.], [2.]]).'
+    """
+
+    def __init__(self, message: str = "", *others: object) -> None:
+        message = " ".join(part.strip() for part in str(message).splitlines())
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 + 3 :]}"
+        super().__init__(message, *others)
 
 
 class InvalidInput(GeomxpError, ValueError):
@@ -118,9 +138,22 @@ def check_whole(name: str, value: Any, least: int = 1) -> None:
         raise InvalidInput(f"`{name}` must be a whole number of at least {least}. Got {value!r}.")
 
 
+def check_flags(**values: Any) -> None:
+    """Raise `InvalidInput` if one of these arguments is neither True nor False.
+
+    Examples
+    --------
+    >>> check_flags(reml=True, anisotropy=False)
+    """
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidInput(f"`{name}` must be True or False. Got {value!r}.")
+
+
 def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:
     """Raise `InvalidInput` if an argument is not one of some words."""
-    if value not in known:
+    # an array is not compared as a whole by ==
+    if not any(isinstance(value, type(word)) and value == word for word in known):
         raise InvalidInput(f"`{name}` must be one of: {', '.join(known)}. Got {value!r}.")
 
 

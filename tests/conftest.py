@@ -25,6 +25,12 @@ def pytest_addoption(parser):
         choices=("real", "emulated", "none"),
         help="where tests marked `gpu` run; default: a real GPU if there is one, else emulated",
     )
+    parser.addoption(
+        "--fuzz",
+        type=int,
+        metavar="N",
+        help="new cases of tests/fuzz in all; default: a few, always the same",
+    )
 
 
 def pytest_configure(config):

@@ -90,7 +90,7 @@ def finite(name: str, value: float) -> float:
     """Return a value as a float; raise `InvalidInput` if it is not a finite number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"`{name}` must be a number. Got {value!r}.") from None
     if not isfinite(number):
         raise InvalidInput(f"`{name}` must be a finite number. Got {name}={number!r}.")
@@ -643,6 +643,7 @@ class Isotropic(Covariance):
         Returns
         -------
         float, in the units of `range`
+            Infinite if FP64 has no such distance.
 
         Examples
         --------
@@ -656,6 +657,8 @@ class Isotropic(Covariance):
         top = 1.0
         while unit.correlation(top) > correlation:
             top *= 2
+            if top > 1e300:
+                return inf
         # below any distance with a correlation above the level, also for a very rough field
         bottom = top
         while unit.correlation(bottom) < correlation:

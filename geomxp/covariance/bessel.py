@@ -113,10 +113,13 @@ def matern_large_order(r, nu):
     With z = r/ν, w = √(1+z²) - 1 and Stirling's series s(ν) for Γ the large terms cancel on
     paper: log ρ = ν(log(1 + w/2) - w) - ¼ log(1+z²) - s(ν) + log Σ_k (-1)^k u_k(1/√(1+z²))/ν^k.
     """
+    # powers of a NumPy number overflow to infinity
+    nu = np.float64(nu)
     z2 = (r / nu) ** 2
     root = np.sqrt(1.0 + z2)
     w = z2 / (1.0 + root)
-    stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5) - 1 / (1680 * nu**7)
+    with np.errstate(over="ignore"):
+        stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5) - 1 / (1680 * nu**7)
     series = sum((-1 / nu) ** k * u(1 / root) for k, u in enumerate(_debye_polynomials(9)))
     exponent = nu * (np.log1p(w / 2) - w) - 0.25 * np.log1p(z2) - stirling
     # at r = 0 the exact value is 1; the truncated series is off by rounding only

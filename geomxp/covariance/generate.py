@@ -67,6 +67,9 @@ def scale_of(model, metric, box):
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float64(unit) / model.range
         inverse = float(min(ratio * ratio, 1e300))
+    if metric_of(metric).arc:
+        # arcs are computed from chords² inverse, and must not lose the chord
+        inverse = max(inverse, 1e-300)
     return middle, unit, inverse
 
 

@@ -12,7 +12,7 @@ and, unless κ = 0, of a range of at most half the circumference (Gneiting 2013,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, pi
+from math import ceil, floor, pi
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -36,9 +36,9 @@ class Wendland(Isotropic):
     variance, range, nugget : float
         σ² > 0, a > 0 and τ² ≥ 0, as of `Matern`; beyond the range the covariance is 0.
     smoothness : float
-        κ ≥ 0.
+        0 ≤ κ ≤ 100.
     shape : float
-        μ ≥ (d+1)/2 + κ in d dimensions.
+        (d+1)/2 + κ ≤ μ ≤ 1000 in d dimensions.
     anisotropy : Anisotropy, (angle, ratio) or None
 
     Examples
@@ -51,8 +51,9 @@ class Wendland(Isotropic):
     support = "rough"
     on_sphere: ClassVar = {}  # see `limits`
     shapes = (
-        Parameter("smoothness", 0.5, "identity", closed=True, search=(0.0, 10.0)),
-        Parameter("shape", 3.5, search=(1.0, 30.0)),
+        # the sums of `of_squares` have terms in proportion to both
+        Parameter("smoothness", 0.5, "identity", upper=100.0, closed=True, search=(0.0, 10.0)),
+        Parameter("shape", 3.5, upper=1000.0, search=(1.0, 30.0)),
     )
 
     variance: float
@@ -75,7 +76,9 @@ class Wendland(Isotropic):
 
         S = 2^(-2κ-μ) √π Γ(2κ+μ+1) / (Γ(κ+½) Γ(κ+μ+1)).
         """
-        k, m, j = np.longdouble(self.smoothness), np.longdouble(self.shape), np.arange(70)
+        k, m = np.longdouble(self.smoothness), np.longdouble(self.shape)
+        # from j = μ/2 on each term is less than 2/3 of the one before
+        j = np.arange(70 + max(0, ceil(m) - 40))
         (top, psi_top), (half, psi_half), (low, psi_low) = map(
             log_gamma_and_digamma, (2 * k + m + 1, k + 0.5, k + m + 1)
         )
@@ -85,7 +88,7 @@ class Wendland(Isotropic):
         terms = np.cumprod(np.append(np.longdouble(1), a * b / c / (j + 1)))
         weights = {
             "correlation": terms,
-            "slope": terms * (k + m + np.arange(71)),
+            "slope": terms * (k + m + np.arange(len(j) + 1)),
             "smoothness": -terms * np.append(0, np.cumsum(1 / c)),
             "shape": terms * np.append(0, np.cumsum((1 / a + 1 / b) / 2 - 1 / c)),
         }
@@ -109,7 +112,12 @@ class Wendland(Isotropic):
             log_gamma_and_digamma, (1 + 2 * k, m, 1 + 2 * k + m)
         )
         # weights of the rule, t and 1 - t taken in
-        y = step * np.arange(-ceil(46 / (k + 1) / step), ceil(46 / m / step) + 1)
+        # t^(κ+1) (1-t)^μ (2r + (1-r)t)^κ falls as exp((κ+1)y) and exp(-μy) from its largest value,
+        # which lies at exp(y) between (κ+1)/μ and (2κ+1)/μ
+        wide = np.sqrt(92 * (1 / (k + 1) + 1 / m))
+        low = min(np.log((k + 1) / m), 0) - 46 / (k + 1) - wide
+        high = max(np.log((2 * k + 1) / m), 0) + 46 / m + wide
+        y = step * np.arange(floor(low / step), ceil(high / step) + 1)
         t = 1 / (1 + np.exp(-y.astype(np.longdouble)))
         log_weight = (k + 1) * np.log(t) + m * np.log1p(-t) + np.log(np.longdouble(step))
         log_weight = log_weight - first - second + both
@@ -133,7 +141,8 @@ class Wendland(Isotropic):
         """Return the bounds of each parameter."""
         metric = metric_of(metric)
         least = (metric.dimensions(dimensions) + 1) / 2 + self.smoothness
-        bounds = super().limits(metric, dimensions) | {"shape": (least, inf)}
+        bounds = super().limits(metric, dimensions)
+        bounds["shape"] = (least, bounds["shape"][1])
         if metric.arc and self.smoothness:
             bounds["range"] = (0.0, pi * EARTH_RADIUS)
         return bounds

@@ -700,7 +700,7 @@ def _as_numbers(values, what):
         raise InvalidInput(f"`{what}` must be real numbers. Got {np.asarray(values).dtype}.")
     try:
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"`{what}` must be an array of numbers: {error}.") from None
 
 

@@ -17,7 +17,15 @@ import numpy as np
 from ..covariance.base import Covariance, family_of
 from ..data import tables
 from ..data.observations import Observations
-from ..errors import DuplicateLocations, Ending, FitFailed, GeomxpWarning, InvalidInput
+from ..errors import (
+    DuplicateLocations,
+    Ending,
+    FitFailed,
+    GeomxpWarning,
+    InvalidInput,
+    check_flags,
+    check_one_of,
+)
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
@@ -139,6 +147,8 @@ def fit(
     """
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
+    flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
+    check_flags(**flags, progress=progress)
     method = Exact() if method is None else method
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)
@@ -196,7 +206,7 @@ def _start_model(model, family, anisotropy):
         raise InvalidInput(
             f"`model` is of the family {model.family!r} and `family` is {family!r}: leave one out."
         )
-    kind = family_of(family or "matern") if model is None else type(model)
+    kind = family_of("matern" if family is None else family) if model is None else type(model)
     anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
     return template(kind, anisotropy or anisotropic)
 
@@ -288,8 +298,7 @@ def _tasks(starts_on, method):
 
 def check_options(search, starts, tolerance, evaluations, seed):
     """Validate the options of the search."""
-    if search not in SEARCHES:
-        raise InvalidInput(f"`search` must be one of: {', '.join(SEARCHES)}. Got {search!r}.")
+    check_one_of("search", search, SEARCHES)
     for name, value in (("starts", starts), ("evaluations", evaluations)):
         if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1):
             raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")
@@ -321,7 +330,7 @@ def _values(base, model, fixed, start):
         fixed.items() if isinstance(fixed, dict) else [(name, None) for name in _sequence(fixed)]
     )
     for name, value in pairs:
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise InvalidInput(f"`fixed` must name parameters: {', '.join(names)}. Got {name!r}.")
         if value is None:
             value = given.get(name, held if name == NUGGET else None)
@@ -373,7 +382,8 @@ def _resume(path, fingerprint, family):
     if path is None or not Path(path).exists():
         return None, 0
     state = tables.read_json(path)
-    if not isinstance(state.get("model"), dict) or not isinstance(state.get("evaluations"), int):
+    model, count = state.get("model"), state.get("evaluations")
+    if not isinstance(model, dict) or not isinstance(count, int) or count < 0:
         raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.")
     if state.get("problem") != fingerprint:
         raise InvalidInput(
@@ -381,7 +391,7 @@ def _resume(path, fingerprint, family):
             "delete it or choose another file."
         )
     try:
-        return family.from_parameters(state["model"]), state["evaluations"]
+        return family.from_parameters(model), count
     except (InvalidInput, KeyError, TypeError):
         raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.") from None
 

@@ -176,6 +176,10 @@ class Extent:
             raise InvalidInput("all locations are the same: the range cannot be estimated.")
         distances = scipy.spatial.cKDTree(points).query(points, k=2)[0][:, 1]
         distances = distances[distances > 0]
+        if not len(distances):
+            raise InvalidInput(
+                "all locations are the same to the digits of FP64: the range cannot be estimated."
+            )
         longest = float(np.linalg.norm(np.ptp(points, axis=0)))
         return cls(float(distances.min()), longest, float(np.quantile(distances, CLOSE)))
 

@@ -415,7 +415,8 @@ class Fit(Generic[Model]):
         named = observations.source.get("digest") == observations.digest()
         effective = {}
         if isinstance(self.model, Isotropic):
-            effective = {"effective_range": self.model.effective_range()}
+            reach = self.model.effective_range()
+            effective = {"effective_range": reach if isfinite(reach) else None}
         document = {
             "geomxp": __version__,
             "n": len(observations),

@@ -16,7 +16,7 @@ from ..runtime.devices import blas_threads, gpu_memory, human_bytes
 from ..runtime.progress import Line
 from ..tiles import assemble
 from .base import Likelihood
-from .exact import Exact, explain
+from .exact import Exact, check_is_method, check_is_model, explain
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -244,14 +244,14 @@ def compare(
     -------
     list of Divergence
     """
-    methods = tuple(methods)
+    check_is_model(model)
+    if not isinstance(methods, (list, tuple)):
+        raise InvalidInput(f"`methods` must be a list of methods. Got {methods!r:.80}.")
     for method in methods:
-        if not isinstance(method, Likelihood):
-            raise InvalidInput(
-                f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
-            )
+        check_is_method(method)
     observations, design = locations, None
     if isinstance(locations, Observations):
+        model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
         rows = hilbert(model.isotropic(locations.inputs))
         observations = locations.subset(rows)
@@ -262,6 +262,7 @@ def compare(
         locations = checked_inputs(locations, metric)
         if not len(locations):
             raise InvalidInput("`locations` must hold at least one location.")
+        model.check_inputs(locations)
         rows = hilbert(model.isotropic(locations))
         observations = locations[rows]
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
@@ -306,6 +307,8 @@ def kl_between(
     >>> abs(kl_between(model, model, np.random.default_rng(0).random((20, 2)))) < 1e-12
     True
     """
+    check_is_model(p, "p")
+    check_is_model(q, "q")
     locations = checked_inputs(locations, metric)
     evaluator = Exact().prepare(locations)
     with blas_threads(len(locations)):
@@ -314,4 +317,7 @@ def kl_between(
         sigma = np.tril(sigma) + np.tril(sigma, -1).T
         trace = np.trace(factor_q.solve(np.asfortranarray(sigma)))
     difference = factor_q.log_determinant() - factor_p.log_determinant()
-    return 0.5 * (float(trace) - len(locations) + difference)
+    divergence = 0.5 * (float(trace) - len(locations) + difference)
+    if not np.isfinite(divergence):
+        raise InvalidInput("the divergence overflows FP64: give models whose variances are alike.")
+    return divergence

@@ -29,6 +29,7 @@ from ..errors import (
     NotPositiveDefinite,
     NotRefined,
     Outcome,
+    check_flags,
 )
 from ..linalg import recursive
 from ..linalg.device import empty_matrix
@@ -71,6 +72,9 @@ if TYPE_CHECKING:
 
 BLOCKS = 16
 """Blocks of derivatives that a GPU computes at one time."""
+
+MOST_TILES = 5_000
+"""Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
 
 BLIND = ("uniform", "by_band", "layered")
 """Rules that do not depend on the matrix."""
@@ -366,12 +370,19 @@ class Exact(Likelihood):
             raise InvalidInput(
                 f"`refine` must be None or one of: {', '.join(METHODS)}. Got {self.refine!r}."
             )
+        check_flags(fallback=self.fallback, trace=self.trace)
         if isinstance(self.on, (list, tuple)):
             # a list of one device is that device
             alone = self.on[0] if len(self.on) == 1 else tuple(self.on)
             object.__setattr__(self, "on", alone)
         if is_cluster(self.on):
             object.__setattr__(self, "on", address_of(self.on))
+        devices = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not devices or not all(isinstance(device, str) for device in devices):
+            raise InvalidInput(
+                '`on` must be a device such as "cpu" or "gpu:0", a list of devices, or a cluster. '
+                f"Got {self.on!r:.80}."
+            )
         if not callable(self.precision):
             raise InvalidInput(
                 "`precision` must be a rule, such as uniform('fp64') or by_tile_norm(1e-8). "
@@ -455,15 +466,23 @@ class Exact(Likelihood):
         (10, 440000000)
         """
         observations = locations if isinstance(locations, Observations) else None
-        if observations is None and not (isinstance(locations, Integral) and locations > 0):
+        number = isinstance(locations, Integral) and not isinstance(locations, bool)
+        if observations is None and not (number and 0 < locations < 2**53):
             raise InvalidInput(
                 "`locations` must be Observations, or the number of locations. Got "
-                f"{locations if isinstance(locations, Integral) else type(locations).__name__}."
+                f"{locations if number else type(locations).__name__}."
             )
+        if model is not None:
+            check_is_model(model)
         n, placement = int(locations) if observations is None else len(observations), self.placement
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
+        if layout.tiles > MOST_TILES:
+            raise InvalidInput(
+                f"a plan has at most {MOST_TILES:,} tiles per dimension. Got {n:,} locations in "
+                f"tiles of {layout.tile:,}: give Exact(tile={-(-n // MOST_TILES)}) or more."
+            )
         if observations is not None and model is not None:
             _, ordered, originals = _originals(model, observations, self.tile, placement)
             about = _asked_by(self.precision, originals, ordered, observations.metric)
@@ -667,6 +686,7 @@ def log_likelihood(
         If Σ has no Cholesky factor; the message names a pair of locations that is too close.
     """
     check_model_and_method(model, method)
+    check_flags(reml=reml)
     kind = Trend.of(observations, trend)
     design = kind.design(observations.locations, observations.covariates)
     kind.check_full_rank(design)
@@ -680,11 +700,23 @@ def log_likelihood(
 
 def check_model_and_method(model, method, given=True):
     """Validate the model (if one is given) and the method."""
-    if given and not isinstance(model, Covariance):
+    if given:
+        check_is_model(model)
+    if method is not None:
+        check_is_method(method)
+
+
+def check_is_model(model, name="model"):
+    """Raise `InvalidInput` if an argument is not a covariance model."""
+    if not isinstance(model, Covariance):
         raise InvalidInput(
-            f"`model` must be a covariance model, such as Matern(...). Got {type(model).__name__}."
+            f"`{name}` must be a covariance model, such as Matern(...). Got {type(model).__name__}."
         )
-    if method is not None and not isinstance(method, Likelihood):
+
+
+def check_is_method(method):
+    """Raise `InvalidInput` if an argument is not a method."""
+    if not isinstance(method, Likelihood):
         raise InvalidInput(
             f"`method` must be a method such as Exact() or Vecchia(). Got {method!r:.80}."
         )

@@ -48,7 +48,7 @@ class Trend:
             raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
         if isinstance(trend, str) and trend not in TRENDS and trend.strip():
             return cls._by_formula(observations, trend)
-        if trend not in TRENDS:
+        if not isinstance(trend, str) or trend not in TRENDS:
             raise InvalidInput(
                 f"`trend` must be one of: {', '.join(TRENDS)}, or a formula. Got {trend!r}."
             )

@@ -14,14 +14,13 @@ from ..estimation.compare import ModelComparison, frame_of_fits
 from ..estimation.result import z_value
 from ..linalg.formats import FORMATS
 from ..linalg.precision import PrecisionMap
-from ..runtime.trace import row_of
+from ..runtime.trace import Event, row_of
 from . import axes
 from .axes import BLUE, SKY, VERMILION, axes_of, checked, finish, plain
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Frame, Panels, Sequence
     from ..estimation.result import Fit
-    from ..runtime.trace import Event
 
 CHOICES = {
     "family": "{}",
@@ -318,7 +317,12 @@ def timeline(events: Sequence[Event], *, device: int = 0, ax: Axes | None = None
     from matplotlib.patches import Patch
 
     ax = axes_of(ax, 8.0, 3.2)
-    everything = list(events)
+    if not isinstance(events, (list, tuple)) or not all(isinstance(one, Event) for one in events):
+        raise InvalidInput(
+            "`events` must be the events of an evaluation, of Exact(trace=True). "
+            f"Got {events!r:.60}."
+        )
+    everything = events
     events = [event for event in everything if event.device == device]
     if not events:
         known = ", ".join(map(str, sorted({event.device for event in everything})))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.observations import Observations
+from ..errors import InvalidInput
 from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, predict_raster
 from ..prediction.variogram import trend_residuals
@@ -119,6 +120,13 @@ def prediction_error_map(
 def _raster(fit, cells, raster):
     checked("fit", fit, Fit)
     if raster is None:
+        if fit.model.uses:
+            about = {name: getattr(fit.observations, name)[0] for name in fit.model.uses}
+            values = ", ".join(f"{name}={value:g}" for name, value in about.items())
+            raise InvalidInput(
+                f"a map of a {fit.model.family} model needs its {' and '.join(about)}: give "
+                f"raster=gx.predict_raster(fit, {values})."
+            )
         return predict_raster(fit, cells=cells)
     return checked("raster", raster, Raster)
 

@@ -16,7 +16,7 @@ import scipy
 from ..covariance.neighbours import Tree, nearest, tree_of
 from ..data import spatial, tables
 from ..data.observations import summary, summary_html
-from ..errors import InvalidInput, NotPositiveDefinite, check_whole
+from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.exact import coincidence
 from ..likelihood.trend import fit_trend
@@ -163,7 +163,7 @@ class Prediction:
 
 def check_of(of):
     """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
-    if of not in ("field", "observation"):
+    if not isinstance(of, str) or of not in ("field", "observation"):
         raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
 
 
@@ -276,6 +276,7 @@ def predict(
         targets = Points(inputs)
     design = targets.design(fit.trend, covariates)
     local = fit.method.approximate or neighbours is not None
+    check_flags(local_trend=local_trend)
     if local_trend and not local:
         raise InvalidInput("`local_trend` needs `neighbours`.")
     with Line("predicting", shown=progress) as line:

@@ -15,7 +15,7 @@ from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
-from ..likelihood.exact import Exact, check_memory, dense_factor
+from ..likelihood.exact import Exact, check_is_method, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
 from .kriging import check_of
 
@@ -249,6 +249,8 @@ def _check_options(true, approximated, of, neighbours, method):
         if not isinstance(model, Covariance):
             raise InvalidInput(f"`{name}` must be a covariance model. Got {type(model).__name__}.")
     check_of(of)
+    if method is not None:
+        check_is_method(method)
     if method is not None and method.approximate:
         raise InvalidInput(f"`method` must be Exact, or give `neighbours`. Got {method!r}.")
     if neighbours is not None:

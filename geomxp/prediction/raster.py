@@ -13,7 +13,7 @@ from .._version import __version__
 from ..covariance.distance import metric_of
 from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
-from ..errors import InvalidInput, check_whole
+from ..errors import InvalidInput, check_flags, check_whole
 from ..estimation.result import check_fit
 from .kriging import Prediction, predict
 from .supports import inside, polygons_of
@@ -284,6 +284,7 @@ def predict_raster(
     ((4, 8), (0.0, 4.0, 0.0, 2.0))
     """
     _check_can_be_mapped(fit)
+    check_flags(block=block, local_trend=local_trend)
     observations = fit.observations
     extent, shape, crs = _grid_of(observations, cells, resolution, bounds, like)
     raster = Raster(

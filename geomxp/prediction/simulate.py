@@ -19,7 +19,7 @@ from ..errors import (
     check_whole,
 )
 from ..estimation.result import Fit, design_of
-from ..likelihood.exact import Exact, check_memory
+from ..likelihood.exact import Exact, check_is_method, check_memory
 from ..likelihood.trend import fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
@@ -109,6 +109,8 @@ def simulate(
     if not isinstance(model, (Covariance, Fit)):
         kind = type(model).__name__
         raise InvalidInput(f"`model` must be a covariance model or a Fit. Got {kind}.")
+    if method is not None:
+        check_is_method(method)
     check_whole("draws", draws)
     if of is not None:
         check_of(of)

@@ -20,6 +20,7 @@ from ..errors import (
     GeomxpWarning,
     InvalidInput,
     NotPositiveDefinite,
+    check_flags,
     check_whole,
 )
 from ..estimation.bootstrap import refit
@@ -494,6 +495,7 @@ def cross_validate(
     """
     start = time.perf_counter()
     check_fit(fit)
+    check_flags(refit=refit)
     observations, n = fit.observations, len(fit.observations)
     labels, kind = folds_of(observations, folds, blocks, seed)
     tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate

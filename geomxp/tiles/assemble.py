@@ -10,6 +10,7 @@ import numpy as np
 
 from ..covariance import sums as sums_by_blocks
 from ..covariance.base import Inputs, Isotropic
+from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
 from ..linalg.backend import device_of
 from ..linalg.device import empty_matrix
@@ -208,6 +209,9 @@ def conditional_precisions(originals, locations, metric):
 
     model, layout = originals.model, originals.layout
     points = model.isotropic(locations, metric)
+    # squares of coordinates near 1 neither overflow nor vanish
+    unit = power_of_two_near(float(np.abs(points).max()))
+    points = points / unit
     # every k-th location, and at least one of each block row
     every = max(1, layout.n // PLACES)
     some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
@@ -217,7 +221,7 @@ def conditional_precisions(originals, locations, metric):
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((some, near[:, :-1]))
     if isinstance(model, Isotropic):
-        precision = _precisions(_correlated(model, points[near]))
+        precision = _precisions(_correlated(model, points[near], unit))
     else:
         inputs = Inputs.of(locations, metric)
         sets = [model.matrix(inputs[rows], inputs[rows]) for rows in near]
@@ -227,9 +231,9 @@ def conditional_precisions(originals, locations, metric):
     return total / count * [layout.height(i) for i in range(layout.tiles)]
 
 
-def _correlated(model, points):
-    """Return Σ of many small sets of points, (b, m, d), between which a model is isotropic."""
-    apart = np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
+def _correlated(model, points, unit):
+    """Return Σ of many small sets of points, (b, m, d), whose coordinates are in this unit."""
+    apart = unit * np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
     return model.variance * model.correlation(apart) + model.nugget * np.eye(points.shape[1])
 
 

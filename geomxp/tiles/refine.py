@@ -719,15 +719,15 @@ class RefinedFactor(Factor):
         columns = np.asfortranarray(b)[self.order]
         x, progress = self._refine(self._product, self._precondition, columns)
         solution = np.empty_like(x)
-        solution[self.order] = x / 4.0**self.store.originals.exponent
+        solution[self.order] = np.ldexp(x, -2 * self.store.originals.exponent)
         self.last = _described(solution, progress, self.method, self.store)
         return solution
 
     def times(self, x: Floats) -> Floats:
         """Return Σx for (n, m), with Σ generated in FP64."""
         product = np.empty_like(x)
-        unit = 4.0**self.store.originals.exponent
-        product[self.order] = unit * self._product.multiply(np.asfortranarray(x[self.order]))
+        scaled = self._product.multiply(np.asfortranarray(x[self.order]))
+        product[self.order] = np.ldexp(scaled, 2 * self.store.originals.exponent)
         return product
 
     def gram(self, a: Floats) -> tuple[Floats, Floats]:

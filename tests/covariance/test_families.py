@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -247,7 +248,10 @@ def test_conventions_go_there_and_back(name):
     [
         (lambda: gx.PoweredExponential(1.0, 1.0, 2.5), "greater than 0 and at most 2. Got power=2"),
         (lambda: gx.Cauchy(1.0, 1.0, 1.0, 0.0), "`decay` must be greater than 0. Got decay=0.0"),
-        (lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0), "`smoothness` must be at least 0. Got smoothne"),
+        (
+            lambda: gx.Wendland(1.0, 1.0, -0.1, 3.0),
+            "`smoothness` must be at least 0 and at most 100. Got smoothne",
+        ),
         (lambda: family_of("spheric"), "Did you mean 'spherical'"),
         (
             lambda: gx.Wendland(1.0, 1.0, 1.0, 2.0).check_valid_on("chordal", 2),
@@ -265,3 +269,43 @@ def test_all_families_are_isotropic_and_exported():
     for family in FAMILIES.values():
         assert issubclass(family, Isotropic)
         assert getattr(gx, family.__name__) is family
+
+
+def exact_wendland(kappa, mu, r):
+    """ρ by the hypergeometric function of Bevilacqua et al. (2019), equation 9, in 40 digits."""
+    with mpmath.workdps(40):
+        k, m, z = mpmath.mpf(kappa), mpmath.mpf(mu), 1 - mpmath.mpf(r) ** 2
+        scale = 2 ** (-2 * k - m) * mpmath.sqrt(mpmath.pi) * mpmath.gamma(2 * k + m + 1)
+        scale /= mpmath.gamma(k + 0.5) * mpmath.gamma(k + m + 1)
+        return float(scale * z ** (k + m) * mpmath.hyp2f1(m / 2, (m + 1) / 2, k + m + 1, z))
+
+
+@pytest.mark.parametrize(
+    ("kappa", "mu"), [(0.5, 3.5), (3, 300), (10, 80), (10, 300), (30, 120), (30, 1000), (100, 300)]
+)
+def test_wendland_is_exact_for_large_smoothness_and_shape(kappa, mu):
+    r = np.array([0.001, 0.01, 0.1, 0.3, 0.6, 0.75, 0.9])
+    found = gx.Wendland(1.0, 1.0, kappa, mu).correlation(r)
+    np.testing.assert_allclose(found, [exact_wendland(kappa, mu, x) for x in r], rtol=0, atol=1e-15)
+
+
+def test_wendland_refuses_shapes_whose_sums_have_no_end():
+    with pytest.raises(gx.InvalidInput, match=r"`shape` must be .* at most 1000"):
+        gx.Wendland(1.0, 1.0, 0.5, 1e10)
+    with pytest.raises(gx.InvalidInput, match=r"`smoothness` must be .* at most 100"):
+        gx.Wendland(1.0, 1.0, 1e300, 3.0)
+
+
+def test_an_effective_range_beyond_all_numbers_is_infinite():
+    assert gx.RationalQuadratic(1.0, 1.0, 5e-324).effective_range() == np.inf
+
+
+def test_a_parameter_beyond_all_numbers_is_refused():
+    with pytest.raises(gx.InvalidInput, match="`variance` must be a number"):
+        gx.Matern(10**400, 1.0, 0.5)
+
+
+def test_a_range_whose_square_overflows_is_valid_on_great_circles():
+    places = np.random.default_rng(0).random((9, 2))
+    sigma = gx.Matern(2.0, 1e200, 0.5)(places, places, "great-circle")
+    np.testing.assert_array_equal(sigma, 2.0)

@@ -162,3 +162,9 @@ def test_unknown_convention_lists_the_known_ones():
         gx.Matern.from_convention("nosuch", range=1.0)
     with pytest.raises(gx.InvalidInput, match="length_scale"):
         gx.Matern.from_convention("scikit-learn", range=1.0)
+
+
+def test_a_smoothness_whose_powers_overflow_is_the_limit():
+    assert gx.Matern(1.0, 1.0, 1e300).correlation([0.0, 1.0, 1e3]).tolist() == [1.0, 1.0, 1.0]
+    nearly = gx.Matern(1.0, 1.0 / np.sqrt(4e10), 1e10).correlation([0.5, 1.0])
+    np.testing.assert_allclose(nearly, np.exp([-0.25, -1.0]), rtol=1e-9)

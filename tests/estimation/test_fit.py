@@ -482,3 +482,28 @@ def test_limits_that_depend_on_another_parameter_do_not_stop_a_fit_with_an_error
     fit = gx.fit(some, family="wendland", raise_on_failure=False, progress=False)
     assert fit.model.valid_on("euclidean", 2)
     assert np.isfinite(fit.log_likelihood)
+
+
+def test_words_that_are_arrays_are_refused():
+    seen = gx.Observations(testing.places(9), np.arange(9.0))
+    for wrong in ({"search": np.ones(3)}, {"family": np.ones(3)}, {"fixed": np.ones((2, 2))}):
+        with pytest.raises(gx.InvalidInput, match=f"`{next(iter(wrong))}` must"):
+            gx.fit(seen, **wrong)
+
+
+def test_a_checkpoint_with_a_negative_count_is_refused(tmp_path):
+    seen = gx.Observations(testing.places(30), np.sin(np.arange(30.0)))
+    path = tmp_path / "state.json"
+    about = {"fixed": {"smoothness": 0.5}, "checkpoint": path, "raise_on_failure": False}
+    gx.fit(seen, **about)
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps(state | {"evaluations": -(10**9)}))
+    with pytest.raises(gx.InvalidInput, match="not a geomxp checkpoint"):
+        gx.fit(seen, **about)
+
+
+def test_locations_whose_distances_underflow_are_refused():
+    places = np.random.default_rng(0).random((9, 2)) * [0.0, 1e-300]
+    seen = gx.Observations(places, np.arange(9.0), metric="great-circle")
+    with pytest.raises(gx.InvalidInput, match="the same to the digits of FP64"):
+        gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1))

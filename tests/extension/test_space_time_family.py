@@ -83,3 +83,10 @@ def test_other_data_and_other_families_are_refused(fit):
         gx.predict(fit, STATIONS)
     with pytest.raises(gx.InvalidInput, match="a matern model does not depend on `time`"):
         gx.fit(fit.observations)
+
+
+def test_a_map_names_the_call_that_works(fit):
+    with pytest.raises(gx.InvalidInput, match=r"raster=gx.predict_raster\(fit, time=") as refused:
+        gx.plots.prediction_map(fit)
+    time = float(str(refused.value).split("time=")[1].rstrip(")."))
+    gx.plots.prediction_map(fit, raster=gx.predict_raster(fit, time=time, cells=4))

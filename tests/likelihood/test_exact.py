@@ -267,3 +267,21 @@ def test_evaluation_prints_and_converts():
     document = evaluation.to_dict()
     assert document["formats"] == {"fp64": 1}
     assert document["outcome"] == "COMPUTED"
+
+
+def test_plans_of_what_is_no_number_of_locations_or_too_many_tiles_are_refused():
+    for wrong in (True, 0, 10**400, "3"):
+        with pytest.raises(gx.InvalidInput, match="`locations` must be"):
+            gx.Exact().plan(wrong)
+    with pytest.raises(gx.InvalidInput, match=r"give Exact\(tile=20\) or more"):
+        gx.Exact(tile=1).plan(100_000)
+    with pytest.raises(gx.InvalidInput, match="`model` must be a covariance model"):
+        gx.Exact().plan(10, 3)
+
+
+def test_trends_and_values_of_the_wrong_kind_are_refused():
+    seen = gx.Observations(testing.places(9), np.ones(9))
+    with pytest.raises(gx.InvalidInput, match="`trend` must be one of"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5), trend=np.ones(3))
+    with pytest.raises(gx.InvalidInput, match="`values` must be an array of numbers"):
+        gx.Observations(testing.places(3), [1, 2, 10**400])

@@ -449,3 +449,34 @@ def test_for_divergence_works_for_any_number_of_places(monkeypatch):
         found = gx.kl_divergence(MODEL, places, mixed(gx.for_divergence(1e-3), tile))
         assert np.isfinite(found.kl)
         assert found.formats.divergence <= 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e155, 1e-155])
+def test_for_divergence_does_not_depend_on_the_unit_of_length(scale):
+    places, z = testing.places(40), np.sin(np.arange(40.0))
+    method = gx.Exact(gx.for_divergence(1e-3), tile=8)
+    model = gx.Matern(1.0, 0.2, 0.5, 0.1)
+    here = gx.log_likelihood(gx.Observations(places, z), model, method)
+    far = gx.log_likelihood(
+        gx.Observations(places * scale, z), model.replace(range=0.2 * scale), method
+    )
+    assert far.formats == here.formats
+    assert far.log_likelihood == pytest.approx(here.log_likelihood, abs=1e-3)
+
+
+def test_wrong_arguments_of_divergences_are_refused_in_one_short_line():
+    places, model = testing.places(200), gx.Matern(1.0, 0.1, 0.5)
+    for given in ((model, 3, gx.Exact()), (3, places, gx.Exact()), (model, 3, places)):
+        with pytest.raises(gx.InvalidInput) as refused:
+            gx.kl_divergence(*given)
+        assert len(str(refused.value)) < 200
+    for given in ((model, 3), (3, model)):
+        with pytest.raises(gx.InvalidInput, match="must be a covariance model"):
+            gx.kl_between(*given, places)
+    with pytest.raises(gx.InvalidInput, match="`methods` must be a list"):
+        gx.compare(model, places, 3)
+
+
+def test_a_divergence_beyond_all_numbers_is_an_error():
+    with pytest.raises(gx.InvalidInput, match="overflows FP64"):
+        gx.kl_between(gx.Matern(1.0, 1.0, 0.5), gx.Matern(1e-320, 1.0, 0.5), testing.places(9))

@@ -377,3 +377,9 @@ def test_matplotlib_is_imported_late_and_without_a_window():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_timeline_of_anything_but_events_is_refused():
+    for wrong in (3, [3], gx.Matern(1.0, 0.1, 0.5)):
+        with pytest.raises(gx.InvalidInput, match="`events` must be the events of an evaluation"):
+            plots.timeline(wrong)

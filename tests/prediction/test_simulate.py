@@ -190,3 +190,27 @@ def test_too_many_places_are_told_to_be_drawn_by_vecchia(monkeypatch):
 def test_wrong_layouts_are_named(call, message):
     with pytest.raises(gx.InvalidInput, match=message):
         call()
+
+
+def test_methods_and_targets_of_the_wrong_kind_are_refused():
+    model, places = gx.Matern(1.0, 0.1, 0.5), testing.places(9)
+    with pytest.raises(gx.InvalidInput, match="`method` must be a method such as"):
+        gx.simulate(model, places, method=3)
+    with pytest.raises(gx.InvalidInput, match="`of` must be"):
+        gx.simulate(model, places, of=np.zeros(3))
+
+
+def test_flags_that_are_tables_are_refused():
+    seen = gx.Observations(testing.places(9), np.arange(9.0))
+    model = gx.Matern(1.0, 0.3, 0.5, 0.1)
+    fit = gx.fit(seen, model, fixed=tuple(model.parameters()))
+    for call in (
+        lambda: gx.predict(fit, testing.places(2), local_trend=np.ones(3)),
+        lambda: gx.predict_raster(fit, block=np.ones(3)),
+        lambda: gx.cross_validate(fit, refit=np.ones(3)),
+        lambda: gx.fit(seen, reml=np.ones(3)),
+        lambda: gx.log_likelihood(seen, model, reml=np.ones(3)),
+        lambda: gx.Exact(fallback=np.ones(3)),
+    ):
+        with pytest.raises(gx.InvalidInput, match="must be True or False"):
+            call()

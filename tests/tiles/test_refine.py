@@ -313,3 +313,13 @@ def test_a_likelihood_whose_refinement_fails_falls_back_to_finer_factors(monkeyp
     assert found.precision_map.counts() == {"fp64": 15}
     assert found.log_likelihood == pytest.approx(exact.log_likelihood, rel=1e-12)
     assert found.quadratic_form == pytest.approx(exact.quadratic_form, rel=1e-12)
+
+
+def test_refinement_at_the_ends_of_fp64_is_that_of_ordinary_numbers():
+    places, z = np.random.default_rng(0).random((24, 1)), np.sin(np.arange(24.0))
+    method = gx.Exact(gx.uniform("fp32"), tile=8, refine="gmres")
+    value = gx.log_likelihood(gx.Observations(places, z), gx.Matern(1.0, 1.0, 0.5), method)
+    for variance in (1e300, 1e-300):
+        model, scale = gx.Matern(variance, 1.0, 0.5), np.sqrt(variance)
+        other = gx.log_likelihood(gx.Observations(places, z * scale), model, method)
+        assert other.quadratic_form == pytest.approx(value.quadratic_form, rel=1e-9)
