@@ -120,7 +120,7 @@ def check_whole(name: str, value: Any, least: int = 1) -> None:
 
 def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:
     """Raise `InvalidInput` if an argument is not one of some words."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InvalidInput(f"`{name}` must be one of: {', '.join(known)}. Got {value!r}.")
 
 

@@ -9,6 +9,7 @@ from math import isfinite
 
 from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
+from ..data.observations import longitude_first
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
@@ -477,6 +478,7 @@ def _draws_of_model(given, about):
         locations = lay_out(given.count, given.layout, about["seed"])
     else:
         frame = tables.read_frame(opt.file_of(given.at))
+        names = longitude_first(names)
         try:
             locations = tables.number_columns(frame, names)
         except InvalidInput as error:
@@ -506,7 +508,7 @@ def _draws_of_fit(given, about):
 @command(
     STUDY,
     *(*opt.GIVEN_MODEL, "table", "trend", "n", "seed"),
-    *("locations", "value", "covariates", "metric", "drop_missing"),
+    *("locations", "value", "covariates", "metric", *opt.READING),
     *("accuracies", "kls", "layers", "tile", "neighbours", "on", "output", "figure"),
     table={"about": "Table of locations, or a data set's name.", "default": None},
     seed={"panel": opt.DATA, "about": "Seed of random locations."},
