@@ -274,7 +274,7 @@ def compare_models(given):
 
 @command(
     PREDICT,
-    *("fit_file", "places", "grid", "resolution", "bounds", "like", "mask"),
+    *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
     *("block", "discretisation", "neighbours", "local_trend", "on", "level", "of", "output"),
     bounds={
         "panel": opt.GRID,
@@ -322,6 +322,7 @@ def predict(given):
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
     names = ("discretisation", "neighbours", "local_trend")
     about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
+    opt.decimal_of(given, places)
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:
@@ -334,7 +335,7 @@ def _predict_at(fitted, given, about):
 
     output, observations = given.output, fitted.observations
     if given.places is not None:
-        data = tables.read_data(opt.file_of(given.places))
+        data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
     elif any((given.resolution, given.bounds, given.like, given.mask)):
         raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
     else:
@@ -413,7 +414,7 @@ def _show(frame, about, records, picture, title, given):
 
 @command(
     PREDICT,
-    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "metric"),
+    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
     *("draws", "seed", "output"),
     of={
         "panel": opt.MODEL,
@@ -474,10 +475,11 @@ def _draws_of_model(given, about):
     if len(set(names)) != len(names) or (given.at is None and len(names) != 2):
         count = "two different names" if given.at is None else "different names"
         raise InvalidInput(f"--locations needs {count}. Got {given.locations!r}.")
+    opt.decimal_of(given, given.at)
     if given.at is None:
         locations = lay_out(given.count, given.layout, about["seed"])
     else:
-        frame = tables.read_frame(opt.file_of(given.at))
+        frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
         names = longitude_first(names)
         try:
             locations = tables.number_columns(frame, names)
@@ -496,7 +498,8 @@ def _draws_of_fit(given, about):
         raise InvalidInput(f"--fit gives the model and its coordinates: leave out {excluded[0]}.")
     if given.at is None:
         raise InvalidInput("--fit needs locations: give --at.")
-    fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
+    fitted, decimal = Fit.load(given.fit), opt.decimal_of(given, given.at)
+    data = tables.read_data(opt.file_of(given.at), decimal)
     try:
         inputs, covariates, _ = targets_of(fitted, data)
         fields = draw_fields(fitted, inputs, covariates=covariates, **about)

@@ -520,14 +520,22 @@ def observations(given, formula=None):
         check_choice("--duplicates", given.duplicates, DUPLICATES)
         about["duplicates"] = given.duplicates
     if given.decimal is not None:
-        check_choice("--decimal", given.decimal, data_tables.DECIMALS)
-        about["decimal"] = given.decimal
+        about["decimal"] = decimal_of(given, given.table)
     if given.table in datasets.DATASETS:
         return datasets.load(given.table, **about)
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()
     return read_table(given.table, **about, crs=vars(given).get("crs"))
+
+
+def decimal_of(given, table):
+    """Return the decimal sign that --decimal names, or None; it needs a table."""
+    if given.decimal is not None:
+        check_choice("--decimal", given.decimal, data_tables.DECIMALS)
+        if table is None:
+            raise InvalidInput("--decimal needs a table: leave it out.")
+    return given.decimal
 
 
 def _check_there(table):

@@ -108,9 +108,9 @@ def read_data(path, decimal=None):
         raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
-def read_frame(path):
+def read_frame(path, decimal=None):
     """Read a file as a pandas frame with the coordinates of points and cells as columns."""
-    data = read_data(path)
+    data = read_data(path, decimal)
     try:
         return tabulate(data).columns
     except InvalidInput as error:

@@ -86,6 +86,14 @@ def test_a_sentinel_draws_a_warning_whose_remedy_works(tmp_path, sentinel, capsy
         gx.read_table(tmp_path / "t.csv", **COLUMNS, missing=[sentinel])
 
 
+def test_simulate_takes_longitude_first(tmp_path):
+    at = written(tmp_path, "lat,lon\n50,5\n51,6\n52,7\n", "at.csv")
+    model = ["--variance", "1", "--range", "100", "--smoothness", "0.5", "--locations", "lat,lon"]
+    output = tmp_path / "out.csv"
+    assert main(["simulate", "--at", str(at), *model, "--output", str(output)]) == 0
+    assert list(pd.read_csv(output).columns)[:2] == ["lon", "lat"]
+
+
 def test_ordinary_numbers_are_not_sentinels():
     random = np.random.default_rng(0)
     for column in (
@@ -179,6 +187,13 @@ def test_a_fit_reads_its_table_again_as_it_was_read(tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err.lower()
     assert len(gx.Fit.load(fit).observations) == 30
     assert main([*command, "--duplicates", "some"]) == 2
+    at = written(tmp_path, "x;y\n0,125;0.5\n0,250;0.5\n".replace(".", ","), "at.csv")
+    capsys.readouterr()
+    assert main(["predict", str(fit), str(at), "--decimal", ",", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["x"] for row in rows] == [0.125, 0.25]
+    assert main(["predict", str(fit), str(at), "--decimal", "."]) == 2
+    assert main(["predict", str(fit), "--grid", "5", "--decimal", "."]) == 2
 
 
 def test_a_file_that_is_not_a_table_is_not_quoted(tmp_path):
