@@ -537,9 +537,10 @@ def compare(given):
     model, approximations = opt.model_of(given), opt.approximations(given)
     if (given.n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
-    of_table = (given.locations, given.value, given.covariates, given.trend, given.drop_missing)
-    if table is None and any(of_table):
-        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+    of_table = ("locations", "value", "covariates", "trend", *opt.READING)
+    for name in of_table if table is None else ():
+        if vars(given)[name]:
+            raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE.")
     if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
         raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
     kinds = {frozenset(label) for label, _ in approximations}
