@@ -152,8 +152,7 @@ def check_flags(**values: Any) -> None:
 
 def check_one_of(name: str, value: Any, known: Iterable[str]) -> None:
     """Raise `InvalidInput` if an argument is not one of some words."""
-    # an array is not compared as a whole by ==
-    if not any(isinstance(value, type(word)) and value == word for word in known):
+    if not isinstance(value, str) or value not in known:
         raise InvalidInput(f"`{name}` must be one of: {', '.join(known)}. Got {value!r}.")
 
 

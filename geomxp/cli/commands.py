@@ -9,6 +9,7 @@ from math import isfinite
 
 from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
+from ..data.observations import longitude_first
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
@@ -310,7 +311,7 @@ def likelihood_ratio(given):
 
 @command(
     PREDICT,
-    *("fit_file", "places", "grid", "resolution", "bounds", "like", "mask"),
+    *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
     *("block", "discretisation", "neighbours", "local_trend", "on", "level", "of", "output"),
     bounds={
         "panel": opt.GRID,
@@ -358,6 +359,7 @@ def predict(given):
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
     names = ("discretisation", "neighbours", "local_trend")
     about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
+    opt.decimal_of(given, places)
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:
@@ -370,7 +372,7 @@ def _predict_at(fitted, given, about):
 
     output, observations = given.output, fitted.observations
     if given.places is not None:
-        data = tables.read_data(opt.file_of(given.places))
+        data = tables.read_data(opt.file_of(given.places), opt.decimal_of(given, given.places))
     elif any((given.resolution, given.bounds, given.like, given.mask)):
         raise InvalidInput("maps need locations in the plane: use --grid for other dimensions.")
     else:
@@ -449,7 +451,7 @@ def _show(frame, about, records, picture, title, given):
 
 @command(
     PREDICT,
-    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "metric"),
+    *(*opt.GIVEN_MODEL, "fit", "of", "count", "layout", "at", "locations", "decimal", "metric"),
     *("draws", "seed", "output"),
     of={
         "panel": opt.MODEL,
@@ -510,10 +512,12 @@ def _draws_of_model(given, about):
     if len(set(names)) != len(names) or (given.at is None and len(names) != 2):
         count = "two different names" if given.at is None else "different names"
         raise InvalidInput(f"--locations needs {count}. Got {given.locations!r}.")
+    opt.decimal_of(given, given.at)
     if given.at is None:
         locations = lay_out(given.count, given.layout, about["seed"])
     else:
-        frame = tables.read_frame(opt.file_of(given.at))
+        frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
+        names = longitude_first(names)
         try:
             locations = tables.number_columns(frame, names)
         except InvalidInput as error:
@@ -531,7 +535,8 @@ def _draws_of_fit(given, about):
         raise InvalidInput(f"--fit gives the model and its coordinates: leave out {excluded[0]}.")
     if given.at is None:
         raise InvalidInput("--fit needs locations: give --at.")
-    fitted, data = Fit.load(given.fit), tables.read_data(opt.file_of(given.at))
+    fitted, decimal = Fit.load(given.fit), opt.decimal_of(given, given.at)
+    data = tables.read_data(opt.file_of(given.at), decimal)
     try:
         inputs, covariates, _ = targets_of(fitted, data)
         fields = draw_fields(fitted, inputs, covariates=covariates, **about)
@@ -543,7 +548,7 @@ def _draws_of_fit(given, about):
 @command(
     STUDY,
     *(*opt.GIVEN_MODEL, "table", "trend", "n", "seed"),
-    *("locations", "value", "covariates", "metric", "drop_missing"),
+    *("locations", "value", "covariates", "metric", *opt.READING),
     *("accuracies", "kls", "layers", "tile", "neighbours", "on", "output", "figure"),
     table={"about": "Table of locations, or a data set's name.", "default": None},
     seed={"panel": opt.DATA, "about": "Seed of random locations."},
@@ -569,9 +574,10 @@ def compare(given):
     model, approximations = opt.model_of(given), opt.approximations(given)
     if (given.n is None) == (table is None):
         raise InvalidInput("give either a TABLE or --n.")
-    of_table = (given.locations, given.value, given.covariates, given.trend, given.drop_missing)
-    if table is None and any(of_table):
-        raise InvalidInput("--locations, --value, --covariates and --trend need a TABLE.")
+    of_table = ("locations", "value", "covariates", "trend", *opt.READING)
+    for name in of_table if table is None else ():
+        if vars(given)[name]:
+            raise InvalidInput(f"--{name.replace('_', '-')} needs a TABLE.")
     if figure and not figure.lower().endswith((".png", ".pdf", ".svg")):
         raise InvalidInput(f"--figure must end with .png, .pdf or .svg. Got {figure!r}.")
     kinds = {frozenset(label) for label, _ in approximations}

@@ -22,7 +22,7 @@ from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
 from ..data import datasets
 from ..data import tables as data_tables
-from ..data.observations import few, read_table
+from ..data.observations import DUPLICATES, few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
 from ..estimation.search import SEARCHES
 from ..likelihood.exact import Exact
@@ -190,6 +190,17 @@ OPTIONS = {
     ),
     "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
     "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
+    "missing": Option(DATA, "A,B", "Numbers that mark a missing value: -9999."),
+    "decimal": Option(
+        DATA, "SIGN", "Decimal sign of a CSV table, . or , (recognized if not given).", known=".,"
+    ),
+    "duplicates": Option(
+        DATA,
+        "NAME",
+        f"Rows at the location of an earlier row: {either(DUPLICATES)}; kept, with a warning, if "
+        "not given.",
+        known=DUPLICATES,
+    ),
     "n": Option(DATA, "N", "Number of random locations, without a table.", least=1),
     "trend": Option(MODEL, "NAME", f"{either(TRENDS)}.", known=TRENDS),
     "formula": Option(MODEL, "FORMULA", 'Trend in columns and coordinates: "elev + poly(x, 2)".'),
@@ -351,7 +362,8 @@ OPTIONS = {
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-TABLE = ("table", "locations", "value", "covariates", "metric", "crs", "drop_missing")
+READING = ("drop_missing", "missing", "decimal", "duplicates")
+TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
@@ -514,13 +526,28 @@ def observations(given, formula=None):
         "formula": formula,
         "metric": given.metric,
         "drop_missing": given.drop_missing,
+        "missing": numbers("--missing", given.missing or ""),
     }
+    if given.duplicates is not None:
+        check_choice("--duplicates", given.duplicates, DUPLICATES)
+        about["duplicates"] = given.duplicates
+    if given.decimal is not None:
+        about["decimal"] = decimal_of(given, given.table)
     if given.table in datasets.DATASETS:
         return datasets.load(given.table, **about)
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()
     return read_table(given.table, **about, crs=vars(given).get("crs"))
+
+
+def decimal_of(given, table):
+    """Return the decimal sign that --decimal names, or None; it needs a table."""
+    if given.decimal is not None:
+        check_choice("--decimal", given.decimal, data_tables.DECIMALS)
+        if table is None:
+            raise InvalidInput("--decimal needs a table: leave it out.")
+    return given.decimal
 
 
 def _check_there(table):
@@ -540,8 +567,10 @@ def _check_named(given):
     elif ending in data_tables.VECTORS and not given.value:
         needed = "name the column of the values with --value z"
     if needed:
-        names = few(data_tables.read_frame(given.table).columns, 12)
-        raise InvalidInput(f"{given.table}: {needed}. The columns are: {names}.")
+        names = data_tables.read_frame(given.table).columns
+        # the only name may be a line of a file that is not a table
+        listed = f"The columns are: {few(names, 12)}." if len(names) > 1 else "It has one column."
+        raise InvalidInput(f"{given.table}: {needed}. {listed}")
 
 
 def file_of(table):

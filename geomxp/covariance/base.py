@@ -169,8 +169,8 @@ class Inputs:
         """Number of coordinates, d."""
         return self.locations.shape[-1]
 
-    def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows (i, j), i < j, with the same inputs, or None."""
+    def first_rows(self) -> Whole:
+        """Return the first row with the same inputs as each row, (n,)."""
         locations = self.locations + 0.0
         if metric_of(self.metric).geographic:
             pole = np.abs(locations[:, 1]) == 90
@@ -178,13 +178,18 @@ class Inputs:
         extra = [column for column in (self.time, self.variable) if column is not None]
         keys = np.column_stack([locations, *extra])
         order = np.lexsort(keys.T[::-1])
-        first = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]).all(axis=1))
-        if not len(first):
-            return None
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
         # lexsort is stable: rows with the same inputs stay in their order
-        pairs = np.column_stack((order[first], order[first + 1]))
-        i, j = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))[0]]
-        return int(i), int(j)
+        rows = np.empty_like(order)
+        rows[order] = order[new][np.cumsum(new) - 1]
+        return rows
+
+    def duplicate(self) -> tuple[int, int] | None:
+        """Return the first pair of rows (i, j), i < j, with the same inputs, or None."""
+        first = self.first_rows()
+        later = np.flatnonzero(first != np.arange(len(first)))
+        return (int(first[later[0]]), int(later[0])) if len(later) else None
 
 
 class Covariance:

@@ -162,7 +162,7 @@ def find(name: str) -> Dataset:
     """
     try:
         return DATASETS[name]
-    except KeyError:
+    except (KeyError, TypeError):
         raise InvalidInput(f"`name` must be one of: {', '.join(DATASETS)}. Got {name!r}.") from None
 
 
@@ -179,7 +179,7 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     name : str
         One of `DATASETS`.
     **columns
-        locations, values, covariates, formula, metric, drop_missing: as of
+        locations, values, covariates, formula, metric, drop_missing, missing, duplicates: as of
         `geomxp.Observations.from_frame`; the data set's own columns and metric if not given.
 
     Returns

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
-from ..errors import GeomxpWarning, InvalidInput
-from . import spatial, tables
+from ..errors import GeomxpWarning, InvalidInput, check_one_of
+from . import checks, spatial, tables
 
 if TYPE_CHECKING:
     import geopandas
@@ -57,7 +57,12 @@ class TableColumns(TypedDict, total=False):
     crs: str | None
     time: str | None
     variable: str | None
+    missing: float | Sequence[float]
+    duplicates: str | None
 
+
+DUPLICATES = ("keep", "drop", "mean", "error")
+"""What is done with rows at the location (time and variable) of an earlier row."""
 
 ADVICE = "drop them (--drop-missing)"
 """Remedy for rows with missing numbers."""
@@ -157,6 +162,12 @@ class Observations:
 
     def __post_init__(self):
         metric = metric_of(self.metric)
+        for name in ("value_name", "crs", "length_unit", "time_name", "variable_name"):
+            text = getattr(self, name)
+            if not (isinstance(text, str) or (name == "crs" and text is None)):
+                raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
+        for name in ("location_names", "covariate_names"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
         locations = checked_locations(self.locations, self.metric, self.location_names, ADVICE)
         values = _as_numbers(self.values, "values")
         if values.ndim == 2 and values.shape[1] == 1:
@@ -185,10 +196,6 @@ class Observations:
             put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
         names = self.location_names or _default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
-        texts = (("length_unit", str), ("time_name", str), ("variable_name", str))
-        for name, kinds in (("crs", (str, type(None))), *texts):
-            if not isinstance(getattr(self, name), kinds):
-                raise InvalidInput(f"`{name}` must be text. Got {getattr(self, name)!r}.")
         extra = [n for n in ("time", "variable") if getattr(self, n) is not None]
         used = [*names, *(getattr(self, f"{name}_name") for name in extra)]
         if len(set(used)) < len(used):
@@ -301,8 +308,14 @@ class Observations:
         crs: str | None = None,
         time: str | None = None,
         variable: str | None = None,
+        missing: float | Sequence[float] = (),
+        duplicates: str | None = None,
     ) -> Observations:
         """Make observations from a pandas or geopandas frame, or an xarray grid.
+
+        Warnings report what is probably wrong in a table: numbers that mark missing values, and
+        coordinates of different kinds. Columns that are called latitude and longitude, in this
+        order, are exchanged, with a warning.
 
         Parameters
         ----------
@@ -329,6 +342,12 @@ class Observations:
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time, variable : str, optional
             Columns of the times, and of the numbers of the variables from 0.
+        missing : float or sequence of float
+            Numbers that mark a missing value in the used columns: -9999.
+        duplicates : {"keep", "drop", "mean", "error"}, optional
+            Rows at the location (time and variable) of an earlier row: keep them as replicates,
+            drop them, replace such rows by the mean of their values and covariates, or raise. If
+            not given they are kept, and a warning counts them.
 
         Returns
         -------
@@ -348,10 +367,16 @@ class Observations:
         >>> observations.metric, observations.unit
         ('chordal', 'km')
         """
-        for what, columns in (("locations", locations), ("covariates", covariates)):
-            if isinstance(columns, str):
-                raise InvalidInput(f"`{what}` must be a sequence of column names. Got {columns!r}.")
+        locations, covariates = _names("locations", locations), _names("covariates", covariates)
+        if formula is not None and not isinstance(formula, str):
+            formula = _names("formula", formula)
+        if not isinstance(drop_missing, (bool, np.bool_)):
+            raise InvalidInput(f"`drop_missing` must be True or False. Got {drop_missing!r:.60}.")
+        if duplicates is not None:
+            check_one_of("duplicates", duplicates, DUPLICATES)
+        markers = np.atleast_1d(_as_numbers(missing, "missing"))
         values = _only_variable(frame) if values is None else values
+        _names("values", (values,))
         needed = tables.covariates_of((), covariates, formula)[0]
         for what, column in (("time", time), ("variable", variable)):
             if column is not None and (not isinstance(column, str) or column == values):
@@ -359,8 +384,9 @@ class Observations:
                     f"`{what}` must name a column other than the values. Got {column!r}."
                 )
         extra = tuple(name for name in (time, variable) if name is not None)
-        table = spatial.tabulate(frame, (values, *needed, *extra), locations or ())
-        table = _with_system(table, tuple(locations or ()), crs)
+        swapped = longitude_first(locations, crs)
+        table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
+        table = _with_system(table, swapped, crs)
         if values in table.locations:
             raise InvalidInput(
                 f"`values` must be a column other than the coordinates. Got {values!r}."
@@ -381,17 +407,34 @@ class Observations:
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
         numbers = tables.number_columns(table.columns, (*table.locations, *extra, values))
+        numbers = np.where(np.isin(numbers, markers), np.nan, numbers)
+        for column, name in enumerate(names):
+            if name not in levels:
+                codes[np.isin(codes[:, column], markers), column] = np.nan
         if drop_missing:
             known = np.isfinite(numbers).all(axis=1) & np.isfinite(codes).all(axis=1)
             numbers, codes = numbers[known], codes[known]
         degrees = spatial.names_say_degrees(table.locations)
         d = len(table.locations)
+        metric = metric or table.metric or ("chordal" if degrees else "euclidean")
+        if metric_of(metric).geographic and not degrees and _latitudes_first(numbers[:, :d]):
+            numbers[:, :2] = numbers[:, 1::-1]
+            table = replace(table, locations=table.locations[::-1])
+            _notice_of_order(table.locations, "by their values")
+        used = dict(zip((*table.locations, *extra, values), numbers.T, strict=True))
+        used |= {n: c for n, c in zip(names, codes.T, strict=True) if n not in levels}
+        for sentence in (
+            checks.sentinel_warning(used),
+            checks.axes_warning(table.locations, numbers[:, :d]),
+        ):
+            if sentence:
+                warnings.warn(sentence, GeomxpWarning, stacklevel=3)
         inputs = dict(zip(extra, numbers[:, d:-1].T, strict=True))
-        return cls(
+        observations = cls(
             numbers[:, :d],
             numbers[:, -1],
             codes if names else None,
-            metric or table.metric or ("chordal" if degrees else "euclidean"),
+            metric,
             table.locations,
             values,
             names,
@@ -403,6 +446,59 @@ class Observations:
             time_name=time or "time",
             variable_name=variable or "variable",
         )
+        return observations._with_duplicates(duplicates)
+
+    def _with_duplicates(self, duplicates):
+        """Return the observations with the rows at an earlier location as the user asks."""
+        first = self.inputs.first_rows()
+        repeated = first != np.arange(len(first))
+        if duplicates == "keep" or not repeated.any():
+            return self
+        row = int(np.argmax(repeated))
+        count = int(repeated.sum())
+        same = int((repeated & (self.values == self.values[first])).sum())
+        found = (
+            f"{count:,} row{'s are' if count > 1 else ' is'} at the location of an earlier row "
+            f"(row {row + 1} at that of row {first[row] + 1}), {same:,} with the same value"
+        )
+        if duplicates is None:
+            warnings.warn(
+                f"{found}. They are kept, as replicates: say so with duplicates='keep', or choose "
+                "'drop', 'mean' or 'error' (--duplicates keep|drop|mean|error).",
+                GeomxpWarning,
+                stacklevel=4,
+            )
+            return self
+        if duplicates == "error":
+            raise InvalidInput(f"{found}: use duplicates='mean' (--duplicates mean), or keep.")
+        kept = self.subset(~repeated)
+        if duplicates == "drop":
+            return kept
+        group = np.cumsum(~repeated)[first] - 1
+        counts = np.bincount(group)
+
+        def means(column):
+            return np.bincount(group, column) / counts
+
+        covariates = self.covariates
+        if covariates is not None:
+            for name in self.levels:
+                codes = covariates[:, self.covariate_names.index(name)]
+                if (codes != codes[first]).any():
+                    other = int(np.argmax(codes != codes[first]))
+                    raise InvalidInput(
+                        f"covariate {name!r} differs between rows {first[other] + 1} and "
+                        f"{other + 1} at one location, and text has no mean: use "
+                        "duplicates='drop' (--duplicates drop), or keep."
+                    )
+            covariates = np.column_stack([means(column) for column in covariates.T])
+            for name in self.levels:
+                column = self.covariate_names.index(name)
+                covariates[:, column] = kept.covariates[:, column]
+        with warnings.catch_warnings():
+            # all coordinates have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            return replace(kept, values=means(self.values), covariates=covariates)
 
     @classmethod
     def from_xarray(cls, grid: DataArray | Grid, **columns: Unpack[TableColumns]) -> Observations:
@@ -416,8 +512,8 @@ class Observations:
             With coordinates x and y, or longitude and latitude, identified by their names or by
             the attributes `standard_name` and `units` of the CF conventions.
         **columns
-            values, locations, covariates, formula, metric, drop_missing, crs, time, variable: as of
-            `from_frame`.
+            values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
+            missing, duplicates: as of `from_frame`.
 
         Returns
         -------
@@ -482,17 +578,23 @@ class Observations:
         )
 
 
-def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observations:
+def read_table(
+    path: PathLikeText, *, decimal: str | None = None, **columns: Unpack[TableColumns]
+) -> Observations:
     """Read observations from a file.
 
     Parameters
     ----------
     path : path
         CSV, Parquet or NPZ; GeoPackage, GeoJSON or shapefile; NetCDF.
+    decimal : {".", ","}, optional
+        Decimal sign of the numbers in a CSV file; the other sign separates thousands. If not given,
+        commas are decimal signs between semicolons or tabs, where the column or another one shows
+        it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
-        values, locations, covariates, formula, metric, drop_missing, crs, time, variable: as of
-        `Observations.from_frame`. `values` is the name of a column, `locations` and `covariates`
-        are sequences of names.
+        values, locations, covariates, formula, metric, drop_missing, crs, time, variable, missing,
+        duplicates: as of `Observations.from_frame`. `values` is the name of a column, `locations`
+        and `covariates` are sequences of names.
 
     Returns
     -------
@@ -511,7 +613,7 @@ def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observati
     >>> observations.values.shape
     (155,)
     """
-    data = tables.read_data(path)
+    data = tables.read_data(path, decimal)
     try:
         observations = Observations.from_frame(data, **columns)
     except InvalidInput as error:
@@ -530,13 +632,59 @@ def read_table(path: PathLikeText, **columns: Unpack[TableColumns]) -> Observati
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable"):
+    for name in ("time", "variable", "duplicates"):
         if columns.get(name) is not None:
             observations.source[name] = columns[name]
+    missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
+    observations.source.update({"missing": missing} if missing else {})
+    observations.source.update({"decimal": decimal} if decimal else {})
     return observations
 
 
 # Columns of a table
+
+
+def _names(argument, names):
+    """Return names of columns as a tuple, or raise `InvalidInput`."""
+    try:
+        names = () if names is None else tuple(None if isinstance(names, str) else names)
+    except TypeError:
+        raise InvalidInput(
+            f"`{argument}` must be a sequence of column names. Got {names!r:.60}."
+        ) from None
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInput(
+                f"`{argument}` must name columns by text. Got {name!r:.60}: name the columns of a "
+                "frame with frame.rename(columns=str)."
+            )
+    return names
+
+
+def longitude_first(names, crs=None):
+    """Return the names of coordinates with longitude, or x where a CRS needs it, first."""
+    if spatial.latitude_first(names) or (crs is not None and spatial.northing_first(names)):
+        _notice_of_order(names[::-1], "by their names")
+        return names[::-1]
+    return names
+
+
+def _notice_of_order(names, why):
+    warnings.warn(
+        f"the coordinates {names[1]}, {names[0]} were exchanged {why}, because longitude (or x) "
+        f'comes first: write locations=("{names[0]}", "{names[1]}") (--locations '
+        f"{names[0]},{names[1]}).",
+        GeomxpWarning,
+        stacklevel=5,
+    )
+
+
+def _latitudes_first(coordinates):
+    """Whether the first of two columns can be latitudes and the second only longitudes."""
+    if coordinates.shape[1] != 2 or not len(coordinates):
+        return False
+    first, second = np.nanmax(np.abs(coordinates), axis=0, initial=0.0)
+    return bool(first <= 90 < second <= 360)
 
 
 def _only_variable(data):
@@ -609,6 +757,14 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
     if names and len(names) != d:
         raise InvalidInput(f"`location_names` must hold {d} names. Got {len(names)}.")
     check_finite(locations, names or _default_names(metric, d), "locations", advice)
+    large = np.abs(locations) > LARGEST
+    if large.any():
+        row, column = np.argwhere(large)[0]
+        raise InvalidInput(
+            f"locations must be at most {LARGEST:g} in size, so that squares of distances are "
+            f"finite. Got {locations[row, column]:g} in row {row + 1}: choose a larger unit of "
+            "length."
+        )
     if metric_of(metric).geographic:
         if d != 2:
             raise InvalidInput(
@@ -667,6 +823,9 @@ def _checked_variable(column, n):
         )
     return numbers.astype(np.int64)
 
+
+LARGEST = 1e150
+"""Largest size of a coordinate."""
 
 DEGREES = (
     (1, "latitudes", -90, 90, ": longitude must be the first column"),

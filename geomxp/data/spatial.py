@@ -104,7 +104,7 @@ def _horizontal(crs):
     pyproj = library("pyproj")
     try:
         system = pyproj.CRS.from_user_input(crs)
-    except pyproj.exceptions.CRSError as error:
+    except (pyproj.exceptions.CRSError, TypeError, ValueError) as error:
         raise InvalidInput(
             "`crs` must be a coordinate reference system, such as 'EPSG:28992'. "
             f"Got {str(crs)[:60]!r} ({one_line(error, 80)})."
@@ -116,8 +116,8 @@ def _horizontal(crs):
 
 
 NAMES = {
-    "longitude": ("lon", "long", "longitude", "lng"),
-    "latitude": ("lat", "latitude"),
+    "longitude": ("lon", "long", "longitude", "lng", "decimallongitude"),
+    "latitude": ("lat", "latitude", "decimallatitude"),
     "x": ("x", "easting", "eastings"),
     "y": ("y", "northing", "northings"),
 }
@@ -128,6 +128,17 @@ def names_say_degrees(names):
     """Whether two columns are called longitude and latitude."""
     lower = [str(name).lower() for name in names]
     return len(lower) == 2 and lower[0] in NAMES["longitude"] and lower[1] in NAMES["latitude"]
+
+
+def latitude_first(names):
+    """Whether two columns are called latitude and longitude, in this order."""
+    return names_say_degrees(tuple(names)[::-1])
+
+
+def northing_first(names):
+    """Whether two columns are called y and x, or northing and easting, in this order."""
+    lower = [str(name).lower() for name in names]
+    return len(lower) == 2 and lower[0] in NAMES["y"] and lower[1] in NAMES["x"]
 
 
 @dataclass(frozen=True, eq=False)

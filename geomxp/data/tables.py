@@ -7,6 +7,7 @@ earlier results intact. The content of a file is never executed.
 import csv
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -18,7 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import GeomxpError, InvalidInput, did_you_mean, one_line
+from ..errors import (
+    GeomxpError,
+    GeomxpWarning,
+    InvalidInput,
+    check_one_of,
+    did_you_mean,
+    one_line,
+)
 from .formula import Formula
 from .spatial import is_geographic_frame, is_grid, library, tabulate
 
@@ -44,6 +52,11 @@ PARTS = (".shp", ".dbf", ".prj")
 """Files of a shapefile whose content matters."""
 
 DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+GROUP = r"[+-]?[1-9]\d{0,2}%s\d{3}"
+"""Number of one group of thousands after a sign, which may also be a number of three decimals."""
+
+DECIMALS = (".", ",")
+"""Decimal signs of `decimal=`; the other one then separates thousands."""
 
 AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 """Options of `pandas.read_csv` that leave cells as they are."""
@@ -52,37 +65,52 @@ AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 # Reading
 
 
+def check_path(path):
+    """Raise `InvalidInput` if an argument is not a path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidInput(f"`path` must be the path of a file, as text. Got {path!r:.60}.")
+
+
 def check_exists(path):
     """Raise `InvalidInput` if there is no such file."""
-    if Path(path).is_dir():
+    check_path(path)
+    try:
+        folder, file = Path(path).is_dir(), Path(path).is_file()
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"{path!r:.60}: not the path of a file ({reason}).") from None
+    if folder:
         raise InvalidInput(f"{path}: is a folder, not a table.")
-    if not Path(path).is_file():
+    if not file:
         raise InvalidInput(f"{path}: no such file, and no data set of this name.")
 
 
-def read_data(path):
+def read_data(path, decimal=None):
     """Read a file as a pandas frame, a geopandas frame or an xarray Dataset.
 
     ``.csv`` (also ``.csv.gz``, ``.txt``, ``.tsv``; separated by commas, semicolons or tabs; cells
     stay text), ``.parquet`` or ``.npz``; ``.gpkg``, ``.geojson`` or ``.shp`` of one layer; ``.nc``,
-    whose times stay numbers.
+    whose times stay numbers. `decimal` is the decimal sign of a CSV table, "." or ","; None
+    recognizes it.
     """
-    path = Path(path)
+    if decimal is not None:
+        check_one_of("decimal", decimal, DECIMALS)
     check_exists(path)
+    path = Path(path)
     kind, libraries, read = READERS.get(path.suffix.lower(), ("a CSV table", (), _read_delimited))
     for name in libraries:
         library(name)
     try:
-        return read(path)
+        return _read_delimited(path, decimal) if read is _read_delimited else read(path)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise InvalidInput(f"{path}: not {kind} ({_reason(error, path)}).") from None
 
 
-def read_frame(path):
+def read_frame(path, decimal=None):
     """Read a file as a pandas frame with the coordinates of points and cells as columns."""
-    data = read_data(path)
+    data = read_data(path, decimal)
     try:
         return tabulate(data).columns
     except InvalidInput as error:
@@ -131,11 +159,11 @@ def _read_grid(path):
     return xarray.load_dataset(path, engine="netcdf4", decode_coords="all", decode_times=False)
 
 
-def _read_delimited(path):
-    """Read a CSV table as text.
+def _read_delimited(path, decimal=None):
+    """Read a CSV table as text, with points as decimal signs.
 
-    Spaces around the names of columns are removed. Where semicolons or tabs separate the cells,
-    a column has decimal commas if some numbers have a comma and none has a point.
+    Spaces around the names of columns are removed. `_with_points` says where commas are decimal
+    signs if the caller does not.
     """
     import pandas as pd
 
@@ -161,16 +189,15 @@ def _read_delimited(path):
     if not isinstance(frame.index, pd.RangeIndex) or len(names) != frame.shape[1]:
         raise InvalidInput(
             "row 1 has more cells than the header has names: the first line must name every "
-            f"column. Got {', '.join(names)[:60]!r}."
+            f"column. It names {len(names)}."
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidInput(f"two columns are called {twice[0]!r}: rename one of them.")
     frame.columns = names
-    if separator != ",":
-        for name in names:
-            frame[name] = _with_points(frame[name])
-    return frame
+    if decimal is not None:
+        return frame.apply(lambda column: _as_decimal(column, decimal))
+    return frame if separator == "," else _with_points(frame)
 
 
 def _header(path):
@@ -193,13 +220,60 @@ def separator_of(line):
     return max(SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
 
 
-def _with_points(column):
-    """Return a column of text with decimal commas replaced by points."""
+def _with_points(frame):
+    """Return a frame of text with decimal commas replaced by points.
+
+    A column has decimal commas if some numbers have a comma, none has a point, and not every comma
+    may separate thousands (1,000), in this column or in another one. A column in which only the
+    latter is known stays as it is, so that its use as numbers is an error.
+    """
+    certain, doubtful = {}, {}
+    for name in frame.columns:
+        text = frame[name].astype("string").str.strip()
+        commas = text.str.fullmatch(DECIMAL_COMMA).fillna(False)
+        if commas.any() and not text.str.contains(".", regex=False).any():
+            groups = text[commas].str.fullmatch(GROUP % ",").all()
+            (doubtful if groups else certain)[name] = commas, text.str.replace(",", ".")
+    if certain:
+        _warn_of_points(frame, next(iter(certain)))
+        certain |= doubtful
+    for name, (commas, text) in certain.items():
+        frame[name] = frame[name].where(~commas, text)
+    return frame
+
+
+def _warn_of_points(frame, other):
+    """Warn if points may separate thousands, in a table with decimal commas."""
+    for name in frame.columns:
+        text = frame[name].astype("string").str.strip()
+        points = text.str.contains(".", regex=False).fillna(False)
+        if points.any() and text[points].str.fullmatch(GROUP % r"\.").all():
+            warnings.warn(
+                f"column {name!r}: {text[points].iloc[0]} is read with a decimal point, and column "
+                f'{other!r} has decimal commas: use decimal="," (--decimal ,) if the point '
+                'separates thousands, decimal="." if not.',
+                GeomxpWarning,
+                stacklevel=6,
+            )
+
+
+def _as_decimal(column, decimal):
+    """Return a column of text whose numbers have a decimal point and no thousands separators."""
+    thousands = "." if decimal == "," else ","
+    sign, mark = re.escape(thousands), re.escape(decimal)
+    number = rf"[+-]?(?:\d{{1,3}}(?:{sign}\d{{3}})+|\d*)(?:{mark}\d*)?(?:[eE][+-]?\d+)?"
     text = column.astype("string").str.strip()
-    commas = text.str.fullmatch(DECIMAL_COMMA).fillna(False)
-    if not commas.any() or text.str.contains(".", regex=False).any():
-        return column
-    return column.where(~commas, text.str.replace(",", "."))
+    numbers = text.str.fullmatch(number).fillna(False)
+    plain = text.str.replace(thousands, "", regex=False).str.replace(decimal, ".", regex=False)
+    wrong = text.str.fullmatch(rf"[+-]?\d*{sign}\d+(?:[eE][+-]?\d+)?").fillna(False) & ~numbers
+    if wrong.any():
+        # float would take the other sign for a decimal point
+        row = int(np.argmax(wrong.to_numpy()))
+        raise InvalidInput(
+            f"row {row + 1}, column {column.name!r}: {text.iloc[row]!r:.40} is not a number with "
+            f"decimal={decimal!r}: use decimal={thousands!r} (--decimal {thousands})."
+        )
+    return column.where(~numbers, plain)
 
 
 READERS = {
@@ -236,6 +310,12 @@ def check_columns(frame, names):
         if name not in frame.columns:
             have = ", ".join(map(str, frame.columns[:12]))
             more = ", …" if len(frame.columns) > 12 else ""
+            if len(frame.columns) == 1:
+                # the only name may be a line of a file that is not a table
+                raise InvalidInput(
+                    f"no column {name!r}: there is only one column. In a text file, commas, "
+                    "semicolons or tabs must separate the names in the first line."
+                )
             near = did_you_mean(name, frame.columns)
             if _is_headless(frame.columns):
                 near = " The first line must hold the names of the columns."
@@ -276,6 +356,12 @@ def _numbers(column, name):
 
 
 ADVICE = (
+    (r".*\d\s*[°º].*", "write degrees as decimal numbers: 5.75, south and west negative"),
+    (
+        r"[+-]?[1-9]\d{0,2},\d{3}",
+        "say whether the comma is decimal (decimal=',', --decimal ,) or separates thousands "
+        "(decimal='.', --decimal .)",
+    ),
     (r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*", "write dates as numbers: days, or years"),
     (r"[<>≤≥]\s*[\d.,]+", "replace the bound by a number, or empty the cell (--drop-missing)"),
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
@@ -531,7 +617,10 @@ def read_json(path):
     if Path(path).exists() and not Path(path).is_file():
         raise InvalidInput(f"{path}: is not a regular file.")
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        document = json.loads(
+            text, parse_int=_whole, parse_float=_finite, parse_constant=_not_finite
+        )
     except FileNotFoundError:
         raise InvalidInput(f"{path}: no such file.") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -539,6 +628,20 @@ def read_json(path):
     if not isinstance(document, dict):
         raise InvalidInput(f"{path}: must hold a JSON object. Got {type(document).__name__}.")
     return document
+
+
+def _not_finite(text):
+    raise ValueError(f"a number is not finite: {text[:12]}")
+
+
+def _finite(text):
+    number = float(text)
+    return number if math.isfinite(number) else _not_finite(text)
+
+
+def _whole(text):
+    _finite(text)
+    return int(text)
 
 
 def write_json(path, document):

@@ -148,7 +148,7 @@ def fit(
     began = time.perf_counter()
     _check_types(observations, model, method, start, bounds)
     flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
-    check_flags(**flags, progress=progress)
+    check_flags(**flags, progress=progress, strict=strict)
     method = Exact() if method is None else method
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)

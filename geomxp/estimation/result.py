@@ -474,6 +474,7 @@ class Fit(Generic[Model]):
         InvalidInput
             If the file is not a fit, or the table has changed since.
         """
+        tables.check_path(path)
         file = Path(path)
         if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
             raise InvalidInput(
@@ -777,21 +778,34 @@ def _read_again(table, path):
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
     columns |= {"values": table["value"], "formula": table.get("formula")}
-    columns |= {name: table[name] for name in ("time", "variable") if name in table}
+    options = ("time", "variable", "missing", "duplicates")
+    columns |= {name: table[name] for name in options if name in table}
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
         file = Path(table["path"])
         beside = Path(path).resolve().parent / file.name
         file = file if file.exists() or not beside.exists() else beside
-        observations = read_table(file, crs=table.get("crs"), **columns)
-    if observations.source["sha256"] != table["sha256"]:
-        raise InvalidInput(
-            f"{observations.source['path']}: the table has changed since the fit in {path} was "
-            f"made (SHA-256 {observations.source['sha256'][:12]}…, was {table['sha256'][:12]}…): "
-            "fit it again."
+        _check_unchanged(file, table, path)
+        observations = read_table(
+            file, decimal=table.get("decimal"), crs=table.get("crs"), **columns
         )
+    _check_unchanged(observations.source["path"], table, path)
     return observations
+
+
+def _check_unchanged(file, table, path):
+    """Raise `InvalidInput` if a file is not the table of a fit, before its content is read."""
+    tables.check_exists(file)
+    try:
+        digest = tables.sha256(file)
+    except OSError as error:
+        raise InvalidInput(f"{file}: cannot be read ({error.strerror}).") from None
+    if digest != table["sha256"]:
+        raise InvalidInput(
+            f"{file}: the table has changed since the fit in {path} was made (SHA-256 "
+            f"{digest[:12]}…, was {table['sha256'][:12]}…): fit it again."
+        )
 
 
 NUMBER = (int, float)

@@ -107,6 +107,7 @@ def _reading(observations):
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
     usual |= {"formula": None, "drop_missing": False, "crs": None, "time": None, "variable": None}
+    usual |= {"missing": None, "decimal": None, "duplicates": None}
     about = {
         "locations": tuple(source["locations"]),
         "values": source["value"],
@@ -117,6 +118,7 @@ def _reading(observations):
         "crs": source.get("crs"),
         "time": source.get("time"),
         "variable": source.get("variable"),
+        **{name: source.get(name) for name in ("missing", "decimal", "duplicates")},
     }
     return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]
 

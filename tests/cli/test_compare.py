@@ -94,7 +94,7 @@ def test_compare_writes_a_table_and_a_figure(capsys, tmp_path):
         (("log-likelihood", *MEUSE, "--kl", "1e-3", "--accuracy", "1e-8"), "--accuracy and --kl"),
         (("log-likelihood", *MEUSE, "--tile", "0"), "Got tile=0"),
         (("compare", "--n", "50", *MODEL, "--accuracies", ","), "need a number or a format"),
-        (("compare", "--n", "50", *MODEL, "--trend", "constant"), "need a TABLE"),
+        (("compare", "--n", "50", *MODEL, "--trend", "constant"), "--trend needs a TABLE"),
         (("compare", "--n", "50", *MODEL, "--figure", "x.txt"), "must end with .png"),
         (("compare", "--n", "50", *MODEL, "--layers", "fp32", "--figure", "x.png"), "one of them"),
     ],

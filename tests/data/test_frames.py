@@ -467,7 +467,9 @@ def test_grids_in_degrees_are_brought_to_the_plane_of_the_observations(fitted):
 
 
 def test_places_on_a_line_are_columns_by_name():
-    seen = gx.Observations.from_frame(table()[:60], locations=["elev"], values="log_zinc")
+    seen = gx.Observations.from_frame(
+        table()[:60], locations=["elev"], values="log_zinc", duplicates="keep"
+    )
     fit = gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1), fixed=("range", "smoothness", "nugget"))
     np.testing.assert_array_equal(
         gx.predict(fit, points(table()[:5])).locations[:, 0], table().elev[:5]

@@ -1,0 +1,134 @@
+"""Warnings about tables that are not what they seem: sentinels, and axes of different kinds."""
+
+import re
+
+import numpy as np
+
+from .spatial import NAMES
+
+_POWERS = (999.0, 9999.0, 99999.0, 999999.0, 1e20, 1e30, 1e35, 1e36, 1e37)
+SENTINELS = np.array(
+    [
+        *(sign * number for number in _POWERS for sign in (-1.0, 1.0)),
+        *(-99.0, -999.9, -999.25, -9999.9, -32768.0, 32767.0, -2147483648.0, 2147483647.0),
+        # fill values of NetCDF, ArcGIS and Surfer
+        *(9.969209968386869e36, 9.96921e36, -3.4028234663852886e38, -1.797693134862316e308),
+        *(-3.40282346638529e38, 3.4028234663852886e38, 1.70141e38, 1.70141183460469e38),
+    ]
+)
+"""Numbers that programs write for a missing value."""
+
+REPEATS = 2
+"""Fewest occurrences of a number that is not a usual sentinel."""
+
+DISTANCE = 10.0
+"""Least distance of such a number from all others, in units of their spread."""
+
+SCALE = 1000.0
+"""Ratio of the spreads of three axes from which they are probably of different kinds."""
+
+TIMES = (
+    *("t", "time", "times", "date", "datetime", "timestamp", "year", "years", "month", "months"),
+    *("week", "weeks", "day", "days", "doy", "hour", "hours", "minute", "minutes", "seconds"),
+)
+DEGREES = (*NAMES["longitude"], *NAMES["latitude"])
+UNITS = re.compile(r"[_ ]*[\[(_ ](m|km|cm|mm|ft|feet|mi|deg|degrees|°|h|d|s|yr)[\])]?$")
+"""Unit at the end of a name: x_km, depth (m)."""
+
+
+def sentinels(column):
+    """Return the numbers of a column that probably mark missing values, and their counts.
+
+    A usual sentinel (-9999, 1e30, …) counts if it lies further from the other numbers than these
+    spread; any other extreme number if it is repeated and at least ten spreads away.
+
+    Examples
+    --------
+    >>> sentinels(np.array([3.5, 4.0, -9999.0, 5.5]))
+    {-9999.0: 1}
+    >>> sentinels(np.array([3.5, 4.0, 0.0, 5.5]))
+    {}
+    """
+    column = column[np.isfinite(column)]
+    if len(column) < 3:
+        return {}
+    usual = np.isin(column, SENTINELS)
+    others = column[~usual]
+    found = {}
+    if usual.any() and len(others):
+        low, high = others.min(), others.max()
+        for number in np.unique(column[usual]):
+            gap = max(low - number, number - high)
+            if gap > max(high - low, 0.0):
+                found[float(number)] = int(np.sum(column == number))
+    # two passes suffice: a smallest and a largest number
+    others = column[~np.isin(column, list(found))]
+    for number in {float(others.min()), float(others.max())}:
+        rest = others[others != number]
+        count = len(others) - len(rest)
+        if count < REPEATS or len(rest) <= count:
+            continue
+        gap = max(rest.min() - number, number - rest.max())
+        spread = float(np.ptp(rest))
+        if spread > 0 and gap > DISTANCE * spread:
+            found[number] = count
+    return found
+
+
+def sentinel_warning(columns):
+    """Return a sentence about the first column with sentinels; None without any.
+
+    Parameters
+    ----------
+    columns : dict of str to (n,) ndarray
+    """
+    for name, column in columns.items():
+        found = sentinels(column)
+        if found:
+            numbers = ",".join(f"{number!r}".removesuffix(".0") for number in sorted(found))
+            rows = sum(found.values())
+            return (
+                f"column {name!r} holds {numbers} in {rows:,} row{'s' if rows > 1 else ''}, far "
+                "from all its other numbers, and they are read as data: if they mark missing "
+                f"values, use missing=({numbers},), drop_missing=True (--missing {numbers} "
+                "--drop-missing)."
+            )
+    return None
+
+
+def axes_warning(names, locations):
+    """Return a sentence if axes are of different kinds by their names or scale; None if not."""
+    kinds = [_kind(name) for name in names]
+    if len(names) < 2:
+        return None
+    listed, remedy = ", ".join(map(str, names)), "give columns of one unit of length"
+    if "time" in kinds and set(kinds) != {"time"}:
+        column = names[kinds.index("time")]
+        others = ",".join(name for name, kind in zip(names, kinds, strict=True) if kind != "time")
+        reason = f"{column!r} is a time"
+        remedy = (
+            f"give the others as locations (--locations {others}) and read the time with "
+            f"time={column!r} for a space-time family, or convert it to the unit of the others"
+        )
+    elif "degrees" in kinds and set(kinds) != {"degrees"}:
+        reason = f"{names[kinds.index('degrees')]!r} is in degrees"
+        remedy = 'project longitude and latitude to metres (frame.to_crs("EPSG:…"))'
+    else:
+        units = {match[1] for match in (UNITS.search(str(name).lower()) for name in names) if match}
+        spreads = np.ptp(locations, axis=0) if len(locations) else np.zeros(1)
+        spreads = spreads[spreads > 0]
+        if len(units) > 1:
+            reason = f"their units are {' and '.join(sorted(units))}"
+        elif len(names) == 3 and len(spreads) and spreads.max() > SCALE * spreads.min():
+            reason = f"they spread over {', '.join(f'{spread:.3g}' for spread in spreads)}"
+        else:
+            return None
+    return (
+        f"the coordinates {listed} are probably of different kinds ({reason}), and one distance "
+        f"mixes them: {remedy}."
+    )
+
+
+def _kind(name):
+    word = UNITS.sub("", str(name).strip().lower())
+    return "time" if word in TIMES else "degrees" if word in DEGREES else ""
