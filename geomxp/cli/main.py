@@ -21,6 +21,7 @@ import typer
 
 from .._version import __version__
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from ..runtime.progress import noticing
 from . import commands
 from .options import COMMANDS
 
@@ -72,7 +73,7 @@ def main(arguments=None):
         # a file that is opened later would get its number, and what libraries print
         print("geomxp: standard output is closed: add >/dev/null to discard it.", file=sys.stderr)
         return 1
-    with warnings.catch_warnings(record=True) as caught, watched(words):
+    with warnings.catch_warnings(record=True) as caught, watched(words), noticing(_notice):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         try:
@@ -101,6 +102,12 @@ def main(arguments=None):
         for warning in caught:
             print(f"warning: {warning.message}", file=sys.stderr)
     return status
+
+
+def _notice(message):
+    """Print a message while a command runs, above its progress line."""
+    lead = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{lead}geomxp: {message}", file=sys.stderr, flush=True)
 
 
 def _report(error, words=()):

@@ -12,11 +12,11 @@ from ..covariance.ordering import hilbert
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..linalg.precision import PrecisionMap
-from ..runtime.devices import blas_threads, gpu_memory, human_bytes
+from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
 from .base import Likelihood
-from .exact import Exact, explain
+from .exact import Exact, check_memory, explain
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -250,6 +250,7 @@ def compare(
             raise InvalidInput(
                 f"`method` must be a method such as Exact() or Vecchia(). Got {method!r}."
             )
+    on = check_reference(len(locations), methods)
     observations, design = locations, None
     if isinstance(locations, Observations):
         # in the order of the tiles, L₀ is as triangular as L
@@ -268,7 +269,6 @@ def compare(
     for method in methods:
         # report a wrong size or device before computing the reference
         method.prepare(observations)
-    on = next((method.reference_device for method in methods if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
             reference, divergences = _Reference(observations, model, design, on), []
@@ -282,6 +282,13 @@ def compare(
     except NotPositiveDefinite as error:
         # in the order of the caller's rows
         raise explain(error, locations, model) from None
+
+
+def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
+    """Return the device of the FP64 reference; raise `NotEnoughMemory` if it is too small for n."""
+    on = next((method.reference_device for method in methods if not method.approximate), "cpu")
+    check_memory(n, 1, resolve(on))
+    return on
 
 
 def kl_between(

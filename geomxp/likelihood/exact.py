@@ -37,6 +37,7 @@ from ..linalg.precision import (
     Frozen,
     PrecisionMap,
     Uniform,
+    candidates,
     as_rule,
     count_finer,
     describe,
@@ -103,8 +104,11 @@ class ExactEvaluator(Evaluator):
         if method.refine and (self.device.index is not None or is_cluster(method.on)):
             raise InvalidInput(f'`refine` is for on="cpu" only. Got on={method.on!r}.')
         if method.tiled:
-            # a wrong size is an error before the first evaluation
+            # a wrong size is an error before the first evaluation, and too little memory also for
+            # the coarsest formats before the norms of all tiles are computed
             Layout.of(n, method.tile)
+            if not _is_blind(method.precision):
+                self.placement.check_least(n, min(form.bytes for form in candidates()))
         else:
             check_memory(n, 1, self.device)
         self._workspace, self._lock = None, RLock()

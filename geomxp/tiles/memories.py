@@ -49,6 +49,15 @@ def aligned(count):
     return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE)), np.uint8)
 
 
+def check_disk(needed, free, directory):
+    """Raise `NotEnoughMemory` if the tiles need more than the free bytes of a disk."""
+    if needed > free:
+        raise NotEnoughMemory(
+            f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
+            f"{directory}: name another scratch directory, or request a lower accuracy."
+        )
+
+
 def open_own(path):
     """Return the descriptor of a scratch file of this user, created if it does not exist.
 
@@ -174,12 +183,11 @@ class Disk:
         used = os.fstat(self._descriptor).st_blocks * 512
         system = os.statvfs(self.directory)
         free = system.f_bavail * system.f_frsize + used
-        if needed > free:
+        try:
+            check_disk(needed, free, self.directory)
+        except NotEnoughMemory:
             self.close()
-            raise NotEnoughMemory(
-                f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
-                f"{self.directory}: name another scratch directory, or request a lower accuracy."
-            )
+            raise
 
     def close(self):
         """Close and remove the file."""

@@ -40,7 +40,7 @@ from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
-from .memories import ALIGNMENT, Disk, Gpu, Host, Ram
+from .memories import ALIGNMENT, Disk, Gpu, Host, Ram, check_disk
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
 from .plan import POLICIES, Sizes, policy_named, useful
@@ -139,6 +139,12 @@ class Placement:
         """
         raise NotImplementedError
 
+    def check_least(self, n, entry):
+        """Raise `NotEnoughMemory` if n locations do not fit with this many bytes per entry.
+
+        The check before the formats are known; `store` checks again with those of all tiles.
+        """
+
     def plan(self, layout, formats) -> MemoryPlan:
         """Return the plan of a factorization; raises `NotEnoughMemory` if a bound is too small."""
         raise NotImplementedError
@@ -181,6 +187,11 @@ class InMemory(Placement):
         kind = self.own or (GpuStore if gpu else InCore)
         return kind(originals, formats)
 
+    def check_least(self, n, entry):
+        """See `Placement.check_least`."""
+        if self.own is None:
+            _check("memory", entry * n * (n + 1) // 2, self.devices[0].free_memory())
+
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
         free = self.devices[0].free_memory()
@@ -203,6 +214,14 @@ class OutOfCore(Placement):
     def tile_sizes(self):
         """See `Placement`."""
         return GPU_TILES_OUT_OF_CORE if self.on_gpu else ()
+
+    def check_least(self, n, entry):
+        """See `Placement.check_least`."""
+        needed = entry * n * (n + 1) // 2
+        if self.memory is None:
+            _check("memory", needed, free_memory())
+        elif (directory := Path(self.scratch or gettempdir())).is_dir():
+            check_disk(needed, disk_usage(directory).free, directory)
 
     def host(self):
         """Return a `Host` for the tiles; None if they are on a disk."""
