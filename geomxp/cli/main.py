@@ -42,7 +42,8 @@ app = typer.Typer(
     help="Fit Gaussian-process models to spatial data by maximum likelihood.\n\n"
     "First steps: geomxp fit meuse --report meuse.html",
     epilog="`geomxp COMMAND --help` shows examples. Exit status: 0 done, 1 the computation failed, "
-    "2 bad usage or bad input, 130 stopped by Ctrl-C, 141 closed pipe. Add --debug to see where an error arose.",
+    "2 bad usage or bad input, 130 stopped by Ctrl-C, 141 closed pipe. Add --debug "
+    "to see where an error arose.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )

@@ -508,14 +508,14 @@ def write_text(path, text):
     """
     path = Path(path)
     try:
-        file = open(os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), "wb")
+        unnamed = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
     except (AttributeError, OSError):
         # another system, or a filesystem without unnamed files; other errors occur again
         with replacing(path) as temporary:
             temporary.write_bytes(text.encode("utf-8"))
         return
     try:
-        with file:
+        with open(unnamed, "wb") as file:
             file.write(text.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())

@@ -259,8 +259,8 @@ class DaskBackend:
             self.given_up = True
             raise LostCluster(
                 f"{who} has not answered for {seconds:.0f} s, the limit {GIVE_UP} is {limit:g} s: "
-                "continue the stopped process (kill -CONT) or start the cluster again, and repeat the "
-                "command; a fit with a checkpoint continues from it."
+                "continue the stopped process (kill -CONT) or start the cluster again, and repeat "
+                "the command; a fit with a checkpoint continues from it."
             )
         if seconds > SILENCE and who not in self._reported:
             self._reported.add(who)

@@ -75,6 +75,7 @@ class Placement:
     trace: Trace | None = None
 
     in_core = False
+    checks_room = True
     memory = None
     tile_sizes = ()
 
@@ -139,10 +140,10 @@ class Placement:
         """
         raise NotImplementedError
 
-    def check_least(self, n, entry):
-        """Raise `NotEnoughMemory` if n locations do not fit with this many bytes per entry.
+    def check_room(self, needed):
+        """Raise `NotEnoughMemory` if tiles of so many bytes do not fit, before formats are known.
 
-        The check before the formats are known; `store` checks again with those of all tiles.
+        `store` checks again, with the formats of all tiles.
         """
 
     def plan(self, layout, formats) -> MemoryPlan:
@@ -187,10 +188,10 @@ class InMemory(Placement):
         kind = self.own or (GpuStore if gpu else InCore)
         return kind(originals, formats)
 
-    def check_least(self, n, entry):
-        """See `Placement.check_least`."""
+    def check_room(self, needed):
+        """See `Placement.check_room`."""
         if self.own is None:
-            _check("memory", entry * n * (n + 1) // 2, self.devices[0].free_memory())
+            _check("memory", needed, self.devices[0].free_memory())
 
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
@@ -215,9 +216,8 @@ class OutOfCore(Placement):
         """See `Placement`."""
         return GPU_TILES_OUT_OF_CORE if self.on_gpu else ()
 
-    def check_least(self, n, entry):
-        """See `Placement.check_least`."""
-        needed = entry * n * (n + 1) // 2
+    def check_room(self, needed):
+        """See `Placement.check_room`."""
         if self.memory is None:
             _check("memory", needed, free_memory())
         elif (directory := Path(self.scratch or gettempdir())).is_dir():
@@ -287,6 +287,8 @@ class OnDask(Placement):
 
     scheduler: str = ""
 
+    # workers are asked when the tiles are distributed
+    checks_room = False
     tile_sizes = CLUSTER_TILES
 
     def originals(self, model, locations, metric, layout):
