@@ -90,9 +90,10 @@ def main(arguments=None):
             # not wrapped, because the user may copy the command in it
             print(f"geomxp: {message}", file=sys.stderr)
             status = INTERRUPTED
-        except SystemExit:
-            # typer ends the process if a pipe is closed
-            status = _close_output()
+        except SystemExit as ended:
+            # typer ends the process if a pipe is closed, and after printing a completion script
+            closed = isinstance(ended.__context__, BrokenPipeError)
+            status = _close_output() if closed else ended.code or 0
         except BrokenPipeError:
             status = _close_output()
         except Exception as error:

@@ -24,12 +24,13 @@ SEEN = gx.Observations(np.random.default_rng(0).random((120, 2)), np.ones(120))
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    monkeypatch.setattr(cluster, "SILENCE", 1.0)
     with clusters.Elsewhere() as there:
         stopped = []
 
         def stop(pid):
             stopped.append(pid)
+            # not before: a loaded machine may take this long to answer
+            monkeypatch.setattr(cluster, "SILENCE", 1.0)
             os.kill(pid, signal.SIGSTOP)
 
         there.stop = stop
@@ -86,7 +87,7 @@ def test_a_stopped_scheduler_is_given_up_after_the_time_that_the_user_set(elsewh
     assert "the limit geomxp.give-up-after is 2 s: continue the stopped process" in str(error)
 
 
-def test_a_stopped_worker_is_reported_or_given_up(elsewhere):
+def test_a_stopped_worker_is_reported_or_given_up(elsewhere, monkeypatch):
     backend = cluster.DaskBackend(elsewhere.address)
     (at,) = backend.slots
     backend.identity()
@@ -94,11 +95,11 @@ def test_a_stopped_worker_is_reported_or_given_up(elsewhere):
     elsewhere.stop(pid)
     task = backend.submit(0, os.getpid)
     thread, heard, ended = in_background(lambda: backend.gather([task]))
-    wait_until(lambda: heard)
-    assert heard[0].startswith(f"worker {at} has not answered for 1 s")
+    wait_until(lambda: any(f"worker {at} has not answered for 1 s" in line for line in heard))
     os.kill(pid, signal.SIGCONT)
     thread.join(PATIENCE)
     assert ended == [[pid]]
+    monkeypatch.setattr(cluster, "SILENCE", 30.0)
     elsewhere.stop(pid)
     task = backend.submit(0, os.getpid)
     with dask.config.set({cluster.GIVE_UP: "2s"}):
