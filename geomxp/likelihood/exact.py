@@ -564,10 +564,11 @@ def _check_thinned(rule, originals, placement):
     A subset of each tile's rows and columns has nearly its share of the norm, and rules compare
     norms with each other. `store` checks the formats that are used.
     """
-    model, places, metric, layout = originals.source
+    layout = originals.layout
     blind = _is_blind(rule) or rule.needs_precisions or not placement.checks_room
     if layout.n < LARGE or layout.tile % THIN or blind:
         return
+    model, places, metric, _ = originals.source
     few = placement.originals(
         model, places[::THIN], metric, Layout.of(-(-layout.n // THIN), layout.tile // THIN)
     )
