@@ -55,6 +55,14 @@ def test_a_page_runs_and_prints_the_stated_output(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
+def test_local_clusters_of_a_page_take_any_free_port(path):
+    # without an address, or with None, Dask warns if another run has the port 8787
+    calls = re.findall(r"= LocalCluster\((.*?)\)", path.read_text(encoding="utf-8"), re.DOTALL)
+    assert all('dashboard_address=":0"' in call for call in calls)
+    assert not any("port=" in call for call in calls)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(blocks.PAGES)))
 def test_every_block_of_a_page_runs_or_gives_a_reason(path):
     text = path.read_text(encoding="utf-8")
     found = blocks.blocks(text)

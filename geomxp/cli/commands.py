@@ -16,6 +16,7 @@ from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.problem import Interrupted
 from ..estimation.result import Fit, z_value
+from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
@@ -583,12 +584,13 @@ def compare(given):
     kinds = {frozenset(label) for label, _ in approximations}
     if figure and len(kinds) + bool(given.layers or given.neighbours) > 1:
         raise InvalidInput("--figure draws either --accuracies or --kls: give one of them.")
+    methods = [method for _, method in approximations]
     if table is None:
+        check_reference(given.n, methods)
         locations = lay_out(given.n, "uniform", given.seed)
         about = {"metric": given.metric or "euclidean"}
     else:
         locations, about = opt.observations(given), {"trend": opt.trend_of(given, "zero")}
-    methods = [method for _, method in approximations]
     result = measure(model, locations, methods, **about, progress=screen.progress)
     rows = [label | row.to_dict() for (label, _), row in zip(approximations, result, strict=True)]
     reference = result[0].reference | {"seconds": result[0].reference_seconds}

@@ -1,9 +1,11 @@
 """The command line `geomxp`: commands in groups, one-line errors, and the exit status.
 
 Results go to standard output; progress, warnings and errors go to standard error. The exit status
-is 0 if done, 1 if the computation failed, 2 for bad usage or bad input, 130 after Ctrl-C.
+is 0 if done, 1 if the computation failed, 2 for bad usage or bad input, 130 after Ctrl-C, 141 if
+the reader of standard output has closed it.
 """
 
+import errno
 import os
 import shlex
 import signal
@@ -19,11 +21,15 @@ import typer
 
 from .._version import __version__
 from ..errors import GeomxpError, GeomxpWarning, InvalidInput, did_you_mean
+from ..runtime.progress import noticing
 from . import commands
 from .options import COMMANDS
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells define it."""
+
+CLOSED = 141
+"""Exit status if a pipe is closed before all is written, as of a program that SIGPIPE ends."""
 
 WORTH = 2.0
 """Seconds after which the state of a fit is saved without --checkpoint."""
@@ -36,7 +42,8 @@ app = typer.Typer(
     help="Fit Gaussian-process models to spatial data by maximum likelihood.\n\n"
     "First steps: geomxp fit meuse --report meuse.html",
     epilog="`geomxp COMMAND --help` shows examples. Exit status: 0 done, 1 the computation failed, "
-    "2 bad usage or bad input, 130 stopped by Ctrl-C. Add --debug to see where an error arose.",
+    "2 bad usage or bad input, 130 stopped by Ctrl-C, 141 closed pipe. Add --debug "
+    "to see where an error arose.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -63,7 +70,11 @@ def main(arguments=None):
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"] or ["--help"]
-    with warnings.catch_warnings(record=True) as caught, watched(words):
+    if sys.stdout is None:
+        # a file that is opened later would get its number, and what libraries print
+        print("geomxp: standard output is closed: add >/dev/null to discard it.", file=sys.stderr)
+        return 1
+    with warnings.catch_warnings(record=True) as caught, watched(words), noticing(_notice):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         try:
@@ -71,12 +82,20 @@ def main(arguments=None):
             if status == INTERRUPTED:
                 # typer turns KeyboardInterrupt into a status
                 raise KeyboardInterrupt
+            # here, because the interpreter would do it after the status is known
+            sys.stdout.flush()
         except (KeyboardInterrupt, commands.StoppedFit) as stopped:
             fit = isinstance(stopped, commands.StoppedFit)
             message = message_of_fit(*stopped.args, words) if fit else message_of(words)
             # not wrapped, because the user may copy the command in it
             print(f"geomxp: {message}", file=sys.stderr)
             status = INTERRUPTED
+        except SystemExit as ended:
+            # typer ends the process if a pipe is closed, and after printing a completion script
+            closed = isinstance(ended.__context__, BrokenPipeError)
+            status = _close_output() if closed else ended.code or 0
+        except BrokenPipeError:
+            status = _close_output()
         except Exception as error:
             if debug:
                 raise
@@ -87,10 +106,14 @@ def main(arguments=None):
     return status
 
 
+def _notice(message):
+    """Print a message while a command runs, above its progress line."""
+    lead = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{lead}geomxp: {message}", file=sys.stderr, flush=True)
+
+
 def _report(error, words=()):
     """Print an error in one line; return the exit status."""
-    if isinstance(error, BrokenPipeError):
-        return 1
     status, message = 1, str(error)
     if isinstance(error, InvalidInput):
         status = 2
@@ -98,10 +121,23 @@ def _report(error, words=()):
         status, message = 2, _usage(error, words)
     elif isinstance(error, MemoryError) and not isinstance(error, GeomxpError):
         message = "out of memory: use fewer locations, or a machine with more memory."
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        message = f"output cannot be written ({error.strerror}): free some space and repeat."
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _close_output()
     elif not isinstance(error, GeomxpError):
         message = f"{type(error).__name__}: {error} (an error in geomxp; --debug shows where)"
     print("geomxp: " + " ".join(message.split()), file=sys.stderr)
     return status
+
+
+def _close_output():
+    """Discard what standard output does not take; return the exit status of a closed pipe."""
+    # the interpreter flushes once more when it ends
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED
 
 
 def _usage(error, words):

@@ -586,9 +586,49 @@ def typed(frame):
 
 
 def write_text(path, text):
-    """Write text as UTF-8, all or nothing."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(text.encode("utf-8"))
+    """Write text as UTF-8, all or nothing.
+
+    Where the filesystem allows it the new file has no name until it is complete, so that a killed
+    process leaves none. At most `.NAME.new` remains, complete, if it is killed between the last
+    two system calls; the next write removes it.
+    """
+    path = Path(path)
+    try:
+        unnamed = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except (AttributeError, OSError):
+        # another system, or a filesystem without unnamed files; other errors occur again
+        with replacing(path) as temporary:
+            temporary.write_bytes(text.encode("utf-8"))
+        return
+    try:
+        with open(unnamed, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+            _give_name(file.fileno(), path)
+    except OSError as error:
+        raise GeomxpError(f"{path}: cannot be written ({error.strerror or error}).") from None
+
+
+def _give_name(descriptor, path):
+    """Let `path` name an unnamed file, in place of the file that it names."""
+    fresh, folder = path.with_name(f".{path.name}.new"), os.open(path.parent, os.O_RDONLY)
+    try:
+        for attempt in range(100):
+            try:
+                # with a descriptor of a folder, os.link follows the link in /proc
+                source = f"/proc/self/fd/{descriptor}"
+                os.link(source, fresh.name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.replace(fresh, path)
+            except (FileExistsError, FileNotFoundError):
+                # left by a killed process, or another process writes at the same time
+                if attempt == 99:
+                    raise
+                fresh.unlink(missing_ok=True)
+            else:
+                return
+    finally:
+        os.close(folder)
 
 
 def check_writable(*paths, inputs=()):

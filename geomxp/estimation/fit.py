@@ -376,24 +376,30 @@ def _check_validity(observations, base, values, bounds):
 
 # Checkpoints
 
+MANY = 10**12
+"""More evaluations than any fit has made."""
+
 
 def _resume(path, fingerprint, family):
     """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
     if path is None or not Path(path).exists():
         return None, 0
     state = tables.read_json(path)
-    model, count = state.get("model"), state.get("evaluations")
-    if not isinstance(model, dict) or not isinstance(count, int) or count < 0:
-        raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.")
+    foreign = InvalidInput(
+        f"{path}: not a geomxp checkpoint, or an edited one: delete it or choose another file."
+    )
+    count = state.get("evaluations")
+    if not isinstance(state.get("model"), dict) or type(count) is not int or not 0 <= count < MANY:
+        raise foreign
     if state.get("problem") != fingerprint:
         raise InvalidInput(
             f"{path}: a checkpoint of another problem (data, trend, bounds or method differ): "
             "delete it or choose another file."
         )
     try:
-        return family.from_parameters(model), count
-    except (InvalidInput, KeyError, TypeError):
-        raise InvalidInput(f"{path}: not a geomxp checkpoint; choose another file.") from None
+        return family.from_parameters(state["model"]), count
+    except (InvalidInput, KeyError, TypeError, OverflowError):
+        raise foreign from None
 
 
 def _fingerprint(observations, design, *settings):

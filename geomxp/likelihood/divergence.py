@@ -12,11 +12,11 @@ from ..covariance.ordering import hilbert
 from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, NotRefined
 from ..linalg.precision import PrecisionMap
-from ..runtime.devices import blas_threads, gpu_memory, human_bytes
+from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
 from .base import Likelihood
-from .exact import Exact, check_is_method, check_is_model, explain
+from .exact import Exact, check_is_method, check_is_model, check_memory, explain
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -249,6 +249,7 @@ def compare(
         raise InvalidInput(f"`methods` must be a list of methods. Got {methods!r:.80}.")
     for method in methods:
         check_is_method(method)
+    on = check_reference(len(locations), methods)
     observations, design = locations, None
     if isinstance(locations, Observations):
         model.check_inputs(locations.inputs)
@@ -269,7 +270,6 @@ def compare(
     for method in methods:
         # report a wrong size or device before computing the reference
         method.prepare(observations)
-    on = next((method.reference_device for method in methods if not method.approximate), "cpu")
     try:
         with Line("comparing", shown=progress) as line:
             reference, divergences = _Reference(observations, model, design, on), []
@@ -283,6 +283,13 @@ def compare(
     except NotPositiveDefinite as error:
         # in the order of the caller's rows
         raise explain(error, locations, model) from None
+
+
+def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
+    """Return the device of the FP64 reference; raise `NotEnoughMemory` if it is too small for n."""
+    on = next((method.reference_device for method in methods if not method.approximate), "cpu")
+    check_memory(n, 1, resolve(on))
+    return on
 
 
 def kl_between(

@@ -39,6 +39,7 @@ from ..linalg.precision import (
     PrecisionMap,
     Uniform,
     as_rule,
+    candidates,
     count_finer,
     describe,
     predicted,
@@ -107,8 +108,12 @@ class ExactEvaluator(Evaluator):
         if method.refine and (self.device.index is not None or is_cluster(method.on)):
             raise InvalidInput(f'`refine` is for on="cpu" only. Got on={method.on!r}.')
         if method.tiled:
-            # a wrong size is an error before the first evaluation
+            # a wrong size is an error before the first evaluation, and too little memory also for
+            # the coarsest formats before the norms of all tiles are computed
             Layout.of(n, method.tile)
+            if not _is_blind(method.precision):
+                least = min(form.bytes for form in candidates())
+                self.placement.check_room(least * n * (n + 1) // 2)
         else:
             check_memory(n, 1, self.device)
         self._workspace, self._lock = None, RLock()
@@ -534,6 +539,7 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
     """
     placement, rule = placement or InMemory(), as_rule(rule)
     order, places, originals = _originals(model, observations, tile, placement)
+    _check_thinned(rule, originals, placement)
     about, first = _asked_by(rule, originals, places, observations.metric), None
     norms = cache(originals.norms)
     for attempt in (rule, *finer_rules(rule)):
@@ -562,6 +568,30 @@ def tile_factor(model, observations, rule, tile=None, placement=None, host=None)
             store.formats = replace(store.formats, error=error, divergence=divergence)
         return store.factor(order, promoted)
     raise AssertionError("unreachable: FP64 has been tried")
+
+
+LARGE = 50_000
+"""Number of locations from which the norms of all tiles take some seconds."""
+
+THIN = 8
+"""Every so many locations give the norms of tiles up to a factor, in 1/64 of the time."""
+
+
+def _check_thinned(rule, originals, placement):
+    """Raise `NotEnoughMemory` if tiles do not fit by far, before the norms of all are computed.
+
+    A subset of each tile's rows and columns has nearly its share of the norm, and rules compare
+    norms with each other. `store` checks the formats that are used.
+    """
+    layout = originals.layout
+    blind = _is_blind(rule) or rule.needs_precisions or not placement.checks_room
+    if layout.n < LARGE or layout.tile % THIN or blind:
+        return
+    model, places, metric, _ = originals.source
+    few = placement.originals(
+        model, places[::THIN], metric, Layout.of(-(-layout.n // THIN), layout.tile // THIN)
+    )
+    placement.check_room(int(0.8 * rule(few.norms()).bytes(layout)))
 
 
 def _originals(model, observations, tile, placement):

@@ -4,11 +4,12 @@ import time
 import traceback
 import uuid
 import warnings
-from threading import Lock
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 
 from ..errors import InvalidInput, LostCluster, MissingDevice, NotEnoughMemory, one_line
 from .devices import human_bytes, is_client, pinned
-from .progress import tell
+from .progress import notice, tell
 
 PROBES = {}
 """What all workers must have in common: name -> (module of geomxp, function, message).
@@ -89,6 +90,12 @@ def _check_address(address):
 
 GLANCE = 1.0
 """Seconds without a result after which the workers are checked."""
+
+SILENCE = 30.0
+"""Seconds after which a scheduler or worker that does not answer is reported."""
+
+GIVE_UP = "geomxp.give-up-after"
+"""Key of Dask's configuration: the silence after which a computation ends; without it, it waits."""
 
 PATIENCE = 60.0
 """Seconds after which an idle worker that Dask has paused for lack of memory is given up."""
@@ -177,6 +184,8 @@ class DaskBackend:
 
     def __init__(self, address):
         self.address, self.client = address, connect(address)
+        # who has been reported as silent; heartbeats of workers with the time of the last change
+        self._reported, self._heard, self.given_up = set(), {}, False
         self.workers = self._describe()
         if not self.workers:
             raise LostCluster(f'the cluster at "{address}" has no workers: start some.')
@@ -217,10 +226,79 @@ class DaskBackend:
         return workers
 
     def reach(self, call):
-        """Return call(), or raise `LostCluster` if the connection fails."""
+        """Return call(), or raise `LostCluster` if the connection fails.
+
+        A scheduler whose process is stopped keeps its connections, and no call ends. It is reported
+        after `SILENCE`, and given up as the user wants; see `_report_silence`.
+        """
+        if self.client.status != "running":
+            return self.check_running()
+        answers, began = SimpleQueue(), time.monotonic()
+        # a thread that does not end must not keep the process from ending
+        Thread(target=_answer, args=(call, answers), name="geomxp-reach", daemon=True).start()
+        who = f'the Dask cluster at "{self.address}"'
+        while True:
+            try:
+                value, error = answers.get(timeout=GLANCE)
+                break
+            except Empty:
+                self.check_running()
+                self._report_silence(who, time.monotonic() - began)
+        self._report_answer(who)
+        if time.monotonic() - began > 2 * GLANCE:
+            # a scheduler that was stopped has heard no heartbeats
+            self._heard = {}
+        if error is not None:
+            self.check_running(error)
+        return value
+
+    def _report_silence(self, who, seconds):
+        """Report somebody who does not answer, or raise `LostCluster` if the user has given up."""
+        limit = _patience()
+        if limit is not None and seconds > limit:
+            self.given_up = True
+            raise LostCluster(
+                f"{who} has not answered for {seconds:.0f} s, the limit {GIVE_UP} is {limit:g} s: "
+                "continue the stopped process (kill -CONT) or start the cluster again, and repeat "
+                "the command; a fit with a checkpoint continues from it."
+            )
+        if seconds > SILENCE and who not in self._reported:
+            self._reported.add(who)
+            until = "until it answers" if limit is None else f"up to {limit:g} s"
+            notice(
+                f"{who} has not answered for {SILENCE:.0f} s: a process may be stopped, or a "
+                f"machine unreachable. Waiting {until}; to give up sooner set "
+                "DASK_GEOMXP__GIVE_UP_AFTER=60s."
+            )
+
+    def _report_answer(self, who):
+        if who in self._reported:
+            self._reported.discard(who)
+            notice(f"{who} answers again.")
+
+    def _check_heartbeats(self, info):
+        """Report workers whose heartbeats have stopped; Dask removes them after its worker-ttl."""
+        now = time.monotonic()
+        self._heard = {
+            at: self._heard[at]
+            if at in self._heard and self._heard[at][0] == worker["last_seen"]
+            else (worker["last_seen"], now)
+            for at, worker in info["workers"].items()
+        }
+        for at in sorted(set(self.slots) & set(self._heard)):
+            since = now - self._heard[at][1]
+            if since:
+                self._report_silence(f"worker {at}", since)
+            else:
+                self._report_answer(f"worker {at}")
+
+    def check_running(self, error=None):
+        """Raise `LostCluster` if the connection is lost, or for the error of a call."""
         try:
+            if error is not None:
+                raise error
             if self.client.status == "running":
-                return call()
+                return
             reason = f"the connection is {self.client.status}"
         except Exception as error:
             # any error of the connection
@@ -235,7 +313,9 @@ class DaskBackend:
 
         `Client.scheduler_info` would return the last known state of an unreachable scheduler.
         """
-        return self.reach(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
+        info = self.reach(lambda: self.client.sync(self.client.scheduler.identity, n_workers=-1))
+        self._check_heartbeats(info)
+        return info
 
     def check_memory(self, share, beside=0):
         """Raise `NotEnoughMemory`, naming a worker, if its memory is too small for its slots.
@@ -282,7 +362,7 @@ class DaskBackend:
         """
         workers = None if slot is None else [self.slots[slot % len(self)]]
         options = {"workers": workers, "priority": priority, "pure": False}
-        self.reach(lambda: None)
+        self.check_running()
         key = f"geomxp-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with warnings.catch_warnings():
             # the warning that a task is large: its arguments have to travel in any case
@@ -438,6 +518,32 @@ class DaskBackend:
             self.slots[slot] = others[turn % len(others)]
 
 
+def _answer(call, answers):
+    """Put the value and the error of a call into a queue."""
+    try:
+        answers.put((call(), None))
+    except Exception as error:
+        answers.put((None, error))
+
+
+def _patience():
+    """Return the seconds of silence after which the user gives a cluster up, or None."""
+    import dask
+
+    given = dask.config.get(GIVE_UP, None)
+    if given is None:
+        return None
+    try:
+        seconds = float(dask.utils.parse_timedelta(given))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        seconds = 0.0
+    if not seconds > 0:
+        raise InvalidInput(
+            f'{GIVE_UP} in Dask\'s configuration must be a time such as "5 minutes". Got {given!r}.'
+        )
+    return seconds
+
+
 def _detach(error):
     """Detach an exception, which Dask's own frames keep, from the frames of its callers.
 
@@ -546,7 +652,9 @@ class Parts:
         backend = self.backend
         at = backend.slots[slot % len(backend)]
         try:
-            return backend.client.scatter([data], workers=[at], hash=False)[0]
+            return backend.reach(
+                lambda: backend.client.scatter([data], workers=[at], hash=False)[0]
+            )
         except Exception as error:
             # any error of the connection; the scheduler may not know of the loss yet
             for _ in range(NOTICED):

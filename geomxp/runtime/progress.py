@@ -6,9 +6,12 @@ need no argument for it. Each thread has its own listener.
 
 import sys
 import time
+import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Timer
+
+from ..errors import GeomxpWarning
 
 _listener = ContextVar("listener", default=None)
 
@@ -28,6 +31,28 @@ def tell(done, total, things):
     listener = _listener.get()
     if listener is not None:
         listener(done, total, things)
+
+
+_notices = ContextVar("notices", default=None)
+
+
+@contextmanager
+def noticing(show):
+    """Call show(message) at each `notice` inside the block."""
+    before = _notices.set(show)
+    try:
+        yield
+    finally:
+        _notices.reset(before)
+
+
+def notice(message):
+    """Report at once what the user should know while the work goes on; by default as a warning."""
+    show = _notices.get()
+    if show is None:
+        warnings.warn(message, GeomxpWarning, stacklevel=2)
+    else:
+        show(message)
 
 
 QUIET = 2.0

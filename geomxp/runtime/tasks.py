@@ -188,7 +188,7 @@ class _Run:
 
     def _forget(self, tasks):
         # a lost scheduler has no tasks
-        if tasks and self.client.status == "running":
+        if tasks and self.client.status == "running" and not self.workers.given_up:
             self.client.cancel(tasks)
 
     def _begin_anew(self):

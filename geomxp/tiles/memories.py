@@ -10,8 +10,12 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
+import stat
 import tempfile
+import warnings
 import weakref
+import zlib
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -20,15 +24,16 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from ..errors import InvalidInput, NotEnoughMemory
+from ..errors import GeomxpWarning, InvalidInput, NotEnoughMemory
 from ..linalg.device import large_memory, streams
+from ..linalg.formats import named
 from ..runtime.devices import OUT_OF_MEMORY, human_bytes, in_threads
 
 PAGE = 4096
 SECONDS = 10.0
 """Between two writes of the journal within one tile column."""
 
-MODE = os.O_RDWR | os.O_CREAT
+MODE = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
 _open = set()
 """Named files that this process has open."""
@@ -42,6 +47,54 @@ def pages(count):
 def aligned(count):
     """Return a uint8 array of this many bytes in whole pages, aligned to a page."""
     return np.frombuffer(mmap.mmap(-1, max(pages(count), PAGE)), np.uint8)
+
+
+def check_disk(needed, free, directory):
+    """Raise `NotEnoughMemory` if the tiles need more than the free bytes of a disk."""
+    if needed > free:
+        raise NotEnoughMemory(
+            f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
+            f"{directory}: name another scratch directory, or request a lower accuracy."
+        )
+
+
+def open_own(path):
+    """Return the descriptor of a scratch file of this user, created if it does not exist.
+
+    The name is predictable, and the folder may belong to everybody, as /tmp does. A link, or a file
+    that another user owns or may write, raises `InvalidInput`: nothing is read from it or written
+    to it.
+    """
+    with suppress(FileExistsError):
+        return os.open(path, MODE | os.O_CREAT | os.O_EXCL, 0o600)
+    reason = None
+    try:
+        # a FIFO does not block
+        descriptor = os.open(path, MODE | os.O_NONBLOCK)
+    except FileNotFoundError:
+        # removed meanwhile, by the process that has used it
+        return open_own(path)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
+            raise
+        reason = "is a link or no regular file"
+    else:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            reason = "is not a regular file"
+        elif about.st_uid != os.geteuid():
+            reason = f"belongs to another user (uid {about.st_uid})"
+        elif about.st_nlink > 1:
+            reason = "has a second name (a hard link)"
+        elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            reason = f"may be written by other users (mode {stat.S_IMODE(about.st_mode):o})"
+        if reason is None:
+            return descriptor
+        os.close(descriptor)
+    raise InvalidInput(
+        f"the scratch file {path} {reason}, so it is not used: remove it, or name a scratch "
+        "directory that only you may write (mkdir -m 700 tiles)."
+    )
 
 
 class Disk:
@@ -65,6 +118,7 @@ class Disk:
         self.directory = Path(directory or tempfile.gettempdir())
         self._place = pages(8 * layout.tile**2)
         self.path, self.entries, self._journal = None, [], None
+        self.layout, self._sums = layout, {}
         if problem is not None:
             name = "geomxp-" + hashlib.sha256(problem.encode()).hexdigest()[:16]
             path = self.directory / f"{name}.tiles"
@@ -77,23 +131,63 @@ class Disk:
             self._journal = Journal(journal, problem, self._descriptor)
         self._finish = weakref.finalize(self, _remove, self._descriptor, self.path, self._journal)
         if self._journal is not None:
-            try:
-                self.entries = self._journal.open(self)
-            except OSError as error:
-                self.close()
-                raise self._full(error) from None
+            self._recover()
         self._check(needed)
+
+    def _recover(self):
+        """Find the entries of an interrupted run whose tiles are as they were written."""
+        journal = self._journal
+        try:
+            found, tiles = journal.read(self), {}
+            for kind, *entry in found:
+                if kind == "promote":
+                    # the tiles of that row were to be computed again
+                    tiles = {key: about for key, about in tiles.items() if key[0] != entry[0]}
+                else:
+                    tiles[tuple(entry[:2])] = entry
+            intact = {key: entry[:6] for key, entry in tiles.items() if self._intact(key, *entry)}
+            for key, entry in intact.items():
+                self.entries.append(["tile", *entry, self._sums[key]])
+            # first: a promotion is of all tiles of its row that come before it
+            self.entries[:0] = [entry for entry in found if entry[0] == "promote"]
+            journal.begin(self, self.entries)
+        except InvalidInput:
+            # the journal is not ours; the tiles may be those of an interrupted run
+            if self._finish.detach():
+                _open.discard(self.path)
+                _release_file(self._descriptor, self.path)
+            raise
+        except OSError as error:
+            self.close()
+            raise self._full(error) from None
+        lost = len(tiles) - len(intact)
+        if lost or journal.damaged:
+            what = [f"{lost} of {len(tiles)} finished tiles"] * bool(lost)
+            what += ["the journal of finished tiles"] * journal.damaged
+            warnings.warn(
+                f"{' and '.join(what)} in {self.directory} changed after they were written: tiles "
+                "without a valid checksum are computed again. Check the disk.",
+                GeomxpWarning,
+                stacklevel=2,
+            )
+        elif intact and not journal.checked:
+            warnings.warn(
+                f"the {len(intact)} finished tiles in {self.directory} were written without "
+                "checksums by an earlier geomxp and cannot be verified: to compute them again, "
+                f"remove {self.path}.",
+                GeomxpWarning,
+                stacklevel=2,
+            )
 
     def _check(self, needed):
         used = os.fstat(self._descriptor).st_blocks * 512
         system = os.statvfs(self.directory)
         free = system.f_bavail * system.f_frsize + used
-        if needed > free:
+        try:
+            check_disk(needed, free, self.directory)
+        except NotEnoughMemory:
             self.close()
-            raise NotEnoughMemory(
-                f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
-                f"{self.directory}: name another scratch directory, or request a lower accuracy."
-            )
+            raise
 
     def close(self):
         """Close and remove the file."""
@@ -110,21 +204,17 @@ class Disk:
 
     def _open(self):
         """Open the file for direct access, or through the page cache if that is not supported."""
-        path = self.path
+        path, descriptor = self.path, None
         try:
             if path is None:
-                descriptor, name = tempfile.mkstemp(".tiles", "geomxp-", self.directory)
-                os.close(descriptor)
-                path = Path(name)
-            try:
-                descriptor = os.open(path, MODE | getattr(os, "O_DIRECT", 0), 0o600)
-                self.direct = hasattr(os, "O_DIRECT")
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                descriptor, self.direct = os.open(path, MODE, 0o600), False
-            if self.path is not None:
+                path = self.directory / f"geomxp-{secrets.token_hex(8)}.tiles"
+                descriptor = os.open(path, MODE | os.O_CREAT | os.O_EXCL, 0o600)
+                # unlinked at once, so that nothing is left however the process ends
+                path.unlink()
+            else:
+                descriptor = open_own(path)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.direct = _direct(descriptor)
             return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -133,14 +223,12 @@ class Disk:
                 "Name another scratch directory."
             ) from None
         except OSError as error:
+            if descriptor is not None:
+                _release_file(descriptor, self.path)
             raise InvalidInput(
                 f"the scratch directory {self.directory} cannot be used: "
                 f"{error.strerror or error}: name another directory."
             ) from None
-        finally:
-            if self.path is None and path is not None:
-                # unlinked at once, so that nothing is left however the process ends
-                path.unlink(missing_ok=True)
 
     def offset_of(self, key):
         """Return the offset of a tile in the file."""
@@ -151,6 +239,7 @@ class Disk:
 
     def write(self, key, data):
         """Write tile (i, k) from a uint8 array of whole pages, aligned to a page."""
+        self._sums[key] = zlib.crc32(data)
         self.write_at(self.offset_of(key), data)
 
     def write_at(self, offset, data):
@@ -186,9 +275,23 @@ class Disk:
                 raise OSError(f"the scratch file in {self.directory} ends too early")
             rest, offset = rest[done:], offset + done
 
-    def holds(self, key, count):
-        """Return whether the file is long enough to contain a tile of this many bytes."""
-        return self.offset_of(key) + count <= os.fstat(self._descriptor).st_size
+    def checksum(self, key):
+        """Return the CRC-32 of the pages of a tile as they were written."""
+        return self._sums.get(key)
+
+    def _intact(self, key, i, k, form, exponent, dtype, shape, checksum=None):
+        """Return whether a tile has its checksum, or is there at all if it has none."""
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self.offset_of(key) + count > os.fstat(self._descriptor).st_size:
+            return False
+        data = aligned(count)
+        try:
+            self.read(key, data)
+        except OSError:
+            # the disk cannot read it any more
+            return False
+        self._sums[key] = zlib.crc32(data)
+        return checksum in (None, self._sums[key])
 
     def note(self, entry, at_once=False):
         """Write a list of JSON values to the journal, after the tiles themselves.
@@ -202,35 +305,86 @@ class Disk:
                 raise self._full(error) from None
 
 
+def _direct(descriptor):
+    """Let an open file bypass the page cache; return False if the filesystem refuses it."""
+    if not hasattr(os, "O_DIRECT"):
+        return False
+    try:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
+def _release_file(descriptor, path):
+    """Close a scratch file, and remove it if it has a name and holds nothing."""
+    if path is not None and not os.fstat(descriptor).st_size:
+        path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+CHECKED = "crc32"
+"""Word in the header of a journal whose lines have checksums."""
+
+
 class Journal:
-    """List of the final tiles of a scratch file: a header, then a line of JSON for each entry."""
+    """List of the final tiles of a scratch file: a header, then a line for each entry.
+
+    The header holds the mark of the scratch file and the problem. A line is an entry in JSON after
+    the CRC-32 of the line before it, continued over the entry: a line that was changed, removed or
+    moved invalidates all from there on. Journals of geomxp 0.1.0 have entries only.
+    """
 
     def __init__(self, path, problem, descriptor):
         self.path, self.problem, self._descriptor = path, problem, descriptor
         self._file, self._pending, self._lock, self._synced = None, [], Lock(), monotonic()
+        self._mark, self._sum, self.checked, self.damaged = "", 0, True, False
 
-    def open(self, disk):
-        """Return the entries of an interrupted run, and open the journal for writing."""
+    def read(self, disk):
+        """Return the entries of an interrupted run."""
         stamp, entries = aligned(PAGE), []
-        try:
+        with open(open_own(self.path), "rb") as file:
+            # an incomplete last line is ignored
+            header, *lines = file.read().split(b"\n")[:-1] or [b""]
+        with suppress(OSError):
+            # an empty scratch file has no mark
             disk.read_at(0, stamp)
-            mark = bytes(stamp[:16]).hex()
-            lines = self.path.read_bytes().split(b"\n")
-            if lines[0].decode() == f"{mark} {self.problem}":
-                # an incomplete last line is ignored
-                entries = list(_parsed(lines[1:-1]))
-        except (OSError, UnicodeDecodeError):
-            entries = []
+            self._mark = bytes(stamp[:16]).hex()
+            self.checked = header != f"{self._mark} {self.problem}".encode()
+            if not self.checked:
+                entries = list(_parsed(lines, disk.layout))
+            elif header == self._header():
+                entries = list(_parsed(_verified(lines, zlib.crc32(header)), disk.layout))
+        self.damaged = len(entries) < len(lines)
+        return entries
+
+    def _header(self):
+        return f"{self._mark} {CHECKED} {self.problem}".encode()
+
+    def begin(self, disk, entries):
+        """Replace the journal by one of these entries, and open it for writing."""
         if not entries:
+            stamp = aligned(PAGE)
             stamp[:16] = np.frombuffer(os.urandom(16), np.uint8)
             disk.write_at(0, stamp)
-            mark = bytes(stamp[:16]).hex()
-        text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(f"{mark} {self.problem}\n{text}")
+            self._mark = bytes(stamp[:16]).hex()
+        fresh, header = self.path.with_suffix(".new"), self._header()
+        fresh.unlink(missing_ok=True)
+        self._file = open(open_own(fresh), "wb")  # noqa: SIM115 (as long as the scratch file)
+        self._sum = zlib.crc32(header)
+        self._file.write(header + b"\n")
+        self._append(entries)
         os.replace(fresh, self.path)
-        self._file = open(self.path, "a")  # noqa: SIM115 (as long as the scratch file)
-        return entries
+
+    def _append(self, entries):
+        for entry in entries:
+            text = json.dumps(entry).encode()
+            self._sum = zlib.crc32(text, self._sum)
+            self._file.write(b"%08x %b\n" % (self._sum, text))
+        self._file.flush()
 
     def note(self, entry, at_once):
         """Add an entry, and write the pending ones if it is time."""
@@ -245,8 +399,7 @@ class Journal:
         with self._lock:
             entries, self._pending = self._pending, []
             os.fdatasync(self._descriptor)
-            self._file.write("".join(json.dumps(entry) + "\n" for entry in entries))
-            self._file.flush()
+            self._append(entries)
             os.fsync(self._file.fileno())
             self._synced = monotonic()
 
@@ -258,16 +411,40 @@ class Journal:
                 self._file.close()
 
 
-def _parsed(lines):
-    """Yield the readable entries of a journal."""
+def _verified(lines, checksum):
+    """Yield the entries of a journal up to the first one that is not as it was written."""
+    for line in lines:
+        stated, _, text = line.partition(b" ")
+        checksum = zlib.crc32(text, checksum)
+        if stated != b"%08x" % checksum:
+            return
+        yield text
+
+
+def _parsed(lines, layout):
+    """Yield the entries of a journal up to the first one that names no tile or row of a matrix."""
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
-            return
-        if not (isinstance(entry, list) and entry):
+            _check_entry(layout, *entry)
+        except (ValueError, TypeError, KeyError, RecursionError):
             return
         yield entry
+
+
+def _check_entry(layout, kind, i, *tile):
+    """Raise `ValueError`, `TypeError` or `KeyError` for an entry that a run does not write."""
+    known = type(i) is int and 0 <= i < layout.tiles
+    if kind == "tile":
+        k, form, exponent, dtype, shape = tile[:5]
+        known &= type(k) is int and 0 <= k <= i and type(exponent) is int and len(tile) < 7
+        # two planes, if FP32 is split into them
+        known = known and tuple(shape[:2]) == layout.shape(i, k) and shape[2:] in ([], [2])
+        known = known and named(form) and np.dtype(dtype).itemsize * len(shape) <= 16
+    else:
+        known &= kind == "promote" and not tile
+    if not known:
+        raise ValueError
 
 
 def _remove(descriptor, path, journal):
@@ -277,6 +454,7 @@ def _remove(descriptor, path, journal):
     if path is not None:
         path.unlink(missing_ok=True)
         path.with_suffix(".journal").unlink(missing_ok=True)
+        path.with_suffix(".new").unlink(missing_ok=True)
         _open.discard(path)
     os.close(descriptor)
 
@@ -373,8 +551,11 @@ class Host:
         slot = self._tiles[key][: len(data)]
         np.copyto(data[: len(slot)], slot)
 
+    def checksum(self, key):
+        """Return None: these tiles do not outlive the process."""
+
     def note(self, entry, at_once=False):
-        """Do nothing: these tiles do not outlive the process."""
+        """Do nothing, for the same reason."""
 
     def close(self):
         """Free the memory."""

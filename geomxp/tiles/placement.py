@@ -40,7 +40,7 @@ from ..runtime.trace import Trace, Traffic
 from .assemble import Originals
 from .dask_store import DaskOriginals, DaskStore
 from .layout import Layout
-from .memories import ALIGNMENT, Disk, Gpu, Host, Ram
+from .memories import ALIGNMENT, Disk, Gpu, Host, Ram, check_disk
 from .on_gpu import GpuStore
 from .out_of_core import OutOfCoreDevice, OutOfCoreStore
 from .plan import POLICIES, Sizes, policy_named, useful
@@ -75,6 +75,7 @@ class Placement:
     trace: Trace | None = None
 
     in_core = False
+    checks_room = True
     memory = None
     tile_sizes = ()
 
@@ -139,6 +140,12 @@ class Placement:
         """
         raise NotImplementedError
 
+    def check_room(self, needed):
+        """Raise `NotEnoughMemory` if tiles of so many bytes do not fit, before formats are known.
+
+        `store` checks again, with the formats of all tiles.
+        """
+
     def plan(self, layout, formats) -> MemoryPlan:
         """Return the plan of a factorization; raises `NotEnoughMemory` if a bound is too small."""
         raise NotImplementedError
@@ -181,6 +188,11 @@ class InMemory(Placement):
         kind = self.own or (GpuStore if gpu else InCore)
         return kind(originals, formats)
 
+    def check_room(self, needed):
+        """See `Placement.check_room`."""
+        if self.own is None:
+            _check("memory", needed, self.devices[0].free_memory())
+
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
         free = self.devices[0].free_memory()
@@ -203,6 +215,13 @@ class OutOfCore(Placement):
     def tile_sizes(self):
         """See `Placement`."""
         return GPU_TILES_OUT_OF_CORE if self.on_gpu else ()
+
+    def check_room(self, needed):
+        """See `Placement.check_room`."""
+        if self.memory is None:
+            _check("memory", needed, free_memory())
+        elif (directory := Path(self.scratch or gettempdir())).is_dir():
+            check_disk(needed, disk_usage(directory).free, directory)
 
     def host(self):
         """Return a `Host` for the tiles; None if they are on a disk."""
@@ -268,6 +287,8 @@ class OnDask(Placement):
 
     scheduler: str = ""
 
+    # workers are asked when the tiles are distributed
+    checks_room = False
     tile_sizes = CLUSTER_TILES
 
     def originals(self, model, locations, metric, layout):

@@ -449,6 +449,23 @@ def test_checkpoint_is_written_and_resumed(tmp_path, field, plain):
         gx.fit(field, fixed={"smoothness": 0.5}, trend="zero", checkpoint=path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"evaluations": count} for count in (-1_000_000_000, -1, 10**40, True, 3.0, "3", None)]
+    + [{"model": {}}, {"model": {"variance": 10**400}}, {"model": {"variance": -1.0}}],
+)
+def test_an_edited_checkpoint_is_refused(tmp_path, field, change):
+    path = tmp_path / "state.json"
+    about = {"fixed": {"smoothness": 0.5}, "trend": "zero", "checkpoint": path}
+    gx.fit(field, evaluations=3, **about)
+    state = json.loads(path.read_text())
+    model = state["model"] | change.get("model", {}) if change.get("model") else change.get("model")
+    state |= change | ({} if model is None else {"model": model})
+    path.write_text(json.dumps(state))
+    with pytest.raises(gx.InvalidInput, match="not a geomxp checkpoint, or an edited one: delete"):
+        gx.fit(field, **about)
+
+
 @pytest.mark.slow
 def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
     state, output = tmp_path / "state.json", tmp_path / "fit.json"

@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import gc
 import json
 import os
@@ -41,14 +42,14 @@ def way(request, monkeypatch, tmp_path):
 
 
 def refuse_direct(monkeypatch):
-    opened = os.open
+    control = fcntl.fcntl
 
-    def refused(path, flags, *rest, **options):
-        if flags & getattr(os, "O_DIRECT", 0):
+    def refused(descriptor, command, flags=0):
+        if command == fcntl.F_SETFL and flags & os.O_DIRECT:
             raise OSError(errno.EINVAL, "Invalid argument")
-        return opened(path, flags, *rest, **options)
+        return control(descriptor, command, flags)
 
-    monkeypatch.setattr(os, "open", refused)
+    monkeypatch.setattr(fcntl, "fcntl", refused)
 
 
 def random_bytes(count, seed):
@@ -164,14 +165,12 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path, problem):
 
 @pytest.mark.parametrize("problem", [None, "a problem"])
 def test_an_error_where_the_file_is_opened_leaves_nothing(monkeypatch, tmp_path, problem):
-    opened, before = os.open, descriptors()
+    before = descriptors()
 
-    def broken(path, flags, *rest, **options):
-        if flags & os.O_DIRECT:
-            raise OSError(errno.EIO, "Input/output error")
-        return opened(path, flags, *rest, **options)
+    def broken(descriptor, command, flags=0):
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "open", broken)
+    monkeypatch.setattr(fcntl, "fcntl", broken)
     with pytest.raises(gx.InvalidInput, match="cannot be used: Input/output error"):
         Disk(LAYOUT, 0, tmp_path, problem)
     assert not list(tmp_path.iterdir())
@@ -444,6 +443,12 @@ def journal_of(directory):
     return next(directory.glob("*.journal"))
 
 
+def entries_of(directory):
+    """Return the entries of a journal, without their checksums."""
+    _, *lines = journal_of(directory).read_text().splitlines()
+    return [json.loads(line.partition(" ")[2]) for line in lines]
+
+
 def test_half_a_last_line_in_the_journal_is_not_believed(whole, killed):
     path = journal_of(killed)
     lines = path.read_text().splitlines()
@@ -454,20 +459,31 @@ def test_half_a_last_line_in_the_journal_is_not_believed(whole, killed):
     assert bits(store) == whole["mixed"][1]
 
 
-@pytest.mark.parametrize("rubbish", [b"\xff\xfe\x00\n\n", b"no JSON\n{\n", b"", b"\0" * 5000])
+@pytest.mark.parametrize("rubbish", [b"\xff\xfe\x00\n\n", b"no JSON\n{\n"])
 @pytest.mark.parametrize("where", ["instead", "after"])
 def test_a_journal_of_rubbish_costs_time_and_nothing_else(whole, killed, rubbish, where):
     path = journal_of(killed)
     path.write_bytes((path.read_bytes() if where == "after" else b"") + rubbish)
-    store = store_of("mixed", killed)
+    with pytest.warns(gx.GeomxpWarning, match="the journal of finished tiles in .* changed after"):
+        store = store_of("mixed", killed)
+    assert bool(store.headers) == (where == "after")
     counted(store)
+    assert bits(store) == whole["mixed"][1]
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\0" * 5000])
+def test_a_journal_without_a_line_is_that_of_a_run_that_has_just_begun(whole, killed, rubbish):
+    journal_of(killed).write_bytes(rubbish)
+    store = store_of("mixed", killed)
+    assert counted(store) == 45
     assert bits(store) == whole["mixed"][1]
 
 
 def test_a_journal_of_another_problem_is_not_believed(whole, killed):
     path = journal_of(killed)
     path.write_text("another problem\n" + "\n".join(path.read_text().splitlines()[1:]) + "\n")
-    store = store_of("mixed", killed)
+    with pytest.warns(gx.GeomxpWarning, match="the journal of finished tiles in .* changed after"):
+        store = store_of("mixed", killed)
     assert not store.headers
     assert counted(store) == 45
     assert bits(store) == whole["mixed"][1]
@@ -481,9 +497,174 @@ def test_a_journal_without_its_tiles_is_not_believed(whole, killed, size):
         path.unlink()
     else:
         os.truncate(path, size)
-    store = store_of("mixed", killed)
+    with pytest.warns(gx.GeomxpWarning, match="finished tiles in .* changed after they were"):
+        store = store_of("mixed", killed)
     counted(store)
     assert bits(store) == whole["mixed"][1]
+
+
+# damage: every tile and every line has a checksum
+
+
+def flip(path, at, mask):
+    data = bytearray(path.read_bytes())
+    data[at] ^= mask
+    path.write_bytes(data)
+
+
+def start_of(killed, key):
+    """Return the file of the tiles and the offset of one."""
+    i, k = key
+    path = journal_of(killed).with_suffix(".tiles")
+    return path, PAGE + (i * (i + 1) // 2 + k) * pages(8 * 32**2)
+
+
+def finished(killed):
+    return [tuple(entry[1:3]) for entry in entries_of(killed)]
+
+
+@pytest.mark.parametrize("mask", [0x80, 0x40, 0x01], ids=["sign", "exponent", "one bit"])
+def test_a_tile_with_a_changed_bit_is_computed_again(whole, killed, mask):
+    keys = finished(killed)
+    # the last byte of the first FP64 entry: sign and exponent
+    path, start = start_of(killed, (1, 1))
+    assert (1, 1) in keys
+    flip(path, start + 7, mask)
+    with pytest.warns(gx.GeomxpWarning, match=f"1 of {len(keys)} finished tiles in .* Check the d"):
+        store = store_of("mixed", killed)
+    assert set(keys) - set(store.headers) == {(1, 1)}
+    assert counted(store) == 45 - len(keys) + 1
+    assert bits(store) == whole["mixed"][1]
+
+
+def test_two_tiles_that_changed_places_are_computed_again(whole, killed):
+    path, first = start_of(killed, (0, 0))
+    _, second = start_of(killed, (1, 1))
+    data, size = bytearray(path.read_bytes()), pages(8 * 32**2)
+    data[first : first + size], data[second : second + size] = (
+        data[second : second + size],
+        data[first : first + size],
+    )
+    path.write_bytes(data)
+    with pytest.warns(gx.GeomxpWarning, match="2 of .* finished tiles"):
+        store = store_of("mixed", killed)
+    counted(store)
+    assert bits(store) == whole["mixed"][1]
+
+
+@pytest.mark.parametrize("change", ["exponent", "removed", "exchanged", "shape"])
+def test_a_changed_line_of_the_journal_is_not_believed_nor_any_after_it(whole, killed, change):
+    path = journal_of(killed)
+    lines = path.read_text().splitlines(keepends=True)
+    # a tile in FP16, whose exponent scales it
+    k = next(k for k, line in enumerate(lines) if '"fp16"' in line)
+    if change == "exponent":
+        checksum, _, entry = lines[k].partition(" ")
+        entry = json.loads(entry)
+        entry[4] += 1
+        lines[k] = f"{checksum} {json.dumps(entry)}\n"
+    elif change == "shape":
+        lines[k] = lines[k].replace("[32, 32]", "[32, 31]")
+    elif change == "removed":
+        del lines[k]
+    else:
+        lines[k - 1 : k + 1] = lines[k], lines[k - 1]
+    path.write_text("".join(lines))
+    with pytest.warns(gx.GeomxpWarning, match="the journal of finished tiles"):
+        store = store_of("mixed", killed)
+    assert len(store.headers) == k - 1 - (change == "exchanged")
+    counted(store)
+    assert bits(store) == whole["mixed"][1]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["[]", "{}", "[1]", '["tile", 0]', '["promote", "x"]', '["promote", 99]', '["tile", 0, 1]']
+    + [f'["tile", 0, 0, {form}, [32, 32]]' for form in ('"fp99", 0, "float64"', '"fp64", 0, "U9"')]
+    + ['["tile", 0, 0, "fp64", 1e999, "float64", [32, 32]]', '["tile", 0, 0, "fp64", 0, 3, 4]'],
+)
+def test_lines_that_no_run_writes_raise_no_foreign_error(whole, killed, entry):
+    """Also with valid checksums, and in journals without any."""
+    path = journal_of(killed)
+    mark, _, *problem = path.read_text().splitlines()[0].split(" ")
+    path.write_text(" ".join([mark, *problem]) + f"\n{entry}\n")
+    with pytest.warns(gx.GeomxpWarning, match="the journal of finished tiles"):
+        store = store_of("mixed", killed)
+    assert not store.headers
+    assert counted(store) == 45
+    assert bits(store) == whole["mixed"][1]
+
+
+def test_a_journal_of_another_version_is_believed_with_a_warning(whole, killed):
+    path = journal_of(killed)
+    head, *lines = path.read_text().splitlines()
+    old = [json.dumps(json.loads(line.partition(" ")[2])[:7]) for line in lines]
+    path.write_text("\n".join([head.replace(" crc32 ", " "), *old, ""]))
+    with pytest.warns(gx.GeomxpWarning, match="without checksums .* remove .*tiles"):
+        store = store_of("mixed", killed)
+    assert len(store.headers) == len(lines)
+    # from now on they have checksums
+    assert path.read_text().splitlines()[1:] == lines
+    counted(store)
+    assert bits(store) == whole["mixed"][1]
+
+
+# names that somebody else has taken
+
+
+@pytest.mark.parametrize("suffix", [".tiles", ".journal"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "fifo", "folder", "open"])
+def test_a_predictable_name_that_is_no_file_of_ours_is_refused(tmp_path, suffix, kind):
+    scratch = Disk(LAYOUT, 0, tmp_path, "a problem")
+    path = scratch.path.with_suffix(suffix)
+    scratch.close()
+    victim = tmp_path / "victim"
+    if kind != "dangling link":
+        victim.write_text("precious")
+        victim.chmod(0o600)
+    if "link" in kind:
+        (os.link if kind == "hard link" else os.symlink)(victim, path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_text("")
+        path.chmod(0o666)
+    before = descriptors()
+    with pytest.raises(gx.InvalidInput, match=rf"the scratch file {path} .*: remove it, or name"):
+        Disk(LAYOUT, 0, tmp_path, "a problem")
+    assert descriptors() == before
+    if kind == "dangling link":
+        assert not victim.exists()
+    else:
+        assert victim.read_text() == "precious"
+    assert sorted(set(tmp_path.iterdir()) - {victim}) == [path]
+
+
+def test_a_link_under_the_name_of_the_new_journal_is_removed_and_not_followed(tmp_path):
+    scratch = Disk(LAYOUT, 0, tmp_path, "a problem")
+    path, victim = scratch.path.with_suffix(".new"), tmp_path / "victim"
+    scratch.close()
+    victim.write_text("precious")
+    path.symlink_to(victim)
+    Disk(LAYOUT, 0, tmp_path, "a problem").close()
+    assert list(tmp_path.iterdir()) == [victim]
+    assert victim.read_text() == "precious"
+
+
+def test_a_scratch_file_of_another_user_is_refused(tmp_path):
+    scratch = Disk(LAYOUT, 0, tmp_path, "a problem")
+    path = scratch.path
+    scratch.close()
+    path.write_text("")
+    path.chmod(0o600)
+    try:
+        os.chown(path, 12345, 12345)
+    except PermissionError:
+        pytest.skip("no right to give a file to another user")
+    with pytest.raises(gx.InvalidInput, match=r"belongs to another user \(uid 12345\)"):
+        Disk(LAYOUT, 0, tmp_path, "a problem")
 
 
 def test_tiles_without_their_journal_are_computed_again(whole, killed):
@@ -503,12 +684,10 @@ def test_the_journal_names_no_tile_that_is_not_on_the_disk(monkeypatch, tmp_path
     scratch.note(["tile", 0, 0], at_once=True)
     scratch.note(["tile", 1, 0])
     assert calls == ["tiles", "journal"]
-    lines = journal_of(tmp_path).read_text().splitlines()
-    assert [json.loads(line) for line in lines[1:]] == [["tile", 0, 0]]
+    assert entries_of(tmp_path) == [["tile", 0, 0]]
     monkeypatch.setattr(memories, "SECONDS", 0.0)
     scratch.note(["tile", 2, 0])
-    lines = journal_of(tmp_path).read_text().splitlines()
-    assert [json.loads(line) for line in lines[1:]] == [
+    assert entries_of(tmp_path) == [
         ["tile", 0, 0],
         ["tile", 1, 0],
         ["tile", 2, 0],
