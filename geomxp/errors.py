@@ -5,7 +5,7 @@ Each message is one line that says what is wrong, what was given, what is needed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -198,6 +198,10 @@ class Outcome:
     ending : Ending
     message : str
         Sentences, with advice if there is a remedy.
+    remedy : str
+        A call or command that may work instead; empty if none is needed.
+    options : dict
+        The options of `fit` that the remedy changes.
 
     Examples
     --------
@@ -207,6 +211,8 @@ class Outcome:
 
     ending: Ending
     message: str = ""
+    remedy: str = field(default="", compare=False)
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def good(self) -> bool:
@@ -219,4 +225,5 @@ class Outcome:
         return self.ending in ATTAINED
 
     def __str__(self) -> str:
-        return f"{self.ending}: {self.message}" if self.message else str(self.ending)
+        text = f"{self.ending}: {self.message}" if self.message else str(self.ending)
+        return f"{text} Try: {self.remedy}" if self.remedy else text

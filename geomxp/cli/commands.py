@@ -10,7 +10,7 @@ from math import isfinite
 from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
 from ..data.observations import longitude_first
-from ..errors import GeomxpError, GeomxpWarning, InvalidInput
+from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
@@ -89,6 +89,9 @@ def fit(given):
         fitted = fit_model(opt.observations(given, given.formula), **about, strict=given.strict)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
+    except FitFailed as error:
+        raise FitFailed(str(_advised(error.fit.outcome, given.words)), error.fit) from None
+    fitted = replace(fitted, outcome=_advised(fitted.outcome, given.words))
     with Line("intervals", shown=screen.progress and given.intervals == "profile"):
         intervals = intervals_of(fitted, given.intervals, given.level)
     # printed before files are written, so that a full disk does not lose the estimates
@@ -106,6 +109,23 @@ def fit(given):
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:
         warnings.warn(str(fitted.outcome), GeomxpWarning, stacklevel=1)
+
+
+def _advised(outcome, words):
+    """Return an outcome whose remedy is a command, and not a call."""
+    if not outcome.options:
+        return outcome
+    changed = []
+    for name, value in outcome.options.items():
+        if name == "fixed":
+            changed += [
+                word for pair in value.items() for word in ("--fix", "{}={:g}".format(*pair))
+            ]
+        elif name == "strict":
+            words = [word for word in words if word != "--strict"]
+        else:
+            changed += [f"--{name}", f"{value}"]
+    return replace(outcome, remedy=shlex.join(["geomxp", *words, *changed]))
 
 
 def intervals_of(fitted, method, level):

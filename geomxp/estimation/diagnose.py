@@ -53,13 +53,15 @@ class Verdict:
     """Diagnosis of the end of a search.
 
     `flat` tells whether the information is singular. `held`, with AT_LIMIT, maps parameters to
-    values at or near their limits: the others are to be estimated again, from `model`.
+    values at or near their limits: the others are to be estimated again, from `model`. `remedy`
+    are options of a fit that may end better.
     """
 
     outcome: Outcome
     flat: bool = False
     held: dict = field(default_factory=dict)
     model: Covariance | None = None
+    remedy: dict = field(default_factory=dict)
 
 
 def diagnose(problem, table, model, pinned, coordinates, summit):
@@ -72,7 +74,9 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     value = max(summit.value, problem.monitor.best[0])
     message = _nugget_vanishes(problem, table, pinned)
     if message:
-        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True)
+        noise = {NUGGET: 0.01 * table.variance}
+        remedy = _fixed(problem, model.replace(**noise), [NUGGET])
+        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True, remedy=remedy)
     for verdict in (
         _range_grows(problem, table, model, pinned, value),
         _shape_grows(problem, table, model, pinned, value),
@@ -87,13 +91,20 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     ]
     message = _stalled(problem, summit)
     if message and not ends:
-        return Verdict(Outcome(Ending.STALLED, message), flat=True)
+        remedy = {"starts": 8}
+        return Verdict(Outcome(Ending.STALLED, message), flat=True, remedy=remedy)
     if ends:
         message = " ".join(_at_end(table, model, name, pinned[name]) for name in ends)
         return Verdict(Outcome(Ending.AT_LIMIT, message), flat=_singular(summit))
-    message = _flat_direction(coordinates, summit)
-    if message:
-        return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True)
+    names = _flat_direction(coordinates, summit)
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        message = (
+            f"The log-likelihood is flat in {words(names)}, which {verb} not identifiable from "
+            f"these data. Fix the {words(names[:1])}."
+        )
+        remedy = _fixed(problem, model, names[:1])
+        return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
     if pinned:
         return Verdict(Outcome(Ending.ON_BOUND, _on_bound(table, pinned)))
     if not problem.table.free:
@@ -114,6 +125,12 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     if NUGGET in problem.table.free and model.nugget == 0:
         notes.append("The nugget is 0, its lower limit: the data show no noise.")
     return Verdict(Outcome(Ending.CONVERGED, " ".join(notes)))
+
+
+def _fixed(problem, model, names):
+    """Return options of a fit that hold some parameters at the values of a model, rounded."""
+    ours = problem.monitor.rescale(model, 0.0)[0].parameters()
+    return {"fixed": {name: float(f"{ours[name]:.2g}") for name in names}}
 
 
 def _singular(summit):
@@ -157,7 +174,9 @@ def _range_grows(problem, table, model, pinned, value):
             "The log-likelihood has no finite maximum: it increases without limit with the range "
             f"(profile at practical ranges: {shown}). Fix the range or a shape parameter."
         )
-        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True)
+        near = model.replace(**{LENGTH: table.extent.longest / factor})
+        remedy = _fixed(problem, near, [LENGTH])
+        return Verdict(Outcome(Ending.NO_FINITE_MAXIMUM, message), flat=True, remedy=remedy)
     # the smallest range of nearly the same likelihood: the larger, the worse conditioned is Σ
     near = next(k for k in range(3) if profile[k] > profile[-1] - NEARLY)
     at = ends[near][1].parameters()[LENGTH]
@@ -279,18 +298,13 @@ def _at_end(table, model, name, side):
 
 
 def _flat_direction(coordinates, summit):
-    """Name the parameters along which the likelihood does not change."""
+    """Return the parameters along which the likelihood does not change; none if it does."""
     if not len(summit.score) or not np.isfinite(summit.information).all():
-        return None
+        return []
     values, vectors = np.linalg.eigh(summit.information)
     if values[0] >= FLAT or np.abs(summit.score).max() > 1e-2:
-        return None
-    names = [n for n, v in zip(coordinates.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
-    verb = "is" if len(names) == 1 else "are"
-    return (
-        f"The log-likelihood is flat in {words(names)}, which {verb} not identifiable from these "
-        f"data. Fix the {words(names[:1])}."
-    )
+        return []
+    return [n for n, v in zip(coordinates.names, vectors[:, 0], strict=True) if abs(v) > 0.3]
 
 
 def _stalled(problem, summit):
@@ -298,8 +312,8 @@ def _stalled(problem, summit):
         return None
     return (
         "The search stopped where the log-likelihood is not at a maximum (largest slope "
-        f"{np.abs(summit.score).max():.2g} per logarithm of a parameter). Try more starts, other "
-        "start values, or a nugget."
+        f"{np.abs(summit.score).max():.2g} per logarithm of a parameter). More starts, other "
+        "start values or a nugget may help."
     )
 
 

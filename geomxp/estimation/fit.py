@@ -6,7 +6,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
@@ -167,9 +167,14 @@ def fit(
         ends = searched(problem, first, starts, seed, evaluations, tasks)
         solution = problem.solve(ends)
     result = _fit_of(request, problem, solution, time.perf_counter() - began)
+    at_limit = result.outcome.ending is Ending.AT_LIMIT
+    options = {"strict": False} if strict and at_limit else solution.remedy
+    if options:
+        remedy = _call(request, method, anisotropy, starts, options)
+        outcome = replace(result.outcome, remedy=remedy, options=options)
+        result = replace(result, outcome=outcome)
     caution(method, solution.evaluation)
     if raise_on_failure:
-        at_limit = result.outcome.ending is Ending.AT_LIMIT
         if result.outcome.ending in FAILED or (strict and at_limit):
             raise FitFailed(str(result.outcome), result)
         if at_limit:
@@ -198,6 +203,25 @@ class FitRequest:
         """Return a model of the scaled problem and its log-likelihood in the user's units."""
         shift = self.units.shift(self.design, self.reml)
         return self.units.outward(model), log_likelihood + shift
+
+
+def _call(request, method, anisotropy, starts, remedy):
+    """Return the call of `fit` for the same problem with some other options, as text."""
+    options = {
+        "family": None if request.template.family == "matern" else request.template.family,
+        "trend": None if request.trend.text == "constant" else request.trend.text,
+        "reml": request.reml or None,
+        "anisotropy": anisotropy or None,
+        "starts": None if starts == 1 else starts,
+        "bounds": request.bounds or None,
+    }
+    fixed = request.fixed | remedy.get("fixed", {})
+    options |= remedy | {"fixed": fixed or None}
+    bounds = {name: box for name, box in request.bounds.items() if name not in fixed}
+    options |= {"bounds": bounds or None}
+    words = ["observations", *([] if method == Exact() else ["method=method"])]
+    words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return f"gx.fit({', '.join(words)})"
 
 
 def _start_model(model, family, anisotropy):

@@ -5,7 +5,7 @@
 
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -173,6 +173,8 @@ class Solution:
     standard_errors: dict
     # the observed one in `ParameterTable.coordinates`, (k, k), in the order of `free`
     information: np.ndarray | None = None
+    # options of a fit that may end better, with parameters in the user's units
+    remedy: dict = field(default_factory=dict)
 
 
 class Problem:
@@ -226,19 +228,22 @@ class Problem:
         A diagnosis may find a better model, or the limit of a parameter, where the others are
         estimated again.
         """
-        limits, rounds = [], 0
+        limits, rounds, known = [], 0, -inf
         while True:
             model, pinned, coordinates, summit = self._summit(table, model, value, noise)
             verdict = diagnose.diagnose(self, table, model, pinned, coordinates, summit)
             best, better = self.monitor.best
             rounds += 1
-            if noise == 0 and best > max(value, summit.value) + self.tolerance and rounds < ROUNDS:
+            reached = max(value, summit.value, known)
+            if noise == 0 and best > reached + self.tolerance and rounds < ROUNDS:
                 value, model, limits = best, better, []
                 table = self.table if better.nugget else self.table.holding(**{NUGGET: 0.0})
                 continue
             if not verdict.held:
                 break
             limits.append(verdict.outcome.message)
+            # a model farther towards the limit may be a little better
+            known = best
             table = table.holding(**verdict.held)
             value, model, _ = self.search(table, verdict.model, step=NEAR)
             if model is None:
@@ -259,7 +264,9 @@ class Problem:
             errors |= coordinates.standard_errors(top, summit.information)
             information = summit.information
         names = tuple(coordinates.names)
-        return Solution(model, self.evaluation_of(model), outcome, names, errors, information)
+        evaluation = self.evaluation_of(model)
+        about = model, evaluation, outcome, names, errors, information, verdict.remedy
+        return Solution(*about)
 
     def _summit(self, table, model, value, noise):
         """Climb from a model of this value; search again where that does not converge."""
@@ -279,7 +286,8 @@ class Problem:
             "`evaluations`; with `checkpoint`, the same call resumes from here.",
         )
         errors = dict.fromkeys(model.parameters())
-        return Solution(model, self.evaluation_of(model), outcome, table.free, errors)
+        about = model, self.evaluation_of(model), outcome, table.free, errors
+        return Solution(*about, remedy={"evaluations": 4 * self.monitor.limit})
 
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""

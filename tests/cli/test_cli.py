@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -82,7 +83,10 @@ def test_failed_fit_is_one_line_and_status_1(run, tmp_path):
     assert out == ""
     assert err.count("\n") == 1
     assert "AT_LIMIT: The log-likelihood approaches its supremum as the range" in err
+    command = shlex.split(err.strip().partition(" Try: geomxp ")[2])
     assert not output.exists()
+    assert run(*command)[0] == 0
+    assert output.exists()
 
 
 def test_a_fit_at_a_limit_is_a_warning_and_can_be_used(run, tmp_path):

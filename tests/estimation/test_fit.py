@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -524,3 +525,40 @@ def test_locations_whose_distances_underflow_are_refused():
     seen = gx.Observations(places, np.arange(9.0), metric="great-circle")
     with pytest.raises(gx.InvalidInput, match="the same to the digits of FP64"):
         gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, 0.1))
+
+
+def twins():
+    """Return observations of which two are equal, at one location."""
+    places = lay_out(49, "jittered", 3)
+    values = gx.simulate(gx.Matern(1.0, 0.5, 1.5), places, seed=1)[0]
+    return gx.Observations(np.vstack([places, places[:1]]), np.append(values, values[0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [
+        ({"fixed": {"smoothness": 0.5}}, "NO_FINITE_MAXIMUM"),
+        ({"trend": "linear", "reml": True, "family": "spherical"}, "NO_FINITE_MAXIMUM"),
+        ({"fixed": {"nugget": 0.1, "smoothness": 0.5}, "evaluations": 3}, "EVALUATION_LIMIT"),
+    ],
+)
+def test_the_call_in_the_message_of_a_failed_fit_works(options, ending):
+    observations = twins()
+    failed = gx.fit(observations, raise_on_failure=False, **options)
+    assert failed.outcome.ending == ending
+    _, _, call = str(failed.outcome).partition(" Try: ")
+    assert eval(call, {"gx": gx, "observations": observations}).outcome.good
+    if ending == "NO_FINITE_MAXIMUM":
+        with pytest.raises(gx.FitFailed, match=re.escape(call)):
+            gx.fit(observations, **options)
+
+
+def test_the_call_in_the_message_of_a_strict_fit_works():
+    meuse = gx.datasets.load("meuse")
+    options = {"fixed": {"smoothness": 0.5}, "reml": True}
+    with pytest.raises(gx.FitFailed, match="AT_LIMIT") as caught:
+        gx.fit(meuse, strict=True, **options)
+    call = str(caught.value).partition(" Try: ")[2]
+    with pytest.warns(gx.GeomxpWarning, match="AT_LIMIT"):
+        again = eval(call, {"gx": gx, "observations": meuse})
+    assert again.model == caught.value.fit.model
