@@ -87,7 +87,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     ends = [
         name
         for name, side in pinned.items()
-        if name not in table.bounds and not table.is_limit(name, side)
+        if name not in table.bounds and not table.is_limit(name, side, model)
     ]
     message = _stalled(problem, summit)
     if message and not ends:
@@ -106,7 +106,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         remedy = _fixed(problem, model, names[:1])
         return Verdict(Outcome(Ending.UNIDENTIFIED, message), flat=True, remedy=remedy)
     if pinned:
-        return Verdict(Outcome(Ending.ON_BOUND, _on_bound(table, pinned)))
+        return Verdict(Outcome(Ending.ON_BOUND, _on_bound(table, model, pinned)))
     if not problem.table.free:
         message = "All parameters were given: nothing was estimated."
         return Verdict(Outcome(Ending.COMPUTED, message))
@@ -323,14 +323,14 @@ def _poorly_determined(coordinates, summit):
     return [n for n, error in zip(coordinates.names, errors, strict=True) if error > 1]
 
 
-def _on_bound(table, pinned):
+def _on_bound(table, model, pinned):
     parts = []
     for name, side in pinned.items():
-        limit = table.box(name)[0 if side == "lower" else 1]
+        limit = table.box_at(name, model)[0 if side == "lower" else 1]
         if name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
             parts.append("The anisotropy ratio is 1: the field is isotropic, and its angle has no "
                          "meaning.")  # fmt: skip
-        elif table.is_limit(name, side):
+        elif table.is_limit(name, side, model):
             edge = "largest" if side == "upper" else "smallest"
             parts.append(
                 f"The {words([name])} is at {limit:g}, the {edge} value at which the "

@@ -211,9 +211,7 @@ class ParameterTable:
         self.observations, self.variance = observations, variance
         self.extent = extent or Extent.of(observations)
         self.metric, self.dimensions = observations.metric, observations.dimensions
-        self.limits = self.model.limits(self.metric, self.dimensions) | {
-            p.name: (p.lower, p.upper) for p in model.table if p.name in ANISOTROPY
-        }
+        self.limits = self._widest_limits()
         linear = {p.name for p in model.table if p.linear}
         self.profiled = (
             linear == {SCALE, NUGGET}
@@ -237,6 +235,37 @@ class ParameterTable:
         ]
 
     # bounds
+
+    def limits_at(self, model):
+        """Return the limits of each parameter for the values that the others have in a model."""
+        anisotropy = {p.name: (p.lower, p.upper) for p in model.table if p.name in ANISOTROPY}
+        return model.limits(self.metric, self.dimensions) | anisotropy
+
+    def _widest_limits(self):
+        """Return the limits of each parameter for any values of the shapes."""
+        shapes = [self.parameters[name] for name in self.shapes]
+        ends = [
+            [min(max(end, p.lower + 1e-12), p.upper) for end in p.search or (1e-3, 1e3)]
+            for p in shapes
+        ]
+        corners = [
+            self.limits_at(self.model.replace(**dict(zip(self.shapes, corner, strict=True))))
+            for corner in product(*ends)
+        ]
+        return {
+            name: tuple(
+                end(limits[name][k] for limits in corners) for k, end in ((0, min), (1, max))
+            )
+            for name in corners[0]
+        }
+
+    def box_at(self, name, model):
+        """Return the bounds of a parameter for the values that the others have in a model."""
+        lower, upper = self.box(name)
+        if name in self.bounds or self.parameters[name].unit:
+            return lower, upper
+        least, most = self.limits_at(model)[name]
+        return max(lower, least), min(upper, most)
 
     def box(self, name):
         """Return the bounds of a parameter: the user's, or those that the data suggest."""
@@ -291,7 +320,7 @@ class ParameterTable:
             elif name == NUGGET and self.profiled:
                 yield name, value / values[SCALE], *NUGGET_RATIO
             elif not (name == SCALE and self.profiled):
-                yield name, value, *self.box(name)
+                yield name, value, *self.box_at(name, model)
 
     def on_bounds(self, model, near=1e-3):
         """Return {name: "lower" or "upper"} of the parameters on a bound.
@@ -315,10 +344,17 @@ class ParameterTable:
             if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
         ]
 
-    def is_limit(self, name, side):
+    def is_limit(self, name, side, model):
         """Whether a bound of the search is a limit of the parameter itself."""
         k = 0 if side == "lower" else 1
-        return name not in self.bounds and self.box(name)[k] == self.limits[name][k]
+        limit = self.limits_at(model)[name][k]
+        return name not in self.bounds and self.box_at(name, model)[k] == limit
+
+    def coupled(self, name, side, model):
+        """Whether a bound is a limit that depends on other parameters."""
+        k = 0 if side == "lower" else 1
+        limit = self.limits_at(model)[name][k]
+        return self.is_limit(name, side, model) and limit != self.limits[name][k]
 
     def valid(self, model):
         """Whether a model is positive definite on locations of this kind."""
@@ -331,10 +367,15 @@ class ParameterTable:
         names = [name for name in self.free if not (name == SCALE and self.profiled)]
         return SearchCoordinates(self, names)
 
-    def coordinates(self, model, names=None):
-        """Return the coordinates of Newton's method and of standard errors: logarithms, radians."""
+    def coordinates(self, model, names=None, following=()):
+        """Return the coordinates of Newton's method and of standard errors: logarithms, radians.
+
+        `following` are pairs (name, "lower" or "upper") of parameters that stay at a limit, which
+        depends on those that move.
+        """
         wrap = not set(ANISOTROPY[:1]) & set(self.bounds)
-        return Coordinates(self.free if names is None else names, model, wrap=wrap)
+        names = self.free if names is None else names
+        return Coordinates(names, model, wrap=wrap, limits=self.limits_at, following=following)
 
     # starts
 
@@ -397,11 +438,13 @@ class Coordinates:
     """Map between points x and models: logarithms, radians of an angle.
 
     The parameters `names` move; the others have their values in `model`. With `wrap` angles are
-    brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0.
+    brought into [0, 180). `offset` is c of log(θ + c) for parameters that may be 0. `following`
+    maps parameters to the end of their `limits` (a function of the model) at which they stay.
     """
 
-    def __init__(self, names, model, wrap=True, offset=0.0):
+    def __init__(self, names, model, wrap=True, offset=0.0, limits=None, following=()):
         self.names, self.origin = list(names), model
+        self.limits_at, self.following = limits, dict(following)
         self.table = {p.name: p for p in model.table}
         self.wrap, self.offset = wrap, offset
 
@@ -436,7 +479,26 @@ class Coordinates:
     def model(self, x):
         """Return the model at a point."""
         values = {name: self.outward(name, v) for name, v in zip(self.names, x, strict=True)}
-        return self.origin.replace(**values)
+        return self._followed(self.origin.replace(**values))
+
+    def _followed(self, model):
+        """Return a model with the parameters that stay at a limit there."""
+        for name, side in self.following.items():
+            limit = self.limits_at(model)[name][0 if side == "lower" else 1]
+            model = model.replace(**{name: limit})
+        return model
+
+    def _with_followers(self, model):
+        """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k)."""
+        names, values = [*self.names, *self.following], model.parameters()
+        slopes = np.eye(len(names), len(self.names))
+        for j, name in enumerate(self.names if self.following else ()):
+            step = 1e-4 * max(abs(values[name]), 1e-3)
+            moved = self._followed(model.replace(**{name: values[name] + step})).parameters()
+            for i, other in enumerate(self.following, len(self.names)):
+                # limits are linear in the others
+                slopes[i, j] = (moved[other] - values[other]) / step
+        return names, slopes
 
     def jacobian(self, model):
         """Return dθ/dx, (k,)."""
@@ -459,18 +521,21 @@ class Coordinates:
         """Return the gradient of the log-likelihood at a point; NaN where it has none."""
         model = self.model(x)
         monitor.count += not evaluator.keeps(model)
+        names, slopes = self._with_followers(model)
         try:
-            gradient = evaluator.gradient(model, self.names)
+            gradient = evaluator.gradient(model, names)
         except NotPositiveDefinite:
             return np.full(len(x), np.nan)
-        return self.in_coordinates(model, gradient)[0]
+        along = slopes.T @ np.array([gradient[name] for name in names])
+        return along * self.jacobian(model)
 
     def information(self, x, evaluator, monitor):
         """Return minus the Hessian of the log-likelihood at a point; NaN where it has none."""
         model = self.model(x)
         monitor.count += 1
         try:
-            information = evaluator.observed_information(model, self.names)
+            names, slopes = self._with_followers(model)
+            information = slopes.T @ evaluator.observed_information(model, names) @ slopes
         except NotPositiveDefinite:
             return np.full((len(x), len(x)), np.nan)
         units = self.jacobian(model)
@@ -554,17 +619,18 @@ class SearchCoordinates(Coordinates):
 
 
 def _practical_slope(model, name, step=1e-4):
-    """Return ∂ log f/∂ log(shape) of the practical range a f, by a central difference."""
-    value = model.parameters()[name]
-    ends = []
+    """Return ∂ log f/∂ log(shape) of the practical range a f, by a difference."""
+    value, ends = model.parameters()[name], []
     for sign in (1, -1):
         try:
-            ends.append(practical_factor(model.replace(**{name: value * exp(sign * step)})))
+            moved = practical_factor(model.replace(**{name: value * exp(sign * step)}))
+            ends.append((sign * step, log(moved)))
         except InvalidInput:
             # beyond the parameter's limit
-            ends.append(practical_factor(model))
+            ends.append((0.0, log(practical_factor(model))))
+    (above, high), (below, low) = ends
     # accurate to that many digits
-    return round((log(ends[0]) - log(ends[1])) / (2 * step), 7)
+    return round((high - low) / (above - below), 7)
 
 
 def check_bounds(bounds, start, fixed, model):

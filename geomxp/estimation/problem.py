@@ -292,7 +292,9 @@ class Problem:
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
         pinned = table.on_bounds(model)
-        coordinates = table.coordinates(model, [n for n in table.free if n not in pinned])
+        following = [pair for pair in pinned.items() if table.coupled(*pair, model)]
+        moving = [name for name in table.free if name not in pinned]
+        coordinates = table.coordinates(model, moving, following)
 
         def within(x):
             """Whether the model at a point is valid, and within the bounds of what moves."""

@@ -173,6 +173,8 @@ class Path(Coordinates):
         model, evaluator = self.model(x), self.problem.evaluator
         self.problem.monitor.count += 1
         information = None
+        if not self.problem.table.valid(model):
+            return Spot(x, -inf, np.full(len(x), np.nan))
         try:
             gradient = evaluator.gradient(model, self.names)
             if self.scoring:
