@@ -37,15 +37,18 @@ VARIANCES = (1e-8, 1e8)
 LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
-SHARES = (0.02, 0.4, 0.85)
+SHARES = (0.02, 0.4, 0.85, 0.98, 0.997)
 """Shares of the variance that the nugget takes in the grid of starts."""
 
-FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0)
+FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0, 40.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
 
-CLOSE, REACH, SPACING, MOST_LENGTHS = 0.03, 1.5, 1.7, 20
-"""Practical ranges in the grid of starts: the smallest is this quantile of the distances to nearest
-locations, the largest so many extents; ratio of successive ones, and limit on their number."""
+REACH, SPACING, MOST_LENGTHS = 1.5, 1.7, 20
+"""Practical ranges in the grid of starts: from the smallest distance to so many extents; ratio of
+successive ones, and limit on their number."""
+
+FINE = (1.1, 80)
+"""These two in a grid without shape parameters."""
 
 TINY = 1e-300
 """Stands for 0 in logarithms."""
@@ -159,14 +162,10 @@ class Units:
 
 @dataclass(frozen=True)
 class Extent:
-    """Smallest distance between two different locations, and diagonal of their bounding box.
-
-    `nearest` is a low quantile (`CLOSE`) of the distances to the nearest other location.
-    """
+    """Smallest distance between two different locations, and diagonal of their bounding box."""
 
     shortest: float
     longest: float
-    nearest: float
 
     @classmethod
     def of(cls, observations):
@@ -181,7 +180,7 @@ class Extent:
                 "all locations are the same to the digits of FP64: the range cannot be estimated."
             )
         longest = float(np.linalg.norm(np.ptp(points, axis=0)))
-        return cls(float(distances.min()), longest, float(np.quantile(distances, CLOSE)))
+        return cls(float(distances.min()), longest)
 
 
 def template(family, anisotropic):
@@ -422,8 +421,10 @@ class ParameterTable:
 
     def _length_axis(self):
         """Return practical ranges from the nearest locations to beyond the extent."""
-        nearest, longest = self.extent.nearest, REACH * self.extent.longest
-        count = min(max(round(log(longest / nearest, SPACING)), 3), MOST_LENGTHS)
+        nearest, longest = self.extent.shortest, REACH * self.extent.longest
+        # without shapes the grid is small, and fine enough for the kinks of compact supports
+        spacing, most = FINE if not self.shapes else (SPACING, MOST_LENGTHS)
+        count = min(max(round(log(longest / nearest, spacing)), 3), most)
         return np.geomspace(nearest, longest, count + 1).tolist()
 
 

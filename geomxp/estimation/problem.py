@@ -32,6 +32,9 @@ NEAR = 0.1
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
+NEARLY = 1e-2
+"""Log-likelihood by which the result at a limit may be below the supremum."""
+
 ROUNDS = 4
 """Limit on the diagnoses of a fit that find a better model."""
 
@@ -242,13 +245,13 @@ class Problem:
             if not verdict.held:
                 break
             limits.append(verdict.outcome.message)
-            # a model farther towards the limit may be a little better
-            known = best
             table = table.holding(**verdict.held)
             value, model, _ = self.search(table, verdict.model, step=NEAR)
             if model is None:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
+            # a model farther towards the limit may be a little better
+            known = best if value > best - NEARLY else -inf
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())

@@ -30,9 +30,13 @@ each, so that long and short distances occur."""
 FEW = 300
 """Locations up to which the grid is evaluated by exact likelihoods; without numba their number."""
 
-PEAKS, DEEP, EVALUATIONS, TOLERANCE = 14, 6.0, 60, 1e-2
+PEAKS, DEEP = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
-below the best one; options of each climb."""
+below the best one."""
+
+HELD, FREE, TOLERANCE = 40, 12, 1e-2
+"""Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
+each evaluation needs a table of the correlation; tolerance of both."""
 
 FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
@@ -97,9 +101,10 @@ def starting_models(problem, start, count, seed):
     values = np.array([_value(rough, model) for model in grid])
     order = np.argsort(-values, kind="stable")
     # along one shape each first: another shape needs another table of the correlation
-    peaks = [grid[k] for k in _peaks(values.reshape(sizes), len(sizes) - 3)]
+    peaks = [grid[k] for k in _peaks(values.reshape(sizes))]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
-    ends = _distinct(problem.table, (_climbed(rough, model) for _, model in ends))
+    ends = [_climbed(rough, model) for _, model in ends[: 2 * BASINS]]
+    ends = _distinct(problem.table, ends)
     starts = [(model, True) for _, model in ends[:BASINS]]
     if not starts or count > len(starts):
         more = [(grid[k], False) for k in order if grid[k] is not None]
@@ -121,13 +126,19 @@ def _value(problem, model):
     return value if np.isfinite(value) else -inf
 
 
-def _peaks(surface, shapes):
-    """Return the local maxima of a grid for each value of its first axes, best first."""
-    window = [1] * shapes + [3] * (surface.ndim - shapes)
-    higher = scipy.ndimage.maximum_filter(surface, size=window, mode="nearest")
+def _peaks(surface):
+    """Return the local maxima along the practical range for each shape, best first.
+
+    The axes are shapes, practical range, share of the nugget and angle.
+    """
+    *_, lengths, shares, angles = surface.shape
+    rows = surface.reshape(-1, lengths, shares * angles)
+    profile = rows.max(axis=2)
+    higher = scipy.ndimage.maximum_filter(profile, size=(1, 3), mode="nearest")
+    chosen = (profile >= higher) & (profile > profile.max() - DEEP)
+    numbers = np.arange(surface.size).reshape(rows.shape)
+    numbers = np.take_along_axis(numbers, rows.argmax(axis=2)[..., None], axis=2)[..., 0][chosen]
     flat = surface.ravel()
-    chosen = (surface >= higher).ravel() & (flat > flat.max() - DEEP)
-    numbers = np.flatnonzero(chosen)
     return numbers[np.argsort(-flat[numbers], kind="stable")][:PEAKS].tolist()
 
 
@@ -138,7 +149,7 @@ def _climbed(problem, model, held=False):
         table = table.holding(**{name: values[name] for name in table.shapes})
     if not table.free:
         return _value(problem, model), model
-    return problem.score(table, model, EVALUATIONS)[:2]
+    return problem.score(table, model, HELD if held else FREE)[:2]
 
 
 def _distinct(table, ends):

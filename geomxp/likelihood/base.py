@@ -302,6 +302,8 @@ class Evaluation:
         Copies and computations with their times, with `Exact(trace=True)`.
     seconds : float
         Wall-clock time.
+    log_jacobian : float
+        Part of ℓ that a transformation of the observations adds.
     """
 
     log_likelihood: float
@@ -319,6 +321,7 @@ class Evaluation:
     traffic: Traffic | None = None
     events: tuple[Event, ...] = field(default=(), compare=False)
     seconds: float = 0.0
+    log_jacobian: float = 0.0
 
     @property
     def formats(self) -> dict[str, int]:
@@ -394,6 +397,10 @@ def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
     )
 
 
+LARGE = 1e6
+"""Mean squares of whitened residuals above which ℓ is computed anew where the variance changes."""
+
+
 def rescale_variance(evaluation, variance):
     """Return the evaluation at Σ = σ²R from that at R, without a new factorization.
 
@@ -402,15 +409,23 @@ def rescale_variance(evaluation, variance):
     n, p = evaluation.n, len(evaluation.coefficients)
     m = n - p if evaluation.reml else n
     quadratic_form = evaluation.quadratic_form / variance
-    change = 0.5 * (evaluation.quadratic_form - quadratic_form) - 0.5 * m * log(variance)
+    log_determinant = evaluation.log_determinant + n * log(variance)
+    information = evaluation.log_determinant_of_information - p * log(variance)
+    if evaluation.quadratic_form < LARGE * m:
+        change = 0.5 * (evaluation.quadratic_form - quadratic_form) - 0.5 * m * log(variance)
+        value = evaluation.log_likelihood + change
+    else:
+        # a difference of large numbers would lose the digits of ℓ
+        value = m * log(2 * pi) + log_determinant + quadratic_form
+        value = -0.5 * (value + (information if evaluation.reml else 0.0))
+        value += evaluation.log_jacobian
     return replace(
         evaluation,
-        log_likelihood=evaluation.log_likelihood + change,
-        log_determinant=evaluation.log_determinant + n * log(variance),
+        log_likelihood=value,
+        log_determinant=log_determinant,
         quadratic_form=quadratic_form,
         coefficient_covariance=evaluation.coefficient_covariance * variance,
-        log_determinant_of_information=evaluation.log_determinant_of_information
-        - p * log(variance),
+        log_determinant_of_information=information,
     )
 
 

@@ -29,7 +29,8 @@ STEP = 1e-4
 """Relative step of the differences for second derivatives of Σ."""
 
 CENTRAL, BACKWARD = {1: 0.5, -1: -0.5}, {0: 1.5, -1: -2.0, -2: 0.5}
-"""Weights by number of steps; backward at the upper limit of a parameter."""
+FORWARD = {0: -1.5, 1: 2.0, 2: -0.5}
+"""Weights by number of steps; backward at the upper limit of a parameter, forward at the lower."""
 
 
 def differentiate(evaluator, factor, least_squares, model, names, curvature=False):
@@ -156,8 +157,10 @@ def _bending(model, names, weigh):
         if parameter.linear:
             continue
         step = 1e-2 if parameter.transform == "identity" else STEP * parameter.value
-        edge = parameter.value + step > parameter.upper
-        for move, weight in (BACKWARD if edge else CENTRAL).items():
+        weights = BACKWARD if parameter.value + step > parameter.upper else CENTRAL
+        if parameter.value - step < parameter.lower:
+            weights = FORWARD
+        for move, weight in weights.items():
             moved = model.replace(**{name: parameter.value + move * step})
             result[:, k] += weight / step * weigh(moved)
     linear = np.array([table[name].linear for name in names], dtype=bool)

@@ -188,6 +188,7 @@ class ExactEvaluator(Evaluator):
             factor.moved,
             factor.events,
             seconds=time.perf_counter() - start,
+            log_jacobian=self.log_jacobian,
         )
 
     @gpu_memory()

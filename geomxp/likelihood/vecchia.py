@@ -227,6 +227,7 @@ class VecchiaEvaluator(Evaluator):
             least_squares.coefficient_covariance,
             least_squares.log_determinant_of_information,
             seconds=time.perf_counter() - start,
+            log_jacobian=self.log_jacobian,
         )
 
     def _check(self, model):
