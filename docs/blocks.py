@@ -1,7 +1,7 @@
 """Run the code blocks of the pages in order and compare their outputs with the printed ones.
 
 The ```python and ```console blocks of a page share one namespace and one empty folder. The output
-of a python block is in the ```text block after it, that of a command is below the command, and a
+of a python block, with its warnings, is in the ```text block after it, that of a command is below the command, and a
 picture after a block shows the block's `ax`. A block with the title "Not run in the tests: reason"
 is not run.
 """
@@ -11,11 +11,13 @@ import io
 import os
 import re
 import shlex
+import warnings
 from dataclasses import dataclass, field
 from math import isclose
 from pathlib import Path
 
 import geomxp.cli.main
+from geomxp.errors import GeomxpWarning
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -161,10 +163,14 @@ def run(path, folder):
             if block.language == "console":
                 block.printed = [_call(*pair) for pair in commands(block.code)]
             else:
-                with contextlib.redirect_stdout(out := io.StringIO()):
-                    code = "\n" * block.line + block.code
+                code = "\n" * block.line + block.code
+                recorded = warnings.catch_warnings(record=True)
+                with contextlib.redirect_stdout(out := io.StringIO()), recorded as caught:
+                    warnings.simplefilter("error")
+                    warnings.simplefilter("always", GeomxpWarning)
                     exec(compile(code, str(path), "exec"), namespace)
-                block.printed = [out.getvalue().rstrip()]
+                said = [f"GeomxpWarning: {one.message}" for one in caught]
+                block.printed = ["\n".join([*said, out.getvalue()]).rstrip()]
             yield block, namespace
 
 

@@ -51,6 +51,7 @@ def searched(problem, start, count, seed, evaluations, tasks):
     starts. `tasks` (None: this process) run the searches.
     """
     starts = starting_models(problem, start, count, seed)
+    problem.monitor.limit += evaluations * max(len(starts) - count, 0)
     if tasks is None:
         for model, near in starts:
             yield _from(problem, model, near, min(evaluations, problem.monitor.left))
@@ -176,7 +177,7 @@ def _surrogate(problem, seed):
     observations, design = problem.observations, problem.design
     n, p = design.shape
     if n <= FEW + p and not problem.method.approximate:
-        return _rough(problem, observations, design, Exact())
+        return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
     if len(observations) > 2 * RUNS * RUN:
         observations, design = _part(problem, _spread(observations))
         if design is None:
@@ -191,7 +192,7 @@ def _surrogate(problem, seed):
     observations, design = _part(problem, rows)
     if design is None:
         return None
-    return _rough(problem, observations, design, Exact())
+    return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
 
 
 def _rough(problem, observations, design, method):

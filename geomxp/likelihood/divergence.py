@@ -249,8 +249,10 @@ def compare(
         raise InvalidInput(f"`methods` must be a list of methods. Got {methods!r:.80}.")
     for method in methods:
         check_is_method(method)
-    on = check_reference(len(locations), methods)
     observations, design = locations, None
+    if not isinstance(locations, Observations):
+        locations = checked_inputs(locations, metric)
+    on = check_reference(len(locations), methods)
     if isinstance(locations, Observations):
         model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
@@ -260,7 +262,6 @@ def compare(
         design = kind.design(observations.locations, observations.covariates)
         kind.check_full_rank(design)
     else:
-        locations = checked_inputs(locations, metric)
         if not len(locations):
             raise InvalidInput("`locations` must hold at least one location.")
         model.check_inputs(locations)

@@ -322,7 +322,10 @@ class VecchiaEvaluator(Evaluator):
         approximation is exact.
         """
         if is_cluster(self.method.on):
-            return None
+            # in this process, with the same bits
+            method = replace(self.method, on="cpu")
+            evaluator = method.prepare(self.observations, self.design, self.reml)
+            return evaluator.score_variance(model, names, seed)
         names, random = tuple(names), np.random.default_rng(seed)
         root = np.linalg.cholesky(self.expected_information(model, names))
         about = self.observations.locations, self.observations.metric, self.method.ordering

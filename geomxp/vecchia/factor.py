@@ -51,7 +51,7 @@ def ordered_tree(locations, metric, ordering):
     Its ranks are the positions in an ordering: a name of `covariance.ordering.order_places`, or the
     permutation itself.
     """
-    order = ordering
+    order = np.asarray(ordering)
     if isinstance(ordering, str):
         order = order_places(locations, ordering, metric)
     ranks = np.empty(len(locations), dtype=np.int64)

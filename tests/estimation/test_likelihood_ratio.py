@@ -263,13 +263,13 @@ def test_every_kind_of_test_has_a_bootstrap(few, small, large):
     assert all(0 <= value < 50 for value in statistics)
 
 
-def test_a_fit_whose_parameters_are_not_identifiable_has_a_maximum(few):
+def test_a_fit_at_a_limit_has_a_supremum(few):
     noise = replace(few, values=np.random.default_rng(4).standard_normal(40), source={})
     fits = [
         gx.fit(noise, fixed=HALF, trend=trend, raise_on_failure=False)
         for trend in ("constant", "x")
     ]
-    assert {str(fit.outcome.ending) for fit in fits} == {"UNIDENTIFIED"}
+    assert {str(fit.outcome.ending) for fit in fits} == {"AT_LIMIT"}
     test = gx.likelihood_ratio_test(*fits, bootstrap=3)
     assert len(test.draws) == 3
 

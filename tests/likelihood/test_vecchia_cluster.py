@@ -71,7 +71,8 @@ def test_a_fit_and_its_predictions_are_those_of_one_process(client, workers, see
 
 
 def test_a_saved_fit_names_the_clusters_address(client, workers, tmp_path):
-    fit = gx.fit(observations(200), MODEL, gx.Vecchia(5, on=client), progress=False)
+    held = tuple(MODEL.parameters())
+    fit = gx.fit(observations(200), MODEL, gx.Vecchia(5, on=client), fixed=held, progress=False)
     assert fit.method.on == client.scheduler.address
     assert fit.method.describe(200)["on"] == client.scheduler.address
 

@@ -121,7 +121,10 @@ def test_each_start_has_its_own_limit_of_evaluations(client, seen):
     here, there = (gx.fit(seen, **about, starts_on=on) for on in ("cpu", client))
     assert there.model == here.model
     assert str(there.outcome) == str(here.outcome)
-    assert here.evaluations == there.evaluations == 30
+    assert here.evaluations == there.evaluations
+    # two starts at least: one in each basin
+    assert here.evaluations >= 30
+    assert here.evaluations % 15 == 0
 
 
 def test_the_command_validates_on_a_cluster(client, fit, tmp_path, capsys):
