@@ -1,9 +1,9 @@
 """Run the code blocks of the pages in order and compare their outputs with the printed ones.
 
 The ```python and ```console blocks of a page share one namespace and one empty folder. The output
-of a python block, with its warnings, is in the ```text block after it, that of a command is below the command, and a
-picture after a block shows the block's `ax`. A block with the title "Not run in the tests: reason"
-is not run.
+of a python block, with its warnings, is in the ```text block after it; that of a command is below
+the command; and a picture after a block shows the block's `ax`. A block with the title "Not run in
+the tests: reason" is not run.
 """
 
 import contextlib
