@@ -665,6 +665,8 @@ def log_likelihood(
     ------
     NotPositiveDefinite
         If Σ has no Cholesky factor; the message names a pair of locations that is too close.
+    NotRefined
+        If `Exact(refine=...)` does not reach FP64's accuracy.
     """
     check_model_and_method(model, method)
     kind = Trend.of(observations, trend)
@@ -674,6 +676,8 @@ def log_likelihood(
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
         twins = model.nugget == 0 and observations.duplicate()
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
+    if not evaluation.outcome.good:
+        raise NotRefined(evaluation.outcome.message)
     caution(method, evaluation)
     return evaluation
 
