@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cache, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -64,7 +64,7 @@ from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
-from .trend import Trend, fit_trend
+from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
@@ -143,12 +143,21 @@ class ExactEvaluator(Evaluator):
         try:
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
-                least_squares = fit_trend(factor, self.observations.values, self.design)
+                least_squares = self._least_squares(factor)
                 return self._evaluation(factor, least_squares, start)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
             ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
             return Evaluation.failed(Outcome(ending, str(error)), n, time.perf_counter() - start)
+
+    @cached_property
+    def _centred(self):
+        """Values and coefficients of `trend.centred`, which do not depend on the model."""
+        return centred(self.observations.values, self.design)
+
+    def _least_squares(self, factor):
+        values, start = self._centred
+        return fit_trend(factor, values, self.design, start)
 
     def _space(self):
         """Return the workspace that all evaluations overwrite, allocated on first use."""
@@ -237,7 +246,7 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
-            least_squares = fit_trend(factor, self.observations.values, self.design)
+            least_squares = self._least_squares(factor)
             evaluation = self._evaluation(factor, least_squares, start)
             derivatives = differentiate(self, factor, least_squares, model, names, curvature)
         self._last = (model, evaluation, derivatives)
@@ -715,6 +724,8 @@ def log_likelihood(
     ------
     NotPositiveDefinite
         If Σ has no Cholesky factor; the message names a pair of locations that is too close.
+    NotRefined
+        If `Exact(refine=...)` does not reach FP64's accuracy.
     """
     check_model_and_method(model, method)
     check_flags(reml=reml)
@@ -725,6 +736,8 @@ def log_likelihood(
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
         twins = model.nugget == 0 and observations.duplicate()
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
+    if not evaluation.outcome.good:
+        raise NotRefined(evaluation.outcome.message)
     caution(method, evaluation)
     return evaluation
 

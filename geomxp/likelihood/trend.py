@@ -1,6 +1,6 @@
 """The trend (mean) of the field: its design matrix X, and its coefficients by least squares."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -242,18 +242,59 @@ class GeneralisedLeastSquares:
     root: np.ndarray
 
 
-def fit_trend(factor, values, design):
+LARGE = 128.0
+"""Ratio of the values to their residuals from the trend above which they are centred: below, at
+most 7 of FP64's 53 bits are lost."""
+
+
+def centred(values, design):
+    """Return values minus Xβ₀, and β₀, (p,): 0 unless Xβ₀ is much larger than the rest.
+
+    ℓ does not depend on Xβ₀, but its rounding errors grow with it: those of Σ⁻¹z have the size of
+    Σ⁻¹Xβ₀, which cancels. The residuals are computed in extended precision.
+
+    >>> centred(np.array([2.0**30 + 1, 2.0**30 - 1]), np.ones((2, 1)))
+    (array([ 1., -1.]), array([1.07374182e+09]))
+    >>> centred(np.array([1.0, 3.0]), np.ones((2, 1)))
+    (array([1., 3.]), array([0.]))
+    """
+    p = design.shape[1]
+    if not p:
+        return values, np.zeros(0)
+    unit, scale = _power_of_two(np.abs(values).max()), _power_of_two(np.abs(design).max(axis=0))
+    start = np.linalg.lstsq(design / scale, values / unit, rcond=None)[0]
+    wide = (design / scale).astype(np.longdouble) @ start
+    rest = ((values / unit).astype(np.longdouble) - wide).astype(np.float64)
+    if not np.abs(values / unit).max() > LARGE * np.abs(rest).max():
+        return values, np.zeros(p)
+    # within FP64's range: X is of order `scale`, and Xβ₀ of order `unit`
+    return rest * unit, start * (unit / scale)
+
+
+def _power_of_two(size):
+    """Return the largest power of two that is not above a size, 1 for 0."""
+    return 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
+
+
+def fit_trend(factor, values, design, start=None):
     """Return the `GeneralisedLeastSquares` of values on a design, (n, p), given a factor of Σ.
 
-    p may be 0. With Σ = I it is ordinary least squares:
+    p may be 0. The values are centred, unless β₀ is given: then they are those of `centred`.
+    With Σ = I it is ordinary least squares:
 
     >>> from geomxp.tiles.factor import CholeskyFactor
     >>> one = CholeskyFactor(np.eye(4, order="F"))
     >>> fit_trend(one, np.array([1.0, 2.0, 3.0, 6.0]), np.ones((4, 1))).coefficients
     array([3.])
     """
-    if factor.refines:
-        return _from_solutions(factor, values, design)
+    if start is None:
+        values, start = centred(values, design)
+    found = (_from_solutions if factor.refines else _whitened)(factor, values, design)
+    return replace(found, coefficients=start + found.coefficients) if start.any() else found
+
+
+def _whitened(factor, values, design):
+    """Estimate as `fit_trend` does, by least squares of L⁻¹z on L⁻¹X."""
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact
     scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)

@@ -25,7 +25,7 @@ from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .exact import coincidence
-from .trend import GeneralisedLeastSquares
+from .trend import GeneralisedLeastSquares, centred
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Client, Document, Floats
@@ -185,13 +185,13 @@ class VecchiaEvaluator(Evaluator):
         q, r = np.linalg.qr(design / units)
         self._triangle = r * units / np.sqrt(n)
         q = q * np.sqrt(n)
-        z = self.observations.values
+        z, offset = centred(self.observations.values, design)
         unit = max(float(np.abs(z).max()), 1e-300)
         start = q.T @ (z / unit) / n
         # a second projection removes rounding errors of the first
         rest = z / unit - q @ start
         more = q.T @ rest / n
-        self._start = (start + more) * unit
+        self._start, self._offset = (start + more) * unit, offset
         columns = np.vstack(((rest - q @ more) * unit, q.T))
         self._columns = np.ascontiguousarray(columns[:, self._passes.tree.order])
         self._passes.know(self._columns)
@@ -277,8 +277,9 @@ class VecchiaEvaluator(Evaluator):
         # β = R⁻¹γ for the coefficients γ of Q
         root = scipy.linalg.solve_triangular(self._triangle, np.linalg.inv(lower).T)
         logs = np.log(np.abs(np.diag(lower))) + np.log(np.abs(np.diag(self._triangle)))
+        coefficients = scipy.linalg.solve_triangular(self._triangle, self._start + beta)
         return GeneralisedLeastSquares(
-            scipy.linalg.solve_triangular(self._triangle, self._start + beta),
+            coefficients + self._offset if self._offset.any() else coefficients,
             root @ root.T,
             float(max(form - white @ white, 0.0)),
             2 * float(logs.sum()),

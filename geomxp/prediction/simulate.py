@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method, check_memory
-from ..likelihood.trend import fit_trend
+from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
@@ -169,16 +169,16 @@ def _from_all(fit, new, own_design, random, draws):
     _check_memory(max(n, len(new)), evaluator.device)
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
-        trend = fit_trend(factor, observations.values, own_design)
+        centre, start = centred(observations.values, own_design)
+        trend = fit_trend(factor, centre, own_design, start)
         betas = trend.coefficients[:, None] + trend.root @ random.standard_normal(
             (own_design.shape[1], draws)
         )
         values = observations.values[:, None] - own_design @ betas
         if len(new):
             k = np.asfortranarray(model(observations.inputs, new))
-            both = np.column_stack((observations.values, own_design))
-            solved = factor.solve(np.asfortranarray(both))
-            mean = k.T @ (solved[:, :1] - solved[:, 1:] @ betas)
+            solved = factor.solve(np.asfortranarray(np.column_stack((centre, own_design))))
+            mean = k.T @ (solved[:, :1] - solved[:, 1:] @ (betas - start[:, None]))
             rest = model(new, new) - factor.inner(k)
             noise = _root_times(rest, random.standard_normal((len(new), draws)))
             values = np.vstack((values, mean + noise))

@@ -46,7 +46,8 @@ class Progress:
     """Residual history of an iteration, and its stopping rule.
 
     Each of the views returns of (r, x), by columns, the residual in the units of the tolerance, and
-    the residual at the level of rounding. `patience` is that of `PATIENCE`.
+    the residual at the level of rounding. `patience` is that of `PATIENCE`; where all residuals are
+    rounding errors, that of "ir" suffices.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Progress:
     ) -> None:
         self.views, self.tolerance, self.limit, self.patience = views, tolerance, limit, patience
         self.history, self.iterations, self.ending = [], 0, None
+        # the smallest residual, its solution, and whether it is rounding
+        self._best = np.inf, None, False
 
     def measure(self, residual: Floats) -> Floats:
         """Return the residual of each column, the largest one of all views."""
@@ -76,20 +79,47 @@ class Progress:
         self.history.append((self.iterations, float(np.max(values, initial=0.0))))
         good = self.accept(residual, x)
         self._all = bool(good.all())
+        if not self.history[-1][1] >= self._best[0]:
+            self._best = self.history[-1][1], x, self.is_rounding(residual, x)
         return good
+
+    def is_rounding(self, residual: Floats, x: Floats) -> bool:
+        """Return whether all residuals are within the rounding errors of b - Ax.
+
+        Higham (2002), section 3.5: these are at most γ_n (‖b‖ + ‖A‖‖x‖) <= 2 γ_n ‖A‖‖x‖; with √n
+        for n, as rounding errors are signed.
+        """
+        most = 8.0 * np.sqrt(len(x))
+        views = [view(residual, x) for view in self.views]
+        return all(bool((value <= most * floor).all()) for value, floor in views)
 
     def go_on(self) -> bool:
         """Return whether to continue; otherwise `ending` has the reason."""
         values = [value for _, value in self.history]
+        patience = PATIENCE["ir"] if self._best[2] else self.patience
         if self._all:
             self.ending = "converged"
         elif not np.isfinite(values[-1]) or values[-1] > 1e3 * values[0]:
             self.ending = "diverged"
-        elif min(values[-self.patience :]) > 0.5 * min(values[: -self.patience], default=np.inf):
+        elif min(values[-patience:]) > 0.5 * min(values[:-patience], default=np.inf):
             self.ending = "stalled"
         elif self.iterations >= self.limit:
             self.ending = "limit"
         return self.ending is None
+
+    def settle(self, x: Floats, residual_of: Operator) -> Floats:
+        """Return the last solution, or the best of an iteration that did not meet the tolerance.
+
+        The best has converged if its true residual is at the level of rounding.
+        """
+        if self.ending == "converged" or self._best[1] is None:
+            return x
+        x = self._best[1]
+        residual = residual_of(x)
+        self.history.append((self.iterations, float(np.max(self.measure(residual)))))
+        if self.is_rounding(residual, x):
+            self.ending = "converged"
+        return x
 
 
 # Methods: `multiply` returns Ax in FP64, `precondition` M⁻¹r, and the method x, (n, m) as b.
@@ -103,7 +133,7 @@ def classic(multiply: Operator, precondition: Operator, b: Floats, progress: Pro
         residual = b - multiply(x)
         good = progress.good(residual, x)
         if not progress.go_on():
-            return x
+            return progress.settle(x, lambda x: b - multiply(x))
         x = x + np.where(good, 0.0, precondition(residual))
         progress.iterations += 1
 
@@ -131,7 +161,7 @@ def conjugate_gradients(
         rho, before = np.sum(residual * z, axis=0), rho
         with np.errstate(invalid="ignore", divide="ignore"):
             p = z + np.where(good, 0.0, rho / before) * p
-    return x
+    return progress.settle(x, lambda x: b - multiply(x))
 
 
 def gmres(multiply: Operator, precondition: Operator, b: Floats, progress: Progress) -> Floats:
@@ -148,7 +178,7 @@ def gmres(multiply: Operator, precondition: Operator, b: Floats, progress: Progr
         residual = b - multiply(x)
         progress.history += estimates
         good = progress.good(residual, x)
-    return x
+    return progress.settle(x, lambda x: b - multiply(x))
 
 
 def _cycle(multiply, precondition, x, residual, good, progress):
@@ -487,9 +517,9 @@ def refined(
     ``matrix.multiply(x)`` is Ax in FP64, and ``matrix.norm`` is ‖A‖∞.
 
     The tolerance bounds ‖b - Ax‖∞ / (n ‖A‖∞), with b scaled to max|b| = 1. A residual at the level
-    of rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well. `also` has norms of residuals and
-    solutions in another system, which must meet the tolerance too: see `Dense.original`. Returns
-    the solution and its `Progress`.
+    of rounding, ‖b - Ax‖∞ ≤ 2^-53 ‖A‖∞ ‖x‖∞, is accepted as well, and 8√n times as much where the
+    iteration stalls. `also` has norms of residuals and solutions in another system, which must meet
+    the tolerance too: see `Dense.original`. Returns the solution and its `Progress`.
     """
     if method not in METHODS:
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")

@@ -232,3 +232,51 @@ def test_a_map_needs_a_formula_of_coordinates_only(fitted):
     assert np.isfinite(raster.mean).all()
     with pytest.raises(gx.InvalidInput, match="needs the covariates dist, rock everywhere"):
         predict_raster(fitted, cells=4)
+
+
+METHODS = {
+    "dense": gx.Exact(),
+    "tiles": gx.Exact(tile=16),
+    "refined": gx.Exact(tile=16, refine="gmres"),
+    "vecchia": gx.Vecchia(20),
+}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("trend", ["constant", "linear"])
+@pytest.mark.parametrize("offset", [2.0**10, 2.0**20, -(2.0**30)])
+def test_an_offset_in_the_span_of_the_trend_costs_no_digits(method, trend, offset):
+    random = np.random.default_rng(0)
+    locations, model = random.random((100, 2)), gx.Matern(1.0, 0.05, 0.5, 1.0)
+    # the sum of values and offset is exact
+    values = np.round(random.standard_normal(100) * 2**20) / 2**20
+    for reml in (False, True):
+        near, far = (
+            gx.log_likelihood(gx.Observations(locations, z), model, method, trend=trend, reml=reml)
+            for z in (values, values + offset)
+        )
+        # a trend of several columns is subtracted in FP64 with errors of 1e-16 of the offset
+        tolerance = 1e-14 + (0.0 if trend == "constant" else 1e-20 * abs(offset))
+        assert far.log_likelihood == pytest.approx(near.log_likelihood, rel=tolerance)
+        assert far.coefficients[0] - offset == pytest.approx(
+            near.coefficients[0], abs=4e-16 * abs(offset)
+        )
+        assert far.coefficients[1:] == pytest.approx(near.coefficients[1:], abs=1e-10)
+
+
+def test_fits_predictions_and_draws_do_not_depend_on_an_offset():
+    random = np.random.default_rng(1)
+    locations, new = random.random((60, 2)), random.random((5, 2))
+    model, fixed = gx.Matern(1.0, 0.2, 0.5, 0.1), ("smoothness",)
+    values = np.round(gx.simulate(model, locations, seed=2)[0] * 2**20) / 2**20
+    offset = 2.0**30
+    near, far = (
+        gx.fit(gx.Observations(locations, z), model, fixed=fixed) for z in (values, values + offset)
+    )
+    assert far.log_likelihood == pytest.approx(near.log_likelihood, rel=1e-11)
+    assert far.model.range == pytest.approx(near.model.range, rel=1e-4)
+    # the spacing of numbers near 2^30 is 1e-7
+    means = [gx.predict(fit, new).mean for fit in (near, far)]
+    assert means[1] - offset == pytest.approx(means[0], abs=1e-5)
+    draws = [gx.simulate(fit, new, draws=2, seed=0) for fit in (near, far)]
+    assert draws[1] - offset == pytest.approx(draws[0], abs=1e-4)

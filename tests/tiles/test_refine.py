@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import geomxp as gx
 from geomxp.benchmarks.spectra import spd_matrix
-from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite
+from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined
 from geomxp.tiles import refine
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.refine import Dense, Preconditioner, Regenerated
@@ -252,6 +252,24 @@ def test_the_divergence_of_a_refined_factor_is_that_of_the_factor():
     refined = gx.kl_divergence(MODEL, seen, gx.Exact(gx.by_tile_norm(1e-4), 32, refine="cg"))
     assert refined.kl == plain.kl
     assert abs(refined.quadratic_form_error) < 1e-3 * abs(plain.quadratic_form_error)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_residuals_at_the_level_of_rounding_are_accepted(method):
+    # a nearly diagonal Σ: most residuals of these stall at one or two units of rounding
+    model = gx.Matern(1.0, 0.01, 0.5, 0.1)
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        seen = gx.Observations(random.random((16, 2)), random.standard_normal(16))
+        exact = gx.log_likelihood(seen, model, trend="constant")
+        fine = gx.log_likelihood(seen, model, gx.Exact(tile=8, refine=method), trend="constant")
+        assert fine.log_likelihood == pytest.approx(exact.log_likelihood, rel=1e-14)
+
+
+def test_a_likelihood_whose_refinement_fails_is_an_error(monkeypatch):
+    monkeypatch.setattr(refine.RefinedFactor.__init__, "__defaults__", (refine.ROUNDING, 1, ()))
+    with pytest.raises(NotRefined, match="refinement by ir"):
+        gx.log_likelihood(field(300), MODEL, gx.Exact(gx.by_tile_norm(1e-3), 64, refine="ir"))
 
 
 def test_an_iteration_that_does_not_come_there_is_told_from_a_matrix_without_a_factor(monkeypatch):
