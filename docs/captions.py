@@ -5,6 +5,7 @@ GROUPS = {
         "recovery": "200 simulated fields: mean and spread of the estimates, compared with theory.",
         "intervals": "500 simulated fields: coverage of Wald and profile intervals, ML and REML.",
         "calibration": "Sizes of likelihood-ratio tests, coverage of trend and Vecchia intervals.",
+        "maxima": "Thousands of simulated fits compared with an exhaustive search.",
         "kaust": "Eight fields of 90,000 locations with known models: estimates and predictions.",
         "kaust_likelihood": "Log-likelihoods of these fields compared with other programs.",
     },

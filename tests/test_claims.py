@@ -151,6 +151,7 @@ def test_options_that_readme_names_exist(capsys):
         "kaust",
         "intervals",
         "calibration",
+        "maxima",
         "kaust_likelihood",
         "cluster",
         "h200",

@@ -1,6 +1,7 @@
 """Does a default fit end at the global maximum? Simulated fits against an exhaustive search.
 
     python experiments/maxima/run.py [--cases FIRST LAST] [--label NAME] [--seconds S] [--tiny]
+    python experiments/maxima/run.py --summary
 
 Case k is the same in every run: 30 to 400 locations in one of five designs, a family, a trend, ML
 or REML, and a field from no to strong correlation. The reference evaluates the log-likelihood on a
@@ -9,7 +10,7 @@ and Nelder-Mead; it shares only the correlation functions and the trend with geo
 
 results/reference.csv has the reference's maximum of each case, results/fits_NAME.csv the fit's. A
 run adds the cases that are missing there, so that it can be stopped and resumed; `--label` names
-the version of the code. results/shares.csv is the summary, written by summary.py.
+the version of the code. `--summary` writes results/shares.csv from them.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import scipy
 from scipy.optimize import minimize
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from common import provenance, write_rows
 
 import geomxp as gx
 from geomxp.covariance.base import family_of
@@ -256,6 +259,8 @@ def append(path, row):
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with open(path, "a", newline="") as file:
+        if new:
+            file.writelines(f"# {name}: {value}\n" for name, value in provenance().items())
         writer = csv.DictWriter(file, fieldnames=list(row), lineterminator="\n")
         if new:
             writer.writeheader()
@@ -279,6 +284,46 @@ def fitted(observations, options):
     return row | {"seconds": f"{time.process_time() - began:.3f}"}
 
 
+USABLE = ("CONVERGED", "ON_BOUND", "COMPUTED", "AT_LIMIT")
+ENDINGS = (*USABLE, "UNIDENTIFIED", "EVALUATION_LIMIT", "STALLED", "NO_FINITE_MAXIMUM")
+LOST = 0.01
+
+
+def summarize(folder):
+    """Write shares.csv: how the fits of each version end, and how many miss the maximum."""
+    reference = read(folder / "reference.csv")
+    versions = {p.stem.removeprefix("fits_"): read(p) for p in sorted(folder.glob("fits_*.csv"))}
+    cases = sorted(set(reference).intersection(*versions.values()))
+    best = {k: value_of(reference[k]) for k in cases}
+    for fits in versions.values():
+        for k in cases:
+            if fits[k]["outcome"] in USABLE:
+                best[k] = max(best[k], value_of(fits[k]))
+    groups = {"all": cases}
+    for name in ("family", "design", "reml"):
+        for k in cases:
+            groups.setdefault(f"{name} {reference[k][name]}", []).append(k)
+    rows = []
+    for label, fits in versions.items():
+        for group, members in groups.items():
+            usable = [k for k in members if fits[k]["outcome"] in USABLE]
+            short = [best[k] - value_of(fits[k]) for k in usable]
+            endings = [fits[k]["outcome"] for k in members]
+            rows.append(
+                {"version": label, "cases": group, "fits": len(members), "usable": len(usable)}
+                | {"lower": sum(each > LOST for each in short), "most": f"{max(short):.3g}"}
+                | {ending.lower(): endings.count(ending) for ending in ENDINGS}
+                | {"other": sum(ending not in ENDINGS for ending in endings)}
+                | {"seconds": f"{sum(float(fits[k]['seconds']) for k in members):.0f}"}
+            )
+    write_rows(folder / "shares.csv", rows)
+
+
+def value_of(row):
+    """Return the log-likelihood of a row; -inf without one."""
+    return float(row["log_likelihood"] or "-inf")
+
+
 def main():
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -289,10 +334,14 @@ def main():
     parser.add_argument("--label", default="")
     parser.add_argument("--seconds", type=float, default=np.inf)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--summary", action="store_true", help="write shares.csv only")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    if options.summary:
+        summarize(options.output)
+        return
     if options.tiny:
-        options.cases = (0, 2)
+        options.cases = (3, 5)
     part, of = options.every
     suffix = f"_{part}" if of > 1 else ""
     references = options.output / f"reference{suffix}.csv"
