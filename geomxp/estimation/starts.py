@@ -106,11 +106,21 @@ def starting_models(problem, start, count, seed):
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
     ends = [_climbed(rough, model) for _, model in ends[: 2 * BASINS]]
     ends = _distinct(problem.table, ends)
-    starts = [(model, True) for _, model in ends[:BASINS]]
+    ends = _worth(problem, [model for _, model in ends[:BASINS]])
+    starts = [(model, True) for model in ends]
     if not starts or count > len(starts):
         more = [(grid[k], False) for k in order if grid[k] is not None]
         starts += more[: count - len(starts)]
     return starts
+
+
+def _worth(problem, models):
+    """Return the models whose likelihood is near the best one, if searches are long."""
+    if len(problem.observations) <= FEW or len(models) < 2 or not problem.evaluator.expensive:
+        return models
+    values = [_value(problem, model) for model in models]
+    problem.monitor.count += len(values)
+    return [model for value, model in zip(values, models, strict=True) if value > max(values) - 1]
 
 
 def _value(problem, model):

@@ -464,7 +464,7 @@ def test_an_edited_checkpoint_is_refused(tmp_path, field, change):
     state |= change | ({} if model is None else {"model": model})
     path.write_text(json.dumps(state))
     with pytest.raises(
-        gx.InvalidInput, match="not a geomxp checkpoint, or an edited one: delete|not a JSON file"
+        gx.InvalidInput, match=r"not a geomxp checkpoint, or an edited one: delete|not a JSON file"
     ):
         gx.fit(field, **about)
 
