@@ -147,7 +147,10 @@ def fit(
         first = request.units.inward(request.template, first)
         solution = problem.solve(first, starts, seed, evaluations, tasks)
     result = _fit_of(request, problem, solution, time.perf_counter() - began)
-    caution(method, solution.evaluation)
+    evaluation = solution.evaluation
+    if evaluation.rounding is None:
+        evaluation = problem.evaluator.carefully(solution.model)
+    caution(method, evaluation)
     if raise_on_failure and result.outcome.ending in FAILED:
         raise FitFailed(str(result.outcome), result)
     return result
