@@ -173,7 +173,10 @@ def fit(
         remedy = _call(request, method, anisotropy, starts, options)
         outcome = replace(result.outcome, remedy=remedy, options=options)
         result = replace(result, outcome=outcome)
-    caution(method, solution.evaluation)
+    evaluation = solution.evaluation
+    if evaluation.rounding is None:
+        evaluation = problem.evaluator.carefully(solution.model)
+    caution(method, evaluation)
     if raise_on_failure:
         if result.outcome.ending in FAILED or (strict and at_limit):
             raise FitFailed(str(result.outcome), result)

@@ -19,12 +19,16 @@ from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import Device
+from .rounding import Rounding
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, ClassVar, Document, Floats, Sequence
     from ..linalg.precision import PrecisionRule
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
+
+FEW_DIGITS = 8
+"""Number of trustworthy digits below which a printed evaluation states it."""
 
 
 class Likelihood:
@@ -137,6 +141,10 @@ class Evaluator:
     def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""
         raise NotImplementedError
+
+    def carefully(self, model: Covariance) -> Evaluation:
+        """Evaluate as `__call__` does, with `Evaluation.rounding` if the evaluator can bound it."""
+        return self(model)
 
     def derivatives(self, model: Covariance, names: Sequence[str], *, curvature: bool = False):
         """Return `Derivatives` at a model; with `curvature`, expected and observed information."""
@@ -304,6 +312,9 @@ class Evaluation:
         Wall-clock time.
     log_jacobian : float
         Part of ℓ that a transformation of the observations adds.
+    rounding : Rounding or None
+        Bounds of the rounding errors, where they were computed: by `gx.log_likelihood`, and in
+        searches with derivatives.
     """
 
     log_likelihood: float
@@ -322,6 +333,16 @@ class Evaluation:
     events: tuple[Event, ...] = field(default=(), compare=False)
     seconds: float = 0.0
     log_jacobian: float = 0.0
+    rounding: Rounding | None = None
+
+    @property
+    def digits(self) -> int | None:
+        """Decimal digits of the log-likelihood that can be trusted, 0 to 15.
+
+        Bounded by the conditioning of Σ and the formats; None where no bound was computed, and for
+        mixed formats of `for_divergence`.
+        """
+        return None if self.rounding is None else self.rounding.digits(self.log_likelihood)
 
     @property
     def formats(self) -> dict[str, int]:
@@ -340,6 +361,7 @@ class Evaluation:
             "log_likelihood": self.log_likelihood,
             "log_determinant": self.log_determinant,
             "quadratic_form": self.quadratic_form,
+            "digits": self.digits,
             "n": self.n,
             "reml": self.reml,
             "coefficients": self.coefficients.tolist(),
@@ -371,6 +393,10 @@ class Evaluation:
             f"observations     {self.n}",
             f"outcome          {self.outcome}",
         ]
+        if self.digits is not None and self.digits < FEW_DIGITS:
+            error = self.rounding.log_likelihood
+            bound = f": its error is at most {error:.2g}" if error < inf else ""
+            lines.append(f"digits           {self.digits} of the log-likelihood{bound}")
         if self.precision_map is not None and len(self.precision_map) > 1:
             counts = self.precision_map.counts().items()
             tiles = ", ".join(f"{count} {name}" for name, count in counts)
@@ -426,6 +452,7 @@ def rescale_variance(evaluation, variance):
         quadratic_form=quadratic_form,
         coefficient_covariance=evaluation.coefficient_covariance * variance,
         log_determinant_of_information=information,
+        rounding=evaluation.rounding and evaluation.rounding.scaled(variance),
     )
 
 

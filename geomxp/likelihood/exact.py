@@ -64,6 +64,7 @@ from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
+from .rounding import UNIT, bound, caution_rounding, from_nugget, unit_of
 from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
@@ -132,10 +133,17 @@ class ExactEvaluator(Evaluator):
             # each model then has formats of its own
             return
 
-    @gpu_memory()
-    @_one_at_a_time
     def __call__(self, model):
         """See `Evaluator.__call__`; the evaluation of the last `derivatives` is cached."""
+        return self._evaluate(model, careful=False)
+
+    def carefully(self, model):
+        """See `Evaluator.carefully`."""
+        return self._evaluate(model, careful=True)
+
+    @gpu_memory()
+    @_one_at_a_time
+    def _evaluate(self, model, careful):
         if self._last[0] == model:
             return self._last[1]
         start = time.perf_counter()
@@ -144,7 +152,7 @@ class ExactEvaluator(Evaluator):
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
                 least_squares = self._least_squares(factor)
-                return self._evaluation(factor, least_squares, start)
+                return self._evaluation(factor, model, least_squares, start, careful)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
             ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
@@ -172,8 +180,8 @@ class ExactEvaluator(Evaluator):
                 self._workspace = empty_matrix(n, index)
         return self._workspace
 
-    def _evaluation(self, factor, least_squares, start):
-        """Return the evaluation at a model, given the factor of Σ."""
+    def _evaluation(self, factor, model, least_squares, start, careful):
+        """Return the evaluation at a model, given the factor of Σ; see `carefully`."""
         n, log_determinant = len(self.observations), factor.log_determinant()
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
         value += self.log_jacobian
@@ -181,10 +189,17 @@ class ExactEvaluator(Evaluator):
             message = "the log-likelihood overflows FP64: rescale the values and the variance."
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
+        # before the solves below
+        moved, events = factor.moved, factor.events
+        rounding, form = None, least_squares.quadratic_form
+        if careful:
+            rounding = bound(factor, model, least_squares.residual, form, log_determinant)
+        elif unit_of(factor) == UNIT:
+            rounding = from_nugget(model, n, form, log_determinant)
         return Evaluation(
             value,
             log_determinant,
-            least_squares.quadratic_form,
+            form,
             Outcome(Ending.COMPUTED),
             n,
             self.reml,
@@ -194,10 +209,11 @@ class ExactEvaluator(Evaluator):
             factor.precision_map,
             factor.promotions,
             factor.last,
-            factor.moved,
-            factor.events,
+            moved,
+            events,
             seconds=time.perf_counter() - start,
             log_jacobian=self.log_jacobian,
+            rounding=rounding,
         )
 
     @gpu_memory()
@@ -247,7 +263,7 @@ class ExactEvaluator(Evaluator):
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
             least_squares = self._least_squares(factor)
-            evaluation = self._evaluation(factor, least_squares, start)
+            evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             derivatives = differentiate(self, factor, least_squares, model, names, curvature)
         self._last = (model, evaluation, derivatives)
         return derivatives
@@ -732,7 +748,7 @@ def log_likelihood(
     kind = Trend.of(observations, trend)
     design = kind.design(observations.locations, observations.covariates)
     kind.check_full_rank(design)
-    evaluation = (method or Exact()).prepare(observations, design, reml)(model)
+    evaluation = (method or Exact()).prepare(observations, design, reml).carefully(model)
     if evaluation.outcome.ending is Ending.NOT_POSITIVE_DEFINITE:
         twins = model.nugget == 0 and observations.duplicate()
         raise (DuplicateLocations if twins else NotPositiveDefinite)(evaluation.outcome.message)
@@ -767,7 +783,8 @@ def check_is_method(method):
 
 
 def caution(method, evaluation):
-    """Warn if mixed formats may have made an evaluation inaccurate."""
+    """Warn if rounding or mixed formats may have made an evaluation inaccurate."""
+    caution_rounding(evaluation.rounding)
     formats = evaluation.precision_map
     target = None if method is None or method.precision is None else method.precision.kl
     if evaluation.promotions:

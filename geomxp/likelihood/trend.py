@@ -261,14 +261,15 @@ def centred(values, design):
     p = design.shape[1]
     if not p:
         return values, np.zeros(0)
-    unit, scale = _power_of_two(np.abs(values).max()), _power_of_two(np.abs(design).max(axis=0))
-    start = np.linalg.lstsq(design / scale, values / unit, rcond=None)[0]
-    wide = (design / scale).astype(np.longdouble) @ start
-    rest = ((values / unit).astype(np.longdouble) - wide).astype(np.float64)
-    if not np.abs(values / unit).max() > LARGE * np.abs(rest).max():
+    rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    if not np.abs(values).max() > LARGE * np.abs(rest).max():
         return values, np.zeros(p)
-    # within FP64's range: X is of order `scale`, and Xβ₀ of order `unit`
-    return rest * unit, start * (unit / scale)
+    # powers of two are exact, and keep all within FP64's range
+    unit, scale = _power_of_two(np.abs(values).max()), _power_of_two(np.abs(design).max(axis=0))
+    design, values = design / scale, values / unit
+    start = np.linalg.lstsq(design, values, rcond=None)[0]
+    rest = values.astype(np.longdouble) - design.astype(np.longdouble) @ start
+    return rest.astype(np.float64) * unit, start * (unit / scale)
 
 
 def _power_of_two(size):

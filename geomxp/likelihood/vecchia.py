@@ -25,6 +25,7 @@ from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .exact import coincidence
+from .rounding import from_factor, from_nugget
 from .trend import GeneralisedLeastSquares, centred
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ DRAWS, BATCH = 128, 32
 EXACT, RICHER, FEWEST = 1000, 2, 60
 """Locations up to which these data are drawn from the exact Σ; above, from Vecchia's approximation
 with this many times the neighbours, and at least so many."""
+MOST_CHECKED = 20_000
+"""Locations up to which rounding is bounded by another pass where the nugget does not bound it."""
 
 ORDERINGS = ("maximin", "morton", "hilbert", "given")
 
@@ -226,9 +229,20 @@ class VecchiaEvaluator(Evaluator):
             least_squares.coefficients,
             least_squares.coefficient_covariance,
             least_squares.log_determinant_of_information,
+            rounding=from_nugget(model, n, least_squares.quadratic_form, sums.log_determinant),
             seconds=time.perf_counter() - start,
             log_jacobian=self.log_jacobian,
         )
+
+    def carefully(self, model):
+        """See `Evaluator.carefully`; on a cluster only what the nugget bounds."""
+        evaluation = self(model)
+        known = evaluation.rounding is not None or not np.isfinite(evaluation.log_likelihood)
+        if known or is_cluster(self.method.on) or len(self.observations) > MOST_CHECKED:
+            return evaluation
+        residual = self.observations.values - self.design @ evaluation.coefficients
+        about = residual, evaluation.quadratic_form, evaluation.log_determinant
+        return replace(evaluation, rounding=from_factor(self.factorize(model), model, *about))
 
     def _check(self, model):
         model.check_inputs(self.observations.inputs)

@@ -19,6 +19,7 @@ from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.exact import coincidence
+from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
 from ..runtime.devices import blas_threads, gpu_memory, is_cluster
@@ -300,6 +301,8 @@ def _from_all(fit, targets, design, line):
         factor = evaluator.factorize(model)
         trend = fit_trend(factor, observations.values, own_design)
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
+        about = trend.residual, trend.quadratic_form, factor.log_determinant()
+        caution_rounding(bound(factor, model, *about), stacklevel=4)
         mean, variance = np.empty(len(targets)), targets.variances(model, observations.metric)
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES

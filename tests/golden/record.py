@@ -1064,7 +1064,7 @@ def command(*words):
     return status, out.getvalue(), err.getvalue()
 
 
-ADDED = ("family",)
+ADDED = ("family", "digits")
 """Keys of documents that have been added since the values were recorded."""
 
 
@@ -1150,7 +1150,7 @@ def _():
 
 def _timeless(document):
     """Return a document without times, and without what says where files are."""
-    left_out = ("seconds", "path", "table", "message", "geomxp")
+    left_out = ("seconds", "path", "table", "message", "geomxp", *ADDED)
     if isinstance(document, dict):
         return {k: _timeless(v) for k, v in document.items() if k not in left_out}
     return [_timeless(item) for item in document] if isinstance(document, list) else document

@@ -158,7 +158,7 @@ def test_a_matrix_that_only_fp64_can_factor_is_factored_in_fp64(rule, range):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", gx.GeomxpWarning)
         found = gx.log_likelihood(seen, model, mixed(rule))
-    expected = gx.log_likelihood(seen, model, mixed(gx.uniform("fp64")))
+        expected = gx.log_likelihood(seen, model, mixed(gx.uniform("fp64")))
     assert found.precision_map.counts() == {"fp64": 28}
     assert found.log_likelihood == expected.log_likelihood
     assert found.quadratic_form == expected.quadratic_form
