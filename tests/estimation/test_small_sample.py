@@ -295,6 +295,8 @@ def test_the_evaluator_is_unchanged_by_the_variance_of_its_score(smooth):
     assert problem.evaluator(model.replace()).log_likelihood == before
 
 
+# its rounding errors are a warning of their own
+@pytest.mark.filterwarnings("ignore:the covariance matrix is ill-conditioned")
 def test_a_model_that_cannot_be_simulated_keeps_its_errors_and_warns(smooth, monkeypatch):
     monkeypatch.setattr("geomxp.likelihood.vecchia.EXACT", 0)
     # six neighbours have a Cholesky factor in FP64, sixty have none
