@@ -124,6 +124,9 @@ def _advised(outcome, words):
         elif name == "strict":
             words = [word for word in words if word != "--strict"]
         else:
+            if f"--{name}" in words:
+                k = words.index(f"--{name}")
+                words = [*words[:k], *words[k + 2 :]]
             changed += [f"--{name}", f"{value}"]
     return replace(outcome, remedy=shlex.join(["geomxp", *words, *changed]))
 
