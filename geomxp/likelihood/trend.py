@@ -253,7 +253,8 @@ def centred(values, design):
     ℓ does not depend on Xβ₀, but its rounding errors grow with it: those of Σ⁻¹z have the size of
     Σ⁻¹Xβ₀, which cancels. The residuals are computed in extended precision.
 
-    >>> centred(np.array([2.0**30 + 1, 2.0**30 - 1]), np.ones((2, 1)))
+    >>> rest, start = centred(np.array([2.0**30 + 1, 2.0**30 - 1]), np.ones((2, 1)))
+    >>> rest.round(3), start
     (array([ 1., -1.]), array([1.07374182e+09]))
     >>> centred(np.array([1.0, 3.0]), np.ones((2, 1)))
     (array([1., 3.]), array([0.]))
