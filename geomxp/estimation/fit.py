@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
@@ -16,7 +17,8 @@ import numpy as np
 from ..covariance.base import Covariance, family_of
 from ..data import tables
 from ..data.observations import Observations
-from ..errors import DuplicateLocations, Ending, FitFailed, InvalidInput
+from ..errors import DuplicateLocations, Ending, FitFailed, GeomxpWarning, InvalidInput
+from ..likelihood.divergence import missed_target
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
@@ -151,6 +153,11 @@ def fit(
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
+    missed = missed_target(method, observations, result.model)
+    if missed:
+        message = f"{result.outcome.message} {missed}".strip()
+        result = replace(result, outcome=replace(result.outcome, message=message))
+        warnings.warn(missed, GeomxpWarning, stacklevel=2)
     if raise_on_failure and result.outcome.ending in FAILED:
         raise FitFailed(str(result.outcome), result)
     return result
