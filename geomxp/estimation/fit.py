@@ -153,7 +153,8 @@ def fit(
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
-    missed = missed_target(method, observations, result.model)
+    aimed = method.precision is not None and method.precision.kl is not None
+    missed = missed_target(method, observations, result.model) if aimed else None
     if missed:
         message = f"{result.outcome.message} {missed}".strip()
         result = replace(result, outcome=replace(result.outcome, message=message))

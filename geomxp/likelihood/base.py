@@ -7,22 +7,23 @@ the log-likelihood and, if it can, derivatives. To add a method, subclass `Likel
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from html import escape
-from math import inf, log, pi
+from math import inf, isfinite, log, log10, pi
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..covariance.base import Covariance
 from ..data.observations import Observations
-from ..errors import InvalidInput, NotPositiveDefinite, Outcome
+from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
 from ..runtime.devices import Device
-from .rounding import Rounding
 
 if TYPE_CHECKING:
-    from .._typing import ArrayLike, ClassVar, Document, Floats, Sequence
+    from .._typing import Any, ArrayLike, ClassVar, Document, Floats, Sequence
     from ..linalg.precision import PrecisionRule
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
@@ -444,3 +445,162 @@ def profile_variance(evaluation):
     if not (np.isfinite(evaluation.log_likelihood) and variance > 0):
         return float("nan"), -inf
     return variance, rescale_variance(evaluation, variance).log_likelihood
+
+
+# Rounding errors of ℓ, bounded by the conditioning of Σ.
+#
+# The Cholesky factor is that of Σ + E, with |E_ij| of the order of u·max Σ_ii (Higham 2002, theorem
+# 10.3). To first order
+#
+#     δ log|Σ| = tr(Σ⁻¹E),   δ r'Σ⁻¹r = -w'Ew   with w = Σ⁻¹r,
+#
+# so that tr Σ⁻¹ and w'w measure both. The constant is empirical: for random models,
+# tests/likelihood/test_rounding.py compares the bounds with extended precision.
+
+UNIT = 2.0**-53
+ROUNDINGS = 16.0
+"""Bound of |δ log|Σ|| / (u tr Σ⁻¹) and of |δ r'Σ⁻¹r| / (u w'w), for Σ with a unit diagonal."""
+
+SUMS = 4.0
+"""Bound of the error of the sums themselves, in units of u times their terms."""
+
+PROBES, FEW = 4, 32
+"""Random signs with which tr Σ⁻¹ is estimated; of fewer rows than `FEW` it is computed."""
+
+PERTURBED = 2.0
+"""Bound of |δ log|Σ|| from which the first order says nothing."""
+
+LIMIT = 0.01
+"""Error of a log-likelihood from which on geomxp warns."""
+
+NEGLIGIBLE = 1e-3 * LIMIT
+"""Error below which the bound by the nugget is sufficient, which needs no solves."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Bounds of the rounding errors of log|Σ| (with REML's part) and of r'Σ⁻¹r."""
+
+    log_determinant: float
+    quadratic_form: float
+    # unit roundoff of the coarsest arithmetic that was used
+    unit: float = UNIT
+
+    @property
+    def log_likelihood(self) -> float:
+        """Bound of the error of ℓ."""
+        return 0.5 * (self.log_determinant + self.quadratic_form)
+
+    def scaled(self, variance: float) -> Rounding:
+        """Return the bounds for Σ times a variance."""
+        return Rounding(self.log_determinant, self.quadratic_form / variance, self.unit)
+
+    def digits(self, log_likelihood: float) -> int:
+        """Return how many decimal digits of ℓ can be trusted, 0 to 15.
+
+        Examples
+        --------
+        >>> Rounding(1e-6, 1e-6).digits(-123.4), Rounding(np.inf, 0.0).digits(-123.4)
+        (8, 0)
+        """
+        error = self.log_likelihood
+        if not error < abs(log_likelihood):
+            return 0
+        return min(int(-log10(error / abs(log_likelihood))), 15)
+
+
+def _rounding(unit, trace, squares, terms, form):
+    """Return `Rounding` from u, and tr Σ⁻¹ and w'w times max Σ_ii."""
+    changed = ROUNDINGS * unit * trace
+    return Rounding(
+        changed + SUMS * UNIT * terms if changed < PERTURBED else inf,
+        ROUNDINGS * unit * squares + SUMS * UNIT * form,
+        unit,
+    )
+
+
+def from_nugget(model: Any, n: int, form: float, log_determinant: float) -> Rounding | None:
+    """Return bounds in FP64 from λ_min >= τ²: tr Σ⁻¹ <= n/τ² and w'w <= r'Σ⁻¹r/τ².
+
+    None where they are too wide to say that rounding is negligible.
+    """
+    if not model.nugget > 0:
+        return None
+    ratio = 1.0 + model.largest_variance / model.nugget
+    found = _rounding(UNIT, n * ratio, form * ratio, n + abs(log_determinant), form)
+    return found if found.log_likelihood < NEGLIGIBLE else None
+
+
+def bound(
+    factor: Any, model: Any, residual: Floats, form: float, log_determinant: float
+) -> Rounding | None:
+    """Return bounds from the nugget where that suffices, otherwise from the factor of Σ.
+
+    None for formats chosen for a divergence: they are coarse where errors change ℓ little, so that
+    the predicted divergence tells more.
+    """
+    formats, found = factor.precision_map, None
+    if formats is not None and formats.divergence is not None and not formats.all_fp64:
+        return None
+    if unit_of(factor) == UNIT:
+        found = from_nugget(model, len(residual), form, log_determinant)
+    return found or from_factor(factor, model, residual, form, log_determinant)
+
+
+@lru_cache(maxsize=1)
+def _probes(n):
+    """Return columns ζ with E ζζ' = I in Fortran order, and their number; I itself for few rows."""
+    if n <= FEW:
+        return np.eye(n, order="F"), 1
+    signs = np.random.default_rng(0).integers(0, 2, (PROBES, n)) * 2.0 - 1.0
+    return signs.T, PROBES
+
+
+def from_factor(
+    factor: Any, model: Any, residual: Floats, form: float, log_determinant: float
+) -> Rounding:
+    """Return bounds from a factor of Σ, r (n,) and r'Σ⁻¹r: four half-solves and a solve, O(n²).
+
+    tr Σ⁻¹ = E ‖L⁻¹ζ‖² for random signs ζ (Hutchinson 1990), and at least w'w / r'Σ⁻¹r.
+    """
+    n, unit, scale = len(residual), unit_of(factor), model.largest_variance + model.nugget
+    signs, count = _probes(n)
+    half = factor.half_solve(signs)
+    trace = scale * float(np.vdot(half, half)) / count
+    terms = n + abs(log_determinant)
+    if factor.refines:
+        # w would take another iteration: w'w <= r'Σ⁻¹r λ_max(Σ⁻¹), and its products are FP64's
+        return _rounding(unit, trace, trace * form * UNIT / unit, terms, form)
+    w = factor.solve(np.asfortranarray(residual[:, None]))[:, 0]
+    squares = scale * float(w @ w)
+    return _rounding(unit, max(trace, squares / form if form > 0 else 0.0), squares, terms, form)
+
+
+def unit_of(factor: Any) -> float:
+    """Return ‖E‖_F / ‖Σ‖_F of the formats of a factor, as their map predicts; u of FP64 at least.
+
+    It is that of FP64 also for factors without tiles.
+    """
+    formats = factor.precision_map
+    if formats is None or formats.all_fp64:
+        return UNIT
+    coarsest = max(form.unit_roundoff for row in formats.rows for form in row)
+    return coarsest if formats.error is None else max(formats.error, UNIT)
+
+
+def caution_rounding(rounding: Rounding | None, stacklevel: int = 3) -> None:
+    """Warn if rounding in FP64 may change a log-likelihood by more than `LIMIT`.
+
+    The errors of coarser formats are those that the caller asked for.
+    """
+    if rounding is None or rounding.unit > UNIT or rounding.log_likelihood <= LIMIT:
+        return
+    error = rounding.log_likelihood
+    size = f"by up to {error:.1g}" if isfinite(error) else "by any amount"
+    warnings.warn(
+        f"the covariance matrix is ill-conditioned: rounding may change the log-likelihood {size} "
+        f"(more than {LIMIT:g}), and with it all results. Use a larger nugget, a shorter range or "
+        "a smaller smoothness.",
+        GeomxpWarning,
+        stacklevel=stacklevel + 1,
+    )

@@ -289,17 +289,17 @@ def compare(
 
 
 MEASURED = 5_000
-"""Locations up to which a fit measures the divergence at its estimate: about five factorizations."""
+"""Locations up to which a fit measures the divergence at its estimate, for some factorizations."""
 
 
 def missed_target(method: Likelihood, observations: Observations, model: Covariance) -> str | None:
     """Return a sentence if the measured divergence of a model exceeds the target of its formats.
 
-    None if it does not, if the method has no target, or if the FP64 reference is too expensive:
-    above `MEASURED` locations, for tiles that are not all in one memory, and on clusters.
+    The method has a target. None if it is met, or if the FP64 reference is too expensive: above
+    `MEASURED` locations, for tiles that are not all in one memory, and on clusters.
     """
-    target = None if method.precision is None else method.precision.kl
-    if target is None or len(observations) > MEASURED or not method.placement.in_core:
+    target = method.precision.kl
+    if len(observations) > MEASURED or not method.placement.in_core:
         return None
     rows = hilbert(model.isotropic(observations.inputs))
     try:
@@ -310,9 +310,9 @@ def missed_target(method: Likelihood, observations: Observations, model: Covaria
     if not found.kl > target:
         return None
     return (
-        f"The divergence at the estimate is {found.kl:.2g}, {found.kl / target:.2g} times the target "
-        f"{target:g}: fit again with method=gx.Exact(gx.for_divergence({target / 100:g})), or in "
-        "FP64 with method=gx.Exact()."
+        f"The divergence at the estimate is {found.kl:.2g}, {found.kl / target:.2g} times the "
+        f"target {target:g}: fit again with method=gx.Exact(gx.for_divergence({target / 100:g})), "
+        "or in FP64 with method=gx.Exact()."
     )
 
 

@@ -60,9 +60,18 @@ from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
-from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
+from .base import (
+    UNIT,
+    Evaluation,
+    Evaluator,
+    Likelihood,
+    bound,
+    caution_rounding,
+    from_nugget,
+    gaussian_log_likelihood,
+    unit_of,
+)
 from .derivatives import differentiate
-from .rounding import UNIT, bound, caution_rounding, from_nugget, unit_of
 from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:

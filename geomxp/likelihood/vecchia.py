@@ -22,9 +22,16 @@ from ..vecchia.blocks import LocalPasses, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
-from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
+from .base import (
+    Derivatives,
+    Evaluation,
+    Evaluator,
+    Likelihood,
+    from_factor,
+    from_nugget,
+    gaussian_log_likelihood,
+)
 from .exact import coincidence
-from .rounding import from_factor, from_nugget
 from .trend import GeneralisedLeastSquares, centred
 
 if TYPE_CHECKING:

@@ -117,10 +117,10 @@ class PrecisionMap:
 # where p_i sums the diagonal of Σ⁻¹ over block row i: the conditional precisions of its locations
 # given all others. An error weighs more between locations that are predicted well.
 #
-# This counts the error of each stored tile. A product with a coarse tile rounds its partner too, and
-# is summed in FP32: errors of tiles (i, k) that L_ij or L_kj cause, weighed by p_i p_k. They stay
-# below the shares of these where precisions are alike, and exceed them by far where block row i or
-# k has locations of a tight clump. Tiles of these rows and columns are FP64; then so are their
+# This counts the error of each stored tile. A product with a coarse tile rounds its partner too,
+# and is summed in FP32: errors of tiles (i, k) that L_ij or L_kj cause, weighed by p_i p_k. They
+# stay below the shares of these where precisions are alike, and exceed them by far where block row
+# i or k has locations of a tight clump. Tiles of these rows and columns are FP64; then so are their
 # products.
 
 

@@ -18,8 +18,8 @@ from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..estimation.result import check_fit, design_of, z_value
+from ..likelihood.base import bound, caution_rounding
 from ..likelihood.exact import coincidence
-from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
 from ..runtime.devices import blas_threads, gpu_memory, is_cluster

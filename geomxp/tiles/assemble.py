@@ -203,11 +203,12 @@ sparsest block row; it matters if its precision is so many times that of the lea
 
 
 def conditional_precisions(originals, locations, metric):
-    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row, (T,); and which are clumped.
+    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row, (T,), and find clumps.
 
     Block rows with locations of a clump much denser than the other locations count with the largest
     precision in place of the mean: entries next to the clump are the largest in their tiles, so
-    that errors and precisions do not average independently.
+    that errors and precisions do not average independently. Returns also which block rows these
+    are, (T,) of bool.
 
     1/(Σ⁻¹)_qq is the variance of z_q given all other values. The variance given the nearest
     neighbours alone is slightly larger. Locations are in the order of the tiles.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.likelihood.rounding import LIMIT, Rounding
+from geomxp.likelihood.base import LIMIT, Rounding
 from geomxp.tiles.assemble import covariance_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:the covariance matrix is ill-conditioned")
