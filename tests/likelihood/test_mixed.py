@@ -485,7 +485,7 @@ def test_a_fit_measures_the_divergence_at_its_estimate():
     target = 1e-2
     method = gx.Exact(gx.for_divergence(target), 32)
     measured = gx.kl_divergence(model, seen, method)
-    # two locations that are nearly the same: the prediction is wrong
+    # the predicted divergence is too small here
     assert measured.formats.divergence <= target < measured.kl
     with pytest.warns(gx.GeomxpWarning, match="times the target 0.01: fit again with method="):
         fit = gx.fit(seen, model, method, fixed=fixed)
