@@ -26,6 +26,7 @@ from ..errors import (
     check_flags,
     check_one_of,
 )
+from ..likelihood.divergence import missed_target
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
@@ -177,6 +178,12 @@ def fit(
     if evaluation.rounding is None:
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
+    aimed = method.precision is not None and method.precision.kl is not None
+    missed = missed_target(method, observations, result.model) if aimed else None
+    if missed:
+        message = f"{result.outcome.message} {missed}".strip()
+        result = replace(result, outcome=replace(result.outcome, message=message))
+        warnings.warn(missed, GeomxpWarning, stacklevel=2)
     if raise_on_failure:
         if result.outcome.ending in FAILED or (strict and at_limit):
             raise FitFailed(str(result.outcome), result)

@@ -632,8 +632,10 @@ def _asked_by(rule, originals, places, metric):
     if not rule.needs_precisions:
         return {}
     layout = originals.layout
+    precisions, clumped = assemble.conditional_precisions(originals, places, metric)
     return {
-        "precisions": assemble.conditional_precisions(originals, places, metric),
+        "precisions": precisions,
+        "clumped": clumped,
         "sizes": np.array([layout.height(i) for i in range(layout.tiles)]),
     }
 

@@ -116,6 +116,12 @@ class PrecisionMap:
 #
 # where p_i sums the diagonal of Σ⁻¹ over block row i: the conditional precisions of its locations
 # given all others. An error weighs more between locations that are predicted well.
+#
+# This counts the error of each stored tile. A product with a coarse tile rounds its partner too,
+# and is summed in FP32: errors of tiles (i, k) that L_ij or L_kj cause, weighed by p_i p_k. They
+# stay below the shares of these where precisions are alike, and exceed them by far where block row
+# i or k has locations of a tight clump. Tiles of these rows and columns are FP64; then so are their
+# products.
 
 
 def candidates():
@@ -136,22 +142,25 @@ def shares(norms, precisions, sizes, form):
     return 0.5 * np.tril(deviation**2 * np.outer(precisions / sizes, precisions / sizes), -1)
 
 
-def predicted(formats, norms, precisions, sizes):
+def predicted(formats, norms, precisions, sizes, clumped=None):
     """Return the divergence that a map of tiles should cause, all in formats with a cost."""
     share = {form: shares(norms, precisions, sizes, form) for form in candidates()}
     below = ((i, k, form) for i, row in enumerate(formats.rows) for k, form in enumerate(row[:i]))
     return float(sum(share[form][i, k] for i, k, form in below))
 
 
-def cheapest(norms, precisions, sizes, target):
+def cheapest(norms, precisions, sizes, target, clumped=None):
     """Return the cheapest map whose predicted divergence is at most the target, in nats.
 
     Minimises Σ cost + weight · Σ share over the formats of the tiles, for the smallest weight that
-    meets the target. Diagonal tiles are FP64.
+    meets the target. Diagonal tiles and those of clumped block rows are FP64.
     """
     forms = candidates()
     share = np.stack([shares(norms, precisions, sizes, form) for form in forms])
     cost = np.array([form.cost for form in forms])[:, None, None]
+    if clumped is not None and clumped.any():
+        barred = clumped[:, None] | clumped
+        cost = np.where(barred & (np.array(forms) != FP64)[:, None, None], inf, cost)
 
     def choose(weight):
         choice = np.argmin(cost + share * weight, axis=0)
@@ -219,7 +228,8 @@ class PrecisionRule:
     kl = None
     """Target of `for_divergence`."""
     needs_precisions = False
-    """Whether the rule takes the precisions and the sizes of block rows beside the norms."""
+    """Whether the rule takes `precisions` and `sizes` of block rows beside the norms, and which are
+    `clumped`."""
 
     def __call__(self, norms):
         """Return the map for (T, T) Frobenius norms of tiles."""
@@ -436,8 +446,8 @@ class ForDivergence(PrecisionRule):
 
     needs_precisions = True
 
-    def __call__(self, norms, precisions, sizes):
-        return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety)
+    def __call__(self, norms, precisions, sizes, clumped=None):
+        return cheapest(np.asarray(norms), precisions, sizes, self.kl / self.safety, clumped)
 
     def finer(self):
         """Return the rule to try when this one's factorization fails."""
@@ -450,10 +460,9 @@ def for_divergence(kl: float) -> Rule:
     The divergence of the mixed factor from Σ is about ½ Σ_ik v_ik p_i p_k, where v_ik is the
     variance of an entry's error in tile (i, k) and p_i sums the diagonal of Σ⁻¹ over block row i.
     Formats are chosen at the least cost for which the sum of these shares meets the target. The
-    estimate holds where errors are independent: for locations that are spread out. Where hundreds
-    of locations lie much closer together than the others, the entries of a tile agree in their
-    leading digits and so do their errors: the divergence can then be ten times the target or more.
-    Measure it with `kl_divergence`.
+    estimate holds where errors are independent: for locations that are spread out. Tiles that hold
+    locations of tight clumps are FP64. `fit` measures the divergence at the estimate, if an FP64
+    factor can be afforded, and warns if it exceeds the target; see also `kl_divergence`.
 
     Parameters
     ----------

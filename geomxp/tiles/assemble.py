@@ -198,9 +198,18 @@ NEIGHBOURS = 20
 PLACES = 4096
 """Locations in the estimate at most: every k-th one of a large set."""
 
+DENSE, MATTERS = 0.1, 3.0
+"""A location is in a clump if the last neighbour is nearer than this part of that distance in the
+sparsest block row; it matters if its precision is so many times that of the least precise row."""
+
 
 def conditional_precisions(originals, locations, metric):
-    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row, (T,).
+    """Estimate p_i = Σ (Σ⁻¹)_qq over the locations q of each block row, (T,), and find clumps.
+
+    Block rows with locations of a clump much denser than the other locations count with the largest
+    precision in place of the mean: entries next to the clump are the largest in their tiles, so
+    that errors and precisions do not average independently. Returns also which block rows these
+    are, (T,) of bool.
 
     1/(Σ⁻¹)_qq is the variance of z_q given all other values. The variance given the nearest
     neighbours alone is slightly larger. Locations are in the order of the tiles.
@@ -215,7 +224,8 @@ def conditional_precisions(originals, locations, metric):
     # every k-th location, and at least one of each block row
     every = max(1, layout.n // PLACES)
     some = np.union1d(np.arange(0, layout.n, every), np.arange(0, layout.n, layout.tile))
-    near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))[1].reshape(len(some), -1)
+    apart, near = cKDTree(points).query(points[some], min(NEIGHBOURS, layout.n))
+    apart, near = (array.reshape(len(some), -1) for array in (apart, near))
     # the location itself first, even if others coincide with it
     itself = near == some[:, None]
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
@@ -227,8 +237,12 @@ def conditional_precisions(originals, locations, metric):
         sets = [model.matrix(inputs[rows], inputs[rows]) for rows in near]
         precision = _precisions(np.array(sets) + model.nugget * np.eye(near.shape[1]))
     block = some // layout.tile
-    count, total = np.bincount(block), np.bincount(block, precision)
-    return total / count * [layout.height(i) for i in range(layout.tiles)]
+    mean, rows = np.bincount(block, precision) / np.bincount(block), np.arange(layout.tiles)
+    spacing = max(np.median(apart[block == i, -1]) for i in rows)
+    dense = (apart[:, -1] < DENSE * spacing) & (precision > MATTERS * mean.min())
+    largest = np.zeros(layout.tiles)
+    np.maximum.at(largest, block[dense], precision[dense])
+    return np.maximum(mean, largest) * [layout.height(i) for i in rows], largest > 0
 
 
 def _correlated(model, points, unit):

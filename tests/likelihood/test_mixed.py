@@ -480,3 +480,46 @@ def test_wrong_arguments_of_divergences_are_refused_in_one_short_line():
 def test_a_divergence_beyond_all_numbers_is_an_error():
     with pytest.raises(gx.InvalidInput, match="overflows FP64"):
         gx.kl_between(gx.Matern(1.0, 1.0, 0.5), gx.Matern(1e-320, 1.0, 0.5), testing.places(9))
+
+
+def clumped(n, share, width, seed):
+    """Locations of which a share lies in one clump."""
+    random = np.random.default_rng(seed)
+    places, count = random.random((n, 2)), int(share * n)
+    places[:count] = 0.5 + width * random.standard_normal((count, 2))
+    return places
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("width", [1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("nugget", [0.0, 1e-4, 1e-2])
+def test_for_divergence_meets_its_target_where_locations_are_clumped(share, width, nugget):
+    """Coarse tiles round their partners: with those of the clump this missed by up to 1e3."""
+    for seed in range(4):
+        places = clumped(200, share, width, seed)
+        model = gx.Matern(1.0, (0.05, 0.1, 0.2, 0.4)[seed], 0.5, nugget)
+        exact = tile_factor(model, gx.Observations(places, np.zeros(200)), gx.uniform("fp64"), 32)
+        for target in (1e-2, 1e-4):
+            seen = gx.Observations(places, np.zeros(200))
+            factor = tile_factor(model, seen, gx.for_divergence(target), 32)
+            white = factor.half_solve(exact.multiply(np.eye(200, order="F")))
+            logs = factor.log_determinant() - exact.log_determinant()
+            assert 0.5 * (np.sum(white**2) - 200 + logs) <= target
+            # most of Σ holds spread locations only, or distant pairs
+            assert share > 0.1 or not factor.precision_map.all_fp64
+
+
+def test_a_fit_measures_the_divergence_at_its_estimate():
+    places, model = np.random.default_rng(227).random((200, 2)), gx.Matern(1.0, 0.0412, 2.5, 1e-4)
+    seen = gx.Observations(places, gx.simulate(model, places, seed=0)[0])
+    fixed = tuple(model.parameters())
+    target = 1e-2
+    method = gx.Exact(gx.for_divergence(target), 32)
+    measured = gx.kl_divergence(model, seen, method)
+    # the predicted divergence is too small here
+    assert measured.formats.divergence <= target < measured.kl
+    with pytest.warns(gx.GeomxpWarning, match="times the target 0.01: fit again with method="):
+        fit = gx.fit(seen, model, method, fixed=fixed)
+    assert f"The divergence at the estimate is {measured.kl:.2g}" in fit.outcome.message
+    finer = gx.fit(seen, model, gx.Exact(gx.for_divergence(1e-4), 32), fixed=fixed)
+    assert "divergence" not in finer.outcome.message
