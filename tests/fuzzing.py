@@ -104,8 +104,9 @@ OPEN = (
     "table",
     "precision_map",
     "formats",
+    "rounding",
 )
-"""Fields that may hold infinity, or what was given."""
+"""Fields that may hold infinity (also bounds of errors), or what was given."""
 
 
 def check_numbers(result, path="result"):

@@ -32,7 +32,7 @@ NEAR = 0.1
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
-NEARLY = 1e-2
+BELOW = 1e-2
 """Log-likelihood by which the result at a limit may be below the supremum."""
 
 ROUNDS = 4
@@ -251,7 +251,7 @@ class Problem:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
             # a model farther towards the limit may be a little better
-            known = best if value > best - NEARLY else -inf
+            known = best if value > best - BELOW else -inf
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())

@@ -46,7 +46,10 @@ NEGLIGIBLE = 1e-3 * LIMIT
 
 @dataclass(frozen=True)
 class Rounding:
-    """Bounds of the rounding errors of log|Σ| (with REML's part) and of r'Σ⁻¹r."""
+    """Bounds of the rounding errors of log|Σ| (with REML's part) and of r'Σ⁻¹r.
+
+    `log_determinant` is infinite where Σ is so ill-conditioned that no bound is known.
+    """
 
     log_determinant: float
     quadratic_form: float
