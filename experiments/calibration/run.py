@@ -1,13 +1,15 @@
 """Sizes of tests at nominal 5 %, and coverage of 95 % intervals, simulated.
 
     python experiments/calibration/run.py [sizes | trend | vecchia | summary]
-        [--replicates 1000] [--seconds 3600] [--output DIR]
+        [--replicates 1000] [--seconds 3600] [--every PART OF] [--output DIR]
 
 sizes: likelihood-ratio tests of smoothness, nugget, anisotropy and trend where the restricted model
 is true. trend: t intervals of the trend's coefficients by ML and REML. vecchia: Wald intervals of
-Vecchia's approximation and of the exact likelihood. Each study appends its replicates to
-results/<study>.csv, goes on where the last run stopped, and ends after --replicates in each cell or
---seconds. summary.csv has the shares with simultaneous 99 % bands. Replicate k has the seed k.
+Vecchia's approximation and of the exact likelihood, with the smoothness held. Each study appends
+its replicates to results/<study>.csv, goes on where the last run stopped, and ends after
+--replicates in each cell or --seconds. With --every, seeds PART + 1, PART + OF + 1, ... go to
+<study>_PART.csv; summary joins the parts. summary.csv has the shares with simultaneous 99 % bands.
+Replicate k has the seed k.
 """
 
 import argparse
@@ -117,10 +119,13 @@ def vecchia(cell, seed):
     truth = gx.Matern(1.0, EFFECTIVE / unit.effective_range(), nu, 0.1)
     how = gx.Exact() if method == "exact" else gx.Vecchia(int(method))
     began = time.perf_counter()
-    fit = gx.fit(field(truth, n, seed), method=how, reml=True, **QUIET)
+    held = {"smoothness": nu}
+    fit = gx.fit(field(truth, n, seed), method=how, reml=True, fixed=held, **QUIET)
     seconds, rows = time.perf_counter() - began, []
     plain = np.zeros(0) if fit.information is None else np.diag(np.linalg.inv(fit.information))
     for name, value in truth.parameters().items():
+        if name in held:
+            continue
         row = {"outcome": str(fit.outcome.ending), "parameter": name, "estimate": None}
         row |= {"error": None, "covers": None, "covers_plain": None, "seconds": round(seconds, 2)}
         if fit.outcome.good and name in fit.free:
@@ -144,13 +149,15 @@ STUDIES = {
 }
 
 
-def run(study, replicates, seconds, output):
+def run(study, replicates, seconds, output, every=(0, 1)):
     """Add replicates of all cells in turn, until there are enough or the time is over."""
     replicate, names, cells, usual = STUDIES[study]
-    path, rows, began = output / f"{study}.csv", read(output / f"{study}.csv"), time.monotonic()
+    part, of = every
+    path = output / (f"{study}_{part}.csv" if of > 1 else f"{study}.csv")
+    rows, began = read(path), time.monotonic()
     done = {(int(row["seed"]), *(row[name] for name in names)) for row in rows}
     saved = began
-    for seed in range(1, (replicates or usual) + 1):
+    for seed in range(1 + part, (replicates or usual) + 1, of):
         for cell in cells:
             if (seed, *map(str, cell)) in done:
                 continue
@@ -164,6 +171,24 @@ def run(study, replicates, seconds, output):
                 saved = time.monotonic()
                 print(study, seed, *cell, flush=True)
     write_rows(path, rows)
+
+
+def join(study, output):
+    """Join the parts of a study, if there are any."""
+    parts = sorted(output.glob(f"{study}_?.csv"))
+    if parts:
+        rows = sorted(
+            (row for part in parts for row in read(part)), key=lambda row: int(row["seed"])
+        )
+        text = parts[0].read_text()
+        head = text[: text.index("\nseed,") + 1]
+        with open(output / f"{study}.csv", "w", newline="") as file:
+            file.write(head)
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        for part in parts:
+            part.unlink()
 
 
 def read(path):
@@ -275,6 +300,7 @@ def main():
     parser.add_argument("study", nargs="?", choices=(*STUDIES, "summary"))
     parser.add_argument("--replicates", type=int, help="in each cell; 1,000, of vecchia 500")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of each study")
+    parser.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--tiny", action="store_true", help="one replicate in each cell")
     options = parser.parse_args()
@@ -284,8 +310,11 @@ def main():
     warnings.simplefilter("ignore", gx.GeomxpWarning)
     for study in STUDIES:
         if options.study in (None, study):
-            run(study, options.replicates, options.seconds, options.output)
-    summary(options.output)
+            run(study, options.replicates, options.seconds, options.output, options.every)
+    if options.every[1] == 1:
+        for study in STUDIES:
+            join(study, options.output)
+        summary(options.output)
 
 
 if __name__ == "__main__":

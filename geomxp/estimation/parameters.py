@@ -37,8 +37,10 @@ VARIANCES = (1e-8, 1e8)
 LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
-SHARES = (0.02, 0.4, 0.85, 0.98, 0.997)
-"""Shares of the variance that the nugget takes in the grid of starts."""
+SHARES = (0.02, 0.2, 0.5, 0.85, 0.98, 0.997)
+FINE_SHARES = (0.02, 0.08, 0.2, 0.4, 0.65, 0.85, 0.94, 0.98, 0.997)
+"""Shares of the variance that the nugget takes in the grid of starts, with shape parameters and
+without."""
 
 FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0, 40.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
@@ -47,8 +49,11 @@ REACH, SPACING, MOST_LENGTHS = 1.5, 1.7, 20
 """Practical ranges in the grid of starts: from the smallest distance to so many extents; ratio of
 successive ones, and limit on their number."""
 
-FINE = (1.1, 80)
-"""These two in a grid without shape parameters."""
+FAR = (6.0, 40.0)
+"""Practical ranges beyond `REACH`, in units of the longest one: almost a trend."""
+
+FINE, FINER = (1.1, 80), 1.4
+"""Ratio and limit in a grid without shape parameters, for compact supports; ratio for others."""
 
 TINY = 1e-300
 """Stands for 0 in logarithms."""
@@ -391,7 +396,9 @@ class ParameterTable:
         shapes = [name for name in self.shapes if name not in given]
         axes = {name: self._shape_axis(name, k == 0) for k, name in enumerate(shapes)}
         axes["length"] = self._length_axis() if lengths else [None]
-        axes["share"] = [None] if NUGGET in given else SHARES
+        axes["share"] = SHARES if self.shapes else FINE_SHARES
+        if NUGGET in given:
+            axes["share"] = [None]
         angles = self.anisotropic and ANISOTROPY[0] not in given
         axes["angle"] = (0.0, 45.0, 90.0, 135.0) if angles else [None]
         models = []
@@ -416,16 +423,19 @@ class ParameterTable:
     def _shape_axis(self, name, first):
         """Return the values of a shape parameter in the grid; more for the first one."""
         value, (lower, upper) = self.parameters[name].value, self.box(name)
-        several = FIRST_SHAPE if first else OTHER_SHAPES
-        return sorted({min(max(factor * value, lower), upper) for factor in several})
+        several = {factor * value for factor in (FIRST_SHAPE if first else OTHER_SHAPES)}
+        several |= {lower} if self.parameters[name].closed else set()
+        return sorted({min(max(each, lower), upper) for each in several})
 
     def _length_axis(self):
         """Return practical ranges from the nearest locations to beyond the extent."""
         nearest, longest = self.extent.shortest, REACH * self.extent.longest
-        # without shapes the grid is small, and fine enough for the kinks of compact supports
-        spacing, most = FINE if not self.shapes else (SPACING, MOST_LENGTHS)
+        spacing, most = SPACING, MOST_LENGTHS
+        if not self.shapes:
+            # the grid is small, and fine enough for the kinks of compact supports
+            spacing, most = FINE if self.model.support else (FINER, most)
         count = min(max(round(log(longest / nearest, spacing)), 3), most)
-        return np.geomspace(nearest, longest, count + 1).tolist()
+        return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in FAR)]
 
 
 def practical_factor(model):

@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 
 import numpy as np
+from scipy.ndimage import maximum_filter
 
 from ..covariance.base import Covariance
 from ..data import tables
@@ -36,10 +37,16 @@ BELOW = 1e-2
 """Log-likelihood by which the result at a limit may be below the supremum."""
 
 ROUNDS = 4
-"""Limit on the diagnoses of a fit that find a better model."""
+"""Limit on the diagnoses of a fit that find a better model, and on the scans over its range."""
+
+KINKS = np.exp([k / 30 for k in range(-14, 15) if k])
+"""Factors of the range at which other maxima of a model with compact support are sought."""
 
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
+
+EARLY = 3.0
+"""Ends of searches that a falling nugget stopped this far below the best one are searched anew."""
 
 SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
 """A falling nugget below this share of the variance is compared with 0: at first, and where no
@@ -203,19 +210,18 @@ class Problem:
 
         `ends` are those of searches from several starts: (log-likelihood, model or None, limited).
         """
-        best = (-inf, None)
-        limited = False
-        for value, reached, stopped in ends:
-            limited |= stopped
-            best = max(best, (value, reached), key=lambda pair: pair[0])
-        if best[1] is None:
+        *ends, limits = zip(*ends, strict=True)
+        limited, table = any(limits), self.table
+        ends = [end for end in zip(*ends, strict=True) if end[1] is not None]
+        if not ends:
             raise NotPositiveDefinite(
                 self.complaint or "no model within the bounds has a finite likelihood"
             )
-        value, model = best
-        table = self.table
+        value, model = max(ends, key=lambda end: end[0])
         if not limited:
-            value, model, table = self._at_zero_nugget(value, model)
+            value, model, table = self._best_of(ends)
+            if model.support and LENGTH in table.free:
+                value, model, table = self._past_kinks(value, model, table)
         limited |= self.monitor.left == 0
         if limited:
             return self._stopped(table, model)
@@ -503,14 +509,68 @@ class Problem:
         self.monitor.record(model, value, counted)
         return value
 
+    def _past_kinks(self, value, model, table):
+        """Return (value, model, table) of the best maximum along the range near this one.
+
+        Where the covariance becomes 0 its derivatives jump, so that ℓ of strongly correlated
+        values has many maxima, a few per cent of the range apart.
+        """
+        for _ in range(ROUNDS):
+            best, near = value, [self._stretched(model, factor) for factor in KINKS]
+            near = [other for other in near if not table.outside(other)]
+            ends = [self.evaluate(table, other) for other in near]
+            values = np.array([end[0] for end in ends])
+            peaks = values >= maximum_filter(values, size=3, mode="nearest")
+            peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > best - 1][:2]
+            for again, moved in [ends[k] for k in peaks]:
+                if not self._falling(moved):
+                    again, moved, _ = self.search(table, moved, step=NEAR, evaluations=AGAIN)
+                found = self._at_zero_nugget(again, moved)
+                if found[0] > value + self.tolerance:
+                    value, model, table = found
+            if value == best:
+                break
+        return value, model, table
+
+    def _stretched(self, model, factor):
+        """Return a model of another range, with the same variogram at the shortest distance."""
+        values, h = model.parameters(), self.table.extent.shortest
+        wide = model.replace(**{LENGTH: values[LENGTH] * factor})
+        before, after = (m.variance - float(m.covariance(h)) for m in (model, wide))
+        if SCALE not in self.table.free or min(before, after) <= 0:
+            return wide
+        return wide.replace(**{SCALE: values[SCALE] * before / after})
+
+    def _best_of(self, ends):
+        """Return (value, model, table) of the best of several ends, nuggets near 0 searched anew.
+
+        A search with a falling nugget ends early: its value says little about what is near.
+        """
+        ends = sorted(ends, key=lambda end: -end[0])
+        best = (-inf, None, None, None)
+        for k, (value, model) in enumerate(ends):
+            early = self._falling(model)
+            if k and not (early and value > ends[0][0] - EARLY):
+                continue
+            self.vanishing = SMALL_NUGGET
+            found = *self._at_zero_nugget(value, model), self.vanishing
+            best = max(best, found, key=lambda end: end[0])
+        *best, self.vanishing = best
+        return best
+
+    def _falling(self, model):
+        """Whether a search may have stopped because the nugget falls."""
+        if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
+            return False
+        return model.nugget < SMALL_NUGGET * model.largest_variance
+
     def _at_zero_nugget(self, value, model):
         """Return the better of this maximum and the best model without a nugget.
 
         In logarithms a search approaches a nugget of 0 but never reaches it.
         """
         table = self.table
-        small = NUGGET in table.free and model.nugget < 1e-2 * model.largest_variance
-        if not small or table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
+        if not self._falling(model):
             return value, model, table
         # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
         # search again from a visible nugget
@@ -520,25 +580,39 @@ class Problem:
             value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self.search(without, model.replace(nugget=0.0))
-        rises = bare is not None and self._rises_from_zero(bare)
-        if bare is None or rises:
+        best_nugget = None if bare is None else self._nugget_near_zero(bare)
+        if best_nugget != 0.0:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
-            self.vanishing = None if rises else NO_NUGGET
-            again, moved, _ = self.search(table, model)
-            if again > value:
-                value, model = again, moved
+            self.vanishing = NO_NUGGET if bare is None else None
+            starts = [model] if bare is None or value > bare_value - self.tolerance else []
+            starts += [bare.replace(nugget=best_nugget)] if best_nugget else []
+            for start in starts or [model]:
+                again, moved, _ = self.search(table, start)
+                if again > value:
+                    value, model = again, moved
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, table
 
-    def _rises_from_zero(self, bare):
-        """Whether ℓ increases with the nugget at a model without one."""
+    def _nugget_near_zero(self, bare):
+        """Return the nugget to which one step of scoring leads from a model without one.
+
+        0 where ℓ falls; None where the step is not known.
+        """
         self.monitor.count += not self.evaluator.keeps(bare)
         try:
-            return self.evaluator.gradient(bare, (NUGGET,))[NUGGET] > 0
+            if not self.evaluator.scoring:
+                return None if self.evaluator.gradient(bare, (NUGGET,))[NUGGET] > 0 else 0.0
+            derivatives = self.evaluator.derivatives(bare, (NUGGET,))
         except NotPositiveDefinite:
-            return True
+            return None
+        score = derivatives.gradient()[NUGGET]
+        information = derivatives.part(derivatives.information, (NUGGET,)).item()
+        if score <= 0:
+            return 0.0
+        least, most = NO_NUGGET * bare.largest_variance, SMALL_NUGGET * bare.largest_variance
+        return min(max(score / information, least), most) if information > 0 else None
 
 
 def of_unit_variance(model):

@@ -17,6 +17,7 @@ from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
+from .parameters import LENGTH, SCALE
 from .problem import NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
@@ -27,12 +28,24 @@ RUNS, RUN = 250, 8
 """Subsample of many locations: number of runs, and of successive locations along Hilbert's curve in
 each, so that long and short distances occur."""
 
-FEW = 300
+FEW = 450
 """Locations up to which the grid is evaluated by exact likelihoods; without numba their number."""
 
 PEAKS, DEEP = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
 below the best one."""
+
+SEARCHED = 3
+"""Limit on the number of starts where searches are long."""
+
+SAMPLE, SMALLEST = 60, 1e-8
+"""Locations at which variances about the trend are compared with the variance; smallest ratio."""
+
+PROMISING = 12.0
+"""The neighbours of models of the grid this far below the best one are evaluated."""
+
+CHECKED = 16
+"""Least number of practical ranges at which an approximate grid is compared with the likelihood."""
 
 HELD, FREE, TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
@@ -94,33 +107,96 @@ def starting_models(problem, start, count, seed):
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
     sizes, grid = problem.table.grid(start)
+    grid = _beside_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
         return [(grid[0], False)]
     rough = _surrogate(problem, seed)
     if rough is None:
         return [(model, False) for model in grid if model is not None][:count]
-    values = np.array([_value(rough, model) for model in grid])
-    order = np.argsort(-values, kind="stable")
+    surface = _surface(rough, sizes, grid)
     # along one shape each first: another shape needs another table of the correlation
-    peaks = [grid[k] for k in _peaks(values.reshape(sizes))]
+    peaks = [grid[k] for k in _peaks(surface)]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
     ends = [_climbed(rough, model) for _, model in ends[: 2 * BASINS]]
-    ends = _distinct(problem.table, ends)
-    ends = _worth(problem, [model for _, model in ends[:BASINS]])
-    starts = [(model, True) for model in ends]
+    models = [model for _, model in _distinct(problem.table, ends)[:BASINS]]
+    starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
     if not starts or count > len(starts):
+        order = np.argsort(-surface, axis=None, kind="stable")
         more = [(grid[k], False) for k in order if grid[k] is not None]
         starts += more[: count - len(starts)]
     return starts
 
 
-def _worth(problem, models):
-    """Return the models whose likelihood is near the best one, if searches are long."""
-    if len(problem.observations) <= FEW or len(models) < 2 or not problem.evaluator.expensive:
-        return models
-    values = [_value(problem, model) for model in models]
+def _beside_trend(problem, grid, start):
+    """Return the models of a grid with larger variances where ranges are beyond the extent.
+
+    There most of the variance is that of the mean or of the trend; the values have the rest.
+    """
+    table, longest = problem.table, problem.table.extent.longest
+    given = {**table.bounds, **start}
+    if not {SCALE, LENGTH} <= set(table.free) or SCALE in given or table.anisotropic:
+        return grid
+    rows = np.unique(np.linspace(0, len(problem.observations) - 1, SAMPLE).astype(int))
+    inputs, (basis, _) = problem.observations.inputs[rows], np.linalg.qr(problem.design[rows])
+    left, result = len(rows) - basis.shape[1], []
+    for model in grid:
+        if left and model is not None and model.practical_range() > longest:
+            matrix, scale = model.matrix(inputs, inputs), model.parameters()[SCALE]
+            rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
+            share = rest / (left * scale)
+            model = model.replace(**{SCALE: scale / max(share, SMALLEST)})
+        result.append(model)
+    return result
+
+
+def _worth(problem, ends, missed):
+    """Return the starts: (model, whether it is the maximum of an approximation) of each.
+
+    Where searches are long, only those are kept whose likelihood is near the best one.
+    """
+    starts = [(model, True) for model in ends] + [(model, False) for model in missed]
+    if len(problem.observations) <= FEW or len(starts) < 2 or not problem.evaluator.expensive:
+        return starts
+    values = np.array([_value(problem, model) for model, _ in starts])
     problem.monitor.count += len(values)
-    return [model for value, model in zip(values, models, strict=True) if value > max(values) - 1]
+    best = np.argsort(-values, kind="stable")[:SEARCHED]
+    return [starts[k] for k in best if values[k] > values.max() - 1]
+
+
+def _missed(problem, rough, surface, grid, ends):
+    """Return models of the grid at local maxima of ℓ that its approximation does not show.
+
+    These are maxima along the practical range of weak signals, where the approximation has several.
+    """
+    exact = problem.evaluator.expensive and len(problem.observations) <= 2 * RUNS * RUN
+    if not exact or not rough.method.approximate or LENGTH not in problem.table.free:
+        return []
+    rows = np.moveaxis(surface, -3, 0).reshape(surface.shape[-3], -1)
+    numbers = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
+    profile, numbers = (
+        rows.max(axis=1),
+        np.take_along_axis(numbers, rows.argmax(axis=1)[:, None], 1),
+    )
+    near = profile > profile.max() - DEEP
+    if np.count_nonzero(near & _local(profile)) < 2:
+        return []
+    chosen = np.flatnonzero(near)[:: max(len(profile) // CHECKED, 1)]
+    models = [grid[k] for k in numbers[chosen, 0]]
+    values = np.array([_value(problem, model) for model in models])
+    problem.monitor.count += len(values)
+    known = np.log([model.practical_range() for model in ends])
+    ranges = np.log([model.practical_range() for model in models])
+    spacing = np.diff(ranges).max(initial=0.0)
+    return [
+        model
+        for model, x, peak in zip(models, ranges, _local(values), strict=True)
+        if peak and np.abs(x - known).min(initial=inf) > spacing
+    ]
+
+
+def _local(values):
+    """Tell which of the values are local maxima."""
+    return values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
 
 
 def _value(problem, model):
@@ -137,18 +213,39 @@ def _value(problem, model):
     return value if np.isfinite(value) else -inf
 
 
+def _surface(problem, sizes, grid):
+    """Return ℓ of the grid's models, an array of `sizes`; -inf where it is far from the best.
+
+    Every other model along each axis comes first, then the neighbours of local maxima and of what
+    is near the best one, until there are no more.
+    """
+    surface, known = np.full(sizes, -inf), np.zeros(sizes, dtype=bool)
+    wanted = np.zeros(sizes, dtype=bool)
+    wanted[tuple(slice(None, None, 2) for _ in sizes)] = True
+    good = wanted
+    while wanted.any():
+        for k in np.flatnonzero(wanted):
+            surface.flat[k] = _value(problem, grid[k])
+        known |= wanted
+        if good is wanted:
+            good = surface >= scipy.ndimage.maximum_filter(surface, size=5, mode="nearest")
+        good = (good | (surface > surface.max() - PROMISING)) & np.isfinite(surface)
+        wanted = scipy.ndimage.maximum_filter(good, size=3, mode="nearest") & ~known
+    return surface
+
+
 def _peaks(surface):
-    """Return the local maxima along the practical range for each shape, best first.
+    """Return the local maxima over practical range and nugget for each shape, best first.
 
     The axes are shapes, practical range, share of the nugget and angle.
     """
     *_, lengths, shares, angles = surface.shape
-    rows = surface.reshape(-1, lengths, shares * angles)
-    profile = rows.max(axis=2)
-    higher = scipy.ndimage.maximum_filter(profile, size=(1, 3), mode="nearest")
+    rows = surface.reshape(-1, lengths, shares, angles)
+    profile = rows.max(axis=3)
+    higher = scipy.ndimage.maximum_filter(profile, size=(1, 3, 3), mode="nearest")
     chosen = (profile >= higher) & (profile > profile.max() - DEEP)
     numbers = np.arange(surface.size).reshape(rows.shape)
-    numbers = np.take_along_axis(numbers, rows.argmax(axis=2)[..., None], axis=2)[..., 0][chosen]
+    numbers = np.take_along_axis(numbers, rows.argmax(axis=3)[..., None], axis=3)[..., 0][chosen]
     flat = surface.ravel()
     return numbers[np.argsort(-flat[numbers], kind="stable")][:PEAKS].tolist()
 
