@@ -221,7 +221,10 @@ class Problem:
         if not limited:
             value, model, table = self._best_of(ends)
             if model.support and LENGTH in table.free:
+                before = self.monitor.count
                 value, model, table = self._past_kinks(value, model, table)
+                # beyond the limit: the search had ended
+                self.monitor.limit += self.monitor.count - before
         limited |= self.monitor.left == 0
         if limited:
             return self._stopped(table, model)
