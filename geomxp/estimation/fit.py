@@ -102,9 +102,8 @@ def fit(
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
         Least number of starting points. By default searches start in each basin of the likelihood
-        that a grid of models shows; more points come from the grid. A
-        start of all parameters is the only one. A run that resumes from a checkpoint searches
-        from its best model only.
+        that a grid of models shows; more points come from the grid. A start of all parameters is
+        the only one. A run that resumes from a checkpoint searches from its best model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
         scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by
