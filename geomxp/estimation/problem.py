@@ -48,8 +48,11 @@ COARSE = 1e-3
 EARLY = 3.0
 """Ends of searches that a falling nugget stopped this far below the best one are searched anew."""
 
-SMALL_NUGGET, NO_NUGGET = 1e-2, 1e-7
-"""A falling nugget below this share of the variance is compared with 0: at first, and where no
+SMALL_NUGGET = 1e-2
+"""A nugget below this share of the variance is compared with 0."""
+
+VANISHING, NO_NUGGET = 1e-4, 1e-7
+"""A search ends where a falling nugget is below this share of the variance: at first, and where no
 model without a nugget exists."""
 
 
@@ -200,7 +203,7 @@ class Problem:
         self.method, self.table, self.monitor = method, table, monitor
         self.tolerance, self.choice = tolerance, choice
         self.evaluator = method.prepare(observations, design, reml)
-        self.complaint, self.vanishing = None, SMALL_NUGGET
+        self.complaint, self.vanishing = None, VANISHING
         # whether the observed information will be needed at the end of the search
         self.ends = False
         self.noisy = method.noisy
@@ -555,7 +558,7 @@ class Problem:
             early = self._falling(model)
             if k and not (early and value > ends[0][0] - EARLY):
                 continue
-            self.vanishing = SMALL_NUGGET
+            self.vanishing = VANISHING
             found = *self._at_zero_nugget(value, model), self.vanishing
             best = max(best, found, key=lambda end: end[0])
         *best, self.vanishing = best
