@@ -175,14 +175,15 @@ def run(study, replicates, seconds, output, every=(0, 1)):
 
 def join(study, output):
     """Join the parts of a study, if there are any."""
-    parts = sorted(output.glob(f"{study}_?.csv"))
+    whole, parts = output / f"{study}.csv", sorted(output.glob(f"{study}_*.csv"))
     if parts:
-        rows = sorted(
-            (row for part in parts for row in read(part)), key=lambda row: int(row["seed"])
-        )
+        rows = [row for part in [whole, *parts] for row in read(part)]
+        # a row may be in the whole and in a part
+        rows = list({tuple(row.values()): row for row in rows}.values())
+        rows.sort(key=lambda row: int(row["seed"]))
         text = parts[0].read_text()
         head = text[: text.index("\nseed,") + 1]
-        with open(output / f"{study}.csv", "w", newline="") as file:
+        with open(whole, "w", newline="") as file:
             file.write(head)
             writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
             writer.writeheader()

@@ -211,15 +211,12 @@ class Covariance:
         are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
-    support : {None, "smooth", "rough"}
-        Whether the covariance is 0 from a finite distance on; see `Isotropic`.
     """
 
     family: ClassVar[str]
     declared: ClassVar[tuple[Parameter, ...]]
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
-    support: ClassVar[str | None] = None
     nugget: float
 
     def __post_init__(self) -> None:
@@ -491,6 +488,7 @@ class Isotropic(Covariance):
     """
 
     shapes: ClassVar[tuple[Parameter, ...]] = ()
+    support: ClassVar[str | None] = None
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None
     conventions: ClassVar[Mapping[str, Convention]] = {}
     last_octave: ClassVar[int] = 1020

@@ -20,6 +20,7 @@ from math import exp, inf, log, radians
 import numpy as np
 import scipy
 
+from ..covariance.base import Isotropic
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..errors import InvalidInput, NotPositiveDefinite
 
@@ -38,9 +39,10 @@ LENGTHS = (0.1, 1e3)
 """Bounds of the practical range: times the shortest distance, and times the extent."""
 
 SHARES = (0.02, 0.2, 0.5, 0.85, 0.98, 0.997)
+"""Shares of the variance that the nugget takes in the grid of starts."""
+
 FINE_SHARES = (0.02, 0.08, 0.2, 0.4, 0.65, 0.85, 0.94, 0.98, 0.997)
-"""Shares of the variance that the nugget takes in the grid of starts, with shape parameters and
-without."""
+"""These shares in a grid without shape parameters."""
 
 FIRST_SHAPE, OTHER_SHAPES = (0.4, 1.0, 3.0, 12.0, 60.0), (0.3, 1.0, 4.0, 40.0)
 """Shape parameters in the grid of starts, in units of the family's declared values."""
@@ -49,11 +51,14 @@ REACH, SPACING, MOST_LENGTHS = 1.5, 1.7, 20
 """Practical ranges in the grid of starts: from the smallest distance to so many extents; ratio of
 successive ones, and limit on their number."""
 
-FAR = (6.0, 40.0)
-"""Practical ranges beyond `REACH`, in units of the longest one: almost a trend."""
+BEYOND = (6.0, 40.0)
+"""Practical ranges beyond `REACH` in the grid of starts, in extents: almost a linear trend."""
 
-FINE, FINER = (1.1, 80), 1.4
-"""Ratio and limit in a grid without shape parameters, for compact supports; ratio for others."""
+SPACING_WITHOUT_SHAPES = 1.4
+"""Ratio of successive practical ranges in a grid without shape parameters."""
+
+SUPPORT_SPACING, SUPPORT_LENGTHS = 1.1, 80
+"""This ratio for compact supports, whose likelihoods have kinks, and limit on the number."""
 
 TINY = 1e-300
 """Stands for 0 in logarithms."""
@@ -432,10 +437,16 @@ class ParameterTable:
         nearest, longest = self.extent.shortest, REACH * self.extent.longest
         spacing, most = SPACING, MOST_LENGTHS
         if not self.shapes:
-            # the grid is small, and fine enough for the kinks of compact supports
-            spacing, most = FINE if self.model.support else (FINER, most)
+            spacing = SPACING_WITHOUT_SHAPES
+            if is_compact(self.model):
+                spacing, most = SUPPORT_SPACING, SUPPORT_LENGTHS
         count = min(max(round(log(longest / nearest, spacing)), 3), most)
-        return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in FAR)]
+        return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in BEYOND)]
+
+
+def is_compact(model):
+    """Whether the covariance is 0 from a finite distance on."""
+    return isinstance(model, Isotropic) and model.support is not None
 
 
 def practical_factor(model):

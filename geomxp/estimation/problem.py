@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 
 import numpy as np
-from scipy.ndimage import maximum_filter
+import scipy
 
 from ..covariance.base import Covariance
 from ..data import tables
@@ -24,7 +24,7 @@ from ..errors import (
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
 from ..runtime.progress import Line, rate_in_words
 from . import diagnose
-from .parameters import LENGTH, NUGGET, SCALE
+from .parameters import LENGTH, NUGGET, SCALE, is_compact
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
 NEAR = 0.1
@@ -37,16 +37,20 @@ BELOW = 1e-2
 """Log-likelihood by which the result at a limit may be below the supremum."""
 
 ROUNDS = 4
-"""Limit on the diagnoses of a fit that find a better model, and on the scans over its range."""
+"""Limit on the diagnoses of a fit that find a better model."""
 
 KINKS = np.exp([k / 30 for k in range(-14, 15) if k])
-"""Factors of the range at which other maxima of a model with compact support are sought."""
+"""Factors of the range that are scanned for other maxima of a model with compact support."""
+
+SCANS, SCANNED = 4, 4000
+"""Limits on these scans, and on all of their evaluations."""
 
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
 
 EARLY = 3.0
-"""Ends of searches that a falling nugget stopped this far below the best one are searched anew."""
+"""A search that stopped early because the nugget was vanishing is repeated if it ended within this
+log-likelihood of the best one."""
 
 SMALL_NUGGET = 1e-2
 """A nugget below this share of the variance is compared with 0."""
@@ -202,6 +206,8 @@ class Problem:
         self.observations, self.design, self.reml = observations, design, reml
         self.method, self.table, self.monitor = method, table, monitor
         self.tolerance, self.choice = tolerance, choice
+        # the limit on evaluations before starts increase it
+        self.asked = monitor.limit
         self.evaluator = method.prepare(observations, design, reml)
         self.complaint, self.vanishing = None, VANISHING
         # whether the observed information will be needed at the end of the search
@@ -213,9 +219,9 @@ class Problem:
 
         `ends` are those of searches from several starts: (log-likelihood, model or None, limited).
         """
-        *ends, limits = zip(*ends, strict=True)
-        limited, table = any(limits), self.table
-        ends = [end for end in zip(*ends, strict=True) if end[1] is not None]
+        ends = list(ends)
+        limited, table = any(stopped for *_, stopped in ends), self.table
+        ends = [(value, model) for value, model, _ in ends if model is not None]
         if not ends:
             raise NotPositiveDefinite(
                 self.complaint or "no model within the bounds has a finite likelihood"
@@ -223,19 +229,25 @@ class Problem:
         value, model = max(ends, key=lambda end: end[0])
         if not limited:
             value, model, table = self._best_of(ends)
-            if model.support and LENGTH in table.free:
-                before = self.monitor.count
-                value, model, table = self._past_kinks(value, model, table)
-                # beyond the limit: the search had ended
-                self.monitor.limit += self.monitor.count - before
+            if is_compact(model) and LENGTH in table.free:
+                value, model, table = self._scan_range(value, model, table)
         limited |= self.monitor.left == 0
         if limited:
-            return self._stopped(table, model)
+            return self._checked(self._stopped(table, model))
         noise = 0.0
         if self.noisy:
             noise = self._settle(model)
             value = self.evaluation_of(model).log_likelihood
-        return self._diagnosed(table, model, value, noise)
+        return self._checked(self._diagnosed(table, model, value, noise))
+
+    def _checked(self, solution):
+        """Return a solution; raise `NotPositiveDefinite` if its evaluation failed by rounding."""
+        if not np.isfinite(solution.evaluation.log_likelihood):
+            raise NotPositiveDefinite(
+                "the covariance matrix of the best model is singular to working precision. "
+                "Estimate the nugget, fix it at a positive value, or use a smaller smoothness."
+            )
+        return solution
 
     def _diagnosed(self, table, model, value, noise):
         """Return the `Solution`: climb and diagnose, again where that finds more.
@@ -302,7 +314,7 @@ class Problem:
         )
         errors = dict.fromkeys(model.parameters())
         about = model, self.evaluation_of(model), outcome, table.free, errors
-        return Solution(*about, remedy={"evaluations": 4 * self.monitor.limit})
+        return Solution(*about, remedy={"evaluations": 4 * self.asked})
 
     def _climb(self, table, model, value, noise=0.0):
         """Climb by Newton's method from a model of this value; parameters on bounds stay fixed."""
@@ -502,7 +514,10 @@ class Problem:
     def evaluation_of(self, model):
         """Return the evaluation at a model in the same arithmetic as during the search."""
         if not self.table.profiled or not self.noisy:
-            return self.evaluator(model)
+            evaluation = self.evaluator(model)
+            if not self.table.profiled or np.isfinite(evaluation.log_likelihood):
+                return evaluation
+            # of two almost singular matrices one may have a Cholesky factor
         evaluation = self.evaluator(of_unit_variance(model))
         if not np.isfinite(evaluation.log_likelihood):
             return evaluation
@@ -515,27 +530,35 @@ class Problem:
         self.monitor.record(model, value, counted)
         return value
 
-    def _past_kinks(self, value, model, table):
-        """Return (value, model, table) of the best maximum along the range near this one.
+    def _scan_range(self, value, model, table):
+        """Scan ranges near the maximum of a compact family; return the best (value, model, table).
 
         Where the covariance becomes 0 its derivatives jump, so that ℓ of strongly correlated
         values has many maxima, a few per cent of the range apart.
         """
-        for _ in range(ROUNDS):
-            best, near = value, [self._stretched(model, factor) for factor in KINKS]
-            near = [other for other in near if not table.outside(other)]
-            ends = [self.evaluate(table, other) for other in near]
+        left, vanishing = self.monitor.left, self.vanishing
+        # the scan does not count against the limit
+        self.monitor.limit += SCANNED
+        for _ in range(SCANS):
+            before, near = value, [self._stretched(model, factor) for factor in KINKS]
+            ends = [
+                (-inf, None) if table.outside(other) else self.evaluate(table, other)
+                for other in near
+            ]
+            ends.insert(len(ends) // 2, (value, model))
             values = np.array([end[0] for end in ends])
-            peaks = values >= maximum_filter(values, size=3, mode="nearest")
-            peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > best - 1][:2]
-            for again, moved in [ends[k] for k in peaks]:
-                if not self._falling(moved):
+            peaks = values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
+            peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
+            for again, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
+                self.vanishing = VANISHING
+                if not self._nugget_vanishes(moved):
                     again, moved, _ = self.search(table, moved, step=NEAR, evaluations=AGAIN)
                 found = self._at_zero_nugget(again, moved)
                 if found[0] > value + self.tolerance:
-                    value, model, table = found
-            if value == best:
+                    (value, model, table), vanishing = found, self.vanishing
+            if value == before:
                 break
+        self.monitor.limit, self.vanishing = self.monitor.count + left, vanishing
         return value, model, table
 
     def _stretched(self, model, factor):
@@ -545,27 +568,31 @@ class Problem:
         before, after = (m.variance - float(m.covariance(h)) for m in (model, wide))
         if SCALE not in self.table.free or min(before, after) <= 0:
             return wide
-        return wide.replace(**{SCALE: values[SCALE] * before / after})
+        ratio = min(max(before / after, 0.1), 10.0)
+        return wide.replace(**{SCALE: values[SCALE] * ratio})
 
     def _best_of(self, ends):
-        """Return (value, model, table) of the best of several ends, nuggets near 0 searched anew.
+        """Return (value, model, table) of the best of several ends of searches.
 
-        A search with a falling nugget ends early: its value says little about what is near.
+        Those with a nugget near 0 are refined first: their searches end early, with low values.
         """
         ends = sorted(ends, key=lambda end: -end[0])
-        best = (-inf, None, None, None)
+        coordinates, known, best = self.table.search_coordinates(), [], (-inf, None, None, None)
         for k, (value, model) in enumerate(ends):
-            early = self._falling(model)
-            if k and not (early and value > ends[0][0] - EARLY):
+            refined = self._nugget_vanishes(model) and value > ends[0][0] - EARLY
+            x = coordinates.point(model)
+            new = all(np.abs(x - y).max(initial=0.0) > 0.1 for y in known)
+            if k and not (refined and new and self.monitor.left):
                 continue
+            known.append(x)
             self.vanishing = VANISHING
             found = *self._at_zero_nugget(value, model), self.vanishing
             best = max(best, found, key=lambda end: end[0])
         *best, self.vanishing = best
         return best
 
-    def _falling(self, model):
-        """Whether a search may have stopped because the nugget falls."""
+    def _nugget_vanishes(self, model):
+        """Whether the nugget is near 0 and may be 0."""
         if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
             return False
         return model.nugget < SMALL_NUGGET * model.largest_variance
@@ -576,17 +603,19 @@ class Problem:
         In logarithms a search approaches a nugget of 0 but never reaches it.
         """
         table = self.table
-        if not self._falling(model):
+        if not self._nugget_vanishes(model):
             return value, model, table
         # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
         # search again from a visible nugget
         visible = model.replace(nugget=0.1 * model.largest_variance)
+        self.vanishing, vanishing = SMALL_NUGGET, self.vanishing
         again, moved, _ = self.search(table, visible)
+        self.vanishing = vanishing
         if again > value:
             value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self.search(without, model.replace(nugget=0.0))
-        best_nugget = None if bare is None else self._nugget_near_zero(bare)
+        best_nugget = None if bare is None else self._one_step_nugget(bare)
         if best_nugget != 0.0:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
@@ -601,10 +630,10 @@ class Problem:
             return bare_value, bare, without
         return value, model, table
 
-    def _nugget_near_zero(self, bare):
+    def _one_step_nugget(self, bare):
         """Return the nugget to which one step of scoring leads from a model without one.
 
-        0 where ℓ falls; None where the step is not known.
+        0 if ℓ decreases with the nugget; None if the step cannot be computed.
         """
         self.monitor.count += not self.evaluator.keeps(bare)
         try:
@@ -618,7 +647,8 @@ class Problem:
         if score <= 0:
             return 0.0
         least, most = NO_NUGGET * bare.largest_variance, SMALL_NUGGET * bare.largest_variance
-        return min(max(score / information, least), most) if information > 0 else None
+        known = information > 0 and np.isfinite([score, information]).all()
+        return min(max(score / information, least), most) if known else None
 
 
 def of_unit_variance(model):

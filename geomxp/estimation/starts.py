@@ -12,12 +12,13 @@ from math import inf
 import numpy as np
 import scipy
 
+from ..covariance.base import Isotropic
 from ..covariance.ordering import order_places
 from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
-from .parameters import LENGTH, SCALE
+from .parameters import LENGTH, NUGGET, SCALE
 from .problem import NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
@@ -35,17 +36,20 @@ PEAKS, DEEP = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
 below the best one."""
 
+RIVAL = 2.0
+"""A signal is weak if the approximation has another maximum this far below the best one."""
+
 SEARCHED = 3
-"""Limit on the number of starts where searches are long."""
+"""Limit on the number of starts where one evaluation is expensive."""
 
 SAMPLE, SMALLEST = 60, 1e-8
-"""Locations at which variances about the trend are compared with the variance; smallest ratio."""
+"""Number of locations that give the variance about the trend; least ratio to σ²."""
 
 PROMISING = 12.0
-"""The neighbours of models of the grid this far below the best one are evaluated."""
+"""The neighbours of grid models within this log-likelihood of the best one are evaluated."""
 
 CHECKED = 16
-"""Least number of practical ranges at which an approximate grid is compared with the likelihood."""
+"""Approximate number of practical ranges at which the likelihood checks an approximate grid."""
 
 HELD, FREE, TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
@@ -107,7 +111,7 @@ def starting_models(problem, start, count, seed):
     They are the distinct basins, and more of the grid if `count` asks for more.
     """
     sizes, grid = problem.table.grid(start)
-    grid = _beside_trend(problem, grid, start)
+    grid = _rescaled_for_trend(problem, grid, start)
     if len(grid) == 1 and not problem.evaluator.expensive:
         return [(grid[0], False)]
     rough = _surrogate(problem, seed)
@@ -127,24 +131,31 @@ def starting_models(problem, start, count, seed):
     return starts
 
 
-def _beside_trend(problem, grid, start):
-    """Return the models of a grid with larger variances where ranges are beyond the extent.
+def _rescaled_for_trend(problem, grid, start):
+    """Return the models of a grid, with larger variances where ranges are beyond the extent.
 
-    There most of the variance is that of the mean or of the trend; the values have the rest.
+    At such ranges the trend absorbs most of the field's variance, so that the variance of the
+    residuals is only a share of σ².
     """
     table, longest = problem.table, problem.table.extent.longest
     given = {**table.bounds, **start}
     if not {SCALE, LENGTH} <= set(table.free) or SCALE in given or table.anisotropic:
         return grid
+    if not isinstance(table.model, Isotropic):
+        return grid
     rows = np.unique(np.linspace(0, len(problem.observations) - 1, SAMPLE).astype(int))
-    inputs, (basis, _) = problem.observations.inputs[rows], np.linalg.qr(problem.design[rows])
-    left, result = len(rows) - basis.shape[1], []
+    observations, (basis, _) = problem.observations, np.linalg.qr(problem.design[rows])
+    left, shares, result = len(rows) - basis.shape[1], {}, []
     for model in grid:
-        if left and model is not None and model.practical_range() > longest:
-            matrix, scale = model.matrix(inputs, inputs), model.parameters()[SCALE]
-            rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
-            share = rest / (left * scale)
-            model = model.replace(**{SCALE: scale / max(share, SMALLEST)})
+        if left > 0 and model is not None and model.practical_range() > longest:
+            scale = model.parameters()[SCALE]
+            unit = model.replace(**{SCALE: 1.0, NUGGET: 0.0})
+            if unit not in shares:
+                points = model.isotropic(observations.inputs[rows], observations.metric)
+                matrix = model.correlation(scipy.spatial.distance.cdist(points, points))
+                rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
+                shares[unit] = max(rest / left, SMALLEST)
+            model = model.replace(**{SCALE: scale / shares[unit]})
         result.append(model)
     return result
 
@@ -157,45 +168,53 @@ def _worth(problem, ends, missed):
     starts = [(model, True) for model in ends] + [(model, False) for model in missed]
     if len(problem.observations) <= FEW or len(starts) < 2 or not problem.evaluator.expensive:
         return starts
-    values = np.array([_value(problem, model) for model, _ in starts])
-    problem.monitor.count += len(values)
+    values = np.array([_counted(problem, model) for model, _ in starts])
     best = np.argsort(-values, kind="stable")[:SEARCHED]
     return [starts[k] for k in best if values[k] > values.max() - 1]
+
+
+def _counted(problem, model):
+    """Return `_value` by the likelihood itself; it does not count against the limit."""
+    problem.monitor.count += 1
+    problem.monitor.limit += 1
+    return _value(problem, model)
 
 
 def _missed(problem, rough, surface, grid, ends):
     """Return models of the grid at local maxima of ℓ that its approximation does not show.
 
-    These are maxima along the practical range of weak signals, where the approximation has several.
+    With a weak signal the approximation has several maxima along the practical range, and may miss
+    the largest one of ℓ.
     """
     exact = problem.evaluator.expensive and len(problem.observations) <= 2 * RUNS * RUN
     if not exact or not rough.method.approximate or LENGTH not in problem.table.free:
         return []
+    # the best model of each practical range
     rows = np.moveaxis(surface, -3, 0).reshape(surface.shape[-3], -1)
-    numbers = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
-    profile, numbers = (
-        rows.max(axis=1),
-        np.take_along_axis(numbers, rows.argmax(axis=1)[:, None], 1),
-    )
+    index = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
+    index = np.take_along_axis(index, rows.argmax(axis=1)[:, None], 1)[:, 0]
+    profile = rows.max(axis=1)
     near = profile > profile.max() - DEEP
-    if np.count_nonzero(near & _local(profile)) < 2:
+    if np.count_nonzero(_local(profile) & (profile > profile.max() - RIVAL)) < 2:
         return []
-    chosen = np.flatnonzero(near)[:: max(len(profile) // CHECKED, 1)]
-    models = [grid[k] for k in numbers[chosen, 0]]
-    values = np.array([_value(problem, model) for model in models])
-    problem.monitor.count += len(values)
+    stride = max(round(len(profile) / CHECKED), 1)
+    chosen = np.flatnonzero(near[::stride])
+    models = {k: grid[index[k * stride]] for k in chosen.tolist()}
+    values = np.full(len(near[::stride]), -inf)
+    values[chosen] = [_counted(problem, model) for model in models.values()]
     known = np.log([model.practical_range() for model in ends])
-    ranges = np.log([model.practical_range() for model in models])
-    spacing = np.diff(ranges).max(initial=0.0)
+    ranges = {k: np.log(model.practical_range()) for k, model in models.items()}
+    spacing = max((ranges[k] - ranges[k - 1] for k in models if k - 1 in models), default=0.0)
+    peaks = _local(values)
     return [
         model
-        for model, x, peak in zip(models, ranges, _local(values), strict=True)
-        if peak and np.abs(x - known).min(initial=inf) > spacing
+        for k, model in models.items()
+        if peaks[k] and np.abs(ranges[k] - known).min(initial=inf) > spacing
     ]
 
 
 def _local(values):
-    """Tell which of the values are local maxima."""
+    """Return a mask of the local maxima."""
     return values >= scipy.ndimage.maximum_filter(values, size=3, mode="nearest")
 
 
@@ -214,24 +233,30 @@ def _value(problem, model):
 
 
 def _surface(problem, sizes, grid):
-    """Return ℓ of the grid's models, an array of `sizes`; -inf where it is far from the best.
+    """Return ℓ of the grid's models, an array of `sizes`; -inf where one is invalid or skipped.
 
-    Every other model along each axis comes first, then the neighbours of local maxima and of what
-    is near the best one, until there are no more.
+    Every other model along each axis comes first, then the neighbours of local maxima and of
+    models within `PROMISING` of the best one, until there are no more.
     """
     surface, known = np.full(sizes, -inf), np.zeros(sizes, dtype=bool)
-    wanted = np.zeros(sizes, dtype=bool)
-    wanted[tuple(slice(None, None, 2) for _ in sizes)] = True
-    good = wanted
-    while wanted.any():
+    coarse = np.zeros(sizes, dtype=bool)
+    coarse[tuple(slice(None, None, 2) for _ in sizes)] = True
+
+    def evaluate(wanted):
         for k in np.flatnonzero(wanted):
             surface.flat[k] = _value(problem, grid[k])
-        known |= wanted
-        if good is wanted:
-            good = surface >= scipy.ndimage.maximum_filter(surface, size=5, mode="nearest")
+        known[wanted] = True
+
+    evaluate(coarse)
+    if not np.isfinite(surface).any():
+        evaluate(~known)
+    good = surface >= scipy.ndimage.maximum_filter(surface, size=5, mode="nearest")
+    while True:
         good = (good | (surface > surface.max() - PROMISING)) & np.isfinite(surface)
         wanted = scipy.ndimage.maximum_filter(good, size=3, mode="nearest") & ~known
-    return surface
+        if not wanted.any():
+            return surface
+        evaluate(wanted)
 
 
 def _peaks(surface):
