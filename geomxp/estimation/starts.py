@@ -37,7 +37,8 @@ PEAKS, DEEP = 14, 6.0
 below the best one."""
 
 RIVAL = 2.0
-"""A signal is weak if the approximation has another maximum this far below the best one."""
+"""A signal is weak if another maximum of the approximation, or its values at a third of the ranges,
+are this far below the best one at most."""
 
 SEARCHED = 3
 """Limit on the number of starts where one evaluation is expensive."""
@@ -48,8 +49,9 @@ SAMPLE, SMALLEST = 60, 1e-8
 PROMISING = 12.0
 """The neighbours of grid models within this log-likelihood of the best one are evaluated."""
 
-CHECKED = 16
-"""Approximate number of practical ranges at which the likelihood checks an approximate grid."""
+CHECKED, CHECKED_SHARES = 12, 3
+"""Approximate number of practical ranges, and number of shares of the nugget at each, at which the
+likelihood checks an approximate grid."""
 
 HELD, FREE, TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
@@ -183,34 +185,41 @@ def _counted(problem, model):
 def _missed(problem, rough, surface, grid, ends):
     """Return models of the grid at local maxima of ℓ that its approximation does not show.
 
-    With a weak signal the approximation has several maxima along the practical range, and may miss
-    the largest one of ℓ.
+    With a weak signal the approximation has several maxima along the practical range, or is flat,
+    and may miss the largest one of ℓ.
     """
     exact = problem.evaluator.expensive and len(problem.observations) <= 2 * RUNS * RUN
     if not exact or not rough.method.approximate or LENGTH not in problem.table.free:
         return []
-    # the best model of each practical range
-    rows = np.moveaxis(surface, -3, 0).reshape(surface.shape[-3], -1)
-    index = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
-    index = np.take_along_axis(index, rows.argmax(axis=1)[:, None], 1)[:, 0]
+    # the best model of each practical range and share of the nugget
+    axes = [surface.ndim - 3, surface.ndim - 2]
+    lengths, shares = (surface.shape[k] for k in axes)
+    rows = np.moveaxis(surface, axes, [0, 1]).reshape(lengths, shares, -1)
+    index = np.arange(surface.size).reshape(surface.shape)
+    index = np.moveaxis(index, axes, [0, 1]).reshape(rows.shape)
+    index = np.take_along_axis(index, rows.argmax(axis=2)[..., None], 2)[..., 0]
+    rows = rows.max(axis=2)
     profile = rows.max(axis=1)
-    near = profile > profile.max() - DEEP
-    if np.count_nonzero(_local(profile) & (profile > profile.max() - RIVAL)) < 2:
+    rivals = profile > profile.max() - RIVAL
+    if np.count_nonzero(_local(profile) & rivals) < 2 and 3 * rivals.sum() < len(profile):
         return []
     stride = max(round(len(profile) / CHECKED), 1)
-    chosen = np.flatnonzero(near[::stride])
-    models = {k: grid[index[k * stride]] for k in chosen.tolist()}
-    values = np.full(len(near[::stride]), -inf)
-    values[chosen] = [_counted(problem, model) for model in models.values()]
-    known = np.log([model.practical_range() for model in ends])
+    values, models = np.full(len(profile[::stride]), -inf), {}
+    for k in np.flatnonzero(profile[::stride] > profile.max() - DEEP).tolist():
+        best = np.argsort(-rows[k * stride])[:CHECKED_SHARES]
+        best = [grid[j] for j in index[k * stride, best] if np.isfinite(surface.flat[j])]
+        found = [_counted(problem, model) for model in best]
+        values[k], models[k] = max(found), best[int(np.argmax(found))]
+    known = [(np.log(model.practical_range()), _counted(problem, model)) for model in ends]
     ranges = {k: np.log(model.practical_range()) for k, model in models.items()}
     spacing = max((ranges[k] - ranges[k - 1] for k in models if k - 1 in models), default=0.0)
     peaks = _local(values)
-    return [
-        model
-        for k, model in models.items()
-        if peaks[k] and np.abs(ranges[k] - known).min(initial=inf) > spacing
-    ]
+
+    def shown(k):
+        """Whether an end near this range has a larger value."""
+        return any(abs(ranges[k] - x) <= spacing and value >= values[k] for x, value in known)
+
+    return [model for k, model in models.items() if peaks[k] and not shown(k)]
 
 
 def _local(values):
