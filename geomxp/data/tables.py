@@ -251,7 +251,7 @@ def _warn_of_points(frame, other):
             warnings.warn(
                 f"column {name!r}: {text[points].iloc[0]} is read with a decimal point, and column "
                 f'{other!r} has decimal commas: use decimal="," (--decimal ,) if the point '
-                'separates thousands, decimal="." if not.',
+                "separates thousands. Otherwise write all columns with one decimal sign.",
                 GeomxpWarning,
                 stacklevel=6,
             )
