@@ -87,14 +87,15 @@ class LostCluster(GeomxpError, ConnectionError):
 
 
 class FitFailed(GeomxpError, ArithmeticError):
-    """A fit ended without an estimate.
+    """A fit found no maximum of the likelihood.
 
     Parameters
     ----------
     message : str
         Reason and advice in one line.
     fit : Fit or None
-        Last state of the search, which is not an estimate; None if there is none.
+        Result at the end of the search, which is an estimate only if its `outcome.good` is True;
+        None if the error is not that of one fit.
     """
 
     def __init__(self, message: str, fit: Any = None) -> None:

@@ -170,7 +170,7 @@ class Reference:
         return value + self.shift
 
     def at(self, practical, ratio, shapes):
-        """Return ℓ by a Cholesky factorization; -inf where there is none."""
+        """Return ℓ by a Cholesky factorization; -inf where the family is not valid."""
         r = self.correlation(practical, shapes)
         return -np.inf if r is None else self.of_matrix(r, ratio)
 

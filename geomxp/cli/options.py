@@ -271,7 +271,8 @@ OPTIONS = {
     "bootstrap": Option(
         SEARCH,
         "N",
-        "Compare with this many draws from the smaller model, such as 499, each fitted twice.",
+        "Number of data sets simulated from the smaller model, such as 499; both models are "
+        "fitted to each. 0: the asymptotic distribution.",
         0,
         least=0,
     ),

@@ -124,8 +124,8 @@ def axes_warning(names, locations):
         else:
             return None
     return (
-        f"the coordinates {listed} are probably of different kinds ({reason}), and one distance "
-        f"mixes them: {remedy}."
+        f"the coordinates {listed} probably have different units ({reason}), but the distance "
+        f"treats them alike: {remedy}."
     )
 
 

@@ -463,14 +463,14 @@ class Observations:
         )
         if duplicates is None:
             warnings.warn(
-                f"{found}. They are kept, as replicates: say so with duplicates='keep', or choose "
-                "'drop', 'mean' or 'error' (--duplicates keep|drop|mean|error).",
+                f"{found}. They are kept as replicates. To confirm this, use duplicates='keep'; to "
+                "change it, use 'drop', 'mean' or 'error' (--duplicates keep|drop|mean|error).",
                 GeomxpWarning,
                 stacklevel=4,
             )
             return self
         if duplicates == "error":
-            raise InvalidInput(f"{found}: use duplicates='mean' (--duplicates mean), or keep.")
+            raise InvalidInput(f"{found}: use duplicates='mean' or 'keep' (--duplicates mean).")
         kept = self.subset(~repeated)
         if duplicates == "drop":
             return kept
@@ -489,7 +489,7 @@ class Observations:
                     raise InvalidInput(
                         f"covariate {name!r} differs between rows {first[other] + 1} and "
                         f"{other + 1} at one location, and text has no mean: use "
-                        "duplicates='drop' (--duplicates drop), or keep."
+                        "duplicates='drop' or 'keep' (--duplicates drop)."
                     )
             covariates = np.column_stack([means(column) for column in covariates.T])
             for name in self.levels:
@@ -671,9 +671,9 @@ def longitude_first(names, crs=None):
 
 def _notice_of_order(names, why):
     warnings.warn(
-        f"the coordinates {names[1]}, {names[0]} were exchanged {why}, because longitude (or x) "
-        f'comes first: write locations=("{names[0]}", "{names[1]}") (--locations '
-        f"{names[0]},{names[1]}).",
+        f"the coordinates {names[1]}, {names[0]} were exchanged: judging {why}, the second is "
+        f'longitude (or x), which must be first. Write locations=("{names[0]}", "{names[1]}") '
+        f"(--locations {names[0]},{names[1]}).",
         GeomxpWarning,
         stacklevel=5,
     )

@@ -34,7 +34,7 @@ MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n
 """Cells that mark a missing value, in lower case."""
 
 SEPARATORS = ",;\t"
-"""Separators of cells: the most frequent one in the header is used, a comma if there is none."""
+"""Separators of cells: the most frequent one in the header is used, a comma without any."""
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 OTHERS = (*SPREADSHEETS, ".json", ".html", ".pdf")
@@ -68,7 +68,7 @@ AS_TEXT = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
 def check_path(path):
     """Raise `InvalidInput` if an argument is not a path."""
     if not isinstance(path, (str, os.PathLike)):
-        raise InvalidInput(f"`path` must be the path of a file, as text. Got {path!r:.60}.")
+        raise InvalidInput(f"`path` must be the path of a file (text or Path). Got {path!r:.60}.")
 
 
 def check_exists(path):

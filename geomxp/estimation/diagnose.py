@@ -41,7 +41,7 @@ identifiable."""
 NEARLY = 1e-3
 """Log-likelihood by which the value at a finite range may be below the supremum at infinity."""
 
-GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', the limit family="gaussian"')
+GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
 ROUGH = 0.1
@@ -207,7 +207,7 @@ def _shape_grows(problem, table, model, pinned, value):
         shown = _profile_in_words(problem, model, profile, values)
         message = (
             f"The log-likelihood approaches its supremum as the {words([name])} goes to infinity"
-            f"{GAUSSIAN_LIMIT.get(model.family, '')} (profile at given {words([name])}: {shown}). "
+            f"{GAUSSIAN_LIMIT.get(model.family, '')} (profile log-likelihood: {shown}). "
             f"The estimates are those at a {words([name])} of {limit:g}."
         )
         return Verdict(Outcome(Ending.AT_LIMIT, message), held={name: limit}, model=ends[-1][1])
@@ -275,11 +275,12 @@ def _no_correlation(table, model, pinned):
         model = model.replace(**{SCALE: held[SCALE], NUGGET: total - held[SCALE]})
         found = "the nugget takes all of the variance"
     else:
-        found = "the correlation is already 0 at the shortest distance"
+        found = f"the correlation at the shortest distance is below {NO_CORRELATION:g}"
     message = f"The data show no spatial correlation: {found}."
     if meaningless:
         verb = "has" if len(meaningless) == 1 else "have"
         message += f" {words(meaningless).capitalize()} {verb} no meaning."
+    message += " A model without a spatial field is sufficient, such as a linear regression."
     return Verdict(Outcome(Ending.AT_LIMIT, message), held=held, model=model)
 
 
@@ -293,7 +294,7 @@ def _at_end(table, model, name, side):
         )
     return (
         f"The {words([name])} is at the {side} end of the search: the data give no {side} bound "
-        "for it."
+        f"for it. Fix the {words([name])}, or set bounds."
     )
 
 
@@ -311,8 +312,8 @@ def _stalled(problem, summit):
     if summit.gain <= problem.tolerance:
         return None
     return (
-        "The search stopped where the log-likelihood is not at a maximum (largest slope "
-        f"{np.abs(summit.score).max():.2g} per logarithm of a parameter). More starts, other "
+        "The search stopped before it reached a maximum (largest derivative of the log-likelihood "
+        f"by the logarithm of a parameter: {np.abs(summit.score).max():.2g}). More starts, other "
         "start values or a nugget may help."
     )
 

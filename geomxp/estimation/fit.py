@@ -101,9 +101,10 @@ def fit(
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
-        Least number of starting points. By default searches start in each basin of the likelihood
-        that a grid of models shows; more points come from the grid. A start of all parameters is
-        the only one. A run that resumes from a checkpoint searches from its best model only.
+        Minimum number of starting points. A grid of models is evaluated first, and one search
+        starts near each of its main local maxima; further points are taken from the grid. If
+        `start` gives all parameters, it is the only starting point. A run that resumes from a
+        checkpoint starts at its best model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
         scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by

@@ -103,8 +103,8 @@ def likelihood_ratio_test(
     Parameters
     ----------
     restricted, full : Fit
-        Of the same observations by the same method, both maxima; everything that `restricted`
-        estimates is estimated by `full`.
+        Fits of the same observations by the same method. `full` must estimate all parameters
+        that `restricted` estimates.
     bootstrap : int
         Number of draws, such as 499; 0 for the asymptotic distribution.
     seed : int
@@ -147,7 +147,8 @@ def likelihood_ratio_test(
     if gain < -RATIO_SLACK:
         raise InvalidInput(
             f"the log-likelihood of the full fit is {-gain:.4g} below that of the restricted fit, "
-            "so it is not at its maximum: fit again from restricted.model, or with more starts."
+            "so the full fit is not at its maximum: fit again with starts=12, or with other start "
+            "values (start=)."
         )
     statistic, degrees = 2 * max(gain, 0.0), len(extra) + len(contrasts)
     parts = [name.replace("_", " ") for name in extra]
@@ -236,8 +237,8 @@ def _draws(restricted, full, count, seed, on, checkpoint, progress):
     draws = [statistic for statistic in done if statistic is not None]
     if 2 * len(draws) < count:
         raise FitFailed(
-            f"only {len(draws)} of {count} draws can be fitted: such data do not identify the "
-            "parameters; fix some of them."
+            f"only {len(draws)} of {count} draws could be fitted: data simulated from the "
+            "restricted fit do not identify the parameters. Fix some of them in both fits (fixed=)."
         )
     return draws
 

@@ -551,7 +551,7 @@ class Problem:
             peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
             for again, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
                 self.vanishing = VANISHING
-                if not self._nugget_vanishes(moved):
+                if not self._nugget_is_small(moved):
                     again, moved, _ = self.search(table, moved, step=NEAR, evaluations=AGAIN)
                 found = self._at_zero_nugget(again, moved)
                 if found[0] > value + self.tolerance:
@@ -579,7 +579,7 @@ class Problem:
         ends = sorted(ends, key=lambda end: -end[0])
         coordinates, known, best = self.table.search_coordinates(), [], (-inf, None, None, None)
         for k, (value, model) in enumerate(ends):
-            refined = self._nugget_vanishes(model) and value > ends[0][0] - EARLY
+            refined = self._nugget_is_small(model) and value > ends[0][0] - EARLY
             x = coordinates.point(model)
             new = all(np.abs(x - y).max(initial=0.0) > 0.1 for y in known)
             if k and not (refined and new and self.monitor.left):
@@ -591,7 +591,7 @@ class Problem:
         *best, self.vanishing = best
         return best
 
-    def _nugget_vanishes(self, model):
+    def _nugget_is_small(self, model):
         """Whether the nugget is near 0 and may be 0."""
         if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
             return False
@@ -603,7 +603,7 @@ class Problem:
         In logarithms a search approaches a nugget of 0 but never reaches it.
         """
         table = self.table
-        if not self._nugget_vanishes(model):
+        if not self._nugget_is_small(model):
             return value, model, table
         # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
         # search again from a visible nugget

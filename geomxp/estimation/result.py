@@ -96,7 +96,8 @@ class Fit(Generic[Model]):
         Observed information of the logarithms of the parameters in `free` (of an angle in
         radians), in that order; None where there are no standard errors.
     boundary : tuple of str
-        Estimated parameters that are at a bound, such as a nugget of 0.
+        Estimated parameters that are at a bound, such as a nugget of 0, or held next to a limit
+        (AT_LIMIT).
     bounds : dict of str to (float, float)
         Bounds given by the caller.
     score_variance : (k, k) ndarray or None
@@ -253,8 +254,9 @@ class Fit(Generic[Model]):
                 raise InvalidInput(f"`names` must be of: {', '.join(known)}. Got {name!r}.")
         if not names or self._inference is None:
             raise InvalidInput(
-                f"an F test needs coefficients and at most {LARGEST:,} locations. Got {len(names)} "
-                f"and {len(self.observations):,}: compare with a fit without these terms by "
+                f"an F test needs a coefficient, at most {LARGEST:,} locations and a covariance "
+                f"matrix with a Cholesky factor. Got {len(names)} coefficients and "
+                f"{len(self.observations):,} locations: compare with a fit without these terms by "
                 "gx.likelihood_ratio_test(restricted, full)."
             )
         contrasts = np.eye(len(known))[[known.index(name) for name in names]]

@@ -396,7 +396,7 @@ class Evaluation:
         if self.digits is not None and self.digits < FEW_DIGITS:
             error = self.rounding.log_likelihood
             bound = f": its error is at most {error:.2g}" if error < inf else ""
-            lines.append(f"digits           {self.digits} of the log-likelihood{bound}")
+            lines.append(f"digits           {self.digits} reliable in the log-likelihood{bound}")
         if self.precision_map is not None and len(self.precision_map) > 1:
             counts = self.precision_map.counts().items()
             tiles = ", ".join(f"{count} {name}" for name, count in counts)

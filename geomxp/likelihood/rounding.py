@@ -168,9 +168,9 @@ def caution_rounding(rounding: Rounding | None, stacklevel: int = 3) -> None:
     error = rounding.log_likelihood
     size = f"by up to {error:.1g}" if isfinite(error) else "by any amount"
     warnings.warn(
-        f"the covariance matrix is ill-conditioned: rounding may change the log-likelihood {size} "
-        f"(more than {LIMIT:g}), and with it all results. Use a larger nugget, a shorter range or "
-        "a smaller smoothness.",
+        f"the covariance matrix is ill-conditioned: rounding may change the log-likelihood {size}, "
+        "and estimates and predictions are then inaccurate. Use a larger nugget, a shorter range "
+        "or a smaller smoothness.",
         GeomxpWarning,
         stacklevel=stacklevel + 1,
     )

@@ -17,13 +17,18 @@ _listener = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener):
-    """Call listener(done, total, things) at each `tell` inside the block."""
-    before = _listener.set(listener)
+def _during(variable, value):
+    """Set a context variable inside the block."""
+    before = variable.set(value)
     try:
         yield
     finally:
-        _listener.reset(before)
+        variable.reset(before)
+
+
+def listening(listener):
+    """Call listener(done, total, things) at each `tell` inside the block."""
+    return _during(_listener, listener)
 
 
 def tell(done, total, things):
@@ -36,14 +41,9 @@ def tell(done, total, things):
 _notices = ContextVar("notices", default=None)
 
 
-@contextmanager
 def noticing(show):
     """Call show(message) at each `notice` inside the block."""
-    before = _notices.set(show)
-    try:
-        yield
-    finally:
-        _notices.reset(before)
+    return _during(_notices, show)
 
 
 def notice(message):

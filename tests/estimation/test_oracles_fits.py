@@ -141,7 +141,7 @@ def test_smoothness_that_grows_for_ever_is_said_in_words():
     assert "Gaussian limit" in GAUSSIAN["expect"]
     with pytest.warns(gx.GeomxpWarning, match="smoothness goes to infinity") as caught:
         fit = fitted(GAUSSIAN)
-    assert 'the limit family="gaussian"' in str(caught[0].message)
+    assert 'the family is "gaussian"' in str(caught[0].message)
     assert fit.log_likelihood == pytest.approx(-73.74, abs=5e-3)
     limit = gx.fit(fit.observations, family="gaussian", trend=fit.trend.text)
     assert 0 < limit.log_likelihood - fit.log_likelihood < 0.02

@@ -152,9 +152,14 @@ def test_values_far_from_a_zero_trend_have_an_ending_not_an_overflow():
     places = np.random.default_rng(0).random((60, 2))
     values = 1e4 + gx.simulate(gx.Matern(1.0, 0.05, 0.5), places)[0]
     seen = gx.Observations(places, values)
-    fit = gx.fit(seen, trend="zero", raise_on_failure=False, progress=False)
+    about = {"trend": "zero", "raise_on_failure": False, "progress": False}
     # a constant is a field of infinite range
+    fit = gx.fit(seen, fixed={"smoothness": 0.5}, **about)
+    assert fit.outcome.ending is gx.Ending.NO_FINITE_MAXIMUM
+    fit = gx.fit(seen, **about)
     assert fit.outcome.ending in (gx.Ending.AT_LIMIT, gx.Ending.NO_FINITE_MAXIMUM)
+    assert np.isfinite(fit.log_likelihood)
+    assert "range goes to infinity" in str(fit.outcome) or "with the range" in str(fit.outcome)
 
 
 @pytest.mark.parametrize("search", ["scoring", "bobyqa"])

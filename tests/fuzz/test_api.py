@@ -364,7 +364,7 @@ OF_FIT = {
 
 
 def fitted(data, model, method, trend, free=False):
-    """Return a fit whose parameters are those of the model; None if there is none."""
+    """Return a fit whose parameters are those of the model; None if geomxp refuses it."""
     observations, model, method = data.observations(), made(model), made(method)
     fixed = tuple(name for name in model.parameters() if not free or name not in ("variance",))
     return gx.fit(observations, model, method, fixed=fixed, trend=trend, progress=False)

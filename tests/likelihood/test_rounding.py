@@ -144,7 +144,7 @@ def test_an_ill_conditioned_likelihood_warns_and_has_few_digits(seed):
         values.append(found.log_likelihood)
         bounds.append(found.rounding.log_likelihood)
         assert found.digits == found.to_dict()["digits"] <= 1
-        assert f"digits           {found.digits} of the log-likelihood" in str(found)
+        assert f"digits           {found.digits} reliable in the log-likelihood" in str(found)
     assert 1.0 < np.ptp(values) <= 2 * min(bounds)
 
 
