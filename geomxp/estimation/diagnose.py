@@ -22,6 +22,9 @@ from .parameters import (
 FLAT = 1e-4
 """Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
 
+NO_SLOPE = 1e-5
+"""Derivatives by the logarithms of all parameters below which a flat ℓ is not said to rise."""
+
 NO_CORRELATION = 0.01
 """Correlation at the shortest distance that no data can distinguish from 0."""
 
@@ -89,14 +92,16 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         for name, side in pinned.items()
         if name not in table.bounds and not table.is_limit(name, side, model)
     ]
-    message = _stalled(problem, summit)
+    names = _flat_direction(coordinates, summit)
+    # without a slope either, no search gets anywhere
+    flat = names and np.abs(summit.score).max() < NO_SLOPE
+    message = None if flat else _stalled(problem, summit)
     if message and not ends:
         remedy = {"starts": 8}
         return Verdict(Outcome(Ending.STALLED, message), flat=True, remedy=remedy)
     if ends:
         message = " ".join(_at_end(table, model, name, pinned[name]) for name in ends)
         return Verdict(Outcome(Ending.AT_LIMIT, message), flat=_singular(summit))
-    names = _flat_direction(coordinates, summit)
     if names:
         verb = "is" if len(names) == 1 else "are"
         message = (

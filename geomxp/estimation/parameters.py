@@ -353,6 +353,14 @@ class ParameterTable:
             if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
         ]
 
+    def with_shapes_inside(self, model):
+        """Return a model whose shapes outside their bounds are moved to these."""
+        for name in self.shapes:
+            (lower, upper), value = self.box_at(name, model), model.parameters()[name]
+            if not lower <= value <= upper:
+                model = model.replace(**{name: min(max(value, lower), upper)})
+        return model
+
     def is_limit(self, name, side, model):
         """Whether a bound of the search is a limit of the parameter itself."""
         k = 0 if side == "lower" else 1

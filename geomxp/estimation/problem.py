@@ -59,6 +59,10 @@ VANISHING, NO_NUGGET = 1e-4, 1e-7
 """A search ends where a falling nugget is below this share of the variance: at first, and where no
 model without a nugget exists."""
 
+PATIENCE = 8
+"""Evaluations of Fisher scoring after which a nugget that has fallen is compared with 0, and limit
+on those without a nugget."""
+
 
 def _unscaled(model, log_likelihood):
     return model, log_likelihood
@@ -443,11 +447,65 @@ class Problem:
         start = search.model(search.point(model))
         if table.profiled:
             start = start.scaled(model.parameters()[SCALE])
-        coordinates = table.coordinates(start)
+        if evaluations <= 2 * PATIENCE:
+            best, converged = self._ascended(table, start, evaluations)
+            return best.value, best.model, converged
+        last, vanishes = self.monitor.count + evaluations, self._may_vanish(table)
+        best, converged = self._ascended(table, start, PATIENCE if vanishes else evaluations)
+        if not converged and vanishes and _share(best.model) < _share(start):
+            best, converged = self._without_nugget(table, best)
+        if not converged and vanishes and np.isfinite(best.value):
+            best, converged = self._ascended(table, best.model, last - self.monitor.count)
+        pinned = [name for name in table.on_bounds(best.model) if name in table.shapes]
+        if not converged and pinned and np.isfinite(best.value):
+            best, converged = self._at_bounds(table, best, pinned, last - self.monitor.count)
+        return best.value, best.model, converged
+
+    def _at_bounds(self, table, best, pinned, evaluations):
+        """Return the better of a `Point` and the end with shapes held at their bounds.
+
+        The second value tells whether ℓ rises across these bounds, so that it is a maximum.
+        """
+        values = best.model.parameters()
+        held = table.holding(**{name: values[name] for name in pinned})
+        end, converged = self._ascended(held, best.model, evaluations)
+        if not converged or end.value < best.value:
+            return best, False
+        point = self._point(table, table.coordinates(end.model), end.model, False)
+        if point.score is None:
+            return end, False
+        sides = table.on_bounds(end.model)
+        rises = {name: point.score[table.free.index(name)] > 0 for name in pinned}
+        return end, all(up == (sides.get(name) == "upper") for name, up in rises.items())
+
+    def _without_nugget(self, table, best):
+        """Return the better of a `Point` and the maximum without a nugget; whether that is the end.
+
+        In logarithms a nugget that falls to 0 needs many steps, and the shapes change with it.
+        """
+        bare = best.model.replace(nugget=0.0)
+        if SCALE in table.free:
+            bare = bare.scaled(1 + _share(best.model))
+        end, converged = self._ascended(table.holding(**{NUGGET: 0.0}), bare, PATIENCE)
+        if not converged or end.value <= best.value:
+            return best, False
+        nugget = self._one_step_nugget(end.model)
+        if nugget is None:
+            return best, False
+        if nugget == 0:
+            return end, True
+        return replace(end, model=end.model.replace(nugget=nugget)), False
+
+    def _may_vanish(self, table):
+        """Whether a nugget of 0 is allowed."""
+        # duplicate locations exclude it
         unbounded = NUGGET in table.free and NUGGET not in table.bounds
-        # duplicate locations exclude a nugget of 0
-        unbounded = unbounded and not self.observations.duplicate()
-        best, converged = ascend(
+        return unbounded and not self.observations.duplicate()
+
+    def _ascended(self, table, start, evaluations):
+        """Return the `Point` at the end of Fisher scoring, and whether it converged."""
+        coordinates = table.coordinates(start)
+        return ascend(
             partial(self._point, table, coordinates),
             lambda other: not table.outside(other) and table.valid(other),
             coordinates,
@@ -455,10 +513,10 @@ class Problem:
             tolerance=self.tolerance,
             evaluations=evaluations,
             enough=COARSE if self.noisy else 0.0,
-            vanishing=self.vanishing if unbounded else None,
+            vanishing=self.vanishing if self._may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates.names),
+            projected=table.with_shapes_inside,
         )
-        return best.value, best.model, converged
 
     def _point(self, table, coordinates, model, close):
         """Return the `Point` of a model at the best variance.
@@ -605,6 +663,9 @@ class Problem:
         table = self.table
         if not self._nugget_is_small(model):
             return value, model, table
+        if model.nugget == 0:
+            # it is a maximum without a nugget, from which ℓ falls
+            return value, model, table.holding(**{NUGGET: 0.0})
         # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
         # search again from a visible nugget
         visible = model.replace(nugget=0.1 * model.largest_variance)
@@ -649,6 +710,11 @@ class Problem:
         least, most = NO_NUGGET * bare.largest_variance, SMALL_NUGGET * bare.largest_variance
         known = information > 0 and np.isfinite([score, information]).all()
         return min(max(score / information, least), most) if known else None
+
+
+def _share(model):
+    """Return the nugget as a multiple of the variance."""
+    return model.nugget / model.largest_variance
 
 
 def of_unit_variance(model):

@@ -231,11 +231,13 @@ def ascend(
     enough=0.0,
     vanishing=None,
     curved=False,
+    projected=None,
 ):
     """Ascend by Fisher scoring; return the best `Point` and whether it converged.
 
     `evaluate` maps a model, and whether to compute the observed information, to a `Point`, which
-    may have a better variance; `allowed` tells whether a model lies within the bounds. With
+    may have a better variance; `allowed` tells whether a model lies within the bounds, after
+    `projected` has moved its shapes to them. With
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
@@ -261,18 +263,32 @@ def ascend(
             if evaluations < 2:
                 return best, False
             candidate = coordinates.model(origin + step)
+            if projected is not None:
+                candidate = projected(candidate)
             if allowed(candidate):
                 reached = evaluate(candidate, close)
                 evaluations -= 1
                 if reached.value > best.value:
                     break
-            step = step / 2
+                step = step * _shorter(best.score @ step, reached.value - best.value)
+            else:
+                step = step / 2
         else:
             return best, promised < enough
         moved = coordinates.point(reached.model) - coordinates.point(best.model)
         secants = [*secants, (moved, best.score - reached.score)][-len(moved) :]
         best = _with_secants(reached, secants)
     return best, False
+
+
+def _shorter(slope, change):
+    """Return the factor of a step to the maximum of the parabola through it, between 0.1 and 0.5.
+
+    ℓ has this slope at the origin, and changes by `change` ≤ 0 along the step.
+    """
+    if not np.isfinite(change):
+        return 0.5
+    return min(max(0.5 * slope / (slope - change), 0.1), 0.5)
 
 
 def _with_secants(point, secants):

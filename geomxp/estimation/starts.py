@@ -62,6 +62,10 @@ FAR, APART, BASINS = 3.0, 0.05, 4
 in all coordinates are equal; limit on the number of distinct ones."""
 
 
+BETWEEN = 1 / 3, 2 / 3
+"""Parts of the way from an end to a better one, at which ℓ is compared with that of the end."""
+
+
 def searched(problem, start, count, seed, evaluations, tasks):
     """Yield the end of a search from each start: (log-likelihood, model or None, limited).
 
@@ -124,7 +128,8 @@ def starting_models(problem, start, count, seed):
     peaks = [grid[k] for k in _peaks(surface)]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
     ends = [_climbed(rough, model) for _, model in ends[: 2 * BASINS]]
-    models = [model for _, model in _distinct(problem.table, ends)[:BASINS]]
+    ends = _separated(rough, _distinct(problem.table, ends))
+    models = [model for _, model in ends[:BASINS]]
     starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
     if not starts or count > len(starts):
         order = np.argsort(-surface, axis=None, kind="stable")
@@ -307,6 +312,25 @@ def _distinct(table, ends):
         if value > ends[0][0] - FAR and not known:
             kept.append((value, x, model))
     return [(value, model) for value, _, model in kept]
+
+
+def _separated(problem, ends):
+    """Return the ends of different basins: those from which ℓ falls on the way to each better one.
+
+    A climb that stops early on a curved ridge ends in the basin of another.
+    """
+    coordinates, kept = problem.table.search_coordinates(), []
+
+    def falls(end, better):
+        """Whether ℓ falls on the way from an end to a better one."""
+        x, y = (coordinates.point(model) for _, model in (end, better))
+        between = (coordinates.model(x + part * (y - x)) for part in BETWEEN)
+        return any(_value(problem, model) < end[0] for model in between)
+
+    for end in ends:
+        if all(falls(end, better) for better in kept):
+            kept.append(end)
+    return kept
 
 
 def _surrogate(problem, seed):

@@ -578,7 +578,7 @@ _FITS = {
     "a field by slsqp": lambda: gx.fit(field(80), MODEL, fixed=("smoothness",), search="slsqp"),
     "a field from three starts": lambda: gx.fit(field(80), fixed=_HALF, starts=3),
     "a search that a limit stops": lambda: gx.fit(
-        field(80), MODEL, fixed=("smoothness",), search="bobyqa", evaluations=12
+        field(80), MODEL, fixed=("smoothness",), search="bobyqa", evaluations=6
     ),
     "without a finite maximum": lambda: gx.fit(
         gx.datasets.load("meuse"),

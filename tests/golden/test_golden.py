@@ -14,6 +14,7 @@ GOLDEN = json.loads(record.VALUES.read_text())
 
 SEARCHED = {
     "estimates": 1e-4,
+    "coefficients": 1e-4,
     "errors of coefficients": 1e-4,
     "standard errors": 1e-3,
     "observed": 1e-3,
