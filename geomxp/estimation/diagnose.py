@@ -23,7 +23,7 @@ FLAT = 1e-4
 """Information (curvature in the logarithm of a parameter) below which ℓ is flat."""
 
 NO_SLOPE = 1e-5
-"""Derivatives by the logarithms of all parameters below which a flat ℓ is not said to rise."""
+"""Derivative of ℓ by the logarithm of a parameter below which a search on a flat ℓ cannot go on."""
 
 NO_CORRELATION = 0.01
 """Correlation at the shortest distance that no data can distinguish from 0."""
@@ -93,9 +93,8 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         if name not in table.bounds and not table.is_limit(name, side, model)
     ]
     names = _flat_direction(coordinates, summit)
-    # without a slope either, no search gets anywhere
-    flat = names and np.abs(summit.score).max() < NO_SLOPE
-    message = None if flat else _stalled(problem, summit)
+    level = names and np.abs(summit.score).max() < NO_SLOPE
+    message = None if level else _stalled(problem, summit)
     if message and not ends:
         remedy = {"starts": 8}
         return Verdict(Outcome(Ending.STALLED, message), flat=True, remedy=remedy)

@@ -353,13 +353,13 @@ class ParameterTable:
             if value < lower - 1e-12 * abs(lower) or value > upper + 1e-12 * abs(upper)
         ]
 
-    def with_shapes_inside(self, model):
-        """Return a model whose shapes outside their bounds are moved to these."""
+    def within(self, model):
+        """Return a model with its shapes moved to their bounds; None if it stays outside others."""
         for name in self.shapes:
             (lower, upper), value = self.box_at(name, model), model.parameters()[name]
             if not lower <= value <= upper:
                 model = model.replace(**{name: min(max(value, lower), upper)})
-        return model
+        return model if self.valid(model) and not self.outside(model) else None
 
     def is_limit(self, name, side, model):
         """Whether a bound of the search is a limit of the parameter itself."""

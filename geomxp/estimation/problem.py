@@ -52,8 +52,11 @@ EARLY = 3.0
 """A search that stopped early because the nugget was vanishing is repeated if it ended within this
 log-likelihood of the best one."""
 
-SMALL_NUGGET = 1e-2
-"""A nugget below this share of the variance is compared with 0."""
+SMALL_NUGGET = 2e-2
+"""A nugget below this share of the variance, the smallest one of the starts, is compared with 0."""
+
+FLAT_NUGGET = 1e-2
+"""Below this share of the variance ℓ is flat in log τ², and a search may pass a maximum."""
 
 VANISHING, NO_NUGGET = 1e-4, 1e-7
 """A search ends where a falling nugget is below this share of the variance: at first, and where no
@@ -61,7 +64,7 @@ model without a nugget exists."""
 
 PATIENCE = 8
 """Evaluations of Fisher scoring after which a nugget that has fallen is compared with 0, and limit
-on those without a nugget."""
+on the evaluations at 0."""
 
 
 def _unscaled(model, log_likelihood):
@@ -447,54 +450,35 @@ class Problem:
         start = search.model(search.point(model))
         if table.profiled:
             start = start.scaled(model.parameters()[SCALE])
-        if evaluations <= 2 * PATIENCE:
-            best, converged = self._ascended(table, start, evaluations)
-            return best.value, best.model, converged
-        last, vanishes = self.monitor.count + evaluations, self._may_vanish(table)
+        last = self.monitor.count + evaluations
+        vanishes = evaluations > 2 * PATIENCE and self._may_vanish(table)
         best, converged = self._ascended(table, start, PATIENCE if vanishes else evaluations)
-        if not converged and vanishes and _share(best.model) < _share(start):
+        if vanishes and not converged and _nugget_ratio(best.model) < _nugget_ratio(start):
             best, converged = self._without_nugget(table, best)
-        if not converged and vanishes and np.isfinite(best.value):
+        if vanishes and not converged and np.isfinite(best.value):
             best, converged = self._ascended(table, best.model, last - self.monitor.count)
-        pinned = [name for name in table.on_bounds(best.model) if name in table.shapes]
-        if not converged and pinned and np.isfinite(best.value):
-            best, converged = self._at_bounds(table, best, pinned, last - self.monitor.count)
         return best.value, best.model, converged
 
-    def _at_bounds(self, table, best, pinned, evaluations):
-        """Return the better of a `Point` and the end with shapes held at their bounds.
-
-        The second value tells whether ℓ rises across these bounds, so that it is a maximum.
-        """
-        values = best.model.parameters()
-        held = table.holding(**{name: values[name] for name in pinned})
-        end, converged = self._ascended(held, best.model, evaluations)
-        if not converged or end.value < best.value:
-            return best, False
-        point = self._point(table, table.coordinates(end.model), end.model, False)
-        if point.score is None:
-            return end, False
-        sides = table.on_bounds(end.model)
-        rises = {name: point.score[table.free.index(name)] > 0 for name in pinned}
-        return end, all(up == (sides.get(name) == "upper") for name, up in rises.items())
-
     def _without_nugget(self, table, best):
-        """Return the better of a `Point` and the maximum without a nugget; whether that is the end.
+        """Return the `Point` from which a search goes on, and whether that is its end.
 
-        In logarithms a nugget that falls to 0 needs many steps, and the shapes change with it.
+        The end is a maximum without a nugget from which ℓ falls with the nugget. In logarithms a
+        search would need many steps to get there, and the shapes change with each of them.
         """
         bare = best.model.replace(nugget=0.0)
         if SCALE in table.free:
-            bare = bare.scaled(1 + _share(best.model))
+            bare = bare.scaled(1 + _nugget_ratio(best.model))
         end, converged = self._ascended(table.holding(**{NUGGET: 0.0}), bare, PATIENCE)
         if not converged or end.value <= best.value:
             return best, False
         nugget = self._one_step_nugget(end.model)
-        if nugget is None:
-            return best, False
         if nugget == 0:
             return end, True
-        return replace(end, model=end.model.replace(nugget=nugget)), False
+        if nugget is not None:
+            model = end.model.replace(nugget=nugget)
+            above = self._point(table, table.coordinates(model), model, False)
+            best = max(best, above, key=lambda point: point.value)
+        return best, False
 
     def _may_vanish(self, table):
         """Whether a nugget of 0 is allowed."""
@@ -507,7 +491,7 @@ class Problem:
         coordinates = table.coordinates(start)
         return ascend(
             partial(self._point, table, coordinates),
-            lambda other: not table.outside(other) and table.valid(other),
+            table.within,
             coordinates,
             start,
             tolerance=self.tolerance,
@@ -515,7 +499,6 @@ class Problem:
             enough=COARSE if self.noisy else 0.0,
             vanishing=self.vanishing if self._may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates.names),
-            projected=table.with_shapes_inside,
         )
 
     def _point(self, table, coordinates, model, close):
@@ -663,17 +646,18 @@ class Problem:
         table = self.table
         if not self._nugget_is_small(model):
             return value, model, table
-        if model.nugget == 0:
-            # it is a maximum without a nugget, from which ℓ falls
+        if model.nugget == 0 and not is_compact(model):
+            # Fisher scoring has found that ℓ falls with the nugget
             return value, model, table.holding(**{NUGGET: 0.0})
-        # the likelihood is flat in log τ² near 0, and the search may have passed a maximum:
-        # search again from a visible nugget
-        visible = model.replace(nugget=0.1 * model.largest_variance)
-        self.vanishing, vanishing = SMALL_NUGGET, self.vanishing
-        again, moved, _ = self.search(table, visible)
-        self.vanishing = vanishing
-        if again > value:
-            value, model = again, moved
+        flat = model.nugget < FLAT_NUGGET * model.largest_variance
+        if flat:
+            # the search may have passed a maximum: search again from a visible nugget
+            visible = model.replace(nugget=0.1 * model.largest_variance)
+            self.vanishing, vanishing = SMALL_NUGGET, self.vanishing
+            again, moved, _ = self.search(table, visible)
+            self.vanishing = vanishing
+            if again > value:
+                value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self.search(without, model.replace(nugget=0.0))
         best_nugget = None if bare is None else self._one_step_nugget(bare)
@@ -681,9 +665,10 @@ class Problem:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
             self.vanishing = NO_NUGGET if bare is None else None
-            starts = [model] if bare is None or value > bare_value - self.tolerance else []
-            starts += [bare.replace(nugget=best_nugget)] if best_nugget else []
-            for start in starts or [model]:
+            starts = [bare.replace(nugget=best_nugget)] if best_nugget else []
+            if flat and (not starts or value > bare_value - self.tolerance):
+                starts.insert(0, model)
+            for start in starts:
                 again, moved, _ = self.search(table, start)
                 if again > value:
                     value, model = again, moved
@@ -712,7 +697,7 @@ class Problem:
         return min(max(score / information, least), most) if known else None
 
 
-def _share(model):
+def _nugget_ratio(model):
     """Return the nugget as a multiple of the variance."""
     return model.nugget / model.largest_variance
 

@@ -209,6 +209,9 @@ CLOSE = 5e-5
 LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
 
+NUDGE = 1e-6
+"""Step that tells whether a coordinate is on a bound."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -222,7 +225,7 @@ class Point:
 
 def ascend(
     evaluate,
-    allowed,
+    within,
     coordinates,
     model,
     *,
@@ -231,13 +234,11 @@ def ascend(
     enough=0.0,
     vanishing=None,
     curved=False,
-    projected=None,
 ):
     """Ascend by Fisher scoring; return the best `Point` and whether it converged.
 
     `evaluate` maps a model, and whether to compute the observed information, to a `Point`, which
-    may have a better variance; `allowed` tells whether a model lies within the bounds, after
-    `projected` has moved its shapes to them. With
+    may have a better variance; `within` maps a model to one within the bounds, or to None. With
     `curved` the observed information is computed once, before the probably last step.
 
     It converged if one more step promises a gain below `tolerance`; or below `enough`, and no step
@@ -248,7 +249,9 @@ def ascend(
     for _ in range(STEPS):
         if not np.isfinite(best.value):
             return best, False
-        step = _step(best.score, best.information)
+        free = ~_held(within, coordinates, best)
+        step = np.zeros(len(free))
+        step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
         if promised < tolerance:
             return best, True
@@ -262,15 +265,13 @@ def ascend(
         for _ in range(HALVINGS):
             if evaluations < 2:
                 return best, False
-            candidate = coordinates.model(origin + step)
-            if projected is not None:
-                candidate = projected(candidate)
-            if allowed(candidate):
+            candidate = within(coordinates.model(origin + step))
+            if candidate is not None:
                 reached = evaluate(candidate, close)
                 evaluations -= 1
                 if reached.value > best.value:
                     break
-                step = step * _shorter(best.score @ step, reached.value - best.value)
+                step = step * shorter(best.score @ step, reached.value - best.value)
             else:
                 step = step / 2
         else:
@@ -281,10 +282,20 @@ def ascend(
     return best, False
 
 
-def _shorter(slope, change):
-    """Return the factor of a step to the maximum of the parabola through it, between 0.1 and 0.5.
+def _held(within, coordinates, point):
+    """Return a mask of the coordinates on bounds across which ℓ rises."""
+    origin = coordinates.point(point.model)
+    beyond = within(coordinates.model(origin + NUDGE * np.sign(point.score)))
+    if beyond is None:
+        return np.zeros(len(origin), dtype=bool)
+    return (np.abs(coordinates.point(beyond) - origin) < NUDGE / 2) & (point.score != 0)
 
-    ℓ has this slope at the origin, and changes by `change` ≤ 0 along the step.
+
+def shorter(slope, change):
+    """Return the factor, 0.1 to 0.5, by which to shorten a step along which ℓ does not rise.
+
+    It leads to the maximum of the parabola with this slope at the origin (∂ℓ/∂fraction of the step,
+    positive) and this change ≤ 0 of ℓ along the whole step; 0.5 if the change is not finite.
     """
     if not np.isfinite(change):
         return 0.5

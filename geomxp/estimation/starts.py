@@ -18,7 +18,7 @@ from ..errors import GeomxpError, InvalidInput, MissingPackage
 from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
-from .parameters import LENGTH, NUGGET, SCALE
+from .parameters import LENGTH, NUGGET, SCALE, is_compact
 from .problem import NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
@@ -60,7 +60,6 @@ each evaluation needs a table of the correlation; tolerance of both."""
 FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
 in all coordinates are equal; limit on the number of distinct ones."""
-
 
 BETWEEN = 1 / 3, 2 / 3
 """Parts of the way from an end to a better one, at which ℓ is compared with that of the end."""
@@ -317,8 +316,11 @@ def _distinct(table, ends):
 def _separated(problem, ends):
     """Return the ends of different basins: those from which ℓ falls on the way to each better one.
 
-    A climb that stops early on a curved ridge ends in the basin of another.
+    A climb that stops early on a curved ridge ends in the basin of another. Covariances with
+    compact support keep all ends: maxima along their range lie too close together to see.
     """
+    if is_compact(problem.table.model):
+        return ends
     coordinates, kept = problem.table.search_coordinates(), []
 
     def falls(end, better):

@@ -12,7 +12,7 @@ import pytest
 import geomxp as gx
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "maxima"
-HARD = (1, 55, 206, 490, 500, 659, 954, 1004, 1028)
+HARD = (1, 55, 206, 490, 500, 659, 954, 1004, 1028, 1668, 2723)
 """Cases in which earlier versions ended at a lower maximum."""
 
 

@@ -96,7 +96,7 @@ def test_secants_mend_an_information_that_is_not_the_hessian():
         return evaluate(model, close)
 
     best, converged = scoring.ascend(
-        *(counted, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        *(counted, lambda model: model, natural, gx.Matern(1.0, 1.0, 0.5)),
         tolerance=1e-10,
         evaluations=100,
     )
@@ -107,11 +107,66 @@ def test_secants_mend_an_information_that_is_not_the_hessian():
     assert len(count) < 12
 
 
+def test_scoring_ends_at_the_maximum_on_a_bound():
+    information = np.array([[30.0, -12.0], [-12.0, 9.0]])
+    natural, evaluate = quadratic(information, information)
+    count = []
+
+    def counted(model, close):
+        count.append(model)
+        return evaluate(model, close)
+
+    def within(model):
+        return model.replace(variance=min(model.variance, 1.5))
+
+    best, converged = scoring.ascend(
+        *(counted, within, natural, gx.Matern(1.0, 1.0, 0.5)), tolerance=1e-10, evaluations=100
+    )
+    assert converged
+    assert best.model.variance == pytest.approx(1.5)
+    # of a quadratic function, along the bound
+    range_there = np.log(0.3) + 12.0 / 9.0 * (np.log(1.5) - np.log(2.0))
+    assert np.log(best.model.range) == pytest.approx(range_there, abs=1e-5)
+    assert len(count) < 12
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"), [(-2.0, 1 / 6), (0.0, 0.5), (-1e9, 0.1), (-np.inf, 0.5)]
+)
+def test_a_failed_step_is_shortened_to_the_maximum_of_a_parabola(change, factor):
+    # of t - 3t² the maximum is at 1/6
+    assert scoring.shorter(1.0, change) == pytest.approx(factor)
+
+
+FALLING = gx.Matern(0.2, 0.05, 1.0, 0.8), 1000, {}, "CONVERGED", 25
+BOUNDED = (
+    gx.Matern(1.0, 0.1, 1.5, 0.05),
+    500,
+    {"bounds": {"smoothness": (0.2, 0.6)}},
+    "ON_BOUND",
+    25,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("truth", "n", "options", "ending", "most"), [FALLING, BOUNDED], ids=["nugget 0", "a bound"]
+)
+def test_maxima_at_limits_take_few_evaluations(truth, n, options, ending, most):
+    places = np.random.default_rng(1).random((n, 2))
+    seen = gx.Observations(places, gx.simulate(truth, places, seed=1)[0])
+    fit = gx.fit(seen, progress=False, **options)
+    assert fit.outcome.ending == ending
+    assert fit.model.nugget == 0 if not options else fit.model.smoothness == pytest.approx(0.6)
+    # 323 and 43 before
+    assert fit.evaluations < most
+
+
 def test_the_limit_on_evaluations_ends_scoring():
     information = np.array([[30.0, -12.0], [-12.0, 9.0]])
     natural, evaluate = quadratic(information, 5 * information)
     _, converged = scoring.ascend(
-        *(evaluate, lambda model: True, natural, gx.Matern(1.0, 1.0, 0.5)),
+        *(evaluate, lambda model: model, natural, gx.Matern(1.0, 1.0, 0.5)),
         tolerance=1e-10,
         evaluations=2,
     )

@@ -152,7 +152,8 @@ def test_a_command_goes_on_from_the_checkpoint_of_a_limited_one(files, tmp_path)
     whole = record.search_by_command(tmp_path / "new.json")
     resumed = record.search_by_command(checkpoint)
     assert whole["outcome"] == resumed["outcome"] == "CONVERGED"
-    assert 0 < resumed["evaluations"] - kept["evaluations"] < 30
+    # most of them compare the nugget, 2 % of the variance, with 0
+    assert 0 < resumed["evaluations"] - kept["evaluations"] < 80
     assert resumed["log_likelihood"] == pytest.approx(whole["log_likelihood"], abs=1e-6)
     for name in ("variance", "range", "nugget"):
         assert resumed["model"][name] == pytest.approx(whole["model"][name], rel=1e-4)
