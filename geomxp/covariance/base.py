@@ -25,7 +25,7 @@ from .table import Sampled
 if TYPE_CHECKING:
     from typing import Self
 
-    from .._typing import ArrayLike, Floats, Mapping, Sequence, Whole
+    from .._typing import ArrayLike, Callable, Floats, Mapping, Sequence, Whole
 
 
 @dataclass(frozen=True)
@@ -577,13 +577,17 @@ class Isotropic(Covariance):
 
     # what all families inherit
 
-    def of_squares(self, what: str, s: Floats, rest: Floats) -> Floats:
-        """Evaluate the correlation, its slope or a derivative; see `evaluate`."""
-        if what == "correlation":
-            return self.correlation_of_squares(s, rest)
-        if what == "slope":
-            return self.slope_of_squares(s, rest)
-        return self.by_shape(what, s, rest)
+    def at_squares(self, s: Floats, rest: Floats) -> Callable[[str], Floats]:
+        """Return the function of `what` that evaluates at squared distances s; see `evaluate`."""
+
+        def function(what):
+            if what == "correlation":
+                return self.correlation_of_squares(s, rest)
+            if what == "slope":
+                return self.slope_of_squares(s, rest)
+            return self.by_shape(what, s, rest)
+
+        return function
 
     @property
     def table_key(self) -> tuple:
@@ -629,7 +633,7 @@ class Isotropic(Covariance):
         s, rest = r[inside] ** 2, (1 - r[inside]) * (1 + r[inside])
         result = np.where(r == 0, 1.0 if what == "correlation" else 0.0, 0.0)
         with np.errstate(under="ignore", over="ignore"):
-            result[inside] = self.of_squares(what, s, rest)
+            result[inside] = self.at_squares(s, rest)(what)
         return result
 
     def covariance(self, h: ArrayLike) -> Floats:

@@ -87,19 +87,18 @@ class Sampled:
     """A model's functions, interpolated in the Chebyshev nodes of octaves with lower ends 2^k."""
 
     def __init__(self, model, octaves):
-        self._model = model
         v = np.multiply.outer(octaves, (3 + _nodes(NODES)) / 2)
-        self._s, self._rest = v, 1 - v
+        s, rest = v, 1 - v
         if model.support == "rough":
             folded = v / FOLD
-            self._s, self._rest = np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
+            s, rest = np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
+        self._at, self._shape = model.at_squares(s, rest), s.shape
 
     def polynomials(self, what, split, degree):
         """Return the polynomials on 2^split intervals of each octave, (2^split K, degree + 1)."""
         with np.errstate(under="ignore", over="ignore"):
-            values = self._model.of_squares(what, self._s, self._rest)
-            values = np.asarray(values, dtype=np.longdouble) + np.zeros_like(self._s)
-            rows = values @ _economisation(split, degree)
+            values = np.asarray(self._at(what), dtype=np.longdouble)
+            rows = np.broadcast_to(values, self._shape) @ _economisation(split, degree)
             return rows.astype(np.float64).reshape(-1, degree + 1)
 
 
@@ -146,7 +145,8 @@ def _economisation(split, degree):
     places = (2 * np.arange(parts, dtype=np.longdouble)[:, None] + 1 - parts + t) / parts
     values = _coefficients(NODES, NODES) @ _chebyshev(places.ravel(), NODES)
     matrix = values.reshape(NODES, parts, len(t)) @ _coefficients(len(t), degree + 1)
-    return (matrix @ monomials(degree)).reshape(NODES, -1)
+    # products of extended precision are sums along contiguous columns
+    return np.asfortranarray((matrix @ monomials(degree)).reshape(NODES, -1))
 
 
 tables_kept = OrderedDict()

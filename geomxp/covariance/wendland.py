@@ -12,6 +12,7 @@ and, unless κ = 0, of a range of at most half the circumference (Gneiting 2013,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, floor, pi
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,79 +64,9 @@ class Wendland(Isotropic):
     nugget: float = 0.0
     anisotropy: Anisotropy | None = None
 
-    def of_squares(self, what: str, s: Floats, rest: Floats) -> Floats:
-        """Evaluate ρ, r dρ/dr, ∂ρ/∂κ or ∂ρ/∂μ: a series near the end, else an integral."""
-        s, rest = np.broadcast_arrays(s, rest)
-        result, far = np.empty(s.shape, dtype=np.longdouble), rest <= 0.5
-        result[far] = self._by_series(what, rest[far])
-        result[~far] = self._by_quadrature(what, np.sqrt(s[~far]))
-        return result
-
-    def _by_series(self, what, z):
-        """Evaluate S z^(κ+μ) ₂F₁(μ/2, (μ+1)/2; κ+μ+1; z) and its derivatives, z = 1 - s ≤ ½.
-
-        S = 2^(-2κ-μ) √π Γ(2κ+μ+1) / (Γ(κ+½) Γ(κ+μ+1)).
-        """
-        k, m = np.longdouble(self.smoothness), np.longdouble(self.shape)
-        # from j = μ/2 on each term is less than 2/3 of the one before
-        j = np.arange(70 + max(0, ceil(m) - 40))
-        (top, psi_top), (half, psi_half), (low, psi_low) = map(
-            log_gamma_and_digamma, (2 * k + m + 1, k + 0.5, k + m + 1)
-        )
-        log2 = np.log(np.longdouble(2))
-        log_scale = -(2 * k + m) * log2 + log_gamma_and_digamma(0.5)[0] + top - half - low
-        a, b, c = m / 2 + j, (m + 1) / 2 + j, k + m + 1 + j
-        terms = np.cumprod(np.append(np.longdouble(1), a * b / c / (j + 1)))
-        weights = {
-            "correlation": terms,
-            "slope": terms * (k + m + np.arange(len(j) + 1)),
-            "smoothness": -terms * np.append(0, np.cumsum(1 / c)),
-            "shape": terms * np.append(0, np.cumsum((1 / a + 1 / b) / 2 - 1 / c)),
-        }
-        total = polyval(z, weights[what])
-        if what == "slope":
-            return -2 * (1 - z) * np.exp(log_scale + (k + m - 1) * np.log(z)) * total
-        if what != "correlation":
-            change = 2 * (psi_top - log2) - psi_half - psi_low
-            change = change if what == "smoothness" else psi_top - psi_low - log2
-            total += (change + np.log(z)) * polyval(z, terms)
-        return np.exp(log_scale + (k + m) * np.log(z)) * total
-
-    def _by_quadrature(self, what, r):
-        """Evaluate the integral with u = r + (1-r)t, t = 1/(1+exp(-y)), by the trapezoidal rule.
-
-        The integrand is analytic for |Im y| < π, whatever r is: the error falls as exp(-2π²/step).
-        """
-        k, m = np.longdouble(self.smoothness), np.longdouble(self.shape)
-        step = 2 * pi**2 / (46 + 2.6 * float(2 * k + m + 1))
-        (first, psi_first), (second, psi_second), (both, psi_both) = map(
-            log_gamma_and_digamma, (1 + 2 * k, m, 1 + 2 * k + m)
-        )
-        # weights of the rule, t and 1 - t taken in
-        # t^(κ+1) (1-t)^μ (2r + (1-r)t)^κ falls as exp((κ+1)y) and exp(-μy) from its largest value,
-        # which lies at exp(y) between (κ+1)/μ and (2κ+1)/μ
-        wide = np.sqrt(92 * (1 / (k + 1) + 1 / m))
-        low = min(np.log((k + 1) / m), 0) - 46 / (k + 1) - wide
-        high = max(np.log((2 * k + 1) / m), 0) + 46 / m + wide
-        y = step * np.arange(floor(low / step), ceil(high / step) + 1)
-        t = 1 / (1 + np.exp(-y.astype(np.longdouble)))
-        log_weight = (k + 1) * np.log(t) + m * np.log1p(-t) + np.log(np.longdouble(step))
-        log_weight = log_weight - first - second + both
-        inner = np.multiply.outer(1 - r, t) + 2 * r[:, None]
-        log_inner = np.log(inner) if k or what == "smoothness" else np.zeros((1, 1))
-        values, log_rest = np.exp(k * log_inner + log_weight), np.log1p(-r)
-        total = values.sum(axis=-1)
-        if what == "slope":
-            # r d/dr of (1-r)^(κ+μ) times the integral over t
-            change = k * r * (values / inner * (2 - t)).sum(axis=-1) if k else 0.0
-            total = change - (k + m) * r / (1 - r) * total
-        elif what == "smoothness":
-            change = (values * (np.log(t) + log_inner)).sum(axis=-1)
-            total = change + (log_rest - 2 * (psi_first - psi_both)) * total
-        elif what == "shape":
-            change = (values * np.log1p(-t)).sum(axis=-1)
-            total = change + (log_rest - (psi_second - psi_both)) * total
-        return np.exp((k + m) * log_rest) * total
+    def at_squares(self, s: Floats, rest: Floats) -> _Functions:
+        """Return the function that evaluates ρ or a derivative at s; see `Isotropic.at_squares`."""
+        return _Functions(self, s, rest)
 
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter."""
@@ -155,3 +86,108 @@ class Wendland(Isotropic):
     def infill_exponent(self) -> float:
         """2κ+1: dense data determine variance/range^(2κ+1)."""
         return 2 * self.smoothness + 1
+
+
+class _Functions:
+    """ρ, r dρ/dr, ∂ρ/∂κ and ∂ρ/∂μ at given s = r².
+
+    Near the end of the support they are power series of 1 - s; elsewhere integrals, which share one
+    integrand. Its values are kept.
+    """
+
+    def __init__(self, model, s, rest):
+        s, rest = np.broadcast_arrays(s, rest)
+        self.far, self.shape = rest <= 0.5, s.shape
+        self.k, self.m = np.longdouble(model.smoothness), np.longdouble(model.shape)
+        self.z, self.r = rest[self.far], np.sqrt(s[~self.far])
+
+    def __call__(self, what):
+        """Return the values of "correlation", "slope", "smoothness" or "shape"."""
+        result = np.empty(self.shape, dtype=np.longdouble)
+        result[self.far] = self.by_series(what)
+        result[~self.far] = self.by_quadrature(what)
+        return result
+
+    def by_series(self, what):
+        """Evaluate S z^(κ+μ) ₂F₁(μ/2, (μ+1)/2; κ+μ+1; z) and its derivatives, z = 1 - s ≤ ½.
+
+        S = 2^(-2κ-μ) √π Γ(2κ+μ+1) / (Γ(κ+½) Γ(κ+μ+1)).
+        """
+        k, m, z = self.k, self.m, self.z
+        # from j = μ/2 on each term is less than 2/3 of the one before
+        j = np.arange(70 + max(0, ceil(m) - 40))
+        (top, psi_top), (half, psi_half), (low, psi_low) = map(
+            log_gamma_and_digamma, (2 * k + m + 1, k + 0.5, k + m + 1)
+        )
+        log2 = np.log(np.longdouble(2))
+        log_scale = -(2 * k + m) * log2 + log_gamma_and_digamma(0.5)[0] + top - half - low
+        a, b, c = m / 2 + j, (m + 1) / 2 + j, k + m + 1 + j
+        terms = np.cumprod(np.append(np.longdouble(1), a * b / c / (j + 1)))
+        weights = {
+            "correlation": terms,
+            "slope": terms * (k + m + np.arange(len(j) + 1)),
+            "smoothness": -terms * np.append(0, np.cumsum(1 / c)),
+            "shape": terms * np.append(0, np.cumsum((1 / a + 1 / b) / 2 - 1 / c)),
+        }
+        total = _sum(z, weights[what], 24 + ceil(m / 2))
+        if what == "slope":
+            return -2 * (1 - z) * np.exp(log_scale + (k + m - 1) * np.log(z)) * total
+        if what != "correlation":
+            change = 2 * (psi_top - log2) - psi_half - psi_low
+            change = change if what == "smoothness" else psi_top - psi_low - log2
+            total += (change + np.log(z)) * _sum(z, terms, 24 + ceil(m / 2))
+        return np.exp(log_scale + (k + m) * np.log(z)) * total
+
+    @cached_property
+    def rule(self):
+        """Points t, (points,), of the trapezoidal rule, and its terms, (nodes, points).
+
+        It is for the integral with u = r + (1-r)t, t = 1/(1+exp(-y)), whose integrand is
+        analytic for |Im y| < π, whatever r is: the error falls as exp(-2π²/step).
+        """
+        k, m = self.k, self.m
+        step = 2 * pi**2 / (46 + 2.6 * float(2 * k + m + 1))
+        orders = 1 + 2 * k, m, 1 + 2 * k + m
+        first, second, both = (log_gamma_and_digamma(order)[0] for order in orders)
+        # weights of the rule, t and 1 - t taken in
+        # t^(κ+1) (1-t)^μ (2r + (1-r)t)^κ falls as exp((κ+1)y) and exp(-μy) from its largest value,
+        # which lies at exp(y) between (κ+1)/μ and (2κ+1)/μ
+        wide = np.sqrt(92 * (1 / (k + 1) + 1 / m))
+        low = min(np.log((k + 1) / m), 0) - 46 / (k + 1) - wide
+        high = max(np.log((2 * k + 1) / m), 0) + 46 / m + wide
+        y = step * np.arange(floor(low / step), ceil(high / step) + 1)
+        t = 1 / (1 + np.exp(-y.astype(np.longdouble)))
+        log_weight = (k + 1) * np.log(t) + m * np.log1p(-t) + np.log(np.longdouble(step))
+        log_weight = log_weight - first - second + both
+        return t, np.exp(k * np.log(self.inner(t)) + log_weight if k else log_weight)
+
+    def inner(self, t):
+        """Return 2r + (1-r)t, (nodes, points)."""
+        return np.multiply.outer(1 - self.r, t) + 2 * self.r[:, None]
+
+    def by_quadrature(self, what):
+        """Evaluate the integral over t times (1-r)^(κ+μ), and its derivatives."""
+        k, m, r = self.k, self.m, self.r
+        t, values = self.rule
+        orders = 1 + 2 * k, m, 1 + 2 * k + m
+        psi_first, psi_second, psi_both = (log_gamma_and_digamma(order)[1] for order in orders)
+        total, log_rest = values.sum(axis=-1), np.log1p(-r)
+        if what == "slope":
+            # r d/dr of (1-r)^(κ+μ) times the integral over t
+            change = k * r * (values / self.inner(t) @ (2 - t)) if k else 0.0
+            total = change - (k + m) * r / (1 - r) * total
+        elif what == "smoothness":
+            change = (values * (np.log(t) + np.log(self.inner(t)))).sum(axis=-1)
+            total = change + (log_rest - 2 * (psi_first - psi_both)) * total
+        elif what == "shape":
+            change = values @ np.log1p(-t)
+            total = change + (log_rest - (psi_second - psi_both)) * total
+        return np.exp((k + m) * log_rest) * total
+
+
+def _sum(z, terms, few):
+    """Evaluate a power series for 0 < z ≤ ½. Below 1/16 its first few terms are sufficient."""
+    small, total = z < 1 / 16, np.empty_like(z)
+    total[small] = polyval(z[small], terms[:few])
+    total[~small] = polyval(z[~small], terms)
+    return total
