@@ -187,6 +187,20 @@ def test_whole_fits_of_peers_run_when_tiny(tmp_path):
 
 
 @pytest.mark.slow
+def test_seconds_of_two_checkouts_are_compared_when_tiny(tmp_path):
+    script = ROOT / "experiments" / "maxima" / "seconds.py"
+    command = [sys.executable, script, ROOT, ROOT, "--tiny", "--output", tmp_path]
+    subprocess.run(command, check=True)
+    lines = (tmp_path / "seconds.csv").read_text().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    before, after = ([row for row in rows if row["version"] == v] for v in ("before", "after"))
+    assert len(before) == 8
+    for one, other in zip(before, after, strict=True):
+        assert one["log_likelihood"] == other["log_likelihood"]
+        assert one["evaluations"] == other["evaluations"]
+
+
+@pytest.mark.slow
 def test_recovery_is_drawn(tmp_path):
     script = ROOT / "experiments" / "recovery" / "plot.py"
     subprocess.run([sys.executable, script, "--output", tmp_path], check=True)
