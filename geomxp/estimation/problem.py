@@ -445,9 +445,10 @@ class Problem:
 
     def score(self, table, model, evaluations):
         """Run Fisher scoring from a model; return (log-likelihood, model, converged)."""
-        # from inside the bounds
+        # from inside the bounds, also of shapes whose bounds depend on each other
         search = table.search_coordinates()
         start = search.model(search.point(model))
+        start = table.within(start) or start
         if table.profiled:
             start = start.scaled(model.parameters()[SCALE])
         last = self.monitor.count + evaluations
