@@ -85,6 +85,9 @@ def attempt(call, *arguments, **options):
         except gx.GeomxpError as error:
             check_message(str(error))
             return None
+        except Hang as hang:
+            # hypothesis does not print the case of an exception like Ctrl-C
+            raise Hang(f"{hang}: {arguments!r} {options!r}") from hang
 
 
 def check_message(text):

@@ -3,10 +3,11 @@
     python experiments/maxima/run.py [--cases FIRST LAST] [--label NAME] [--seconds S] [--tiny]
     python experiments/maxima/run.py --summary
 
-Case k is the same in every run: 30 to 400 locations in one of five designs, a family, a trend, ML
-or REML, and a field from no to strong correlation. The reference evaluates the log-likelihood on a
-grid of ranges, shapes and nugget ratios, and improves every local maximum of the grid by L-BFGS-B
-and Nelder-Mead; it shares only the correlation functions and the trend with geomxp's fits.
+Case k is the same in every run on x86 processors: 30 to 400 locations in one of five designs, a
+family, a trend, ML or REML, and a field from no to strong correlation. The reference evaluates the
+log-likelihood on a grid of ranges, shapes and nugget ratios, and improves every local maximum of
+the grid by L-BFGS-B and Nelder-Mead; it shares only the correlation functions and the trend with
+geomxp's fits.
 
 results/reference.csv has the reference's maximum of each case, results/fits_NAME.csv the fit's. A
 run adds the cases that are missing there, so that it can be stopped and resumed; `--label` names
@@ -15,11 +16,15 @@ the version of the code. `--summary` writes results/shares.csv from them.
 
 import argparse
 import csv
+import os
 import sys
 import time
 import warnings
 from itertools import product
 from pathlib import Path
+
+# the fields come from eigenvectors, whose signs differ between kernels and numbers of threads
+os.environ |= {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}
 
 import numpy as np
 import scipy

@@ -87,11 +87,8 @@ def matern_bessel(r, nu):
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         rho = (2.0 ** (1.0 - nu) / scipy.special.gamma(nu)) * (r**nu * scipy.special.kv(nu, r))
-    lost = ~np.isfinite(rho) | (r == 0)
-    if lost.any():
-        near = r[lost]
-        rho[lost] = 1.0 - near**2 / (4.0 * (nu - 1.0)) if nu > 1 else 1.0
-    return rho
+        near = 1.0 - r**2 / (4.0 * (nu - 1.0)) if nu > 1 else 1.0
+    return np.where(np.isfinite(rho) & (r > 0), rho, near)
 
 
 @cache

@@ -90,7 +90,8 @@ class Sampled:
         v = np.multiply.outer(octaves, (3 + _nodes(NODES)) / 2)
         s, rest = v, 1 - v
         if model.support == "rough":
-            folded = v / FOLD
+            # of the last octave only its lower end is in use, where s = ½
+            folded = np.minimum(v / FOLD, 0.5)
             s, rest = np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
         self._at, self._shape = model.at_squares(s, rest), s.shape
 

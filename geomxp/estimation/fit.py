@@ -25,6 +25,7 @@ from ..errors import (
     InvalidInput,
     check_flags,
     check_one_of,
+    check_whole,
 )
 from ..likelihood.divergence import missed_target
 from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from .._typing import Client, Fixed, Interval, Mapping, PathLikeText
     from ..likelihood.base import Likelihood
     from .result import Model
+
+MOST_STARTS = 1000
 
 FAILED = (Ending.NO_FINITE_MAXIMUM, Ending.STALLED)
 """Outcomes without an estimate."""
@@ -101,10 +104,10 @@ def fit(
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
-        Minimum number of starting points. A grid of models is evaluated first, and one search
-        starts near each of its main local maxima; further points are taken from the grid. If
-        `start` gives all parameters, it is the only starting point. A run that resumes from a
-        checkpoint starts at its best model only.
+        Minimum number of starting points, at most 1000. A grid of models is evaluated first, and
+        one search starts near each of its main local maxima; further points are taken from the
+        grid. If `start` gives all parameters, it is the only starting point. A run that resumes
+        from a checkpoint starts at its best model only.
     starts_on : str or dask.distributed.Client
         "cpu": one start after the other, in this process. Or a Dask cluster: the address of its
         scheduler, "tcp://host:8786", or a client; the searches are then its tasks, each by
@@ -333,9 +336,10 @@ def _tasks(starts_on, method):
 def check_options(search, starts, tolerance, evaluations, seed):
     """Validate the options of the search."""
     check_one_of("search", search, SEARCHES)
-    for name, value in (("starts", starts), ("evaluations", evaluations)):
-        if not (isinstance(value, Integral) and not isinstance(value, bool) and value >= 1):
-            raise InvalidInput(f"`{name}` must be a whole number of at least 1. Got {value!r}.")
+    check_whole("starts", starts)
+    check_whole("evaluations", evaluations)
+    if starts > MOST_STARTS:
+        raise InvalidInput(f"`starts` must be at most {MOST_STARTS}: try starts=12.")
     if not (isinstance(tolerance, (int, float)) and tolerance > 0 and isfinite(tolerance)):
         raise InvalidInput(f"`tolerance` must be greater than 0. Got {tolerance!r}.")
     if not (isinstance(seed, Integral) and seed >= 0):

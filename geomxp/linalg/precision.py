@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..errors import InvalidInput
+from ..errors import GeomxpError, InvalidInput, one_line
 from .formats import FORMATS, FP32, FP64, Format, named
 
 __all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
@@ -247,7 +247,16 @@ class OwnRule(PrecisionRule):
     function: Callable[..., PrecisionMap]
 
     def __call__(self, norms):
-        return self.function(norms)
+        try:
+            return self.function(norms)
+        except GeomxpError:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"the precision rule failed for norms of {len(norms)} block rows: "
+                f"{one_line(error)}. Return a PrecisionMap, or use a rule such as "
+                "gx.by_tile_norm(1e-6)."
+            ) from error
 
 
 def as_rule(rule):

@@ -422,7 +422,7 @@ def _rectangles(block, locations, count, observations):
 
 def _check_thick(area, extent, name):
     """Raise `InvalidInput` for a block of the plane that is too thin to integrate over."""
-    if area < THIN * extent**2:
+    if area < THIN * extent * extent:
         raise InvalidInput(
             f"{name} is too thin to integrate over (area {area:.3g}, extent {extent:.3g}): give "
             "`discretisation`, for points along it."

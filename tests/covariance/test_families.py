@@ -180,6 +180,27 @@ def test_numpys_loops_and_formulas_agree_with_the_compiled_loops(name, monkeypat
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_tables_hold_where_their_variable_changes(name, dtype):
+    # squared distances of half of the squared range, as between diagonal neighbours on a grid
+    model, places = example(name).replace(range=2.0), np.array([[0.0, 0.0], [1.0, 1.0]])
+    pairs = model.pairs(gx.Inputs(places))
+    entry = np.empty((1, 1), dtype, order="F")
+    pairs.write("correlation", slice(0, 1), slice(1, 2), entry)
+    atol = 2e-13 if dtype == "float64" else 4e-7
+    np.testing.assert_allclose(entry, model.covariance(np.sqrt(2.0)), rtol=0, atol=atol)
+    for key, found in model.derivatives(places[:1], places[1:]).items():
+        value, step = model.parameters()[key], 1e-5
+        if key == "nugget":
+            continue
+        high, low = (
+            float(model.replace(**{key: value + k * step}).covariance(np.sqrt(2.0)))
+            for k in (1, -1)
+        )
+        np.testing.assert_allclose(found, (high - low) / (2 * step), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_simulated_fields_and_divergences_exist_for_every_family(name):
     places = np.random.default_rng(5).random((120, 2))
     model = example(name)

@@ -168,3 +168,10 @@ def test_a_smoothness_whose_powers_overflow_is_the_limit():
     assert gx.Matern(1.0, 1.0, 1e300).correlation([0.0, 1.0, 1e3]).tolist() == [1.0, 1.0, 1.0]
     nearly = gx.Matern(1.0, 1.0 / np.sqrt(4e10), 1e10).correlation([0.5, 1.0])
     np.testing.assert_allclose(nearly, np.exp([-0.25, -1.0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("nu", [0.7, 7.3, 49.9])
+def test_the_correlation_of_one_tiny_distance_is_that_in_an_array(nu):
+    # K_ν overflows there
+    h = 1e-12
+    assert gx.Matern(1.0, 1.0, nu).correlation(h) == gx.Matern(1.0, 1.0, nu).correlation([h])[0]

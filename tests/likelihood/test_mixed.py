@@ -523,3 +523,11 @@ def test_a_fit_measures_the_divergence_at_its_estimate():
     assert f"The divergence at the estimate is {measured.kl:.2g}" in fit.outcome.message
     finer = gx.fit(seen, model, gx.Exact(gx.for_divergence(1e-4), 32), fixed=fixed)
     assert "divergence" not in finer.outcome.message
+
+
+@pytest.mark.parametrize("rule", [float, lambda norms: norms.no_such_method()])
+def test_a_rule_that_fails_is_an_error_with_a_remedy(rule):
+    places = np.random.default_rng(0).random((30, 2))
+    seen = gx.Observations(places, places[:, 0])
+    with pytest.raises(gx.InvalidInput, match=r"precision rule failed .* use a rule such as"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5), gx.Exact(rule, tile=10))
