@@ -165,12 +165,17 @@ def run(study, replicates, seconds, output, every=(0, 1)):
                 write_rows(path, rows)
                 return
             about = {"seed": seed, **dict(zip(names, cell, strict=True))}
-            rows += [about | row for row in replicate(cell, seed)]
+            rows += [about | rounded(row) for row in replicate(cell, seed)]
             if time.monotonic() - saved > SAVE:
                 write_rows(path, rows)
                 saved = time.monotonic()
                 print(study, seed, *cell, flush=True)
     write_rows(path, rows)
+
+
+def rounded(row):
+    """Return a row with six digits of each number."""
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
 def join(study, output):

@@ -330,3 +330,10 @@ def test_a_range_whose_square_overflows_is_valid_on_great_circles():
     places = np.random.default_rng(0).random((9, 2))
     sigma = gx.Matern(2.0, 1e200, 0.5)(places, places, "great-circle")
     np.testing.assert_array_equal(sigma, 2.0)
+
+
+def test_the_smallest_power_is_valid():
+    places = np.random.default_rng(0).random((5, 1))
+    model = gx.PoweredExponential(1.0, 1.0, 5e-324)
+    expected = np.where(np.eye(5), 1.0, np.exp(-1.0))
+    np.testing.assert_allclose(model(places, places), expected, rtol=1e-15)
