@@ -62,9 +62,10 @@ def write_rows(path, rows):
     """Write dicts as CSV, below comment lines that say where they come from."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # before the file changes: a file that is being written over would make the checkout dirty
+    about = provenance()
     with open(path, "w", newline="") as file:
-        for name, value in provenance().items():
-            file.write(f"# {name}: {value}\n")
+        file.writelines(f"# {name}: {value}\n" for name, value in about.items())
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
