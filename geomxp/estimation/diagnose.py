@@ -447,7 +447,7 @@ def ridge(model, names, information, level=0.95):
         return f"{said}."
     estimate = Estimate.of_logarithm(logarithm, error, z_value(level))
     return (
-        f"{said}; {microergodic(model)} = {estimate.value:.4g} is "
+        f"{said}; the data determine {microergodic(model)} = {estimate.value:.4g} "
         f"({100 * level:g} % interval {estimate.lower:.4g} to {estimate.upper:.4g})."
     )
 

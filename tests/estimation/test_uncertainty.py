@@ -404,7 +404,8 @@ def test_a_ridge_is_said_with_the_parameter_that_the_data_know(field, plain):
     correlation = covariance[i, j] / np.sqrt(covariance[i, i] * covariance[j, j])
     assert correlation > 0.95
     known = fit.derived()["microergodic"]
-    said = f"variance/range = {known.value:.4g} is (95 % interval {known.lower:.4g} to"
+    said = f"the data determine variance/range = {known.value:.4g} (95 % interval"
+    assert f"{said} {known.lower:.4g} to" in fit.outcome.message
     assert said in fit.outcome.message
     assert said in str(fit)
     error = fit.standard_errors["range"] / fit.model.range
