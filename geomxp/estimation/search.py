@@ -189,7 +189,11 @@ def _promised(slope, information):
         return np.inf
     if np.linalg.eigvalsh(information)[0] <= 0:
         return np.inf
-    return 0.5 * float(slope @ np.linalg.solve(information, slope))
+    try:
+        return 0.5 * float(slope @ np.linalg.solve(information, slope))
+    except np.linalg.LinAlgError:
+        # singular to working precision, with an eigenvalue that rounding has made positive
+        return np.inf
 
 
 # Fisher scoring

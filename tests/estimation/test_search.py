@@ -138,6 +138,25 @@ def test_a_failed_step_is_shortened_to_the_maximum_of_a_parabola(change, factor)
     assert scoring.shorter(1.0, change) == pytest.approx(factor)
 
 
+def test_a_singular_information_promises_an_infinite_gain():
+    # of the variance, the range and the nugget of data without correlation
+    information = np.array(
+        [
+            [1.7172956160815516, 3.3113506805739148e-15, 2.91586693243964],
+            [3.3113506805739148e-15, 7.09981011780532e-13, -1.6111317574420797e-14],
+            [2.91586693243964, -1.6111317574420797e-14, 4.950970519039163],
+        ]
+    )
+    summit = scoring.climb(
+        lambda x: 0.0,
+        lambda x: np.full(3, 1e-15),
+        lambda x: information,
+        np.zeros(3),
+        tolerance=1.0,
+    )
+    assert summit.gain == np.inf
+
+
 FALLING = gx.Matern(0.2, 0.05, 1.0, 0.8), 1000, {}, "CONVERGED", 25
 BOUNDED = (
     gx.Matern(1.0, 0.1, 1.5, 0.05),
