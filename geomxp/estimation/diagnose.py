@@ -44,6 +44,9 @@ identifiable."""
 NEARLY = 1e-3
 """Log-likelihood by which the value at a finite range may be below the supremum at infinity."""
 
+BELOW = 1e-2
+"""Log-likelihood by which the result at a limit may be below the supremum."""
+
 GAUSSIAN_LIMIT = dict.fromkeys(("matern", "rational-quadratic"), ', where the family is "gaussian"')
 """What a family tends to as its shape goes to infinity, in words."""
 
@@ -220,7 +223,7 @@ def _shape_grows(problem, table, model, pinned, value):
 
 def _increases(profile, value, tolerance, side):
     """Whether a profile increases to the maximum, or to the upper end where the search ended."""
-    reaches = profile[-1] >= value - tolerance or side == "upper"
+    reaches = profile[-1] >= value - (BELOW if side == "upper" else tolerance)
     # where it is flat the field is negligible beside the noise
     return reaches and profile[-1] > profile[0] + tolerance
 

@@ -33,9 +33,6 @@ NEAR = 0.1
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
-BELOW = 1e-2
-"""Log-likelihood by which the result at a limit may be below the supremum."""
-
 ROUNDS = 4
 """Limit on the diagnoses of a fit that find a better model."""
 
@@ -282,7 +279,7 @@ class Problem:
                 # a profile has found it, by another way
                 model, value = verdict.model, self._value(verdict.model)
             # a model farther towards the limit may be a little better
-            known = best if value > best - BELOW else -inf
+            known = best if value > best - diagnose.BELOW else -inf
         outcome, flat = verdict.outcome, verdict.flat
         if limits and outcome.ending is not Ending.STALLED:
             outcome = Outcome(Ending.AT_LIMIT, " ".join([*limits, outcome.message]).strip())

@@ -61,8 +61,9 @@ FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
 in all coordinates are equal; limit on the number of distinct ones."""
 
-BETWEEN = 1 / 3, 2 / 3
-"""Parts of the way from an end to a better one, at which ℓ is compared with that of the end."""
+BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
+"""Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
+maximum that tells of a third basin."""
 
 
 def searched(problem, start, count, seed, evaluations, tasks):
@@ -126,9 +127,9 @@ def starting_models(problem, start, count, seed):
     # along one shape each first: another shape needs another table of the correlation
     peaks = [grid[k] for k in _peaks(surface)]
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
-    ends = [_climbed(rough, model) for _, model in ends[: 2 * BASINS]]
+    ends = [_climbed(rough, model) for _, model, _ in ends[: 2 * BASINS]]
     ends = _separated(rough, _distinct(problem.table, ends))
-    models = [model for _, model in ends[:BASINS]]
+    models = [model for _, model, _ in ends[:BASINS]]
     starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
     if not starts or count > len(starts):
         order = np.argsort(-surface, axis=None, kind="stable")
@@ -289,48 +290,51 @@ def _peaks(surface):
 
 
 def _climbed(problem, model, held=False):
-    """Return (value, model) at the end of Fisher scoring; with its shapes held if asked for."""
+    """Return (value, model, converged) of Fisher scoring; with its shapes held if asked for."""
     table, values = problem.table, model.parameters()
     if held:
         table = table.holding(**{name: values[name] for name in table.shapes})
     if not table.free:
-        return _value(problem, model), model
-    return problem.score(table, model, HELD if held else FREE)[:2]
+        return _value(problem, model), model, True
+    return problem.score(table, model, HELD if held else FREE)
 
 
 def _distinct(table, ends):
-    """Return (value, model) of distinct ends near the best one, best first."""
+    """Return the distinct ends near the best one, best first."""
     ends = sorted((end for end in ends if np.isfinite(end[0])), key=lambda end: -end[0])
     coordinates, kept = table.search_coordinates(), []
-    for value, model in ends:
-        x = coordinates.point(model)
+    for end in ends:
+        value, x = end[0], coordinates.point(end[1])
         known = any(
-            other - value < APART and np.abs((x - y) / coordinates.scales).max() < 1.0
-            for other, y, _ in kept
+            other[0] - value < APART and np.abs((x - y) / coordinates.scales).max() < 1.0
+            for other, y in kept
         )
         if value > ends[0][0] - FAR and not known:
-            kept.append((value, x, model))
-    return [(value, model) for value, _, model in kept]
+            kept.append((end, x))
+    return [end for end, _ in kept]
 
 
 def _separated(problem, ends):
     """Return the ends of different basins: those from which ℓ falls on the way to each better one.
 
-    A climb that stops early on a curved ridge ends in the basin of another. Covariances with
+    A climb that stops early on a curved ridge ends in the basin of another. Where ℓ rises above a
+    maximum on the way there is a third basin, which a search from the end finds. Covariances with
     compact support keep all ends: maxima along their range lie too close together to see.
     """
     if is_compact(problem.table.model):
         return ends
     coordinates, kept = problem.table.search_coordinates(), []
 
-    def falls(end, better):
-        """Whether ℓ falls on the way from an end to a better one."""
-        x, y = (coordinates.point(model) for _, model in (end, better))
+    def apart(end, better):
+        """Whether ℓ falls on the way from an end to a better one, or rises above a maximum."""
+        x, y = (coordinates.point(model) for _, model, _ in (end, better))
         between = (coordinates.model(x + part * (y - x)) for part in BETWEEN)
-        return any(_value(problem, model) < end[0] for model in between)
+        values = [_value(problem, model) for model in between]
+        value, _, converged = better
+        return min(values) < end[0] or (converged and max(values) > value + HIGHER)
 
     for end in ends:
-        if all(falls(end, better) for better in kept):
+        if all(apart(end, better) for better in kept):
             kept.append(end)
     return kept
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 STUDY = HERE.parents[1] / "experiments" / "maxima"
-CASES = (1, 55, 206, 490, 500, 659, 954, 1004, 1028, 1668, 2723)
+CASES = (1, 55, 206, 490, 500, 659, 954, 1004, 1028, 1668, 1938, 2633, 2723, 2877)
 
 
 def main():
