@@ -1,8 +1,10 @@
 """What every experiment writes beside its numbers: commit, machine, versions."""
 
 import csv
+import os
 import platform
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from importlib import metadata
@@ -69,6 +71,18 @@ def write_rows(path, rows):
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def worker(checkout, code, *arguments):
+    """Start a process that runs code with the geomxp of a checkout, in one thread, behind pipes."""
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        environment[threads] = "1"
+    command, pipe = [sys.executable, "-c", code, *arguments], subprocess.PIPE
+    return subprocess.Popen(
+        command, env=environment, cwd=checkout, stdin=pipe, stdout=pipe, text=True
+    )
 
 
 def timings(candidates, a, b, repeats):

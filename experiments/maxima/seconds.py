@@ -10,14 +10,12 @@ log-likelihood; results/seconds_ratios.csv the ratios of the sums over fields.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import worker, write_rows
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -60,18 +58,6 @@ for line in sys.stdin:
 """
 
 
-def worker(checkout):
-    """Start a process of a checkout that fits the field of each line that it reads."""
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        environment[threads] = "1"
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", WORKER]
-    return subprocess.Popen(
-        command, env=environment, cwd=checkout, stdin=pipe, stdout=pipe, text=True
-    )
-
-
 def main():
     """Fit all fields and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,7 +69,7 @@ def main():
     options = parser.parse_args()
     sizes = {200: 1} if options.tiny else dict(zip((1000, 2000), options.fields, strict=True))
     versions = {"before": options.before.resolve(), "after": options.after.resolve()}
-    workers = {name: worker(checkout) for name, checkout in versions.items()}
+    workers = {name: worker(checkout, WORKER) for name, checkout in versions.items()}
     for process in workers.values():
         process.stdout.readline()
     rows = []

@@ -10,14 +10,12 @@ the seconds of one round, and peak resident memory.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import worker, write_rows
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -76,26 +74,9 @@ for _ in sys.stdin:
 """
 
 
-def worker(checkout, name):
-    """Start a process of a checkout that runs a task once for each line that it reads."""
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    for threads in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        environment[threads] = "1"
-    command = [sys.executable, "-c", WORKER, name, TASKS[name]]
-    return subprocess.Popen(
-        command,
-        env=environment,
-        cwd=checkout,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def measure(checkouts, name, rounds):
     """Yield the answers of a pair of processes, which take turns, for each round."""
-    workers = [worker(checkout, name) for checkout in checkouts]
+    workers = [worker(checkout, WORKER, name, TASKS[name]) for checkout in checkouts]
     try:
         for k in range(rounds + 1):
             answers = [None, None]

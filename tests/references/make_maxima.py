@@ -29,7 +29,7 @@ def main():
         case = {"case": number, "metric": seen.metric, "options": options}
         case |= {"locations": seen.locations.tolist(), "values": seen.values.tolist()}
         cases.append(case | {"maximum": maxima[number]})
-    (HERE / "maxima.json").write_text(json.dumps({"cases": cases}, indent=None) + "\n")
+    (HERE / "maxima.json").write_text(json.dumps({"cases": cases}) + "\n")
 
 
 if __name__ == "__main__":
