@@ -264,12 +264,17 @@ def _profile(problem, table, start):
     return problem.search(table, start, evaluations=PROFILE_EVALUATIONS)[:2]
 
 
+def only_noise(table, pinned):
+    """Whether the nugget takes all of the variance."""
+    return pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds
+
+
 def _no_correlation(table, model, pinned):
     """Say whether the data show no spatial correlation."""
     isotropic = isinstance(model, Isotropic)
     gone = isotropic and model.correlation(table.extent.shortest) < NO_CORRELATION
     gone = gone and LENGTH in table.free
-    noise = pinned.get(NUGGET) == "upper" and NUGGET not in table.bounds
+    noise = only_noise(table, pinned)
     if not (gone or noise):
         return None
     meaningless = [name for name in (LENGTH, *table.shapes) if name in table.free]

@@ -24,7 +24,7 @@ from ..errors import (
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
 from ..runtime.progress import Line, rate_in_words
 from . import diagnose
-from .parameters import LENGTH, NUGGET, SCALE, is_compact
+from .parameters import LENGTH, NUGGET, NUGGET_RATIO, SCALE, is_compact
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
 NEAR = 0.1
@@ -41,6 +41,9 @@ KINKS = np.exp([k / 30 for k in range(-14, 15) if k])
 
 SCANS, SCANNED = 4, 4000
 """Limits on these scans, and on all of their evaluations."""
+
+STEPS = 12
+"""Limit on the steps of Newton's method."""
 
 COARSE = 1e-3
 """Promised gain that is ignored if no step rises, where coarse formats make ℓ scatter."""
@@ -59,9 +62,12 @@ VANISHING, NO_NUGGET = 1e-4, 1e-7
 """A search ends where a falling nugget is below this share of the variance: at first, and where no
 model without a nugget exists."""
 
+LARGE_NUGGET = 20.0
+"""Ratio of nugget and variance above which a falling variance is compared with no field at all."""
+
 PATIENCE = 8
-"""Evaluations of Fisher scoring after which a nugget that has fallen is compared with 0, and limit
-on the evaluations at 0."""
+"""Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
+and limit on the evaluations without a nugget."""
 
 
 def _unscaled(model, log_likelihood):
@@ -302,7 +308,7 @@ class Problem:
     def _summit(self, table, model, value, noise):
         """Climb from a model of this value; search again where that does not converge."""
         model, pinned, coordinates, summit = self._climb(table, model, value, noise)
-        if summit.gain > self.tolerance:
+        if summit.gain > self.tolerance and not diagnose.only_noise(table, pinned):
             # a curved ridge can stop a search early, and a bound Newton's method: search again
             again, moved, _ = self.search(table, model, step=NEAR, evaluations=AGAIN)
             if again > max(value, summit.value):
@@ -344,6 +350,7 @@ class Problem:
             lambda x: self._information(coordinates, x, score),
             coordinates.point(model),
             tolerance=1e-3 * self.tolerance,
+            steps=0 if diagnose.only_noise(table, pinned) else STEPS,
             slack=noise,
             # by formula it is expensive, and changes as little
             renewed=3e-4 if self._curved(coordinates.names) else 2e-4,
@@ -449,13 +456,32 @@ class Problem:
         if table.profiled:
             start = start.scaled(model.parameters()[SCALE])
         last = self.monitor.count + evaluations
-        vanishes = evaluations > 2 * PATIENCE and self._may_vanish(table)
-        best, converged = self._ascended(table, start, PATIENCE if vanishes else evaluations)
-        if vanishes and not converged and _nugget_ratio(best.model) < _nugget_ratio(start):
-            best, converged = self._without_nugget(table, best)
-        if vanishes and not converged and np.isfinite(best.value):
-            best, converged = self._ascended(table, best.model, last - self.monitor.count)
+        pauses = evaluations > 2 * PATIENCE and NUGGET in table.free and NUGGET not in table.bounds
+        best, converged = self._ascended(table, start, PATIENCE if pauses else evaluations)
+        if pauses and not converged and np.isfinite(best.value):
+            ratio = _nugget_ratio(best.model)
+            if table.profiled and ratio > LARGE_NUGGET:
+                best, converged = self._without_field(table, best)
+            elif self._may_vanish(table) and ratio < _nugget_ratio(start):
+                best, converged = self._without_nugget(table, best)
+            if not converged:
+                best, converged = self._ascended(table, best.model, last - self.monitor.count)
         return best.value, best.model, converged
+
+    def _without_field(self, table, best):
+        """Return the `Point` from which a search goes on, and whether that is its end.
+
+        The end is the largest ratio of nugget and variance, where the variance falls and ℓ has not
+        reached the value there. In logarithms a search would need many steps to get there, and the
+        range changes with each of them.
+        """
+        if best.score[table.coordinates(best.model).names.index(SCALE)] >= 0:
+            return best, False
+        values, ratio = best.model.parameters(), NUGGET_RATIO[1]
+        variance = (values[SCALE] + values[NUGGET]) / (1 + ratio)
+        model = best.model.replace(**{SCALE: variance, NUGGET: ratio * variance})
+        end = self._point(table, table.coordinates(model), model, False)
+        return (end, True) if end.value >= best.value else (best, False)
 
     def _without_nugget(self, table, best):
         """Return the `Point` from which a search goes on, and whether that is its end.

@@ -127,7 +127,7 @@ class Summit:
     gain: float
 
 
-def climb(function, score, information, point, *, tolerance, steps=12, slack=0.0, renewed=2e-4):
+def climb(function, score, information, point, *, tolerance, steps, slack=0.0, renewed=2e-4):
     """Climb from a point near the maximum to the `Summit` by Newton's method.
 
     It stops if the next step promises a gain below `tolerance`. The information is computed again

@@ -153,6 +153,7 @@ def test_a_singular_information_promises_an_infinite_gain():
         lambda x: information,
         np.zeros(3),
         tolerance=1.0,
+        steps=12,
     )
     assert summit.gain == np.inf
 
@@ -179,6 +180,15 @@ def test_maxima_at_limits_take_few_evaluations(truth, n, options, ending, most):
     assert fit.model.nugget == 0 if not options else fit.model.smoothness == pytest.approx(0.6)
     # 323 and 43 before
     assert fit.evaluations < most
+
+
+@pytest.mark.slow
+def test_pure_noise_takes_few_evaluations():
+    places = np.random.default_rng(2).random((1000, 2))
+    seen = gx.Observations(places, gx.simulate(gx.Matern(1e-12, 0.1, 0.5, 1.0), places, seed=2)[0])
+    fit = gx.fit(seen, fixed={"smoothness": 0.5}, progress=False)
+    # 134 before, in three searches, two of which end without a field
+    assert fit.evaluations < 100
 
 
 def test_the_limit_on_evaluations_ends_scoring():
