@@ -109,6 +109,7 @@ def test_isotropy_is_a_point_inside_and_a_ratio_alone_ends_at_one(field, plain):
     test = gx.likelihood_ratio_test(plain, free)
     assert test.degrees_of_freedom == 2
     assert test.p_value == pytest.approx(chi2.sf(test.statistic, 2), rel=1e-12)
+    assert "this p is too small: use the bootstrap" in test.message
     angle = free.model.anisotropy.angle
     one = gx.fit(field, fixed=HALF | {"anisotropy_angle": angle}, anisotropy=True)
     test = gx.likelihood_ratio_test(plain, one)
