@@ -407,7 +407,7 @@ class ParameterTable:
         free = [self.parameters[name] for name in self.free]
         lengths = [p.name for p in free if p.unit == "length" and p.name not in given]
         shapes = [name for name in self.shapes if name not in given]
-        axes = {name: self._shape_axis(name, k == 0) for k, name in enumerate(shapes)}
+        axes = {name: self.shape_axis(name, k == 0) for k, name in enumerate(shapes)}
         axes["length"] = self._length_axis() if lengths else [None]
         axes["share"] = SHARES if self.shapes else FINE_SHARES
         if NUGGET in given:
@@ -433,7 +433,7 @@ class ParameterTable:
             models.append(model if self.valid(model) else None)
         return [len(axis) for axis in axes.values()], models
 
-    def _shape_axis(self, name, first):
+    def shape_axis(self, name, first=False):
         """Return the values of a shape parameter in the grid; more for the first one."""
         value, (lower, upper) = self.parameters[name].value, self.box(name)
         several = {factor * value for factor in (FIRST_SHAPE if first else OTHER_SHAPES)}
@@ -518,7 +518,7 @@ class Coordinates:
             model = model.replace(**{name: limit})
         return model
 
-    def _with_followers(self, model):
+    def with_followers(self, model):
         """Return the names of all parameters that change, and ∂θ/∂θ_moving, (m, k)."""
         names, values = [*self.names, *self.following], model.parameters()
         slopes = np.eye(len(names), len(self.names))
@@ -551,7 +551,7 @@ class Coordinates:
         """Return the gradient of the log-likelihood at a point; NaN where it has none."""
         model = self.model(x)
         monitor.count += not evaluator.keeps(model)
-        names, slopes = self._with_followers(model)
+        names, slopes = self.with_followers(model)
         try:
             gradient = evaluator.gradient(model, names)
         except NotPositiveDefinite:
@@ -564,7 +564,7 @@ class Coordinates:
         model = self.model(x)
         monitor.count += 1
         try:
-            names, slopes = self._with_followers(model)
+            names, slopes = self.with_followers(model)
             information = slopes.T @ evaluator.observed_information(model, names) @ slopes
         except NotPositiveDefinite:
             return np.full((len(x), len(x)), np.nan)

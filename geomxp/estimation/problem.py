@@ -65,6 +65,9 @@ model without a nugget exists."""
 LARGE_NUGGET = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
 
+ALONG = 3
+"""Limit on the searches along bounds that depend on other parameters."""
+
 PATIENCE = 8
 """Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
 and limit on the evaluations without a nugget."""
@@ -511,8 +514,42 @@ class Problem:
         return unbounded and not self.observations.duplicate()
 
     def _ascended(self, table, start, evaluations):
-        """Return the `Point` at the end of Fisher scoring, and whether it converged."""
-        coordinates = table.coordinates(start)
+        """Return the `Point` at the end of Fisher scoring, and whether it converged.
+
+        Where a bound depends on other parameters and stops it, scoring goes on along the bound.
+        """
+        last = self.monitor.count + evaluations
+        best, converged = self._ascend(table, table.coordinates(start), start, evaluations)
+        for _ in range(ALONG):
+            following = self._followed(table, best)
+            left = last - self.monitor.count
+            if not following or left < 2:
+                break
+            held = dict(following)
+            moving = [name for name in table.free if name not in held]
+            coordinates = table.coordinates(best.model, moving, following)
+            end, converged = self._ascend(table, coordinates, best.model, left)
+            # with the score by all parameters
+            end = self._point(table, table.coordinates(end.model), end.model, False)
+            risen = end.value > best.value + self.tolerance
+            best = max(best, end, key=lambda point: point.value)
+            if not risen:
+                break
+        return best, converged
+
+    def _followed(self, table, point):
+        """Return the bounds across which ℓ rises: (name, side) of those that depend on others."""
+        if point.score is None or not table.shapes:
+            return []
+        names = table.coordinates(point.model).names
+        return [
+            (name, side)
+            for name, side in table.on_bounds(point.model).items()
+            if table.coupled(name, side, point.model)
+            and (point.score[names.index(name)] < 0) == (side == "lower")
+        ]
+
+    def _ascend(self, table, coordinates, start, evaluations):
         return ascend(
             partial(self._point, table, coordinates),
             table.within,
@@ -532,9 +569,10 @@ class Problem:
         Close to the maximum c is 1 to some digits, and the model stays the one that the evaluator
         caches.
         """
-        names = tuple(coordinates.names)
         if not table.valid(model):
             return Point(model, -inf)
+        names, slopes = coordinates.with_followers(model)
+        names = tuple(names)
         try:
             derivatives = self.evaluator.derivatives(model, names, curvature=close)
         except NotPositiveDefinite as error:
@@ -549,8 +587,8 @@ class Problem:
                 evaluation, model = rescale_variance(evaluation, c), model.scaled(c)
             # the derivatives may be those of more names, kept from before
             order = [derivatives.names.index(name) for name in names]
-            score = derivatives.score_of(c)[order] * units
-            information = derivatives.part(derivatives.information, names)
+            score = slopes.T @ derivatives.score_of(c)[order] * units
+            information = slopes.T @ derivatives.part(derivatives.information, names) @ slopes
             information = information * np.outer(units, units) / c
             point = Point(model, evaluation.log_likelihood, score, information)
             if not (np.isfinite(score).all() and np.isfinite(information).all()):
@@ -683,7 +721,7 @@ class Problem:
             if again > value:
                 value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
-        bare_value, bare, _ = self.search(without, model.replace(nugget=0.0))
+        bare_value, bare, _ = self._search_bare(without, model)
         best_nugget = None if bare is None else self._one_step_nugget(bare)
         if best_nugget != 0.0:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
@@ -699,6 +737,22 @@ class Problem:
         if bare is not None and bare_value >= value - self.tolerance:
             return bare_value, bare, without
         return value, model, table
+
+    def _search_bare(self, without, model):
+        """Search without a nugget, from a model with one: (log-likelihood, model or None, limited).
+
+        Where a shape ends at its upper bound the field is as smooth as can be. A rougher one may
+        be as likely: without a nugget, roughness is what remains of noise.
+        """
+        end = self.search(without, model.replace(nugget=0.0))
+        ends = {} if end[1] is None else without.on_bounds(end[1])
+        for name in without.shapes:
+            value = model.parameters()[name]
+            rougher = [each for each in without.shape_axis(name) if each < value]
+            if ends.get(name) == "upper" and rougher:
+                again = self.search(without, end[1].replace(**{name: rougher[-1]}))
+                end = max(end, again, key=lambda end: end[0])
+        return end
 
     def _one_step_nugget(self, bare):
         """Return the nugget to which one step of scoring leads from a model without one.
