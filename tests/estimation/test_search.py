@@ -191,6 +191,18 @@ def test_pure_noise_takes_few_evaluations():
     assert fit.evaluations < 100
 
 
+@pytest.mark.slow
+def test_scoring_follows_a_bound_that_depends_on_another_shape():
+    places = np.random.default_rng(5).random((40, 2))
+    values = gx.simulate(gx.Matern(1.0, 0.15, 2.0, 0.05), places, seed=5)[0]
+    start = gx.Wendland(1.0, 1.0, smoothness=1.5, shape=3.0, nugget=0.05)
+    fit = gx.fit(gx.Observations(places, values), start, start=start.parameters(), progress=False)
+    # 487 evaluations and UNIDENTIFIED before
+    assert fit.outcome.ending is gx.Ending.ON_BOUND
+    assert fit.model.shape == pytest.approx(fit.model.smoothness + 1.5, rel=1e-12)
+    assert fit.evaluations < 200
+
+
 def test_the_limit_on_evaluations_ends_scoring():
     information = np.array([[30.0, -12.0], [-12.0, 9.0]])
     natural, evaluate = quadratic(information, 5 * information)
