@@ -15,6 +15,7 @@ from .parameters import (
     NUGGET,
     NUGGET_RATIO,
     SCALE,
+    at_practical_range,
     practical_factor,
     words,
 )
@@ -255,8 +256,7 @@ def _profile_at_shape(problem, table, model, name, value):
 
     It starts at the same practical range.
     """
-    start = model.replace(**{name: value})
-    start = start.replace(**{LENGTH: model.practical_range() / practical_factor(start)})
+    start = at_practical_range(model.replace(**{name: value}), model.practical_range())
     return _profile(problem, table.holding(**{name: value}), start)
 
 

@@ -448,6 +448,9 @@ class ParameterTable:
             spacing = SPACING_WITHOUT_SHAPES
             if is_compact(self.model):
                 spacing, most = SUPPORT_SPACING, SUPPORT_LENGTHS
+        if is_compact(self.model):
+            # the support of locations that are just correlated reaches a little beyond the nearest
+            nearest = nearest * self.model.replace(**{LENGTH: 1.0}).practical_range()
         count = min(max(round(log(longest / nearest, spacing)), 3), most)
         return [*np.geomspace(nearest, longest, count + 1), *(far * longest for far in BEYOND)]
 
@@ -462,6 +465,11 @@ def practical_factor(model):
     if LENGTH not in model.parameters():
         return 1.0
     return model.replace(**{LENGTH: 1.0}).practical_range()
+
+
+def at_practical_range(model, length):
+    """Return the model of another practical range."""
+    return model.replace(**{LENGTH: length / practical_factor(model)})
 
 
 class Coordinates:

@@ -24,7 +24,14 @@ from ..errors import (
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
 from ..runtime.progress import Line, rate_in_words
 from . import diagnose
-from .parameters import LENGTH, NUGGET, NUGGET_RATIO, SCALE, is_compact
+from .parameters import (
+    LENGTH,
+    NUGGET,
+    NUGGET_RATIO,
+    SCALE,
+    at_practical_range,
+    is_compact,
+)
 from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 
 NEAR = 0.1
@@ -64,6 +71,9 @@ model without a nugget exists."""
 
 LARGE_NUGGET = 20.0
 """Ratio of nugget and variance above which a falling variance is compared with no field at all."""
+
+INSIDE = 1.5
+"""Factor that leads from a bound to a start inside."""
 
 ALONG = 3
 """Limit on the searches along bounds that depend on other parameters."""
@@ -241,7 +251,7 @@ class Problem:
             )
         value, model = max(ends, key=lambda end: end[0])
         if not limited:
-            value, model, table = self._best_of(ends)
+            value, model, table = self._off_bounds(*self._best_of(ends))
             if is_compact(model) and LENGTH in table.free:
                 value, model, table = self._scan_range(value, model, table)
         limited |= self.monitor.left == 0
@@ -465,7 +475,7 @@ class Problem:
             ratio = _nugget_ratio(best.model)
             if table.profiled and ratio > LARGE_NUGGET:
                 best, converged = self._without_field(table, best)
-            elif self._may_vanish(table) and ratio < _nugget_ratio(start):
+            elif self.may_vanish(table) and ratio < _nugget_ratio(start):
                 best, converged = self._without_nugget(table, best)
             if not converged:
                 best, converged = self._ascended(table, best.model, last - self.monitor.count)
@@ -498,7 +508,7 @@ class Problem:
         end, converged = self._ascended(table.holding(**{NUGGET: 0.0}), bare, PATIENCE)
         if not converged or end.value <= best.value:
             return best, False
-        nugget = self._one_step_nugget(end.model)
+        nugget = self.one_step_nugget(end.model)
         if nugget == 0:
             return end, True
         if nugget is not None:
@@ -507,7 +517,7 @@ class Problem:
             best = max(best, above, key=lambda point: point.value)
         return best, False
 
-    def _may_vanish(self, table):
+    def may_vanish(self, table):
         """Whether a nugget of 0 is allowed."""
         # duplicate locations exclude it
         unbounded = NUGGET in table.free and NUGGET not in table.bounds
@@ -558,7 +568,7 @@ class Problem:
             tolerance=self.tolerance,
             evaluations=evaluations,
             enough=COARSE if self.noisy else 0.0,
-            vanishing=self.vanishing if self._may_vanish(table) else None,
+            vanishing=self.vanishing if self.may_vanish(table) else None,
             curved=self.ends and self._curved(coordinates.names),
         )
 
@@ -654,7 +664,7 @@ class Problem:
             peaks = [k for k in np.argsort(-values) if peaks[k] and values[k] > before - 1]
             for again, moved in [ends[k] for k in peaks if k != len(ends) // 2][:2]:
                 self.vanishing = VANISHING
-                if not self._nugget_is_small(moved):
+                if not self.nugget_is_small(moved):
                     again, moved, _ = self.search(table, moved, step=NEAR, evaluations=AGAIN)
                 found = self._at_zero_nugget(again, moved)
                 if found[0] > value + self.tolerance:
@@ -682,7 +692,7 @@ class Problem:
         ends = sorted(ends, key=lambda end: -end[0])
         coordinates, known, best = self.table.search_coordinates(), [], (-inf, None, None, None)
         for k, (value, model) in enumerate(ends):
-            refined = self._nugget_is_small(model) and value > ends[0][0] - EARLY
+            refined = self.nugget_is_small(model) and value > ends[0][0] - EARLY
             x = coordinates.point(model)
             new = all(np.abs(x - y).max(initial=0.0) > 0.1 for y in known)
             if k and not (refined and new and self.monitor.left):
@@ -694,7 +704,24 @@ class Problem:
         *best, self.vanishing = best
         return best
 
-    def _nugget_is_small(self, model):
+    def _off_bounds(self, value, model, table):
+        """Return the best (value, model, table) of this end and of a search off its bounds.
+
+        There may be a maximum on a bound that depends on other parameters, and another one inside.
+        """
+        for name, side in table.on_bounds(model).items():
+            if LENGTH not in table.free or not table.coupled(name, side, model):
+                continue
+            factor = INSIDE if side == "lower" else 1 / INSIDE
+            inside = model.replace(**{name: factor * model.parameters()[name]})
+            inside = table.within(at_practical_range(inside, model.practical_range()))
+            if inside is not None:
+                again, moved, _ = self.search(table, inside, step=NEAR, evaluations=AGAIN)
+                if again > value + self.tolerance:
+                    value, model = again, moved
+        return value, model, table
+
+    def nugget_is_small(self, model):
         """Whether the nugget is near 0 and may be 0."""
         if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
             return False
@@ -706,10 +733,9 @@ class Problem:
         In logarithms a search approaches a nugget of 0 but never reaches it.
         """
         table = self.table
-        if not self._nugget_is_small(model):
+        if not self.nugget_is_small(model):
             return value, model, table
-        if model.nugget == 0 and not is_compact(model):
-            # Fisher scoring has found that ℓ falls with the nugget
+        if model.nugget == 0 and not is_compact(model) and self.one_step_nugget(model) == 0:
             return value, model, table.holding(**{NUGGET: 0.0})
         flat = model.nugget < FLAT_NUGGET * model.largest_variance
         if flat:
@@ -722,7 +748,7 @@ class Problem:
                 value, model = again, moved
         without = table.holding(**{NUGGET: 0.0})
         bare_value, bare, _ = self._search_bare(without, model)
-        best_nugget = None if bare is None else self._one_step_nugget(bare)
+        best_nugget = None if bare is None else self.one_step_nugget(bare)
         if best_nugget != 0.0:
             # a maximum in between may have been missed; where ℓ rises from 0 no nugget is too
             # small: 1e-9 of a smooth field's variance may change ℓ by many units
@@ -754,7 +780,7 @@ class Problem:
                 end = max(end, again, key=lambda end: end[0])
         return end
 
-    def _one_step_nugget(self, bare):
+    def one_step_nugget(self, bare):
         """Return the nugget to which one step of scoring leads from a model without one.
 
         0 if ℓ decreases with the nugget; None if the step cannot be computed.

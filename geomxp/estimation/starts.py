@@ -61,6 +61,10 @@ FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
 in all coordinates are equal; limit on the number of distinct ones."""
 
+ALIKE, RISE = 0.3, 0.5
+"""Ends of climbs without a nugget this close to another in all coordinates are the same; those this
+far below the best one are dropped."""
+
 BETWEEN, HIGHER = (1 / 3, 2 / 3), 0.01
 """Parts of the way from an end to a better one, at which ℓ is compared with both; excess over a
 maximum that tells of a third basin."""
@@ -91,10 +95,22 @@ def searched(problem, start, count, seed, evaluations, tasks):
 
 
 def _from(problem, model, near, evaluations):
-    """Search from one start; `near` tells whether it is the maximum of an approximation."""
+    """Search from one start; `near` tells whether it is the maximum of an approximation.
+
+    A start without a nugget ends without one, unless the likelihood rises with it there.
+    """
+    table = problem.table
+    bare = NUGGET in table.free and model.nugget == 0
+    if bare:
+        table = table.holding(**{NUGGET: 0.0})
     problem.ends = True
     step = NEAR if near else INITIAL_STEP
-    end = problem.search(problem.table, model, step=step, evaluations=evaluations)
+    end = problem.search(table, model, step=step, evaluations=evaluations)
+    nugget = problem.one_step_nugget(end[1]) if bare and end[1] is not None else None
+    if nugget:
+        model = end[1].replace(nugget=nugget)
+        again = problem.search(problem.table, model, step=NEAR, evaluations=evaluations)
+        end = max(end, again, key=lambda end: end[0])
     problem.ends = False
     return end
 
@@ -131,6 +147,8 @@ def starting_models(problem, start, count, seed):
     ends = _separated(rough, _distinct(problem.table, ends))
     models = [model for _, model, _ in ends[:BASINS]]
     starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
+    if ends and NUGGET not in start:
+        starts += [(model, True) for model in _bare(rough, sizes, grid, ends)]
     if not starts or count > len(starts):
         order = np.argsort(-surface, axis=None, kind="stable")
         more = [(grid[k], False) for k in order if grid[k] is not None]
@@ -165,6 +183,40 @@ def _rescaled_for_trend(problem, grid, start):
             model = model.replace(**{SCALE: scale / shares[unit]})
         result.append(model)
     return result
+
+
+def _bare(problem, sizes, grid, ends):
+    """Return models without a nugget at local maxima of ℓ there, for few locations.
+
+    They are the ends of climbs from a grid. The nugget of the other `ends` may be far from 0, and ℓ
+    may fall between. Those near one of them with a small nugget are left out: a search from there
+    is compared with a nugget of 0 anyway.
+    """
+    if problem.method.approximate or not problem.may_vanish(problem.table):
+        return []
+    table = problem.table.holding(**{NUGGET: 0.0})
+    bare = _rough(problem, problem.observations, problem.design, problem.method, table)
+    sizes, share = list(sizes), len(sizes) - 2
+    models = np.array(grid, dtype=object).reshape(sizes).take([0], axis=share).ravel()
+    models = [None if model is None else model.replace(nugget=0.0) for model in models]
+    sizes[share] = 1
+    surface, best = _surface(bare, sizes, models), ends[0][0]
+    if not surface.max() > best - DEEP:
+        return []
+    peaks = [models[k] for k in _peaks(surface) if surface.flat[k] > best - DEEP]
+    found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
+    found = [_climbed(bare, model) for _, model, _ in found[: 2 * BASINS]]
+    coordinates = table.search_coordinates()
+    known = [model for _, model, _ in ends[:BASINS] if problem.nugget_is_small(model)]
+
+    def near(model):
+        """Whether an end with a small nugget is near."""
+        x = coordinates.point(model)
+        away = [np.abs(x - coordinates.point(other)) / coordinates.scales for other in known]
+        return any(distance.max(initial=0.0) < ALIKE for distance in away)
+
+    found = [end for end in _distinct(table, found) if end[0] > best - RISE]
+    return [model for _, model, _ in found[:BASINS] if not near(model)]
 
 
 def _worth(problem, ends, missed):
@@ -366,9 +418,9 @@ def _surrogate(problem, seed):
     return _rough(problem, observations, design, Exact(on=problem.evaluator.device.name))
 
 
-def _rough(problem, observations, design, method):
-    """Return a problem with the same parameters and a coarse tolerance."""
-    about = observations, design, problem.reml, method, problem.table
+def _rough(problem, observations, design, method, table=None):
+    """Return a problem with a coarse tolerance and the same parameters, or those of a table."""
+    about = observations, design, problem.reml, method, table or problem.table
     # its evaluations are not limited
     return Problem(*about, Monitor(10**9), TOLERANCE)
 

@@ -13,7 +13,26 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 STUDY = HERE.parents[1] / "experiments" / "maxima"
-CASES = (1, 55, 206, 490, 500, 659, 804, 954, 1004, 1028, 1668, 1938, 2633, 2723, 2877)
+CASES = (
+    1,
+    55,
+    206,
+    490,
+    500,
+    659,
+    804,
+    954,
+    1004,
+    1028,
+    1668,
+    1938,
+    2633,
+    2723,
+    2877,
+    3320,
+    3688,
+    4414,
+)
 
 
 def main():
