@@ -185,6 +185,13 @@ OPTIONS = {
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
+    "error_variance": Option(
+        DATA,
+        "COLUMN",
+        "Column of the known variances of the errors of measurement.",
+        None,
+        columns,
+    ),
     "metric": Option(
         DATA, "NAME", f"{either(METRICS)}; chordal if the columns are lon,lat.", known=METRICS
     ),
@@ -363,7 +370,7 @@ OPTIONS = {
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
-READING = ("drop_missing", "missing", "decimal", "duplicates")
+READING = ("error_variance", "drop_missing", "missing", "decimal", "duplicates")
 TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
@@ -524,6 +531,7 @@ def observations(given, formula=None):
         "locations": words(given.locations) if given.locations else None,
         "values": given.value,
         "covariates": covariates,
+        "error_variance": given.error_variance,
         "formula": formula,
         "metric": given.metric,
         "drop_missing": given.drop_missing,

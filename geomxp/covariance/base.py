@@ -111,6 +111,10 @@ class Inputs:
         For space-time families.
     variable : (n,) ndarray of int, optional
         Number of the variable, from 0; for multivariate families.
+    error_variance : (n,) ndarray, optional
+        Known variance of each measurement's error, in addition to the nugget; 0 if not given.
+    replicates : (n,) ndarray, optional
+        Number of measurements of which each value is the mean; 1 if not given.
 
     Examples
     --------
@@ -123,6 +127,8 @@ class Inputs:
     metric: Metric | str = "euclidean"
     time: Floats | None = None
     variable: Whole | None = None
+    error_variance: Floats | None = None
+    replicates: Floats | None = None
 
     values = covariates = log_jacobian = None
 
@@ -142,12 +148,9 @@ class Inputs:
         return f"<Inputs: {', '.join(about)}>"
 
     def __getitem__(self, rows: slice | Whole) -> Inputs:
-        return Inputs(
-            self.locations[rows],
-            self.metric,
-            None if self.time is None else self.time[rows],
-            None if self.variable is None else self.variable[rows],
-        )
+        columns = self.time, self.variable, self.error_variance, self.replicates
+        some = (None if column is None else column[rows] for column in columns)
+        return Inputs(self.locations[rows], self.metric, *some)
 
     @property
     def points(self) -> Floats:
@@ -186,7 +189,14 @@ class Inputs:
         return rows
 
     def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows (i, j), i < j, with the same inputs, or None."""
+        """Return the first pair of rows (i, j), i < j, that need a nugget, or None.
+
+        They have the same inputs, and neither has an error variance.
+        """
+        if self.error_variance is not None:
+            exact = np.flatnonzero(self.error_variance == 0)
+            pair = replace(self[exact], error_variance=None).duplicate()
+            return pair and (int(exact[pair[0]]), int(exact[pair[1]]))
         first = self.first_rows()
         later = np.flatnonzero(first != np.arange(len(first)))
         return (int(first[later[0]]), int(later[0])) if len(later) else None
@@ -211,12 +221,15 @@ class Covariance:
         are inputs with others.
     tabulated : bool
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
+    noise_names : tuple of str
+        Parameters of the noise: only the diagonal of Σ depends on them.
     """
 
     family: ClassVar[str]
     declared: ClassVar[tuple[Parameter, ...]]
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
+    noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name,)
     nugget: float
 
     def __post_init__(self) -> None:
@@ -251,6 +264,18 @@ class Covariance:
     def largest_variance(self) -> float:
         """The largest variance that the field has anywhere."""
         return self.parameters()["variance"]
+
+    def noise(self, inputs: Inputs) -> float | Floats:
+        """Return the variance of observations beside the field's, a number or (n,).
+
+        The nugget, divided by the number of replicates, and the known error variance.
+        """
+        result = self.nugget * self.noise_derivative("nugget", inputs)
+        return result if inputs.error_variance is None else result + inputs.error_variance
+
+    def noise_derivative(self, name: str, inputs: Inputs) -> float | Floats:
+        """Return the derivative of `noise` by one of `noise_names`, a number or (n,)."""
+        return 1.0 if inputs.replicates is None else 1.0 / inputs.replicates
 
     def __call__(
         self, a: Inputs | ArrayLike, b: Inputs | ArrayLike, metric: Metric | str = "euclidean"

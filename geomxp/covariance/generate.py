@@ -117,14 +117,15 @@ class DensePairs:
         np.copyto(out, self._values(what, rows, columns), where=below if triangle else True)
 
     def write_on_gpu(
-        self, what, rows, columns, out, *, triangle=False, scale=1.0, nugget=0.0, panels=None
+        self, what, rows, columns, out, *, triangle=False, scale=1.0, noise=0.0, panels=None
     ):
         """Write a block of FP64 or FP32 values on a GPU; see `TablePairs.write_on_gpu`."""
         import cupy
 
         block = self._values(what, rows, columns)
         apart = np.arange(rows.start, rows.stop)[:, None] - np.arange(columns.start, columns.stop)
-        block = block + nugget * (apart == 0)
+        own = noise if np.ndim(noise) == 0 else noise[rows, None]
+        block = block + own * (apart == 0)
         block = np.where(apart >= 0, block, 0.0) if triangle else block
         with out.device:
             below = cupy.asarray(apart >= 0) if triangle else True
@@ -170,11 +171,11 @@ class DensePairs:
         return out
 
     def derivatives(self, rows, columns, names, index=None):
-        """Return the derivatives of the field's covariance for a block, without the nugget's.
+        """Return the derivatives of the field's covariance for a block, without those of the noise.
 
         `index` is the number of the current GPU where they are wanted.
         """
-        names = [name for name in names if name != "nugget"]
+        names = [name for name in names if name not in self.model.noise_names]
         found = self.model.derivatives(self.a[rows], self.b[columns], names=names)
         if index is None:
             return found
@@ -242,18 +243,18 @@ class TablePairs(DensePairs):
             self.octaves = low, high
 
     def write_on_gpu(
-        self, what, rows, columns, out, *, triangle=False, scale=1.0, nugget=0.0, panels=None
+        self, what, rows, columns, out, *, triangle=False, scale=1.0, noise=0.0, panels=None
     ):
         """Write a block on a GPU: FP64 (derivatives too), FP32, FP16, or uint8 for FP8 (E4M3).
 
         Return the squared Frobenius norm of what was written, before scale and rounding, as a
         number on the GPU; None if `panels` are given.
 
-        `scale` is a power of two by which values are multiplied before they are rounded. `nugget`
-        is added where the row's number is the column's. `panels` are an FP64 and an int32 buffer
-        with an entry for each panel of the block (see `panels_of`), for the sums of squares and the
-        counts of missed pairs: the CPU does not wait then to learn whether the table must be
-        extended (see `extend`). Raises `InvalidInput` if the model has no table.
+        `scale` is a power of two by which values are multiplied before they are rounded. `noise`, a
+        number or (n,), is added where the row's number is the column's. `panels` are an FP64 and an
+        int32 buffer with an entry for each panel of the block (see `panels_of`), for the sums of
+        squares and the counts of missed pairs: the CPU does not wait then to learn whether the
+        table must be extended (see `extend`). Raises `InvalidInput` if the model has no table.
         """
         self.model.check_tabulated('Use on="cpu".')
         stride = out.strides[1] // out.itemsize
@@ -261,6 +262,7 @@ class TablePairs(DensePairs):
         single = form != "fp64"
         real = np.float32 if single else np.float64
         low, high = self.octaves
+        each = np.ndim(noise) > 0
         with out.device:
             pairs = (
                 *(copy_on_gpu(self.x), self.x.shape[1], copy_on_gpu(self.y), self.y.shape[1]),
@@ -268,7 +270,8 @@ class TablePairs(DensePairs):
                 *(self.inverse, self.mapping),
             )
             entries = (
-                *(real(self.model.variance), real(nugget), real(scale)),
+                *(real(self.model.variance), real(0.0 if each else noise)),
+                *(copy_on_gpu(noise if each else self.x), int(each), real(scale)),
                 *(0 if triangle else -self.y.shape[1], out),
                 *(-rows.start - columns.start * stride, stride),
             )

@@ -29,7 +29,7 @@ class Sums:
 
 
 def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=True):
-    """Return the `Sums` of the derivatives of Σ(θ) = C + τ²I with weights.
+    """Return the `Sums` of the derivatives of Σ(θ) = C + diag(noise) with weights.
 
     `weights`, (n, n), holds S in the lower triangle, `alpha` is α, (n,), and `beside` is B, (n, p),
     where p may be 0.
@@ -49,15 +49,16 @@ def derivative_sums(model, inputs, names, weights, alpha, beside, *, products=Tr
     """
     names, n = tuple(names), len(inputs)
     beside = np.ascontiguousarray(beside.T)
-    of_field = [name for name in names if name != "nugget"]
+    of_field = [name for name in names if name not in model.noise_names]
     totals, columns = {}, {}
     if of_field:
         pairs = model.pairs(inputs)
         method = by_table if model.tabulated and generate.loops().add_pairs else by_blocks
         totals, columns = method(pairs, of_field, weights, alpha, beside, products)
-    if "nugget" in names:
-        diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
-        totals["nugget"], columns["nugget"] = diagonal.sum(), alpha
+    diagonal = alpha**2 - weights.diagonal() + (beside**2).sum(axis=0)
+    for name in set(names).difference(of_field):
+        own = model.noise_derivative(name, inputs)
+        totals[name], columns[name] = (own * diagonal).sum(), own * alpha
     weighted = np.array([totals[name] for name in names])
     if not products:
         return Sums(names, np.full(len(names), np.nan), weighted, np.empty((0, len(names))))
@@ -156,7 +157,7 @@ def blocks(n, width=None):
 
 
 def derivative_products(model, inputs, names, alpha, index=None):
-    """Return (∂Σ/∂θ)α for every parameter of Σ(θ) = C + τ²I, (n, k), from the CPU or a GPU.
+    """Return (∂Σ/∂θ)α for every parameter of Σ(θ), (n, k), from the CPU or a GPU.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def derivative_products(model, inputs, names, alpha, index=None):
     True
     """
     pairs, some = model.pairs(inputs), blocks(len(inputs))
-    if tuple(names) == ("nugget",):
+    if set(names) <= set(model.noise_names):
         some = ()
     _, products = _sweep(pairs, tuple(names), some, alpha=alpha, index=index)
     return products
@@ -191,15 +192,17 @@ def weighted_sums(model, inputs, names, weights, vectors):
 
 def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=None):
     """Return Σ W ∂Σ, (k,), with weights, and (∂Σ)α, (n, k), with α, over some of the blocks."""
-    of_field = [name for name in names if name != "nugget"]
+    model = pairs.model
+    of_field = [name for name in names if name not in model.noise_names]
+    of_noise = {name: model.noise_derivative(name, pairs.a) for name in set(names) - set(of_field)}
     xp, device = _arrays_on(index)
     with device:
         n = 0 if alpha is None else len(alpha)
         totals, products = xp.zeros(len(names)), xp.zeros((n, len(names)), order="F")
         vector = None if alpha is None else xp.asarray(alpha)
         vectors = None if vectors is None else xp.asarray(vectors)
-        if alpha is not None and "nugget" in names:
-            products[:, names.index("nugget")] = vector
+        for name, diagonal in of_noise.items() if alpha is not None else ():
+            products[:, names.index(name)] = xp.asarray(diagonal) * vector
         for rows, columns in some:
             own = rows == columns
             if weights is not None:
@@ -209,8 +212,9 @@ def _sweep(pairs, names, some, weights=None, vectors=None, alpha=None, index=Non
                 # transposed twice: columns are contiguous then, as S's and the derivatives' are
                 w = (vectors[columns] @ vectors[rows].T).T - part
                 w = xp.tril(w) + xp.tril(w, -1).T if own else w
-                if own and "nugget" in names:
-                    totals[names.index("nugget")] += w.diagonal().sum()
+                for name, diagonal in of_noise.items() if own else ():
+                    part = diagonal if np.ndim(diagonal) == 0 else diagonal[rows]
+                    totals[names.index(name)] += (xp.asarray(part) * w.diagonal()).sum()
             for name, block in pairs.derivatives(rows, columns, of_field, index).items():
                 if alpha is not None:
                     column = products[:, names.index(name)]

@@ -123,7 +123,8 @@ extern __shared__ double2 shared[];
    mapping: 1 for great-circle distances, 2 for a folded table (`mapping_of` in generate.py).
    rows: (count, 8) FP64 or (count, 3) FP32 polynomials; base: the number of the first interval.
    staged: how many of the last rows stand in shared memory, 1 ≤ staged < count.
-   value = variance·p(s), and + nugget where i = j; value·scale is stored, a power of two.
+   value = variance·p(s), and + noise where i = j: noise[i], or nugget where `each` is 0;
+   value·scale is stored, a power of two.
    first: column j starts at row j + first: 0 for a lower triangle, -m for whole columns.
    out: entry (i, j) goes to offset + i + j·stride.
    squares, missed: for each panel, panels down the columns first: the sum of value² of what is
@@ -131,13 +132,14 @@ extern __shared__ double2 shared[];
 #define PARAMETERS(Real, Stored)                                                               \
     const double *__restrict__ x, long long n, const double *__restrict__ y, long long m,      \
         long long d, long long i0, long long i1, long long j0, long long j1, double inverse,   \
-        long long mapping, const Real *__restrict__ rows, long long count, long long base,         \
-        long long staged, Real variance, Real nugget, Real scale, long long first,             \
+        long long mapping, const Real *__restrict__ rows, long long count, long long base,     \
+        long long staged, Real variance, Real nugget, const double *__restrict__ noise,        \
+        long long each, Real scale, long long first,                                           \
         Stored *__restrict__ out, long long offset, long long stride,                          \
         double *__restrict__ squares, int *__restrict__ missed
 #define ARGUMENTS                                                                              \
-    x, n, y, m, d, i0, i1, j0, j1, inverse, mapping, rows, count, base, staged, variance, nugget,  \
-        scale, first, out, offset, stride, squares, missed
+    x, n, y, m, d, i0, i1, j0, j1, inverse, mapping, rows, count, base, staged, variance,      \
+        nugget, noise, each, scale, first, out, offset, stride, squares, missed
 
 template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real, Stored))
 {
@@ -210,7 +212,9 @@ template <class Real, class Stored> __device__ void covariances(PARAMETERS(Real,
             for (int k = 0; k < SHARE; ++k) {
                 if (j < end[k]) {
                     Real v = value[k] * variance;
-                    v = j == diagonal[k] ? v + nugget : v;
+                    if (j == diagonal[k]) {
+                        v += each ? (Real)noise[upper + k * THREADS] : nugget;
+                    }
                     square = fma((double)v, (double)v, square);
                     store(entry + k * THREADS, v * scale);
                 }

@@ -6,7 +6,8 @@
    their order: the sums depend neither on how many multiprocessors there are nor on who is first.
 
    Compiled with TEAM=8, 16, 32 or 64 threads, as the order of the blocks asks for, and with the
-   number of shape parameters of the covariance family in SHAPES. */
+   numbers of shape parameters of the covariance family in SHAPES and of diagonals of the noise in
+   DIAGONALS. */
 
 #include "vecchia.cuh"
 
@@ -15,19 +16,20 @@
 
 extern __shared__ Pair<double> shared[];
 
-/* x, neighbours, columns: of n places, see struct Places.
+/* x, neighbours, columns, diagonals: of n places, see struct Places.
    tables: `kinds` tables of `intervals` rows; base: the number of the first interval.
    from, staged: which rows of each stand in shared memory.
    rows: of a block and below it; stride: numbers of a team's room. */
 #define PARAMETERS                                                                             \
     const double *__restrict__ x, const int *__restrict__ neighbours,                          \
-        const double *__restrict__ columns, long long n, long long d, long long m,             \
+        const double *__restrict__ columns, const double *__restrict__ diagonals,              \
+        long long n, long long d, long long m,                                                 \
         long long count, long long mapping, long long turned, const Model *__restrict__ given, \
         const Pair<double> *__restrict__ tables, long long kinds, long long intervals, long long base, \
         long long from, long long staged, long long rows, long long stride
 #define START                                                                                  \
     const Model &model = *given;                                                               \
-    const Places places = {x, neighbours, columns, n, (int)d, (int)m, (int)count,               \
+    const Places places = {x, neighbours, columns, diagonals, n, (int)d, (int)m, (int)count,               \
                            (int)mapping, (int)turned};                                         \
     const Table table = {tables, shared, (int)intervals, (int)base, (int)from, (int)staged};   \
     stage(table, (int)kinds);                                                                  \

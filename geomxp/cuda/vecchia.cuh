@@ -35,18 +35,22 @@
 #ifndef SHAPES
 #define SHAPES 1 /* shape parameters of the covariance family */
 #endif
-/* as in geomxp/vecchia/blocks.py: S itself, the unit matrix, by the shape parameters, by the
-   logarithm of all distances, by the angle and by the ratio of anisotropy */
-#define BASES (SHAPES + 5)
-/* those that need D b: all but the first two */
+#ifndef DIAGONALS
+#define DIAGONALS 1 /* of the noise */
+#endif
+/* as in geomxp/vecchia/blocks.py: S itself, the diagonals of the noise, by the shape parameters, by
+   the logarithm of all distances, by the angle and by the ratio of anisotropy */
+#define BASES (SHAPES + DIAGONALS + 4)
+/* those that need sums over pairs: all but S and the diagonals */
 #define CHANGES (SHAPES + 3)
 
 /* What one model says of the places; the order is that of geomxp/vecchia/gpu.py. */
 struct Model {
     double middle[3], scale; /* a point is A(x - middle)·scale */
     double turn[4];          /* A, row by row */
-    double inverse, variance, nugget; /* 1/a² in the points' unit, σ², τ² */
+    double inverse, variance; /* 1/a² in the points' unit, σ² */
     double maps[6]; /* the quadratic forms of the derivatives by angle and ratio */
+    double noise[DIAGONALS]; /* coefficients of the diagonals: the variance of a place's noise */
 };
 
 /* Places, their neighbours (-1 for none) and what is whitened of them. */
@@ -54,6 +58,7 @@ struct Places {
     const double *__restrict__ x;       /* (n, d) */
     const int *__restrict__ neighbours; /* (n, m) */
     const double *__restrict__ columns; /* (count, n) */
+    const double *__restrict__ diagonals; /* (DIAGONALS, n) */
     long long n;
     int d, m, count, mapping, turned; /* mapping: 1 for arcs, 2 for a folded table */
 };
@@ -137,7 +142,11 @@ LEAF void gather(const Places &places, const Model &model, long long i, const Ro
         if (d > 2) room.points[2 * order + q] = p2;
         room.keep[q] = there ? 1.0 : 0.0;
         double *column = room.a + start_of(q, room.rows);
-        column[q] = there ? model.variance + model.nugget : 1.0;
+        double noise = 0.0;
+        for (int k = 0; k < DIAGONALS; ++k) {
+            noise += model.noise[k] * (there ? places.diagonals[k * places.n + j] : 0.0);
+        }
+        column[q] = there ? model.variance + noise : 1.0;
 #pragma unroll 1
         for (int c = 0; c < places.count; ++c) {
             column[order + c] = there ? places.columns[c * places.n + j] : 0.0;
@@ -325,9 +334,9 @@ LEAF double inner(const Room &room, int i, int j)
 
    Which are wanted: bit k of `wanted` stands for base k. */
 LEAF bool differentiate(const Places &places, const Model &model, const Table &table, int wanted,
-                        const Room &room, int g, int lane)
+                        const Room &room, long long place, int g, int lane)
 {
-    const int order = room.order;
+    const int order = room.order, m = places.m;
     const bool by_turn = wanted >> (BASES - 2) & 1;
     double *b = room.b, *changes = room.changes, own[SHARE][CHANGES];
     bool misses = false;
@@ -362,7 +371,7 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
                 /* by the shape parameters and by distance */
 #pragma unroll
                 for (int f = 0; f <= SHAPES; ++f) {
-                    if (wanted >> (2 + f) & 1) {
+                    if (wanted >> (1 + DIAGONALS + f) & 1) {
                         value = polynomial_of(table, which++, pair.row, pair.t) * weight;
                         own[r][f] = fma(value, there, own[r][f]);
                         changes[f * order + j] = fma(value, here, changes[f * order + j]);
@@ -392,10 +401,14 @@ LEAF bool differentiate(const Places &places, const Model &model, const Table &t
             double *column = room.a + start_of(i, room.rows) + g;
             /* L^-1 S b = L'b = e */
             column[0] = i == order - 1 ? 1.0 : 0.0;
-            column[1] = b[i];
+            const long long j =
+                i == order - 1 ? place : i < m ? places.neighbours[place * m + i] : -1;
+            for (int k = 0; k < DIAGONALS; ++k) {
+                column[1 + k] = j < 0 ? 0.0 : places.diagonals[k * places.n + j] * b[i];
+            }
 #pragma unroll
             for (int f = 0; f < CHANGES; ++f) {
-                column[2 + f] = changes[f * order + i] + own[r][f];
+                column[1 + DIAGONALS + f] = changes[f * order + i] + own[r][f];
             }
         }
     }
@@ -466,7 +479,7 @@ LEAF void reduce(const Places &places, const Model &model, const Table &table, i
             }
         }
         if (DERIVATIVES) {
-            missed |= differentiate(places, model, table, wanted, room, g, lane);
+            missed |= differentiate(places, model, table, wanted, room, i, g, lane);
             if (live) add_derivatives(room, count, wanted, g, lane, out + 1 + count * count);
         }
         /* whoever writes writes the same */

@@ -179,8 +179,9 @@ def load(name: str, **columns: Unpack[TableColumns]) -> Observations:
     name : str
         One of `DATASETS`.
     **columns
-        locations, values, covariates, formula, metric, drop_missing, missing, duplicates: as of
-        `geomxp.Observations.from_frame`; the data set's own columns and metric if not given.
+        locations, values, covariates, formula, metric, drop_missing, error_variance, missing,
+        duplicates: as of `geomxp.Observations.from_frame`; the data set's own columns and metric
+        if not given.
 
     Returns
     -------

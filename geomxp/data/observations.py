@@ -57,9 +57,13 @@ class TableColumns(TypedDict, total=False):
     crs: str | None
     time: str | None
     variable: str | None
+    error_variance: str | None
     missing: float | Sequence[float]
     duplicates: str | None
 
+
+EXTRA = ("time", "variable", "log_jacobian", "error_variance", "replicates")
+"""Optional columns of observations, with one number for each value."""
 
 DUPLICATES = ("keep", "drop", "mean", "error")
 """What is done with rows at the location (time and variable) of an earlier row."""
@@ -101,11 +105,17 @@ class Observations:
         have its unit.
     variable : (n,) array_like of int, optional
         Number of the variable that each value belongs to, from 0, for multivariate families.
-    time_name, variable_name : str
+    time_name, variable_name, error_variance_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
     log_jacobian : (n,) array_like, optional
         If the values are a transformation of what was measured: log|dz_i/dy_i| of the values z by
         the measurements y, which log-likelihoods then include; see `ObservationModel.apply`.
+    error_variance : (n,) array_like, optional
+        Known variance of the measurement error of each value (the square of its standard error),
+        at least 0, in addition to the nugget of the model.
+    replicates : (n,) array_like, optional
+        If a value is the mean of several measurements: their number. The nugget of the mean is
+        the model's nugget divided by this number.
 
     Raises
     ------
@@ -137,6 +147,9 @@ class Observations:
     time_name: str = "time"
     variable_name: str = "variable"
     log_jacobian: Floats | None = None
+    error_variance: Floats | None = None
+    replicates: Floats | None = None
+    error_variance_name: str = "error_variance"
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -158,11 +171,15 @@ class Observations:
             time_name: str = "time",
             variable_name: str = "variable",
             log_jacobian: ArrayLike | None = None,
+            error_variance: ArrayLike | None = None,
+            replicates: ArrayLike | None = None,
+            error_variance_name: str = "error_variance",
         ) -> None: ...
 
     def __post_init__(self):
         metric = metric_of(self.metric)
-        for name in ("value_name", "crs", "length_unit", "time_name", "variable_name"):
+        texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
+        for name in (*texts, "error_variance_name"):
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
@@ -192,11 +209,17 @@ class Observations:
         if self.log_jacobian is not None:
             jacobian = _one_for_each(self.log_jacobian, "log_jacobian", len(locations))
             put(self, "log_jacobian", _read_only(jacobian))
+        if self.error_variance is not None:
+            error = _checked_error_variance(self.error_variance, len(locations))
+            put(self, "error_variance", _read_only(error))
+        if self.replicates is not None:
+            put(self, "replicates", _read_only(_checked_replicates(self.replicates, len(values))))
         if self.covariates is not None:
             put(self, "covariates", _read_only(self._checked_covariates(len(locations))))
         names = self.location_names or _default_names(self.metric, locations.shape[1])
         put(self, "location_names", tuple(names))
-        extra = [n for n in ("time", "variable") if getattr(self, n) is not None]
+        named = ("time", "variable", "error_variance")
+        extra = [name for name in named if getattr(self, name) is not None]
         used = [*names, *(getattr(self, f"{name}_name") for name in extra)]
         if len(set(used)) < len(used):
             what = ", ".join(["coordinates", *extra])
@@ -263,6 +286,10 @@ class Observations:
         if self.variable is not None:
             columns[self.variable_name] = self.variable
         columns[self.value_name] = self.values
+        if self.error_variance is not None:
+            columns[self.error_variance_name] = self.error_variance
+        if self.replicates is not None:
+            columns["replicates"] = self.replicates
         if self.covariates is not None:
             named = zip(self.covariate_names, self.covariates.T, strict=True)
             columns |= {name: self.levels.get(name, column) for name, column in named}
@@ -270,8 +297,9 @@ class Observations:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """Locations with their metric, time and variable, as covariances take them."""
-        return Inputs(self.locations, self.metric, self.time, self.variable)
+        """Locations with all else that covariances and variances of errors depend on."""
+        about = self.time, self.variable, self.error_variance, self.replicates
+        return Inputs(self.locations, self.metric, *about)
 
     @property
     def dimensions(self) -> int:
@@ -308,6 +336,7 @@ class Observations:
         crs: str | None = None,
         time: str | None = None,
         variable: str | None = None,
+        error_variance: str | None = None,
         missing: float | Sequence[float] = (),
         duplicates: str | None = None,
     ) -> Observations:
@@ -342,6 +371,8 @@ class Observations:
             Coordinate reference system of the columns `locations`: "EPSG:28992".
         time, variable : str, optional
             Columns of the times, and of the numbers of the variables from 0.
+        error_variance : str, optional
+            Column of the known variances of the errors of measurement.
         missing : float or sequence of float
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional
@@ -378,12 +409,13 @@ class Observations:
         values = _only_variable(frame) if values is None else values
         _names("values", (values,))
         needed = tables.covariates_of((), covariates, formula)[0]
-        for what, column in (("time", time), ("variable", variable)):
+        named = {"time": time, "variable": variable, "error_variance": error_variance}
+        for what, column in named.items():
             if column is not None and (not isinstance(column, str) or column == values):
                 raise InvalidInput(
                     f"`{what}` must name a column other than the values. Got {column!r}."
                 )
-        extra = tuple(name for name in (time, variable) if name is not None)
+        extra = tuple(name for name in named.values() if name is not None)
         swapped = longitude_first(locations, crs)
         table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
         table = _with_system(table, swapped, crs)
@@ -445,6 +477,8 @@ class Observations:
             variable=inputs.get(variable),
             time_name=time or "time",
             variable_name=variable or "variable",
+            error_variance=inputs.get(error_variance),
+            error_variance_name=error_variance or "error_variance",
         )
         return observations._with_duplicates(duplicates)
 
@@ -495,10 +529,13 @@ class Observations:
             for name in self.levels:
                 column = self.covariate_names.index(name)
                 covariates[:, column] = kept.covariates[:, column]
+        about = {"values": means(self.values), "covariates": covariates}
+        if self.error_variance is not None:
+            about["error_variance"] = means(self.error_variance) / counts
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)
-            return replace(kept, values=means(self.values), covariates=covariates)
+            return replace(kept, **about)
 
     @classmethod
     def from_xarray(cls, grid: DataArray | Grid, **columns: Unpack[TableColumns]) -> Observations:
@@ -513,7 +550,7 @@ class Observations:
             the attributes `standard_name` and `units` of the CF conventions.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-            missing, duplicates: as of `from_frame`.
+            error_variance, missing, duplicates: as of `from_frame`.
 
         Returns
         -------
@@ -531,8 +568,7 @@ class Observations:
     def digest(self) -> str:
         """Return a SHA-256 of the numbers, as hexadecimal text."""
         sha = hashlib.sha256(str(self.metric).encode())
-        extra = self.time, self.variable, self.log_jacobian
-        for array in (self.locations, self.values, self.covariates, *extra):
+        for array in (self.locations, self.values, self.covariates, *self.extra().values()):
             if array is not None:
                 sha.update(np.ascontiguousarray(array).tobytes())
         if self.levels:
@@ -561,11 +597,14 @@ class Observations:
                 locations=self.locations[rows],
                 values=self.values[rows],
                 covariates=None if self.covariates is None else self.covariates[rows],
-                time=None if self.time is None else self.time[rows],
-                variable=None if self.variable is None else self.variable[rows],
-                log_jacobian=None if self.log_jacobian is None else self.log_jacobian[rows],
+                **{name: column[rows] for name, column in self.extra().items()},
                 source={},
             )
+
+    def extra(self) -> dict[str, Floats]:
+        """Return the columns of `EXTRA` that these observations have, by name."""
+        columns = {name: getattr(self, name) for name in EXTRA}
+        return {name: column for name, column in columns.items() if column is not None}
 
     def covariate_frame(self) -> Frame:
         """Return the covariates as a pandas frame, text as text."""
@@ -592,9 +631,9 @@ def read_table(
         commas are decimal signs between semicolons or tabs, where the column or another one shows
         it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
-        values, locations, covariates, formula, metric, drop_missing, crs, time, variable, missing,
-        duplicates: as of `Observations.from_frame`. `values` is the name of a column, `locations`
-        and `covariates` are sequences of names.
+        values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
+        error_variance, missing, duplicates: as of `Observations.from_frame`. `values` is the name
+        of a column, `locations` and `covariates` are sequences of names.
 
     Returns
     -------
@@ -632,7 +671,7 @@ def read_table(
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable", "duplicates"):
+    for name in ("time", "variable", "error_variance", "duplicates"):
         if columns.get(name) is not None:
             observations.source[name] = columns[name]
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
@@ -781,21 +820,29 @@ def checked_locations(locations, metric, names=(), advice="take these rows out")
     return np.ascontiguousarray(locations)
 
 
-def checked_inputs(locations, metric="euclidean", time=None, variable=None):
+def checked_inputs(
+    locations, metric="euclidean", time=None, variable=None, error_variance=None, replicates=None
+):
     """Return `Inputs` of finite numbers.
 
-    Locations are coordinates, or `Inputs`, whose metric, time and variable then hold if not given.
-    A scalar is the time or the variable of all locations.
+    Locations are coordinates, or `Inputs`, whose other columns then hold if not given. A scalar is
+    the time, the variable or the error variance of all locations.
     """
     if isinstance(locations, Inputs):
-        time = locations.time if time is None else time
-        variable = locations.variable if variable is None else variable
-        locations, metric = locations.locations, locations.metric
+        given, locations = locations, locations.locations
+        time = given.time if time is None else time
+        variable = given.variable if variable is None else variable
+        error_variance = given.error_variance if error_variance is None else error_variance
+        replicates = given.replicates if replicates is None else replicates
+        metric = given.metric
     locations = checked_locations(locations, metric)
     n = len(locations)
     time = None if time is None else _one_for_each(time, "time", n)
     variable = None if variable is None else _checked_variable(variable, n)
-    return Inputs(locations, metric, time, variable)
+    if error_variance is not None:
+        error_variance = _checked_error_variance(error_variance, n)
+    replicates = None if replicates is None else _checked_replicates(replicates, n)
+    return Inputs(locations, metric, time, variable, error_variance, replicates)
 
 
 def _one_for_each(column, name, n):
@@ -822,6 +869,30 @@ def _checked_variable(column, n):
             f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
         )
     return numbers.astype(np.int64)
+
+
+def _checked_error_variance(column, n):
+    """Return the variance of the error of each of n values, (n,); a scalar is that of all."""
+    numbers = _one_for_each(column, "error_variance", n)
+    wrong = np.flatnonzero(numbers < 0)
+    if len(wrong):
+        raise InvalidInput(
+            "`error_variance` must hold variances of at least 0, the squares of standard errors. "
+            f"Got {numbers[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong)} such rows)."
+        )
+    return numbers
+
+
+def _checked_replicates(column, n):
+    """Return the number of measurements of each of n values, (n,)."""
+    numbers = _one_for_each(column, "replicates", n)
+    wrong = np.flatnonzero((numbers < 1) | (numbers != np.floor(numbers)))
+    if len(wrong):
+        raise InvalidInput(
+            "`replicates` must hold whole numbers of at least 1, the number of measurements of "
+            f"which a value is the mean. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
+        )
+    return numbers
 
 
 LARGEST = 1e150

@@ -443,7 +443,7 @@ def _resume(path, fingerprint, family):
 def _fingerprint(observations, design, *settings):
     """Return a hash of the data and of all settings that change the result."""
     digest = hashlib.sha256()
-    extra = [array for array in (observations.time, observations.variable) if array is not None]
+    extra = [column for name, column in observations.extra().items() if name != "log_jacobian"]
     for array in (observations.locations, observations.values, design, *extra):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((observations.metric, settings)).encode())

@@ -125,10 +125,12 @@ class Units:
         with warnings.catch_warnings():
             # the user has been warned about the original coordinates
             warnings.simplefilter("ignore")
+            known = observations.error_variance
             return replace(
                 observations,
                 locations=locations / self.length if self.length != 1 else locations,
                 values=observations.values / self.value,
+                error_variance=None if known is None else known / self.value**2,
                 source={},
             )
 
@@ -209,7 +211,8 @@ class ParameterTable:
 
     The model is any of the family, with anisotropy if that is estimated or fixed; `bounds` are the
     user's; `variance` is that of the values about an ordinary least-squares trend. With `profiled`
-    the variance is profiled out: Σ = σ²(R + gI), and σ̂² has a closed form.
+    the variance is profiled out: Σ = σ²(R + gI), and σ̂² has a closed form. Known error variances
+    exclude this.
     """
 
     def __init__(self, model, fixed, bounds, observations, variance, extent=None):
@@ -223,7 +226,8 @@ class ParameterTable:
         self.limits = self._widest_limits()
         linear = {p.name for p in model.table if p.linear}
         self.profiled = (
-            linear == {SCALE, NUGGET}
+            observations.error_variance is None
+            and linear == {SCALE, NUGGET}
             and SCALE in self.free
             and not linear & set(bounds)
             and (NUGGET in self.free or fixed[NUGGET] == 0)

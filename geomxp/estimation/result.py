@@ -649,13 +649,14 @@ def _score_variance_entry(fit):
 def _arrays_entry(observations):
     """Return the entry of observations that come from no table."""
     extra = {}
-    for name in ("time", "variable"):
+    for name in ("time", "variable", "error_variance"):
         if getattr(observations, name) is not None:
             label = f"{name}_name"
             extra[name] = getattr(observations, name).tolist()
             extra[label] = getattr(observations, label)
-    if observations.log_jacobian is not None:
-        extra["log_jacobian"] = observations.log_jacobian.tolist()
+    for name in ("log_jacobian", "replicates"):
+        if getattr(observations, name) is not None:
+            extra[name] = getattr(observations, name).tolist()
     return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
@@ -780,7 +781,7 @@ def _read_again(table, path):
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
     columns |= {"values": table["value"], "formula": table.get("formula")}
-    options = ("time", "variable", "missing", "duplicates")
+    options = ("time", "variable", "error_variance", "missing", "duplicates")
     columns |= {name: table[name] for name in options if name in table}
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)

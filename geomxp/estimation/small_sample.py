@@ -27,7 +27,7 @@ import numpy as np
 import scipy
 
 from ..errors import GeomxpWarning, NotPositiveDefinite
-from .parameters import NUGGET, Coordinates, Units
+from .parameters import Coordinates, Units
 
 LARGEST = 1500
 """Number of locations up to which the corrections are computed: they take about 3k products of
@@ -234,17 +234,20 @@ def _inverse(information):
 def _sigma(model, inputs):
     """Return Σ, (n, n)."""
     sigma = model.matrix(inputs, inputs)
-    sigma[np.diag_indices(len(sigma))] += model.nugget
+    sigma[np.diag_indices(len(sigma))] += model.noise(inputs)
     return sigma
 
 
 def _derivatives(model, inputs, coordinates, lower):
     """Return L⁻¹Σ_jL⁻ᵀ by coordinate, a list of (n, n)."""
-    names = [name for name in coordinates.names if name != NUGGET]
+    names = [name for name in coordinates.names if name not in model.noise_names]
     changes = model.derivatives(inputs, inputs, names=names) if names else {}
     result = []
     for name, unit in zip(coordinates.names, coordinates.jacobian(model), strict=True):
-        change = np.eye(len(lower)) if name == NUGGET else changes[name]
+        if name in model.noise_names:
+            change = model.noise_derivative(name, inputs) * np.eye(len(lower))
+        else:
+            change = changes[name]
         result.append(_whiten(lower, unit * change))
     return result
 

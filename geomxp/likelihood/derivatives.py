@@ -18,10 +18,11 @@ then Σ⁻¹ in its place, then the sums by blocks.
 import numpy as np
 import scipy
 
+from ..covariance.base import Inputs
 from ..covariance.sums import derivative_products, derivative_sums, weighted_sums
 from ..linalg import recursive
 from ..linalg.backend import backend_of
-from ..tiles.assemble import derivative_matrix
+from ..tiles.assemble import derivative_matrix, diagonal_matrix
 from ..tiles.factor import CholeskyFactor, on_host
 from .base import Derivatives
 
@@ -91,15 +92,19 @@ def in_place(lower, model, about, alpha, beside):
 def _expected(lower, model, places, metric, names, white):
     """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
-    The variance needs no matrix of its own: σ²∂Σ/∂σ² = Σ - τ²I, so that σ²M = E - τ²M_τ.
+    The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
+    that σ²M = E - M_N. Without error variances N = τ²∂Σ/∂τ².
     """
-    linear = {p.name for p in model.table if p.linear} - {"nugget"}
+    linear = {p.name for p in model.table if p.linear} - set(model.noise_names)
     # σ² needs no matrix of its own if it scales the whole field
     scale = linear.pop() if len(linear) == 1 else None
-    held = [name for name in names if name not in (scale, "nugget")]
-    if "nugget" in names or (scale in names and model.nugget > 0):
-        # first, because it needs the most memory
-        held = ["nugget", *held]
+    known = Inputs.of(places, metric).error_variance is not None
+    noise, size = ("noise", 1.0) if known else ("nugget", model.nugget)
+    held = [name for name in names if name != scale]
+    # first, because the nugget's needs the most memory
+    held.sort(key=lambda name: name != "nugget")
+    if scale in names and size > 0 and noise not in held:
+        held.insert(0, noise)
     matrices = {}
     for name in held:
         matrices[name] = _projected(_whitened(lower, model, places, metric, name), white)
@@ -107,20 +112,30 @@ def _expected(lower, model, places, metric, names, white):
     traces = {name: float(np.trace(matrices[name])) for name in held}
     gram |= {(b, a): value for (a, b), value in gram.items()}
     if scale in names:
-        rank, noise, size = len(lower) - white.shape[1], model.nugget, model.parameters()[scale]
+        rank, variance = len(lower) - white.shape[1], model.parameters()[scale]
         for name in held:
-            beside = noise * gram["nugget", name] if noise else 0.0
-            gram[scale, name] = gram[name, scale] = (traces[name] - beside) / size
-        own = noise * (traces["nugget"] + size * gram[scale, "nugget"]) if noise else 0.0
-        gram[scale, scale] = (rank - own) / size**2
+            beside = size * gram[noise, name] if size else 0.0
+            gram[scale, name] = gram[name, scale] = (traces[name] - beside) / variance
+        own = size * (traces[noise] + variance * gram[scale, noise]) if size else 0.0
+        gram[scale, scale] = (rank - own) / variance**2
     return 0.5 * np.array([[gram[a, b] for b in names] for a in names])
 
 
 def _whitened(lower, model, places, metric, name):
-    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores only it and L."""
-    if name == "nugget":
-        return on_host(recursive.inverse_gram(lower))
-    change = derivative_matrix(model, places, metric, name, backend_of(lower).index(lower))
+    """Return the lower triangle of L⁻¹∂Σ L⁻ᵀ in RAM; a GPU stores only it and L.
+
+    The name "noise" stands for the whole noise in place of ∂Σ.
+    """
+    index, inputs = backend_of(lower).index(lower), Inputs.of(places, metric)
+    if name == "noise":
+        change = diagonal_matrix(model.noise(inputs), len(inputs), index)
+    elif name in model.noise_names:
+        own = model.noise_derivative(name, inputs)
+        if np.ndim(own) == 0:
+            return on_host(recursive.inverse_gram(lower))
+        change = diagonal_matrix(own, len(inputs), index)
+    else:
+        change = derivative_matrix(model, places, metric, name, index)
     return on_host(recursive.congruence(lower, change))
 
 

@@ -64,7 +64,7 @@ from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .derivatives import differentiate
-from .rounding import UNIT, bound, caution_rounding, from_nugget, unit_of
+from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
@@ -192,10 +192,11 @@ class ExactEvaluator(Evaluator):
         # before the solves below
         moved, events = factor.moved, factor.events
         rounding, form = None, least_squares.quadratic_form
+        noise = model.noise(self.observations.inputs)
         if careful:
-            rounding = bound(factor, model, least_squares.residual, form, log_determinant)
+            rounding = bound(factor, model, noise, least_squares.residual, form, log_determinant)
         elif unit_of(factor) == UNIT:
-            rounding = from_nugget(model, n, form, log_determinant)
+            rounding = from_noise(model, noise, n, form, log_determinant)
         return Evaluation(
             value,
             log_determinant,

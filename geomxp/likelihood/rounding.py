@@ -89,22 +89,31 @@ def _rounding(unit, trace, squares, terms, form):
     )
 
 
-def from_nugget(model: Any, n: int, form: float, log_determinant: float) -> Rounding | None:
+def from_noise(
+    model: Any, noise: float | Floats, n: int, form: float, log_determinant: float
+) -> Rounding | None:
     """Return bounds in FP64 from λ_min >= τ²: tr Σ⁻¹ <= n/τ² and w'w <= r'Σ⁻¹r/τ².
 
-    None where they are too wide to say that rounding is negligible.
+    τ² is the least `noise` of an observation. None where the bounds are too wide to say that
+    rounding is negligible.
     """
-    if not model.nugget > 0:
+    least = np.min(noise)
+    if not least > 0:
         return None
-    ratio = 1.0 + model.largest_variance / model.nugget
+    ratio = (np.max(noise) + model.largest_variance) / least
     found = _rounding(UNIT, n * ratio, form * ratio, n + abs(log_determinant), form)
     return found if found.log_likelihood < NEGLIGIBLE else None
 
 
 def bound(
-    factor: Any, model: Any, residual: Floats, form: float, log_determinant: float
+    factor: Any,
+    model: Any,
+    noise: float | Floats,
+    residual: Floats,
+    form: float,
+    log_determinant: float,
 ) -> Rounding | None:
-    """Return bounds from the nugget where that suffices, otherwise from the factor of Σ.
+    """Return bounds from the noise where that suffices, otherwise from the factor of Σ.
 
     None for formats chosen for a divergence: they are coarse where errors change ℓ little, so that
     the predicted divergence tells more.
@@ -113,8 +122,8 @@ def bound(
     if formats is not None and formats.divergence is not None and not formats.all_fp64:
         return None
     if unit_of(factor) == UNIT:
-        found = from_nugget(model, len(residual), form, log_determinant)
-    return found or from_factor(factor, model, residual, form, log_determinant)
+        found = from_noise(model, noise, len(residual), form, log_determinant)
+    return found or from_factor(factor, model, noise, residual, form, log_determinant)
 
 
 @lru_cache(maxsize=1)
@@ -127,13 +136,18 @@ def _probes(n):
 
 
 def from_factor(
-    factor: Any, model: Any, residual: Floats, form: float, log_determinant: float
+    factor: Any,
+    model: Any,
+    noise: float | Floats,
+    residual: Floats,
+    form: float,
+    log_determinant: float,
 ) -> Rounding:
     """Return bounds from a factor of Σ, r (n,) and r'Σ⁻¹r: four half-solves and a solve, O(n²).
 
     tr Σ⁻¹ = E ‖L⁻¹ζ‖² for random signs ζ (Hutchinson 1990), and at least w'w / r'Σ⁻¹r.
     """
-    n, unit, scale = len(residual), unit_of(factor), model.largest_variance + model.nugget
+    n, unit, scale = len(residual), unit_of(factor), model.largest_variance + float(np.max(noise))
     signs, count = _probes(n)
     half = factor.half_solve(signs)
     trace = scale * float(np.vdot(half, half)) / count

@@ -25,7 +25,7 @@ from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
 from .exact import coincidence
-from .rounding import from_factor, from_nugget
+from .rounding import from_factor, from_noise
 from .trend import GeneralisedLeastSquares, centred
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class VecchiaEvaluator(Evaluator):
                 raise InvalidInput(
                     f"`ordering` must be a permutation of the {n} rows. Got {len(ordering)}."
                 )
-        about = observations.locations, observations.metric, ordering, method.neighbours
+        about = observations.inputs, ordering, method.neighbours
         if is_cluster(method.on):
             self._passes = DaskPasses(*about, method.on)
         else:
@@ -229,7 +229,10 @@ class VecchiaEvaluator(Evaluator):
             least_squares.coefficients,
             least_squares.coefficient_covariance,
             least_squares.log_determinant_of_information,
-            rounding=from_nugget(model, n, least_squares.quadratic_form, sums.log_determinant),
+            rounding=from_noise(
+                *(model, model.noise(self.observations.inputs), n),
+                *(least_squares.quadratic_form, sums.log_determinant),
+            ),
             seconds=time.perf_counter() - start,
             log_jacobian=self.log_jacobian,
         )
@@ -241,7 +244,8 @@ class VecchiaEvaluator(Evaluator):
         if known or is_cluster(self.method.on) or len(self.observations) > MOST_CHECKED:
             return evaluation
         residual = self.observations.values - self.design @ evaluation.coefficients
-        about = residual, evaluation.quadratic_form, evaluation.log_determinant
+        noise = model.noise(self.observations.inputs)
+        about = noise, residual, evaluation.quadratic_form, evaluation.log_determinant
         return replace(evaluation, rounding=from_factor(self.factorize(model), model, *about))
 
     def _check(self, model):
@@ -255,10 +259,11 @@ class VecchiaEvaluator(Evaluator):
         if last == model and kept.names >= set(names):
             return kept
         self._check(model)
-        out, failed = self._passes.reduce(model, wanted_for(model, names))
+        noise = self._passes.noise
+        out, failed = self._passes.reduce(model, wanted_for(model, names, len(noise)))
         if failed is not None:
             raise self._explain(failed, model)
-        sums = Sums(out, len(self._columns), model, set(names))
+        sums = Sums(out, len(self._columns), model, set(names), noise.coefficients(model))
         self._last = model, sums
         return sums
 
@@ -343,7 +348,7 @@ class VecchiaEvaluator(Evaluator):
             return evaluator.score_variance(model, names, seed)
         names, random = tuple(names), np.random.default_rng(seed)
         root = np.linalg.cholesky(self.expected_information(model, names))
-        about = self.observations.locations, self.observations.metric, self.method.ordering
+        about = self.observations.inputs, self.method.ordering
         passes = LocalPasses(*about, self.method.neighbours)
         draws = self._richer(model, about), self.factorize(model).multiply
         scores = [], []
@@ -383,8 +388,9 @@ class VecchiaEvaluator(Evaluator):
         """Return the scores of simulated data (n, b) up to constants, (k, b)."""
         z, trend = draws[passes.tree.order].T, self._columns[1:]
         passes.know(np.ascontiguousarray(np.vstack((z, trend))))
-        wanted, b = wanted_for(model, names), len(z)
-        sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), model, set(names))
+        wanted, b = wanted_for(model, names, len(passes.noise)), len(z)
+        about = model, set(names), passes.noise.coefficients(model)
+        sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), *about)
         # with the trend's coefficients β̂ of each draw profiled out
         beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])
         change = np.array([sums.derivative(name)[1] for name in names])

@@ -59,8 +59,9 @@ class Prediction:
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
-    nugget : float or None
-        Variance of the noise of an observation; None for blocks.
+    noise : float, (m,) ndarray or None
+        Variance of the noise of a new observation: the nugget and its error variance; None for
+        blocks.
     table : Table or None
         The frame or grid that the locations came from.
     """
@@ -68,11 +69,11 @@ class Prediction:
     locations: Floats
     mean: Floats
     variance: Floats
-    nugget: float | None
+    noise: float | Floats | None
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        targets = "locations" if self.nugget is not None else "blocks"
+        targets = "locations" if self.noise is not None else "blocks"
         m, d = self.locations.shape
         return f"<Prediction at {m:,} {targets} in {d} dimension{'s' if d > 1 else ''}>"
 
@@ -84,7 +85,7 @@ class Prediction:
 
     def _summary(self):
         columns = {"mean": self.mean, "standard error": np.sqrt(self.variance)}
-        if self.nugget is None:
+        if self.noise is None:
             return f"Averages over {len(self.mean):,} blocks", columns
         columns["of an observation"] = np.sqrt(self.variance_of_observation)
         return f"Predictions at {len(self.mean):,} locations", columns
@@ -92,11 +93,11 @@ class Prediction:
     @property
     def variance_of_observation(self) -> Floats:
         """Variance of the prediction error of a new observation, (m,)."""
-        if self.nugget is None:
+        if self.noise is None:
             raise InvalidInput(
                 'a block has no new observation to predict: predict the field, of="field".'
             )
-        return self.variance + self.nugget
+        return self.variance + self.noise
 
     def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:
         """Return the bounds of prediction intervals.
@@ -157,7 +158,7 @@ class Prediction:
                 "upper_of_observation": upper,
             }
         columns |= {"lower": lower, "upper": upper}
-        if self.nugget is not None:
+        if self.noise is not None:
             columns["variance_of_observation"] = self.variance_of_observation
         return columns
 
@@ -180,6 +181,7 @@ def predict(
     local_trend: bool = False,
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
+    error_variance: ArrayLike | None = None,
     progress: bool = True,
 ) -> Prediction:
     """Predict the field at new locations, or its averages over blocks.
@@ -219,6 +221,9 @@ def predict(
         Time of the new locations, for a space-time model; one number for all of them is enough.
     variable : int or (m,) array_like of int, optional
         Variable to predict, for a multivariate model.
+    error_variance : float or (m,) array_like, optional
+        Known error variance of a new observation, in addition to the nugget; 0 if not given. Only
+        `variance_of_observation` and intervals of observations depend on it.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -254,7 +259,8 @@ def predict(
     check_fit(fit)
     table = None
     if new_locations is not None:
-        inputs, covariates, table = targets_of(fit, new_locations, covariates, time, variable)
+        about = covariates, time, variable, error_variance
+        inputs, covariates, table = targets_of(fit, new_locations, *about)
         new_locations = inputs.locations
     if block is not None:
         if fit.model.uses:
@@ -262,10 +268,13 @@ def predict(
                 f"averages over blocks need a model of locations only. A {fit.model.family} model "
                 f"depends on {' and '.join(fit.model.uses)}: predict points, without `block`."
             )
-        if time is not None or variable is not None:
-            raise InvalidInput(
-                "averages over blocks have no `time` and no `variable`: leave them out."
-            )
+        for name, column in {
+            "time": time,
+            "variable": variable,
+            "error_variance": error_variance,
+        }.items():
+            if column is not None:
+                raise InvalidInput(f"averages over blocks have no `{name}`: leave it out.")
         if table is None and spatial.is_geographic_frame(block):
             table = spatial.of_polygons(block)
             covariates = table.columns if covariates is None else covariates
@@ -285,9 +294,9 @@ def predict(
             mean, variance = _from_nearest(fit, targets, design, neighbours, local_trend, line)
         else:
             mean, variance = _from_all(fit, targets, design, line)
-    nugget = fit.model.nugget if block is None else None
+    noise = fit.model.noise(inputs) if block is None else None
     # rounding may make the variance at an observed location slightly negative
-    return Prediction(targets.locations, mean, np.maximum(variance, 0.0), nugget, table)
+    return Prediction(targets.locations, mean, np.maximum(variance, 0.0), noise, table)
 
 
 def _from_all(fit, targets, design, line):
@@ -302,7 +311,8 @@ def _from_all(fit, targets, design, line):
         trend = fit_trend(factor, observations.values, own_design)
         weights, explained = factor.solve(trend.residual), factor.explained_by(own_design)
         about = trend.residual, trend.quadratic_form, factor.log_determinant()
-        caution_rounding(bound(factor, model, *about), stacklevel=4)
+        noise = model.noise(observations.inputs)
+        caution_rounding(bound(factor, model, noise, *about), stacklevel=4)
         mean, variance = np.empty(len(targets)), targets.variances(model, observations.metric)
         index = evaluator.device.index
         entries = CHUNK_ENTRIES if index is None else GPU_CHUNK_ENTRIES
@@ -335,9 +345,9 @@ def _product(k, b):
 class Neighbourhoods:
     """Data shared by all predictions from nearest observations.
 
-    The tree is in coordinates where the model is isotropic; locations (n, d) and columns (1 + p, n)
-    are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is None if the
-    coefficients are those of the `count` neighbours.
+    The tree is in coordinates where the model is isotropic; locations (n, d), columns (1 + p, n)
+    and noise (n,) are in its order: the columns are z - Xβ̂ and X'. The covariance of β̂, (p, p), is
+    None if the coefficients are those of the `count` neighbours.
     """
 
     model: Covariance
@@ -345,6 +355,7 @@ class Neighbourhoods:
     tree: Tree
     locations: np.ndarray
     columns: np.ndarray
+    noise: np.ndarray
     count: int
     coefficient_covariance: np.ndarray | None
 
@@ -372,6 +383,7 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
         tree,
         observations.locations[tree.order],
         np.vstack((residuals, own_design.T))[:, tree.order],
+        np.broadcast_to(model.noise(observations.inputs), len(residuals))[tree.order],
         count,
         None if local_trend else fit.coefficient_covariance,
     )
@@ -397,9 +409,8 @@ def krige_part(known, piece):
     model, metric, tree = known.model, known.metric, known.tree
     near = nearest(tree, model.isotropic(targets.locations, metric), known.count)
     blocks = Blocks(model, metric, known.locations, targets.locations)
-    noise = np.full(len(known.locations), model.nugget)
     averages = targets.covariances_with(model, known.locations, metric, near)
-    grams = blocks.grams(near, noise, known.columns, averages)
+    grams = blocks.grams(near, known.noise, known.columns, averages)
     bad = np.flatnonzero(~np.isfinite(grams).all(axis=(1, 2)))
     if len(bad):
         raise NotPositiveDefinite(

@@ -40,8 +40,8 @@ class Raster:
         row has the smallest second coordinate.
     extent : tuple of float
         Left, right, bottom, top.
-    nugget : float or None
-        Variance of the noise of an observation; None for averages.
+    noise : float or None
+        Variance of the noise of a new observation, the nugget; None for averages.
     names : (str, str)
         Names of the coordinates.
     value_name : str
@@ -55,7 +55,7 @@ class Raster:
     mean: Floats
     variance: Floats
     extent: tuple[float, float, float, float]
-    nugget: float | None = 0.0
+    noise: float | None = 0.0
     names: tuple[str, str] = ("x", "y")
     value_name: str = "value"
     metric: str = "euclidean"
@@ -79,7 +79,7 @@ class Raster:
 
     def _summary(self):
         known = int(np.isfinite(self.mean).sum())
-        kind = "predictions at centres of cells" if self.nugget is not None else "averages of cells"
+        kind = "predictions at centres of cells" if self.noise is not None else "averages of cells"
         columns = dict(zip(self.names, (self.x, self.y), strict=True))
         columns |= {"mean": self.mean, "standard error": self.standard_error}
         return f"{self!r}"[1:-1] + f"\n{known:,} {kind}", columns
@@ -130,7 +130,7 @@ class Raster:
     def _prediction(self):
         """Return the cells as rows of a `Prediction`."""
         return Prediction(
-            self.coordinates.reshape(-1, 2), self.mean.ravel(), self.variance.ravel(), self.nugget
+            self.coordinates.reshape(-1, 2), self.mean.ravel(), self.variance.ravel(), self.noise
         )
 
     def layers(
@@ -154,9 +154,9 @@ class Raster:
         lower, upper = self.interval(level, of)
         variance, end, target = self.variance, "", "field"
         if of == "observation":
-            variance, end = self.variance + self.nugget, "_of_observation"
+            variance, end = self.variance + self.noise, "_of_observation"
             target = "new observation"
-        elif self.nugget is None:
+        elif self.noise is None:
             target = "field's average over a cell"
         name, interval = self.value_name, f"{100 * level:g} % interval of the {target}"
         layers = {

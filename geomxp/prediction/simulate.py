@@ -50,6 +50,7 @@ def simulate(
     of: Of | None = None,
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
+    error_variance: ArrayLike | None = None,
     progress: bool = True,
 ) -> Floats:
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
@@ -76,12 +77,14 @@ def simulate(
     covariates : (n, q) array_like, optional
         For a fit whose trend has covariates.
     of : {"field", "observation"}, optional
-        The noiseless field, or new observations, which have the nugget as independent noise. If
-        not given, observations of a model and the field of a fit.
+        The noiseless field, or new observations, with independent noise of the nugget's and the
+        known errors' variance. If not given, observations of a model and the field of a fit.
     time : float or (n,) array_like, optional
         Times, for a space-time model; one number for all locations is enough.
     variable : int or (n,) array_like of int, optional
         Variables to draw, for a multivariate model.
+    error_variance : float or (n,) array_like, optional
+        Known error variances of the new observations, in addition to the nugget; 0 if not given.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -116,10 +119,11 @@ def simulate(
         check_of(of)
     with Line("drawing", shown=progress):
         if isinstance(model, Fit):
-            inputs, covariates, _ = targets_of(model, locations, covariates, time, variable)
+            about = covariates, time, variable, error_variance
+            inputs, covariates, _ = targets_of(model, locations, *about)
             return _conditional(model, inputs, draws, seed, method, covariates, of or "field")
         locations = locations.inputs if isinstance(locations, Observations) else locations
-        inputs = checked_inputs(locations, metric, time, variable)
+        inputs = checked_inputs(locations, metric, time, variable, error_variance)
         return _unconditional(model, inputs, draws, seed, method, of)
 
 
@@ -131,7 +135,8 @@ def _check_any(inputs):
 def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     _check_any(inputs)
-    model = model.replace(nugget=0.0) if of == "field" else model
+    if of == "field":
+        model, inputs = model.replace(nugget=0.0), replace(inputs, error_variance=None)
     evaluator = (method or Exact()).prepare(inputs)
     with blas_threads(len(inputs)):
         factor = evaluator.factorize(model)
@@ -153,8 +158,9 @@ def _conditional(fit, inputs, draws, seed, method, covariates, of):
     known = np.flatnonzero(back < n)
     rows = back[known]
     field[:, known] = fit.observations.values[rows] + betas @ (design[known] - own_design[rows]).T
-    if of == "observation" and fit.model.nugget:
-        field += np.sqrt(fit.model.nugget) * random.standard_normal(field.shape)
+    noise = fit.model.noise(inputs)
+    if of == "observation" and np.any(noise):
+        field += np.sqrt(noise) * random.standard_normal(field.shape)
     return field
 
 
@@ -206,7 +212,8 @@ def _from_nearest(fit, new, own_design, random, draws):
     at[tree.order] = np.arange(len(both))
     near = nearest(tree, model.isotropic(new[order], metric), count, np.arange(n, len(both)))
     blocks = Blocks(model, metric, both[tree.order], new[order])
-    noise = np.where(tree.order < n, model.nugget, 0.0)
+    noise = np.zeros(len(both))
+    noise[at[:n]] = model.noise(observations.inputs)
     weights, variances = blocks.weights(near, noise, np.zeros(len(near)))
     if not np.isfinite(variances).all():
         raise NotPositiveDefinite(
@@ -241,12 +248,13 @@ def _distinct(observations, model, inputs):
     _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     back = n + np.arange(len(first))
-    if model.nugget == 0:
+    exact = np.broadcast_to(model.noise(observations.inputs) == 0, n)
+    if exact.any():
         both = np.vstack((_points_of(model, observations.inputs), points[first]))
         different, at = np.unique(both, axis=0, return_inverse=True)
         at = at.reshape(-1)
         rows = np.full(len(different), n)
-        rows[at[:n]] = np.arange(n)
+        rows[at[:n][exact]] = np.flatnonzero(exact)
         own = rows[at[n:]]
         back = np.where(own < n, own, n + np.cumsum(own == n) - 1)
         first = first[own == n]

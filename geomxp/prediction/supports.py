@@ -39,7 +39,7 @@ cancel, and fewer than eight digits remain."""
 # New locations in arrays, frames and grids
 
 
-def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
+def targets_of(fit, new_locations, covariates=None, time=None, variable=None, error_variance=None):
     """Return `Inputs` in the system of a fit's observations, covariates, and their table.
 
     New locations are an array, Inputs, Observations, a frame or a grid. A pandas frame must have
@@ -53,6 +53,8 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
         new_locations, covariates, table = _from_frame(fit, new_locations, covariates)
         time = _column_of(table, observations, "time") if time is None else time
         variable = _column_of(table, observations, "variable") if variable is None else variable
+        if error_variance is None:
+            error_variance = _column_of(table, observations, "error_variance")
     if isinstance(new_locations, (Inputs, Observations)):
         if new_locations.metric != observations.metric:
             raise InvalidInput(
@@ -61,7 +63,8 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
         if isinstance(new_locations, Observations) and covariates is None:
             covariates = new_locations
         new_locations = new_locations.inputs
-    inputs = checked_inputs(new_locations, observations.metric, time, variable)
+    about = time, variable, error_variance
+    inputs = checked_inputs(new_locations, observations.metric, *about)
     if inputs.dimensions != observations.dimensions:
         raise InvalidInput(
             f"`new_locations` must have {observations.dimensions} columns of coordinates, as the "
@@ -72,7 +75,7 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None):
 
 
 def _column_of(table, observations, name):
-    """Return the column of the times or variables of a table, if the observations have them."""
+    """Return a column of a table that the observations have too, such as their times, or None."""
     column = getattr(observations, f"{name}_name")
     known = getattr(observations, name) is not None and column in table.columns.columns
     return table.columns[column] if known else None

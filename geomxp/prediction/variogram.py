@@ -140,11 +140,11 @@ def residual_draws(fit, rows, draws, seed=0):
     from scipy.linalg import lapack
 
     observations, model = fit.observations, fit.model
-    locations, design = observations.locations[rows], design_of(fit)[rows]
+    inputs, design = observations.inputs[rows], design_of(fit)[rows]
     white = np.random.default_rng([seed, 2]).standard_normal((draws, len(rows))).T
     with blas_threads(len(rows)):
-        covariance = np.asfortranarray(model(locations, locations, observations.metric))
-        covariance[np.diag_indices(len(rows))] += model.nugget
+        covariance = np.asfortranarray(model(inputs, inputs))
+        covariance[np.diag_indices(len(rows))] += model.noise(inputs)
         covariance -= design @ fit.coefficient_covariance @ design.T
         # the rank is deficient by the trend's; pivoted Cholesky finds it
         lower, pivots, rank, _ = lapack.dpstrf(covariance, lower=1, overwrite_a=1)

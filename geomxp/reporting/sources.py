@@ -91,9 +91,7 @@ def _reading(observations):
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
         metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
-        extra = ("time", "variable", "log_jacobian")
-        names = [name for name in extra if getattr(observations, name) is not None]
-        metric += "".join(f", {name}={name}" for name in names)
+        metric += "".join(f", {name}={name}" for name in observations.extra())
         return [
             "# locations, values and covariates are your arrays; SHA-256 of their numbers:",
             f"# {observations.digest()}",
@@ -107,7 +105,7 @@ def _reading(observations):
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
         start = f"observations = gx.datasets.load({source['dataset']!r}"
     usual |= {"formula": None, "drop_missing": False, "crs": None, "time": None, "variable": None}
-    usual |= {"missing": None, "decimal": None, "duplicates": None}
+    usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
     about = {
         "locations": tuple(source["locations"]),
         "values": source["value"],
@@ -118,6 +116,7 @@ def _reading(observations):
         "crs": source.get("crs"),
         "time": source.get("time"),
         "variable": source.get("variable"),
+        "error_variance": source.get("error_variance"),
         **{name: source.get(name) for name in ("missing", "decimal", "duplicates")},
     }
     return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]

@@ -12,7 +12,7 @@ from ..covariance import sums as sums_by_blocks
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import power_of_two_near
 from ..covariance.generate import panels_of
-from ..linalg.backend import device_of
+from ..linalg.backend import backend_of, device_of
 from ..linalg.device import empty_matrix
 from ..linalg.formats import FP32, FP64
 from ..runtime.devices import in_threads
@@ -28,15 +28,17 @@ def blocks(n):
 
 
 def covariance_matrix(model, locations, metric, out=None, index=None):
-    """Assemble the lower triangle of Σ = C + τ²I, (n, n) in Fortran order, in `out` or new memory.
+    """Assemble the lower triangle of Σ, (n, n) in Fortran order, in `out` or new memory.
 
-    The upper triangle is not set. `index` is the number of a GPU; the CPU if not given.
+    Σ is the field's covariance with the noise of the observations on the diagonal. The upper
+    triangle is not set. `index` is the number of a GPU; the CPU if not given.
     """
-    n, pairs = len(locations), model.pairs(Inputs.of(locations, metric))
+    inputs = Inputs.of(locations, metric)
+    n, pairs, noise = len(inputs), model.pairs(inputs), model.noise(inputs)
     if index is not None:
         sigma = empty_matrix(n, index) if out is None else out
         whole = slice(0, n)
-        pairs.write_on_gpu("correlation", whole, whole, sigma, triangle=True, nugget=model.nugget)
+        pairs.write_on_gpu("correlation", whole, whole, sigma, triangle=True, noise=noise)
         return sigma
     sigma = np.empty((n, n), order="F") if out is None else out
 
@@ -44,7 +46,7 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
         pairs.write("correlation", *block, sigma[block], triangle=True)
 
     in_threads(write, blocks(n), n * n // 2)
-    sigma.reshape(-1, order="F")[:: n + 1] += model.nugget
+    sigma.reshape(-1, order="F")[:: n + 1] += noise
     return sigma
 
 
@@ -68,6 +70,16 @@ def derivative_matrix(model, locations, metric, name, index=None):
     return derivative
 
 
+def diagonal_matrix(diagonal, n, index=None):
+    """Return a diagonal matrix, (n, n) in Fortran order, in RAM or on a GPU."""
+    matrix = np.zeros((n, n), order="F") if index is None else empty_matrix(n, index)
+    backend = backend_of(matrix)
+    with backend.on(matrix):
+        matrix[...] = 0.0
+        backend.xp.fill_diagonal(matrix, backend.put(np.broadcast_to(diagonal, n), matrix))
+    return matrix
+
+
 def norms_of(generator):
     """Return the Frobenius norms of all tiles, (T, T), zeros above the diagonal."""
     layout = generator.layout
@@ -85,13 +97,16 @@ class Originals:
     """
 
     def __init__(self, model, locations, metric, layout, index=None):
-        exponent = frexp(model.largest_variance + model.nugget)[1] // 2
+        inputs = Inputs.of(locations, metric)
+        noise = model.noise(inputs)
+        exponent = frexp(model.largest_variance + float(np.max(noise)))[1] // 2
         # in two steps, because 4^e may overflow
         unit = 2.0**-exponent
         self.exponent, self.layout, self.index = exponent, layout, index
         self.source = model, locations, metric, layout
         self.model = model.scaled(unit).scaled(unit)
-        self.pairs = self.model.pairs(Inputs.of(locations, metric))
+        self.noise = noise * unit * unit
+        self.pairs = self.model.pairs(inputs)
 
     def on(self, index):
         """Return the same on another device."""
@@ -117,7 +132,8 @@ class Originals:
         out = np.empty(self.layout.shape(i, k), form.dtype, order="F") if out is None else out
         self.pairs.write("correlation", self.layout.rows(i), self.layout.rows(k), out)
         if i == k:
-            out.reshape(-1, order="F")[:: len(out) + 1] += form.dtype.type(self.model.nugget)
+            noise = self.noise if np.ndim(self.noise) == 0 else self.noise[self.layout.rows(i)]
+            out.reshape(-1, order="F")[:: len(out) + 1] += np.asarray(noise, form.dtype)
         return out
 
     def _tile_on_gpu(self, i, k, form, out, missed, squares=None):
@@ -133,7 +149,7 @@ class Originals:
                 panels = squares, missed[:count]
             self.pairs.write_on_gpu(
                 *("correlation", layout.rows(i), layout.rows(k), out),
-                **{"nugget": self.model.nugget, "panels": panels},
+                **{"noise": self.noise, "panels": panels},
             )
         return out
 
@@ -231,11 +247,12 @@ def conditional_precisions(originals, locations, metric):
     near = np.take_along_axis(near, np.argsort(itself, axis=1, kind="stable"), axis=1)
     near = np.column_stack((some, near[:, :-1]))
     if isinstance(model, Isotropic):
-        precision = _precisions(_correlated(model, points[near], unit))
+        sets = _correlated(model, points[near], unit)
     else:
         inputs = Inputs.of(locations, metric)
-        sets = [model.matrix(inputs[rows], inputs[rows]) for rows in near]
-        precision = _precisions(np.array(sets) + model.nugget * np.eye(near.shape[1]))
+        sets = np.array([model.matrix(inputs[rows], inputs[rows]) for rows in near])
+    noise = np.broadcast_to(originals.noise, layout.n)[near]
+    precision = _precisions(sets + noise[:, :, None] * np.eye(near.shape[1]))
     block = some // layout.tile
     mean, rows = np.bincount(block, precision) / np.bincount(block), np.arange(layout.tiles)
     spacing = max(np.median(apart[block == i, -1]) for i in rows)
@@ -246,9 +263,9 @@ def conditional_precisions(originals, locations, metric):
 
 
 def _correlated(model, points, unit):
-    """Return Σ of many small sets of points, (b, m, d), whose coordinates are in this unit."""
+    """Return C of many small sets of points, (b, m, d), whose coordinates are in this unit."""
     apart = unit * np.linalg.norm(points[:, :, None] - points[:, None], axis=3)
-    return model.variance * model.correlation(apart) + model.nugget * np.eye(points.shape[1])
+    return model.variance * model.correlation(apart)
 
 
 def _precisions(sigma):

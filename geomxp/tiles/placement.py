@@ -318,7 +318,8 @@ def _fingerprint(originals, formats):
 
     model, locations, metric, layout = originals.source
     inputs = Inputs.of(locations, metric)
-    columns = (inputs.locations, inputs.time, inputs.variable)
+    columns = inputs.locations, inputs.time, inputs.variable
+    columns = *columns, inputs.error_variance, inputs.replicates
     places = b"".join(column.tobytes() for column in columns if column is not None)
     places = hashlib.sha256(places).hexdigest()
     rows = hashlib.sha256(str(formats).encode()).hexdigest()

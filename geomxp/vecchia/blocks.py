@@ -1,10 +1,14 @@
 """Passes over Vecchia's blocks: sums for the likelihood, weights and Gram matrices for kriging.
 
 A block is a location and its neighbours; S is its covariance matrix. Derivatives of S by the
-parameters are combinations of a few bases: S itself, the unit matrix, the derivatives by the shape
-parameters of the family, by the logarithm of all distances, and by the angle and the ratio of
-anisotropy, in this order. D is the number of bases.
+parameters are combinations of a few bases: S itself, the diagonals of the noise, the derivatives by
+the shape parameters of the family, by the logarithm of all distances, and by the angle and the
+ratio of anisotropy, in this order. D is the number of bases.
+
+The noise of observations is the sum of the `Noise` diagonals, each times a number of the model.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +26,53 @@ def check_tabulated(model):
     model.check_tabulated("Vecchia's approximation needs a table of the correlation: use Exact().")
 
 
-def basis_of(model):
+@dataclass(frozen=True)
+class Noise:
+    """Variances beside the field's: the nugget's share of each location, and known variances.
+
+    Parameters
+    ----------
+    diagonals : (q, n) ndarray
+        The variance of location i is Σ_k c_k diagonals[k, i] with the model's coefficients c. The
+        first one is multiplied by the nugget.
+
+    Examples
+    --------
+    >>> from geomxp import Matern
+    >>> noise = Noise.of(Inputs(np.zeros((2, 1)), error_variance=np.array([0.0, 0.3])))
+    >>> noise.under(Matern(1.0, 1.0, 0.5, nugget=0.1)).tolist()
+    [0.1, 0.4]
+    """
+
+    diagonals: np.ndarray
+
+    @classmethod
+    def of(cls, inputs):
+        """Return the noise of inputs."""
+        first = np.ones(len(inputs)) if inputs.replicates is None else 1.0 / inputs.replicates
+        known = () if inputs.error_variance is None else (inputs.error_variance,)
+        return cls(np.array((first, *known)))
+
+    def __len__(self):
+        return len(self.diagonals)
+
+    def __getitem__(self, rows):
+        return Noise(np.ascontiguousarray(self.diagonals[:, rows]))
+
+    def coefficients(self, model):
+        """Return c, (q,)."""
+        return np.array((model.nugget, 1.0))[: len(self)]
+
+    def under(self, model):
+        """Return the variances, (n,)."""
+        first, *others = zip(self.coefficients(model), self.diagonals, strict=True)
+        result = first[0] * first[1]
+        for coefficient, diagonal in others:
+            result += coefficient * diagonal
+        return result
+
+
+def basis_of(model, diagonals=1):
     """Return the number of the basis of each parameter, besides S.
 
     Examples
@@ -32,24 +82,27 @@ def basis_of(model):
     3
     """
     check_tabulated(model)
-    distance = 2 + len(model.shapes)
+    shape = 1 + diagonals
+    distance = shape + len(model.shapes)
     return {
         "variance": 1,
         "nugget": 1,
-        **{shape.name: 2 + k for k, shape in enumerate(model.shapes)},
+        **{each.name: shape + k for k, each in enumerate(model.shapes)},
         "range": distance,
         "anisotropy_angle": distance + 1,
         "anisotropy_ratio": distance + 2,
     }
 
 
-def wanted_for(model, names):
+def wanted_for(model, names, diagonals=1):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
-    basis = basis_of(model)
+    basis = basis_of(model, diagonals)
     distance = basis["range"]
     wanted = np.zeros(distance + 3, dtype=bool)
     for name in names:
         wanted[[0, basis[name]]] = True
+    if "variance" in names:
+        wanted[1 : 1 + diagonals] = True
     if wanted[distance + 1 :].any():
         wanted[distance:] = True
     return wanted
@@ -66,17 +119,20 @@ def tables_for(model, wanted):
     ['correlation', 'smoothness']
     """
     names = [*(shape.name for shape in model.shapes), "slope"]
-    return ["correlation", *(name for k, name in enumerate(names, start=2) if wanted[k])]
+    first = len(wanted) - 2 - len(names)
+    return ["correlation", *(name for k, name in enumerate(names, start=first) if wanted[k])]
 
 
 class Sums:
     """Sums over all blocks as `kernel.likelihood_slice` writes them: log|Σ|, W'W, derivatives.
 
-    W are the `count` whitened columns, and `names` the parameters whose derivatives are known.
+    W are the `count` whitened columns, `names` the parameters whose derivatives are known, and
+    `coefficients` those of the noise.
     """
 
-    def __init__(self, out, count, model, names):
-        self.names, self._model, self._basis = names, model, basis_of(model)
+    def __init__(self, out, count, model, names, coefficients):
+        self.names, self._model, self._coefficients = names, model, coefficients
+        self._basis = basis_of(model, len(coefficients))
         bases = self._bases = self._basis["range"] + 3
         self.log_determinant = float(out[0])
         gram, self._traces, information, changes = np.split(
@@ -102,8 +158,9 @@ class Sums:
         row, model = np.zeros(self._bases), self._model
         row[self._basis[name]] = 1.0
         if name == "variance":
-            # S = σ²R + τ²I
-            row[:2] = 1.0 / model.variance, -model.nugget / model.variance
+            # S = σ²R + Σ_k c_k diag(d_k)
+            row[0] = 1.0 / model.variance
+            row[1 : 1 + len(self._coefficients)] = -self._coefficients / model.variance
         elif name == "range":
             # ∂C/∂a = -(σ²/a) r ρ'(r)
             row[self._basis[name]] = -1.0 / model.range
@@ -143,14 +200,17 @@ class Blocks:
     """The blocks of locations (n, d) in memory under one model.
 
     With targets (k, d), each block is a target and its neighbours among the locations; otherwise
-    the locations are the targets. For `box` see `TablePairs`.
+    the locations are the targets. `noise` is that of the locations, by default the nugget. For
+    `box` see `TablePairs`.
     """
 
-    def __init__(self, model, metric, locations, targets=None, box=None):
+    def __init__(self, model, metric, locations, targets=None, box=None, noise=None):
         check_tabulated(model)
         self.model = model
         targets = None if targets is None else Inputs(targets, metric)
-        self.pairs = model.pairs(Inputs(locations, metric), targets, box)
+        inputs = Inputs(locations, metric)
+        self.pairs = model.pairs(inputs, targets, box)
+        self.noise = Noise.of(inputs) if noise is None else noise
 
     def reduce(self, neighbours, columns, wanted):
         """Return the `Sums` over all locations, and the first one without a factor, or None."""
@@ -167,13 +227,13 @@ class Blocks:
 
         k, count, bases = len(neighbours), len(columns), len(wanted)
         length = 1 + count * count + bases * (1 + bases + count * count)
-        noise, maps = self._nuggets(), turning_forms(self.model)
+        noise, maps = self.noise.under(self.model), turning_forms(self.model)
 
         def one_slice(first, last, field):
             out = np.zeros(length)
             failed, missed = likelihood_slice(
                 *(self.pairs.x, neighbours, first, last, noise, field),
-                *(columns, maps, wanted, out),
+                *(columns, self.noise.diagonals, maps, wanted, out),
             )
             return out, failed if failed < last else k, missed
 
@@ -184,12 +244,13 @@ class Blocks:
     def weights(self, neighbours, noise=None, at_target=None):
         """Return the weights (k, m) and the variances (k,) of all targets' conditional means.
 
-        `noise` (n,) and `at_target` (k,) are variances beside the field's; the nugget by default.
+        `noise` (n,) and `at_target` (k,) are variances beside the field's, by default those of the
+        locations.
         A variance is NaN where the matrix of the neighbours is not positive definite.
         """
         from .kernel import weights_slice
 
-        noise = self._nuggets() if noise is None else noise
+        noise = self.noise.under(self.model) if noise is None else noise
         at_target = noise if at_target is None else at_target
         weights, variances = np.empty(neighbours.shape), np.empty(len(neighbours))
         self._for_targets(weights_slice, neighbours, noise, at_target, weights, variances)
@@ -209,9 +270,6 @@ class Blocks:
         given = np.empty((0, m)) if given is None else given
         self._for_targets(gram_slice, neighbours, noise, columns, given, grams)
         return grams
-
-    def _nuggets(self):
-        return np.full(self.pairs.x.shape[1], self.model.nugget)
 
     def _for_targets(self, kernel, neighbours, noise, *arrays):
         """Call a kernel that reads the correlation only, for all targets."""
@@ -245,10 +303,11 @@ class LocalPasses:
     `tree` is the tree of the graph; rows of arrays are in its order.
     """
 
-    def __init__(self, locations, metric, ordering, count):
-        self.graph = Graph.of(locations, metric, ordering, count)
-        self.tree, self._metric = self.graph.tree, metric
-        self._locations = locations[self.tree.order]
+    def __init__(self, inputs, ordering, count):
+        self.graph = Graph.of(inputs.locations, inputs.metric, ordering, count)
+        self.tree, self._metric = self.graph.tree, inputs.metric
+        self._locations = inputs.locations[self.tree.order]
+        self.noise = Noise.of(inputs)[self.tree.order]
 
     def know(self, columns):
         """Keep the columns to whiten, (c, n)."""
@@ -267,4 +326,4 @@ class LocalPasses:
         return self.graph.neighbours[i]
 
     def _blocks(self, model):
-        return Blocks(model, self._metric, self._locations)
+        return Blocks(model, self._metric, self._locations, noise=self.noise)

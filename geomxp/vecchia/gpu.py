@@ -14,7 +14,7 @@ from ..covariance.table import SPLIT
 from ..cuda import module
 from ..errors import InvalidInput, NotEnoughMemory
 from ..runtime.devices import gpu_memory, human_bytes
-from .blocks import check_tabulated, tables_for, turning_forms, with_table
+from .blocks import Noise, check_tabulated, tables_for, turning_forms, with_table
 from .factor import Graph
 
 MOST = 128
@@ -55,11 +55,12 @@ class SharedLayout:
     stride: int
 
     @classmethod
-    def of(cls, m, d, count, bases):
+    def of(cls, m, d, count, bases, diagonals=1):
         """Return the layout of blocks of m neighbours in d dimensions, with `count` columns.
 
-        `bases` is the number of derivatives of S, see `blocks`; 0 if none are wanted. Raise
-        `InvalidInput` if a block has more rows than its threads.
+        `bases` is the number of derivatives of S, see `blocks`, of which `diagonals` are those of
+        the noise; 0 if none are wanted. Raise `InvalidInput` if a block has more rows than its
+        threads.
         """
         # the location and its neighbours, padded to a multiple of four
         order = (m + 4) // 4 * 4
@@ -77,8 +78,8 @@ class SharedLayout:
         rows = order + count + bases
         rows += (2 - rows) % 4
         entries = order * rows - order * (order - 4) // 2
-        # 1/l_ii, which rows are locations, points, b, and D b for all but the first two bases
-        vectors = (2 + d + (1 + bases - 2 if bases else 1)) * order
+        # 1/l_ii, which rows are locations, points, b, and D b for all but S and the diagonals
+        vectors = (2 + d + (bases - diagonals if bases else 1)) * order
         stride = -(-(entries + vectors) // 16) * 16
         # two teams of eight threads read from different banks at a time
         return cls(rows, fitting[0], stride + 8 * (fitting[0] == 8))
@@ -92,10 +93,11 @@ class SharedLayout:
 class Pairs:
     """Inputs of the kernels for one model, for n locations in a box (2, d) with m neighbours each.
 
-    `numbers` are in the order of `Model` in cuda/vecchia.cuh; for `octaves` see `TablePairs`.
+    `coefficients` are those of the noise; `numbers` are in the order of `Model` in
+    cuda/vecchia.cuh; for `octaves` see `TablePairs`.
     """
 
-    def __init__(self, model, metric, box, n, m):
+    def __init__(self, model, metric, box, n, m, coefficients):
         d = box.shape[1]
         middle, unit, inverse = scale_of(model, metric, box)
         self.mapping = mapping_of(model, metric)
@@ -111,8 +113,9 @@ class Pairs:
         self.common = self.octaves[1] - 2 - 2 / d * np.log2((n + 1) / (m + 1))
         start = np.zeros(3)
         start[:d] = middle
-        others = 1 / unit, *turn.ravel(), inverse, model.variance, model.nugget
-        self.numbers = np.concatenate((start, others, turning_forms(model).ravel()))
+        others = 1 / unit, *turn.ravel(), inverse, model.variance
+        forms = turning_forms(model).ravel()
+        self.numbers = np.concatenate((start, others, forms, coefficients))
 
     def window(self, intervals, base, most):
         """Return the rows of a table that are kept in shared memory: the first, and how many.
@@ -151,8 +154,8 @@ class GpuPasses:
     """
 
     @gpu_memory()
-    def __init__(self, locations, metric, ordering, count, device):
-        n = len(locations)
+    def __init__(self, inputs, ordering, count, device):
+        locations, metric, n = inputs.locations, inputs.metric, len(inputs)
         count = min(count, n - 1)
         if count > MOST:
             raise InvalidInput(
@@ -167,6 +170,8 @@ class GpuPasses:
         self.graph = Graph.of(locations, metric, ordering, count)
         self.tree, self._box = self.graph.tree, box_of(points)
         self._points = self._on_gpu(points[self.tree.order])
+        self.noise = Noise.of(inputs)[self.tree.order]
+        self._diagonals = self._on_gpu(self.noise.diagonals)
         self._neighbours = self._on_gpu(self.graph.neighbours)
         self._columns = None
 
@@ -192,7 +197,7 @@ class GpuPasses:
         layout = self._layout(count, bases if wanted[0] else 0)
 
         def work(pairs, tables, base):
-            kernel = _kernel(name, layout.team, len(model.shapes))
+            kernel = _kernel(name, layout.team, len(model.shapes), len(self.noise))
             sums, missed = cupy.zeros((parts, summed + 1)), cupy.zeros(1, dtype=np.int32)
             entries = mask_of(wanted), parts, size, sums, summed + 1, missed
             self._launch(kernel, layout, count, pairs, tables, base, parts, entries)
@@ -215,7 +220,8 @@ class GpuPasses:
         def work(pairs, tables, base):
             weights, variances = cupy.empty((n, m)), cupy.empty(n)
             missed = cupy.zeros(1, dtype=np.int32)
-            entries, kernel = (weights, variances, missed), _kernel("weights", layout.team)
+            entries = weights, variances, missed
+            kernel = _kernel("weights", layout.team, diagonals=len(self.noise))
             self._launch(kernel, layout, 0, pairs, tables, base, n, entries)
             return [(weights.get(), variances.get(), int(missed[0]))]
 
@@ -227,7 +233,8 @@ class GpuPasses:
         return self.graph.neighbours[i]
 
     def _layout(self, count, bases=0):
-        return SharedLayout.of(self._neighbours.shape[1], self._points.shape[1], count, bases)
+        shape = self._neighbours.shape[1], self._points.shape[1]
+        return SharedLayout.of(*shape, count, bases, len(self.noise))
 
     def _check_memory(self, needed, what):
         """Raise `NotEnoughMemory` if less memory of the GPU is free."""
@@ -249,7 +256,8 @@ class GpuPasses:
         import cupy
 
         check_tabulated(model)
-        pairs = Pairs(model, self._metric, self._box, *self._neighbours.shape)
+        about = *self._neighbours.shape, self.noise.coefficients(model)
+        pairs = Pairs(model, self._metric, self._box, *about)
         with cupy.cuda.Device(self._device.index):
             return with_table(model, pairs, names, partial(work, pairs))
 
@@ -277,7 +285,8 @@ class GpuPasses:
         columns = self._columns if count else self._points
         shared = function.max_dynamic_shared_size_bytes = staged * row_bytes + teams * layout.bytes
         arguments = (
-            *(self._points, self._neighbours, columns, n, self._points.shape[1], m, count),
+            *(self._points, self._neighbours, columns, self._diagonals),
+            *(n, self._points.shape[1], m, count),
             *(pairs.mapping, int(pairs.turned)),
             *(cupy.asarray(pairs.numbers), cupy.asarray(np.concatenate(tables)), kinds),
             *(intervals, base, first, staged, layout.rows, layout.stride, *entries),
@@ -293,9 +302,10 @@ def _attribute(name):
     return runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), runtime.getDevice())
 
 
-def _kernel(name, team, shapes=1):
-    """Return a kernel for a number of threads in a team and of shape parameters of a family."""
-    options = [f"-DTEAM={team}"] + ([f"-DSHAPES={shapes}"] if shapes != 1 else [])
+def _kernel(name, team, shapes=1, diagonals=1):
+    """Return a kernel for numbers of threads in a team, shape parameters and noise diagonals."""
+    counts = {"SHAPES": shapes, "DIAGONALS": diagonals}
+    options = [f"-DTEAM={team}", *(f"-D{key}={k}" for key, k in counts.items() if k != 1)]
     return module("vecchia.cu", *options).get_function(name)
 
 

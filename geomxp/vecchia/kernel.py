@@ -153,13 +153,16 @@ def _dot(a, at, b, start, order):
 
 
 @njit(nogil=True, cache=True)
-def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
-    """G <- D b for the derivatives by shape parameters, by distance and by anisotropy."""
+def _changes(points, keep, m, dimensions, field, maps, shape, wanted, b, g, scratch):
+    """G <- D b for the derivatives by shape parameters, by distance and by anisotropy.
+
+    `shape` is the number of the first of them.
+    """
     inverse, arc, folded, variance, tables, size, base = field
     order, bases = keep.size // 8, wanted.size
     distance, top = bases - 3, size // 8 - 1
     step, misses = order * 8, 0
-    g[2 * step :] = 0.0
+    g[shape * step :] = 0.0
     for i in range(1, order):
         known = min(i, m) if i < m or i == order - 1 else 0
         weight, b_i = spread(variance) * load(keep, i * 8), load(b, i * 8)
@@ -170,7 +173,7 @@ def _changes(points, keep, m, dimensions, field, maps, wanted, b, g, scratch):
             misses |= missed(s, row)
             both, b_j, table = weight * load(keep, j * 8), load(b, j * 8), size
             value = both
-            for basis in range(2, distance + 1):
+            for basis in range(shape, distance + 1):
                 if wanted[basis]:
                     value = polynomial(tables, table, row, t) * both
                     _add_products(g, basis * step, i, j, value, b_i, b_j)
@@ -196,12 +199,12 @@ def _add_products(g, at, i, j, value, b_i, b_j):
 
 
 @njit(nogil=True, cache=True)
-def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
+def _derivatives(a, inverse, g, u, white, wanted, order, live, sums):
     """Add the traces, the changes of whitened products and the information of eight blocks."""
     step, last, bases = order * 8, (order - 1) * 8, wanted.size
     count, half = white.size // 8, spread(0.5)
     # L^-1 S b = L'b = e
-    g[:last], g[last:step], g[step : 2 * step] = 0.0, 1.0, b
+    g[:last], g[last:step] = 0.0, 1.0
     for j in range(1, bases):
         if wanted[j]:
             forward_packed(a, inverse, g, j * step, order)
@@ -224,14 +227,17 @@ def _derivatives(a, inverse, b, g, u, white, wanted, order, live, sums):
 
 
 @njit(nogil=True, cache=True)
-def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wanted, out):
+def likelihood_slice(
+    x, neighbours, first, last, noise, field, columns, diagonals, maps, wanted, out
+):
     """Reduce blocks to the sums that the likelihood and its derivatives need.
 
-    `maps`, (2, 3), are the quadratic forms of the derivatives by angle and ratio of anisotropy.
-    `wanted`, (D,), tells which derivatives of S are wanted, in the order of `blocks`; none if the
-    first is not. The sums in `out` are Σ log d; W'W, (c, c); and with derivatives Σ g_i, (D,); the
-    information, (D, D), its lower triangle; and (∂W)'W, (D, c, c). Also return the first location
-    whose matrix is not positive definite, or `last`.
+    `diagonals`, (q, n), are those of the derivatives by parameters of the noise. `maps`, (2, 3),
+    are the quadratic forms of the derivatives by angle and ratio of anisotropy. `wanted`, (D,),
+    tells which derivatives of S are wanted, in the order of `blocks`; none if the first is not. The
+    sums in `out` are Σ log d; W'W, (c, c); and with derivatives Σ g_i, (D,); the information,
+    (D, D), its lower triangle; and (∂W)'W, (D, c, c). Also return the first location whose matrix
+    is not positive definite, or `last`.
     """
     d, m, count, bases = len(x), neighbours.shape[1], len(columns), wanted.size
     memory = points, keep, a, inverse, scratch = _memory(d, m)
@@ -264,8 +270,13 @@ def likelihood_slice(x, neighbours, first, last, noise, field, columns, maps, wa
         if wanted[0]:
             for c in range(count):
                 forward_packed(a, inverse, u, c * order * 8, order)
-            misses |= _changes(points, keep, m, d, field, maps, wanted, b, g, scratch)
-            _derivatives(a, inverse, b, g, u, white, wanted, order, weight, sums)
+            for k in range(len(diagonals)):
+                at = (1 + k) * order * 8
+                _fetch(diagonals, k, neighbours, place, last, True, order, g, at)
+                g[at : at + order * 8] *= b
+            shape = 1 + len(diagonals)
+            misses |= _changes(points, keep, m, d, field, maps, shape, wanted, b, g, scratch)
+            _derivatives(a, inverse, g, u, white, wanted, order, weight, sums)
     out[0] = logs
     for k in range(count * count):
         out[1 + k] = total(load(products, 8 * k))

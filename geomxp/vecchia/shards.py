@@ -22,7 +22,7 @@ from ..covariance.neighbours import nearest
 from ..errors import NotEnoughMemory
 from ..runtime.dask import DaskBackend, Parts
 from ..runtime.devices import free_memory, human_bytes
-from .blocks import SLICE, Blocks
+from .blocks import SLICE, Blocks, Noise
 from .factor import Graph, ordered_tree
 
 PARTS = 4
@@ -64,10 +64,11 @@ class Data:
     columns: np.ndarray
     metric: str
     box: np.ndarray
+    noise: Noise
 
     def blocks(self, model):
         """Return the `Blocks` under a model."""
-        return Blocks(model, self.metric, self.locations, box=self.box)
+        return Blocks(model, self.metric, self.locations, box=self.box, noise=self.noise)
 
 
 def ranges(n, parts):
@@ -118,9 +119,11 @@ def neighbours(shard, data, i=None):
 class DaskPasses:
     """Passes over the blocks of one data set on a Dask cluster; see `blocks.LocalPasses`."""
 
-    def __init__(self, locations, metric, ordering, count, address):
+    def __init__(self, inputs, ordering, count, address):
+        locations, metric = inputs.locations, inputs.metric
         self._backend, self._metric = DaskBackend(address), metric
         self.tree = ordered_tree(locations, metric, ordering)
+        self.noise = Noise.of(inputs)[self.tree.order]
         self._count = min(count, len(locations) - 1)
         self._locations, self._box = locations, box_of(embed(locations, metric))
         self.know(np.empty((0, len(locations))))
@@ -148,12 +151,14 @@ class DaskPasses:
         first, last, _ = about
         rows = np.concatenate((np.arange(first, last), halo))
         locations = self._locations[self.tree.order[rows]]
-        return Data(locations, self._columns[:, rows], self._metric, self._box)
+        columns = self._columns[:, rows]
+        return Data(locations, columns, self._metric, self._box, self.noise[rows])
 
     def _check_memory(self, tree, cut):
         """Raise `NotEnoughMemory` if a worker has no room for the tree and its shards."""
         p, d, largest = len(self._backend), self._locations.shape[1], cut[0][1]
-        each = 4 * self._count + 8 * (1 + HALO) * (d + len(self._columns))
+        numbers = d + len(self._columns) + len(self.noise)
+        each = 4 * self._count + 8 * (1 + HALO) * numbers
         own = [sum(last - first for first, last in cut[slot::p]) for slot in range(p)]
         self._backend.check_memory(
             [int(tree.points.nbytes + tree.ranks.nbytes + each * k) for k in own],

@@ -339,7 +339,7 @@ def test_gpu_sums_the_squares_of_each_panel_for_itself():
 def test_gpu_knows_derivatives_and_the_nugget(what):
     pairs = gx.Matern(2, 0.3, 1.7).pairs(gx.Inputs(places_of("euclidean", 2, 300)))
     whole = slice(0, 300)
-    expected, found, norm = both(pairs, what, whole, whole, np.float64, nugget=0.25)
+    expected, found, norm = both(pairs, what, whole, whole, np.float64, noise=0.25)
     expected += 0.25 * np.eye(300)
     np.testing.assert_array_equal(found, expected)
     assert norm == pytest.approx((expected**2).sum(), rel=300**2 * 2.0**-53)

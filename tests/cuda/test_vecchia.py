@@ -18,14 +18,14 @@ from geomxp.covariance.generate import box_of
 from geomxp.covariance.table import table_of
 from geomxp.runtime.devices import Device
 from geomxp.vecchia import gpu as device
-from geomxp.vecchia.blocks import Blocks, tables_for, wanted_for, with_table
+from geomxp.vecchia.blocks import Blocks, Noise, tables_for, wanted_for, with_table
 from geomxp.vecchia.factor import Graph
 
 U = 2.0**-53
 KERNELS = {"likelihood", "likelihood_and_derivatives", "weights", "fold"}
-HOSTS = (*((team, 1) for team in (1, 8, 16, 64)), (1, 0), (1, 2))
-"""Lanes of the teams that the host runs: one, parts of a warp, and two warps; and the number of
-shape parameters."""
+HOSTS = (*((team, 1, 1) for team in (1, 8, 16, 64)), (1, 0, 1), (1, 2, 1), (1, 1, 2), (8, 1, 2))
+"""Lanes of the teams that the host runs: one, parts of a warp, and two warps; and the numbers of
+shape parameters and of diagonals of the noise."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_python_shares_the_work_as_the_kernels_do():
         assert re.search(rf"#define {name} {getattr(device, name)}\b", text)
     assert len(wanted_for(testing.MODEL, ())) == 6
     assert "#define SHAPES 1 " in text
-    assert "#define BASES (SHAPES + 5)\n" in text
+    assert "#define BASES (SHAPES + DIAGONALS + 4)\n" in text
     for order, team in device.TEAMS.items():
         assert order <= device.SHARE * team
         assert device.THREADS % max(team, device.WARP) == 0
@@ -77,10 +77,11 @@ def hosts(tmp_path_factory):
     text = Path(__file__).with_name("vecchia_on_host.cpp").read_text()
 
     def build(variant):
-        team, shapes = variant
+        team, shapes, diagonals = variant
         share = max(device.TEAMS) + 8 if team == 1 else device.SHARE
         options = ["-O1", f"-DTEAM={team}", f"-DSHARE={share}", f"-DSHAPES={shapes}"]
-        return library(folder / f"host{team}_{shapes}.cpp", text, *options)
+        options.append(f"-DDIAGONALS={diagonals}")
+        return library(folder / f"host{team}_{shapes}_{diagonals}.cpp", text, *options)
 
     build(HOSTS[0])
     with ThreadPoolExecutor(2) as pool:
@@ -90,7 +91,7 @@ def hosts(tmp_path_factory):
 class Given(ctypes.Structure):
     """As in vecchia_on_host.cpp."""
 
-    pointers = ("x", "columns", "neighbours", "model", "tables", "room")
+    pointers = ("x", "columns", "diagonals", "neighbours", "model", "tables", "room")
     counts = (
         *("n", "d", "m", "count", "mapping", "turned", "kinds", "intervals", "base"),
         *("first", "staged", "rows", "downwards"),
@@ -115,7 +116,7 @@ def pointer(array):
 class Case:
     """One model's blocks of one data set, for numba's kernels and for the device functions."""
 
-    def __init__(self, model, metric, locations, m, columns=2, seed=0):
+    def __init__(self, model, metric, locations, m, columns=2, seed=0, errors=None):
         self.model, self.metric = model, metric
         graph = Graph.of(locations, metric, "maximin", m)
         places = locations[graph.tree.order]
@@ -123,18 +124,25 @@ class Case:
         self.columns = np.random.default_rng(seed).standard_normal((columns, len(places)))
         self.points = np.ascontiguousarray(embed(places, metric))
         self.box = box_of(self.points)
-        self.blocks = Blocks(model, metric, places)
+        self.noise = Noise.of(gx.Inputs(locations, error_variance=errors))[graph.tree.order]
+        self.blocks = Blocks(model, metric, places, noise=self.noise)
+
+    @property
+    def variant(self):
+        return len(self.model.shapes), len(self.noise)
+
+    def wanted(self, names):
+        return wanted_for(self.model, names, len(self.noise))
 
     def on_cpu(self, names=()):
-        return self.blocks.reduce(self.neighbours, self.columns, wanted_for(self.model, names))
+        return self.blocks.reduce(self.neighbours, self.columns, self.wanted(names))
 
     def weights_on_cpu(self):
-        noise = np.full(len(self.points), self.model.nugget)
-        return self.blocks.weights(self.neighbours, noise, noise)
+        return self.blocks.weights(self.neighbours)
 
     def on_host(self, host, names=(), size=3, most=768, downwards=0):
         """The sums and the first failure, as `GpuPasses.reduce` has them of the same functions."""
-        (n, count), wanted = (len(self.points), len(self.columns)), wanted_for(self.model, names)
+        (n, count), wanted = (len(self.points), len(self.columns)), self.wanted(names)
         bases = len(wanted)
         below = bases * (1 + bases + count**2)
         length = 1 + count**2 + (below if names else 0)
@@ -167,10 +175,11 @@ class Case:
 
     def _layout(self, count, bases):
         m, d = self.neighbours.shape[1], self.points.shape[1]
-        return device.SharedLayout.of(m, d, count, bases)
+        return device.SharedLayout.of(m, d, count, bases, len(self.noise))
 
     def _with_table(self, names, work):
-        pairs = device.Pairs(self.model, self.metric, self.box, *self.neighbours.shape)
+        about = self.box, *self.neighbours.shape, self.noise.coefficients(self.model)
+        pairs = device.Pairs(self.model, self.metric, *about)
         return with_table(self.model, pairs, names, lambda t, base: work(t, base, pairs))
 
     def _call(self, function, entries, pairs, tables, base, layout, count, most, downwards):
@@ -181,7 +190,8 @@ class Case:
         # what is not written may be anything, and what is beyond belongs to others
         room, beyond = aligned(layout.stride + 64, np.nan), slice(layout.stride, None)
         room[beyond] = 7.0
-        arrays = self.points, self.columns, self.neighbours, pairs.numbers, polynomials, room
+        arrays = self.points, self.columns, self.noise.diagonals, self.neighbours
+        arrays = *arrays, pairs.numbers, polynomials, room
         counts = (
             *(n, d, m, count, pairs.mapping, pairs.turned, len(tables)),
             *(intervals, base, *pairs.window(intervals, base, most), layout.rows, downwards),
@@ -209,6 +219,7 @@ CASES = {
     "compact support": ("euclidean", 2, gx.Spherical(1.3, 0.9, 0.05)),
     "folded table": ("euclidean", 2, gx.Wendland(1.3, 0.9, 1.0, 3.0, 0.05)),
     "two shapes": ("euclidean", 2, gx.Cauchy(1.3, 0.2, 1.2, 0.8, 0.05, (30.0, 0.6))),
+    "known errors": ("euclidean", 2, gx.Matern(1.7, 0.2, 0.8, 0.1, (30.0, 0.6))),
 }
 SETS = ((), ("variance", "nugget"), "shapes", ("range",), "all")
 
@@ -216,7 +227,14 @@ SETS = ((), ("variance", "nugget"), "shapes", ("range",), "all")
 def blocks_of(case, n, m, columns=2):
     metric, d, model = CASES[case]
     places = testing.places(n, d, seed=m) if metric == "euclidean" else degrees(n, m)
-    return Case(model, metric, places, m, columns)
+    return Case(model, metric, places, m, columns, errors=errors_of(case, n))
+
+
+def errors_of(case, n):
+    """Error variances, of which every third is 0; None except for one case."""
+    if case != "known errors":
+        return None
+    return np.random.default_rng(n).random(n) * (np.arange(n) % 3 > 0)
 
 
 def names_of(chosen, model):
@@ -228,9 +246,9 @@ def names_of(chosen, model):
 def assert_close(found, expected, blocks, m):
     """To c·m·u of what the conditioning of a block makes of it, part by part of the sums."""
     sigma = blocks.blocks.pairs.covariance()
-    values = np.linalg.eigvalsh(sigma + blocks.model.nugget * np.eye(len(sigma)))
+    values = np.linalg.eigvalsh(sigma + np.diag(blocks.noise.under(blocks.model)))
     tolerance = 4 * (m + 4) * U * values[-1] / values[0]
-    c, bases = len(blocks.columns) ** 2, len(wanted_for(blocks.model, ()))
+    c, bases = len(blocks.columns) ** 2, len(blocks.wanted(()))
     cuts = np.cumsum((1, c, bases, bases**2))
     for one, other in zip(np.split(found, cuts), np.split(expected, cuts), strict=True):
         scale = max(np.abs(other).max(initial=0.0), len(sigma) * (len(other) == 1))
@@ -242,7 +260,7 @@ def assert_close(found, expected, blocks, m):
 @pytest.mark.parametrize("m", [0, 1, 2, 7, 8, 30, 31, 60])
 def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m):
     blocks = blocks_of(case, m + 24, m, columns=1 + m % 4)
-    host = hosts[1, len(blocks.model.shapes)]
+    host = hosts[1, *blocks.variant]
     for chosen in SETS:
         names = names_of(chosen, blocks.model)
         expected, failed = blocks.on_cpu(names)
@@ -256,13 +274,22 @@ def test_sums_and_weights_are_those_of_the_cpu(hosts, case, m):
 @pytest.mark.parametrize("downwards", [0, 1])
 @pytest.mark.parametrize(("team", "m"), [(8, 0), (8, 7), (8, 15), (16, 17), (16, 30), (64, 65)])
 def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team, m, downwards):
-    blocks = blocks_of("anisotropic", m + 5, m)
+    check_teams(hosts, blocks_of("anisotropic", m + 5, m), team, downwards)
+
+
+@pytest.mark.parametrize("downwards", [0, 1])
+def test_teams_have_the_bits_of_one_lane_with_known_errors(hosts, downwards):
+    check_teams(hosts, blocks_of("known errors", 20, 15), 8, downwards)
+
+
+def check_teams(hosts, blocks, team, downwards):
     names = names_of("all", blocks.model)
     for chosen in ((), names):
-        alone, _ = blocks.on_host(hosts[1, 1], chosen)
-        shared, _ = blocks.on_host(hosts[team, 1], chosen, downwards=downwards)
+        alone, _ = blocks.on_host(hosts[1, *blocks.variant], chosen)
+        shared, _ = blocks.on_host(hosts[team, *blocks.variant], chosen, downwards=downwards)
         np.testing.assert_array_equal(shared, alone)
-    both = [blocks.weights_on_host(hosts[k, 1], downwards=downwards) for k in (1, team)]
+    both = [hosts[k, *blocks.variant] for k in (1, team)]
+    both = [blocks.weights_on_host(host, downwards=downwards) for host in both]
     for shared, alone in zip(*both, strict=True):
         np.testing.assert_array_equal(shared, alone)
 
@@ -271,7 +298,9 @@ def test_teams_have_the_bits_of_one_lane_in_whatever_order_lanes_go(hosts, team,
 def test_bits_do_not_depend_on_which_rows_of_a_table_stand_in_shared_memory(hosts, case):
     blocks = blocks_of(case, 40, 12)
     names = names_of("all", blocks.model)
-    first, *others = (blocks.on_host(hosts[1, 1], names, most=most)[0] for most in (0, 40, 10_000))
+    first, *others = (
+        blocks.on_host(hosts[1, 1, 1], names, most=most)[0] for most in (0, 40, 10_000)
+    )
     for other in others:
         np.testing.assert_array_equal(other, first)
 
@@ -286,7 +315,7 @@ def test_the_window_holds_the_rows_that_most_pairs_need(d):
     blocks = points[np.column_stack((graph.neighbours[own], own))]
     apart = ((blocks[:, :, None] - blocks[:, None]) ** 2).sum(axis=-1)
     s = apart[:, *np.triu_indices(m + 1, 1)] / model.range**2
-    pairs = device.Pairs(model, "euclidean", box_of(points), n, m)
+    pairs = device.Pairs(model, "euclidean", box_of(points), n, m, (0.0,))
     table = table_of(model, *pairs.octaves)
     # intervals part an octave evenly, not its logarithm: a difference of three rows at most
     row = np.floor((np.log2(s) - table.low) * 32) + 1
@@ -300,7 +329,7 @@ def test_parts_of_any_size_have_the_same_sums_but_for_rounding(hosts):
     names = names_of("all", blocks.model)
     expected, _ = blocks.on_cpu(names)
     for size in (1, 7, 50, 64):
-        assert_close(blocks.on_host(hosts[1, 1], names, size)[0], expected, blocks, 9)
+        assert_close(blocks.on_host(hosts[1, 1, 1], names, size)[0], expected, blocks, 9)
 
 
 @pytest.mark.parametrize("names", [(), ("variance", "range")])
@@ -311,9 +340,9 @@ def test_the_first_place_without_a_factor_is_that_of_the_cpu(hosts, names):
     _, expected = blocks.on_cpu(names)
     assert expected is not None
     for size in (1, 4, 60):
-        assert blocks.on_host(hosts[1, 1], names, size)[1] == expected
-    assert blocks.on_host(hosts[8, 1], names)[1] == expected
-    variances = blocks.weights_on_host(hosts[1, 1])[1]
+        assert blocks.on_host(hosts[1, 1, 1], names, size)[1] == expected
+    assert blocks.on_host(hosts[8, 1, 1], names)[1] == expected
+    variances = blocks.weights_on_host(hosts[1, 1, 1])[1]
     np.testing.assert_array_equal(variances > 0, blocks.weights_on_cpu()[1] > 0)
 
 
@@ -321,8 +350,8 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
     far, close = testing.places(30, seed=1), 0.5 + 1e-13 * testing.places(8, seed=2)
     blocks = Case(gx.Matern(1.0, 0.1, 0.4, 0.1), "euclidean", np.vstack((far, close)), 5)
     names = ("smoothness", "range")
-    assert_close(blocks.on_host(hosts[1, 1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
-    given = device.Pairs(blocks.model, "euclidean", blocks.box, 38, 5)
+    assert_close(blocks.on_host(hosts[1, 1, 1], names)[0], blocks.on_cpu(names)[0], blocks, 5)
+    given = device.Pairs(blocks.model, "euclidean", blocks.box, 38, 5, (0.1,))
     before = given.octaves
     work = []
 
@@ -331,7 +360,7 @@ def test_a_pair_nearer_than_the_table_reaches_is_missed_and_the_table_grows(host
         layout = device.SharedLayout.of(5, 2, 0, 0)
         out = np.empty((38, 5)), np.empty(38)
         entries = [pointer(array) for array in out]
-        missed = blocks._call(hosts[1, 1].weighed, entries, given, tables, base, layout, 0, 0, 0)
+        missed = blocks._call(hosts[1, 1, 1].weighed, entries, given, tables, base, layout, 0, 0, 0)
         return [(missed,)]
 
     # no other test has a table of this smoothness, which might reach further
@@ -346,7 +375,7 @@ def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
     model = gx.Matern(1.7 * c**2, 0.2, 0.8, 0.1 * c**2)
     blocks = Case(model, "euclidean", testing.places(40, 2, seed=9), 9)
     blocks.columns *= c
-    (found, _), (expected, _) = (one.on_host(hosts[1, 1]) for one in (blocks, plain))
+    (found, _), (expected, _) = (one.on_host(hosts[1, 1, 1]) for one in (blocks, plain))
     expected[0] += 2 * 40 * np.log(c)
     assert_close(found, expected, plain, 9)
 
@@ -354,7 +383,7 @@ def test_values_at_the_ends_of_fp64_have_the_sums_of_others(hosts, c):
 def test_places_at_the_ends_of_fp64_have_finite_numbers():
     box = np.array(((-8e307, -8e307), (8e307, 8e307)))
     for size in (1.0, 1e-300, 0.0):
-        pairs = device.Pairs(gx.Matern(1.0, 1e-200, 0.5), "euclidean", box * size, 100, 9)
+        pairs = device.Pairs(gx.Matern(1.0, 1e-200, 0.5), "euclidean", box * size, 100, 9, (0.0,))
         assert np.isfinite(pairs.numbers).all()
         assert np.isfinite(pairs.common)
 
@@ -373,7 +402,7 @@ def test_a_million_places_fill_an_h200():
 def test_more_neighbours_than_a_multiprocessor_holds_are_refused():
     places = testing.places(200)
     with pytest.raises(gx.InvalidInput, match=r"at most 128 on a GPU\. Got 199: use fewer, or on="):
-        device.GpuPasses(places, "euclidean", "maximin", 500, Device("gpu:0", 0))
+        device.GpuPasses(gx.Inputs(places), "maximin", 500, Device("gpu:0", 0))
 
 
 def test_more_columns_than_a_team_has_rows_are_refused():
@@ -395,7 +424,8 @@ def evaluators(case, n, m, reml=False):
     """The same data on the CPU and on the GPU."""
     metric, d, model = CASES[case]
     places = testing.places(n, d, seed=m) if metric == "euclidean" else degrees(n, m)
-    seen = gx.Observations(places, np.random.default_rng(m).standard_normal(n), metric=metric)
+    values = np.random.default_rng(m).standard_normal(n)
+    seen = gx.Observations(places, values, metric=metric, error_variance=errors_of(case, n))
     design = np.column_stack((np.ones(n), places))
     both = (gx.Vecchia(m, on=on).prepare(seen, design, reml) for on in ("cpu", "gpu"))
     return model, *both

@@ -60,7 +60,7 @@ template <class Work> static bool team(Work work, bool)
 #include "vecchia.cuh"
 
 struct Given {
-    const double *x, *columns;
+    const double *x, *columns, *diagonals;
     const int *neighbours;
     const Model *model;
     const Pair<double> *tables;
@@ -79,7 +79,7 @@ struct Start {
 
     Start(const Given &g)
     {
-        places = {g.x,      g.neighbours, g.columns,    g.n,            (int)g.d,
+        places = {g.x,      g.neighbours, g.columns,    g.diagonals, g.n,            (int)g.d,
                   (int)g.m, (int)g.count, (int)g.mapping, (int)g.turned};
         window = (Pair<double> *)aligned_alloc(64, (g.kinds * g.staged + 1) * 64);
         for (int which = 0; which < g.kinds; ++which) {

@@ -132,7 +132,7 @@ def test_files_say_whether_intervals_are_of_the_field_or_of_observations(raster,
     ends = ["standard_error_of_observation", "lower_of_observation", "upper_of_observation"]
     with rasterio.open(tmp_path / "map.tif") as file:
         assert list(file.descriptions) == ["mean", *ends]
-        expected = np.sqrt(raster.variance + raster.nugget)
+        expected = np.sqrt(raster.variance + raster.noise)
         np.testing.assert_array_equal(file.read(2)[::-1], expected)
     data = raster.to_xarray(of="observation")
     assert list(data.data_vars) == ["mean", *ends]

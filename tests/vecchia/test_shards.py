@@ -11,24 +11,25 @@ import geomxp as gx
 from geomxp.covariance.distance import embed
 from geomxp.covariance.generate import box_of
 from geomxp.vecchia import shards
-from geomxp.vecchia.blocks import SLICE, LocalPasses
+from geomxp.vecchia.blocks import SLICE, LocalPasses, wanted_for
 from geomxp.vecchia.factor import Graph
 
-ALL = np.ones(6, dtype=bool)
 N = 3 * SLICE + 137
 PLAIN = gx.Matern(1.0, 0.1, 0.8, 0.05)
 TURNED = gx.Matern(1.0, 0.1, 1.3, 0.05, anisotropy=gx.Anisotropy(0.4, 0.3))
 FAR = gx.Matern(1.0, 500.0, 0.5, 0.05)
 
 
-def cut(tree, locations, metric, columns, ranges, count):
-    """Return the shards of a tree, and their data."""
-    locations = locations[tree.order]
+def cut(passes, inputs, columns, ranges, count):
+    """Return the shards of the passes' tree, and their data."""
+    tree, metric = passes.tree, inputs.metric
+    locations = inputs.locations[tree.order]
     box, parts = box_of(embed(locations, metric)), []
     for first, last in ranges:
         shard = shards.find(tree, first, last, count)
         rows = np.concatenate((np.arange(first, last), shard.halo))
-        parts.append((shard, shards.Data(locations[rows], columns[:, rows], metric, box)))
+        about = columns[:, rows], metric, box, passes.noise[rows]
+        parts.append((shard, shards.Data(locations[rows], *about)))
     return parts
 
 
@@ -44,16 +45,19 @@ def places(metric, n=N):
     [(PLAIN, "euclidean"), (TURNED, "euclidean"), (FAR, "great-circle"), (FAR, "chordal")],
 )
 @pytest.mark.parametrize("parts", [2, 4])
-def test_shards_have_the_bits_of_the_whole(model, metric, parts):
-    locations = places(metric)
-    passes = LocalPasses(locations, metric, "maximin", 12)
+@pytest.mark.parametrize("errors", [False, True])
+def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
+    errors = np.random.default_rng(2).random(N) if errors else None
+    inputs = gx.Inputs(places(metric), metric, error_variance=errors)
+    passes = LocalPasses(inputs, "maximin", 12)
     columns = np.random.default_rng(1).standard_normal((2, N))
     passes.know(columns)
     ranges = shards.ranges(N, parts)
     assert len(ranges) == parts
-    cuts = cut(passes.tree, locations, metric, columns, ranges, 12)
-    sums = np.concatenate([shards.reduce(*part, model, ALL)[0] for part in cuts])
-    whole, failed = passes.reduce(model, ALL)
+    cuts = cut(passes, inputs, columns, ranges, 12)
+    wanted = ~wanted_for(model, (), len(passes.noise))
+    sums = np.concatenate([shards.reduce(*part, model, wanted)[0] for part in cuts])
+    whole, failed = passes.reduce(model, wanted)
     assert failed is None
     np.testing.assert_array_equal(sums.sum(axis=0), whole)
     weights, variances = zip(*(shards.weights(*part, model) for part in cuts), strict=True)
@@ -103,15 +107,17 @@ def test_a_shards_failure_is_its_own_first_place():
     second = Graph.of(x, "euclidean", "maximin", 5).tree.order[SLICE + 7]
     # a twin of a place of the second shard
     x = np.vstack((x, x[second]))
-    passes = LocalPasses(x, "euclidean", "maximin", 5)
+    inputs = gx.Inputs(x)
+    passes = LocalPasses(inputs, "maximin", 5)
     columns = np.ones((1, len(x)))
     model = gx.Matern(1.0, 0.1, 0.8)
     passes.know(columns)
-    _, whole = passes.reduce(model, ~ALL)
+    none = wanted_for(model, ())
+    _, whole = passes.reduce(model, none)
     ranges, failed = shards.ranges(len(x), 3), []
-    cuts = cut(passes.tree, x, "euclidean", columns, ranges, 5)
+    cuts = cut(passes, inputs, columns, ranges, 5)
     for (first, _), part in zip(ranges, cuts, strict=True):
-        _, k = shards.reduce(*part, model, ~ALL)
+        _, k = shards.reduce(*part, model, none)
         failed += [] if k is None else [first + k]
     assert whole is not None
     assert min(failed) == whole
