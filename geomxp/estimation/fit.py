@@ -27,8 +27,9 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
+from ..likelihood.base import coincidence
 from ..likelihood.divergence import missed_target
-from ..likelihood.exact import Exact, caution, check_model_and_method, coincidence
+from ..likelihood.exact import Exact, caution, check_model_and_method
 from ..likelihood.trend import Trend
 from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
 from .problem import Monitor, Problem

@@ -411,6 +411,18 @@ class Evaluation:
         return "\n".join(lines)
 
 
+def coincidence(observations):
+    """Return the message for duplicate locations without a nugget."""
+    i, j = observations.duplicate()
+    place = ", ".join(f"{c:g}" for c in observations.locations[i])
+    if observations.inputs.time is not None:
+        place += f" at time {observations.inputs.time[i]:g}"
+    return (
+        f"rows {i + 1} and {j + 1} are at the same location ({place}) and the nugget is 0: the "
+        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
+    )
+
+
 def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
     """Return ℓ from n, log|Σ| and the `GeneralisedLeastSquares` of the trend.
 

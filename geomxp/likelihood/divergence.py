@@ -17,6 +17,7 @@ from ..runtime.progress import Line
 from ..tiles import assemble
 from .base import Likelihood
 from .exact import Exact, check_is_method, check_is_model, check_memory, explain
+from .replicates import sufficient
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -260,11 +261,13 @@ def compare(
     if isinstance(locations, Observations):
         model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
-        rows = hilbert(model.isotropic(locations.inputs))
-        observations = locations.subset(rows)
-        kind = Trend.of(observations, trend)
-        design = kind.design(observations.locations, observations.covariates)
+        kind = Trend.of(locations, trend)
+        design = kind.design(locations.locations, locations.covariates)
         kind.check_full_rank(design)
+        # replicates have the divergence of their means
+        means, design, kept = sufficient(locations, design)
+        order = hilbert(model.isotropic(means.inputs))
+        observations, design, rows = means.subset(order), design[order], kept[order]
     else:
         if not len(locations):
             raise InvalidInput("`locations` must hold at least one location.")

@@ -62,8 +62,9 @@ from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
-from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
+from .base import Evaluation, Evaluator, Likelihood, coincidence, gaussian_log_likelihood
 from .derivatives import differentiate
+from .replicates import evaluator_of
 from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
 from .trend import Trend, centred, fit_trend
 
@@ -459,7 +460,7 @@ class Exact(Likelihood):
             If the covariance matrix does not fit; nothing has been allocated then.
         MissingDevice
         """
-        return ExactEvaluator(observations, design, reml, self)
+        return evaluator_of(ExactEvaluator, observations, design, reml, self)
 
     @property
     def reference_device(self) -> str:
@@ -685,18 +686,6 @@ def explain(error, observations, model):
         f"{len(observations)}); the closest locations are rows {i + 1} and {j + 1}: {advice}, a "
         "shorter range or a smaller smoothness.",
         error.order,
-    )
-
-
-def coincidence(observations):
-    """Return the message for duplicate locations without a nugget."""
-    i, j = observations.duplicate()
-    place = ", ".join(f"{c:g}" for c in observations.locations[i])
-    if observations.inputs.time is not None:
-        place += f" at time {observations.inputs.time[i]:g}"
-    return (
-        f"rows {i + 1} and {j + 1} are at the same location ({place}) and the nugget is 0: the "
-        "covariance matrix is singular. Estimate a nugget, or drop one of the rows."
     )
 
 

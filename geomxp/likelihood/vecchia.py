@@ -23,8 +23,15 @@ from ..vecchia.blocks import LocalPasses, Sums, wanted_for
 from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
-from .base import Derivatives, Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
-from .exact import coincidence
+from .base import (
+    Derivatives,
+    Evaluation,
+    Evaluator,
+    Likelihood,
+    coincidence,
+    gaussian_log_likelihood,
+)
+from .replicates import evaluator_of
 from .rounding import from_factor, from_noise
 from .trend import GeneralisedLeastSquares, centred
 
@@ -104,9 +111,9 @@ class Vecchia(Likelihood):
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
-    ) -> VecchiaEvaluator:
+    ) -> Evaluator:
         """Return the evaluator of one data set: orders it and finds the neighbours."""
-        return VecchiaEvaluator(observations, design, reml, self)
+        return evaluator_of(VecchiaEvaluator, observations, design, reml, self)
 
     def of_rows(self, rows: ArrayLike) -> Vecchia:
         """Return the method for a subset of the rows, in their original order."""

@@ -18,7 +18,7 @@ from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
-from ..likelihood.exact import coincidence
+from ..likelihood.base import coincidence
 from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of

@@ -1,0 +1,394 @@
+"""Replicates: observations at one location, reduced to sufficient statistics.
+
+Σ = A C A' + D for n observations at u locations, where A, (n, u), holds a 1 for the location of
+each observation, and D the variances of the noise, which are the same for the r replicates of a
+location. Means z̄ = (A'A)⁻¹A'z and deviations z - A z̄ are independent. With M = C + D/r
+
+    log|Σ|    = log|M| + Σ ((r-1) log d + log r)
+    a'Σ⁻¹b    = ā'M⁻¹b̄ + (a - Aā)'D⁻¹(b - Ab̄)
+
+so that one matrix of the u locations is factored. A trend without covariates that differ between
+replicates has the same coefficients, and deviations that do not depend on them.
+"""
+
+from dataclasses import dataclass, replace
+from math import log, pi
+
+import numpy as np
+
+from ..covariance.base import Inputs
+from ..errors import Ending, NotPositiveDefinite, Outcome
+from ..tiles.factor import Factor
+from .base import Evaluation, Evaluator, coincidence
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Locations of observations that are replicates of each other.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Of the observations.
+    first : (u,) ndarray of int
+        Row of the first observation at each location.
+    of : (n,) ndarray of int
+        Number of each observation's location.
+    counts : (u,) ndarray
+        Number r of observations at each location.
+
+    Examples
+    --------
+    >>> groups = Groups.of_inputs(Inputs(np.array([[1.0], [2.0], [1.0]])))
+    >>> groups.of.tolist(), groups.means(np.array([3.0, 4.0, 6.0])).tolist()
+    ([0, 1, 0], [4.5, 4.0])
+    """
+
+    inputs: Inputs
+    first: np.ndarray
+    of: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of_inputs(cls, inputs, design=None):
+        """Return the groups of rows with equal inputs, noise and design, (n, p); None if not given.
+
+        Rows at one location whose noise or design differs are groups of their own.
+        """
+        rows, columns = inputs.first_rows(), [inputs.error_variance, inputs.replicates, design]
+        keys = [column.reshape(len(inputs), -1) for column in columns if column is not None]
+        keys = np.column_stack((rows, *keys))
+        _, first, of = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        # in the order of the first rows
+        rank = np.argsort(np.argsort(first))
+        of = rank[of.reshape(-1)]
+        return cls(inputs, np.sort(first), of, np.bincount(of).astype(np.float64))
+
+    def __len__(self):
+        return len(self.first)
+
+    @property
+    def alone(self):
+        """Whether no location has replicates."""
+        return len(self.first) == len(self.of)
+
+    def sums(self, columns):
+        """Return A'x for (n,) or (n, m)."""
+        if columns.ndim == 1:
+            return np.bincount(self.of, columns, len(self))
+        return np.column_stack([self.sums(column) for column in columns.T]).reshape(len(self), -1)
+
+    def means(self, columns):
+        """Return x̄ for (n,) or (n, m)."""
+        sums = self.sums(columns)
+        return sums / (self.counts if columns.ndim == 1 else self.counts[:, None])
+
+    def deviations(self, columns):
+        """Return x - A x̄ for (n,) or (n, m)."""
+        return columns - self.means(columns)[self.of]
+
+    @property
+    def reduced_inputs(self):
+        """Inputs of the means."""
+        inputs, counts = self.inputs[self.first], self.counts
+        error, before = inputs.error_variance, inputs.replicates
+        return replace(
+            inputs,
+            error_variance=None if error is None else error / counts,
+            replicates=counts if before is None else counts * before,
+        )
+
+    def noise(self, model):
+        """Return d, the variance of the noise of one observation at each location, (u,)."""
+        return np.broadcast_to(model.noise(self.inputs[self.first]), len(self))
+
+    def log_determinant(self, model):
+        """Return log|Σ| - log|M|."""
+        several = self.counts > 1
+        r, d = self.counts[several], self.noise(model)[several]
+        return float(((r - 1) * np.log(d) + np.log(r)).sum())
+
+    def log_density(self, model, squares):
+        """Return the log-density of the deviations, whose sums of squares are (u,)."""
+        several = self.counts > 1
+        form = float((squares[several] / self.noise(model)[several]).sum())
+        number = len(self.of) - len(self)
+        return -0.5 * (number * log(2 * pi) + self.log_determinant(model) + form), form
+
+
+def sufficient(observations, design=None):
+    """Return observations with one value for each location, their design, and the first rows.
+
+    The same observations if no location has replicates. The values are means; their likelihood
+    lacks the part of the deviations.
+
+    Examples
+    --------
+    >>> from geomxp import Observations
+    >>> seen = Observations([[0.0], [1.0], [2.0], [1.0]], [1.0, 2.0, 3.0, 5.0])
+    >>> means, _, _ = sufficient(seen)
+    >>> means.values.tolist(), means.replicates.tolist()
+    ([1.0, 3.5, 3.0], [1.0, 2.0, 1.0])
+    """
+    groups = Groups.of_inputs(observations.inputs, design)
+    if groups.alone:
+        return observations, design, groups.first
+    own = None if design is None else design[groups.first]
+    return _means(observations, groups), own, groups.first
+
+
+def _means(observations, groups):
+    """Return the observations of the means."""
+    inputs = groups.reduced_inputs
+    return replace(
+        observations.subset(groups.first),
+        values=groups.means(observations.values),
+        error_variance=inputs.error_variance,
+        replicates=inputs.replicates,
+        log_jacobian=None,
+    )
+
+
+def evaluator_of(kind, observations, design, reml, method):
+    """Return an evaluator kind(observations, design, reml, method), of means where replicates are.
+
+    Observations without values are not reduced.
+    """
+    if observations.values is None:
+        return kind(observations, design, reml, method)
+    groups = Groups.of_inputs(observations.inputs, design)
+    if groups.alone or len(groups) < 2:
+        return kind(observations, design, reml, method)
+    own = None if design is None else design[groups.first]
+    own_method = method.of_rows(groups.first)
+    inner = kind(_means(observations, groups), own, reml, own_method)
+    return ReplicatesEvaluator(inner, groups, observations, design, reml, method)
+
+
+class ReplicatesEvaluator(Evaluator):
+    """ℓ(θ) and its derivatives of observations with replicates, from an evaluator of the means."""
+
+    def __init__(self, inner, groups, observations, design, reml, method):
+        self.inner, self.groups = inner, groups
+        self.observations, self.reml, self.method = observations, reml, method
+        self.design = np.zeros((len(observations), 0)) if design is None else design
+        self.expensive, self.device = inner.expensive, inner.device
+        self.squares = groups.sums(groups.deviations(observations.values) ** 2)
+        self._twins = observations.duplicate()
+
+    @property
+    def scoring(self):
+        """See `Evaluator.scoring`."""
+        return self.inner.scoring
+
+    @property
+    def graph(self):
+        """The neighbours of all locations, with Vecchia's approximation."""
+        return self.inner.graph
+
+    def __call__(self, model):
+        """See `Evaluator.__call__`."""
+        return self._whole(model, self.inner)
+
+    def carefully(self, model):
+        """See `Evaluator.carefully`."""
+        return self._whole(model, self.inner.carefully)
+
+    def _whole(self, model, evaluate):
+        n = len(self.observations)
+        try:
+            self._check(model)
+        except NotPositiveDefinite as error:
+            return Evaluation.failed(Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error)), n)
+        found = evaluate(model)
+        if not np.isfinite(found.log_likelihood):
+            return replace(found, n=n)
+        value, form = self.groups.log_density(model, self.squares)
+        return replace(
+            found,
+            log_likelihood=found.log_likelihood + value + self.log_jacobian,
+            log_determinant=found.log_determinant + self.groups.log_determinant(model),
+            quadratic_form=found.quadratic_form + form,
+            n=n,
+            log_jacobian=self.log_jacobian,
+        )
+
+    def _check(self, model):
+        """Raise `NotPositiveDefinite` where replicates have no noise."""
+        if model.nugget == 0 and self._twins:
+            raise NotPositiveDefinite(coincidence(self.observations))
+
+    def derivatives(self, model, names, *, curvature=False):
+        """See `Evaluator.derivatives`."""
+        self._check(model)
+        found = self.inner.derivatives(model, names, curvature=curvature)
+        names = [name for name in found.names if name in model.noise_names]
+        if not names:
+            return found
+        rows = [found.names.index(name) for name in names]
+        several = self.groups.counts > 1
+        spare, d = self.groups.counts[several] - 1, self.groups.noise(model)[several]
+        squares, inputs = self.squares[several], self.groups.inputs[self.groups.first][several]
+        slopes = [model.noise_derivative(name, inputs) for name in names]
+        slopes = np.array([np.broadcast_to(slope, len(d)) for slope in slopes])
+        quadratic, trace = slopes @ (squares / d**2), slopes @ (spare / d)
+        # ½α'∂Σ Σ⁻¹∂Σα, and its mean
+        average = 0.5 * (slopes * (squares / d**3)) @ slopes.T
+        expected = 0.5 * (slopes * (spare / d**2)) @ slopes.T
+
+        def added(array, more):
+            if array is None:
+                return None
+            array = array.copy()
+            array[rows if array.ndim == 1 else np.ix_(rows, rows)] += more
+            return array
+
+        return replace(
+            found,
+            score=added(found.score, 0.5 * (quadratic - trace)),
+            information=added(found.information, average if found.rescalable else expected),
+            quadratic=added(found.quadratic, quadratic),
+            trace=added(found.trace, trace),
+            expected=added(found.expected, expected),
+            observed=added(found.observed, 2 * average - expected),
+        )
+
+    def expected_information(self, model, names=None):
+        """See `Evaluator.expected_information`."""
+        names = tuple(model.parameters() if names is None else names)
+        return self._with_deviations(model, names, self.inner.expected_information(model, names))
+
+    def score_variance(self, model, names):
+        """See `Evaluator.score_variance`: deviations are independent of the means."""
+        found = self.inner.score_variance(model, names)
+        return None if found is None else self._with_deviations(model, names, found)
+
+    def _with_deviations(self, model, names, information):
+        """Return an information, (k, k), with the expected one of the deviations."""
+        several = self.groups.counts > 1
+        spare, d = self.groups.counts[several] - 1, self.groups.noise(model)[several]
+        inputs = self.groups.inputs[self.groups.first][several]
+        slopes = np.array(
+            [
+                np.broadcast_to(model.noise_derivative(name, inputs), len(d))
+                if name in model.noise_names
+                else np.zeros(len(d))
+                for name in names
+            ]
+        ).reshape(len(names), len(d))
+        return information + 0.5 * (slopes * (spare / d**2)) @ slopes.T
+
+    def has_curvature(self, names):
+        """See `Evaluator.has_curvature`."""
+        return self.inner.has_curvature(names)
+
+    def keeps(self, model):
+        """See `Evaluator.keeps`."""
+        return self.inner.keeps(model)
+
+    def freeze(self, model):
+        """See `Evaluator.freeze`."""
+        self.inner.freeze(model)
+
+    def factorize(self, model):
+        """See `Evaluator.factorize`."""
+        self._check(model)
+        return ReplicatesFactor(self.inner.factorize(model), self.groups, self.groups.noise(model))
+
+
+class ReplicatesFactor(Factor):
+    """A factor of Σ of observations with replicates, from one of M, the means' matrix.
+
+    `half_solve` returns u + n rows: those of the whitened means, and of the deviations.
+    """
+
+    def __init__(self, means, groups, noise):
+        self.means, self.groups, self._noise = means, groups, noise
+        self.precision_map, self.nbytes = means.precision_map, means.nbytes
+        self.promotions = means.promotions
+        self.refines, self.vectors = means.refines, means.vectors + 1
+
+    @property
+    def last(self):
+        """See `Factor`."""
+        return self.means.last
+
+    def _each(self, columns):
+        """Return d of each observation, to divide columns by."""
+        noise = self._noise[self.groups.of]
+        return noise if columns.ndim == 1 else noise[:, None]
+
+    def log_determinant(self):
+        """Return log|Σ|."""
+        r, d = self.groups.counts, self._noise
+        several = r > 1
+        added = (r[several] - 1) * np.log(d[several]) + np.log(r[several])
+        return self.means.log_determinant() + float(added.sum())
+
+    def _deviations(self, columns):
+        """Return x - A x̄, 0 where a location has one observation."""
+        deviations = self.groups.deviations(columns)
+        deviations[self.groups.counts[self.groups.of] == 1] = 0.0
+        return deviations
+
+    def _over_noise(self, columns, power):
+        """Return D^-power (x - A x̄)."""
+        deviations, each = self._deviations(columns), self._each(columns)
+        return np.divide(deviations, each**power, out=0.0 * deviations, where=deviations != 0)
+
+    def solve(self, b):
+        """Return Σ⁻¹b = A (A'A)⁻¹M⁻¹b̄ + D⁻¹(b - A b̄) for (n,) or (n, m)."""
+        solved = self.means.solve(np.asfortranarray(self.groups.means(b)))
+        counts = self.groups.counts if b.ndim == 1 else self.groups.counts[:, None]
+        return (solved / counts)[self.groups.of] + self._over_noise(b, 1.0)
+
+    def half_solve(self, b):
+        """Return W with W'W = b'Σ⁻¹b, for (n,) or (n, m)."""
+        half = self.means.half_solve(np.asfortranarray(self.groups.means(b)))
+        return np.concatenate((half, self._over_noise(b, 0.5)))
+
+    def inner(self, a, b=None):
+        """Return a'Σ⁻¹b = ā'M⁻¹b̄ + (a - Aā)'D⁻¹(b - Ab̄) for (n, m) and (n, k)."""
+        of_means = [None if x is None else np.asfortranarray(self.groups.means(x)) for x in (a, b)]
+        half = self._over_noise(a, 0.5)
+        other = half if b is None else self._over_noise(b, 0.5)
+        return self.means.inner(*of_means) + half.T @ other
+
+    def gram(self, a):
+        """Return A'Σ⁻¹A, and Σ⁻¹A, for (n, m), with a refined factor."""
+        solution = self.solve(a)
+        product = a.T @ solution
+        return (product + product.T) / 2, solution
+
+    def times(self, x):
+        """Return Σx = A (M - D/r)A'x + Dx for (n, m), with a refined factor."""
+        sums = np.asfortranarray(self.groups.sums(x))
+        shared = self.means.times(sums) - (self._noise / self.groups.counts)[:, None] * sums
+        return shared[self.groups.of] + self._each(x) * x
+
+    def multiply(self, x):
+        """Return S x with SS' = Σ, for (n, m)."""
+        # coordinates along the means, and the rest
+        along = self.groups.sums(x) / np.sqrt(self.groups.counts)[:, None]
+        field = self.means.multiply(np.asfortranarray(along))
+        return field[self.groups.of] + np.sqrt(self._each(x)) * self._deviations(x)
+
+    def explained_by(self, x):
+        """See `Factor.explained_by`."""
+        if not self.refines:
+            return super().explained_by(x)
+        explained = self.means.explained_by(np.asfortranarray(self.groups.means(x)))
+        weighted = self._over_noise(x, 1.0)
+
+        def whole(k):
+            squares, cross = explained(np.asfortranarray(self.groups.means(k)))
+            deviations = self._over_noise(k, 0.5)
+            return squares + np.einsum("ij,ij->j", deviations, deviations), cross + k.T @ weighted
+
+        return whole
+
+    def inverse_diagonal(self, n):
+        """Return the diagonal of Σ⁻¹, (n,)."""
+        inverse, r = self.means.inverse_diagonal(len(self.groups)), self.groups.counts
+        deviations = np.divide(1 - 1 / r, self._noise, out=np.zeros(len(r)), where=r > 1)
+        return (inverse / r**2 + deviations)[self.groups.of]
