@@ -9,9 +9,9 @@ precision and out-of-core execution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import cos, inf, isfinite, radians, sin
+from math import cos, inf, radians, sin
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -20,6 +20,8 @@ from ..errors import InvalidInput, did_you_mean
 from .conventions import Convention, convention_of
 from .distance import Metric, metric_of
 from .generate import DensePairs, TablePairs, box_of
+from .observation import ObservationModel, observation_model
+from .parameter import Parameter, central_derivative, finite
 from .table import Sampled
 
 if TYPE_CHECKING:
@@ -28,73 +30,11 @@ if TYPE_CHECKING:
     from .._typing import ArrayLike, Callable, Floats, Mapping, Sequence, Whole
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a family: its value, and what may be done with it.
-
-    Parameters
-    ----------
-    name : str
-    value : float
-        In a model's `table` the model's own value; in a family's `declared` table a value to
-        start from.
-    transform : {"log", "identity"}
-        Coordinate in which a search moves and in which intervals are symmetric.
-    lower, upper : float
-        The value must be greater than `lower` and at most `upper`.
-    unit : {"", "value²", "length", "time", "degrees"}
-    linear : bool
-        Whether Σ is linear in it.
-    closed : bool
-        Whether `lower` itself is allowed.
-    search : (float, float), optional
-        Interval to which a search keeps unless the user gives bounds.
-
-    Examples
-    --------
-    >>> Parameter("power", 1.0, upper=2.0).check(1.5)
-    1.5
-    """
-
-    name: str
-    value: float
-    transform: str = "log"
-    lower: float = 0.0
-    upper: float = inf
-    unit: str = ""
-    linear: bool = False
-    closed: bool = False
-    search: tuple[float, float] | None = None
-
-    def check(self, value: float) -> float:
-        """Return the value as a float; raise `InvalidInput` if it is not allowed."""
-        number = finite(self.name, value)
-        if number > self.upper or number < self.lower or (number == self.lower and not self.closed):
-            wanted = [f"at least {self.lower:g}" if self.closed else f"greater than {self.lower:g}"]
-            wanted = [] if self.lower == -inf else wanted
-            wanted += [] if self.upper == inf else [f"at most {self.upper:g}"]
-            raise InvalidInput(
-                f"`{self.name}` must be {' and '.join(wanted)}. Got {self.name}={number!r}."
-            )
-        return number
-
-
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
 RANGE = Parameter("range", 1.0, unit="length")
 NUGGET = Parameter("nugget", 0.0, unit="value²", linear=True, closed=True)
 ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", search=(-180.0, 360.0))
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
-
-
-def finite(name: str, value: float) -> float:
-    """Return a value as a float; raise `InvalidInput` if it is not a finite number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"`{name}` must be a number. Got {value!r}.") from None
-    if not isfinite(number):
-        raise InvalidInput(f"`{name}` must be a finite number. Got {name}={number!r}.")
-    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +142,19 @@ class Inputs:
         return (int(first[later[0]]), int(later[0])) if len(later) else None
 
 
+@dataclass(frozen=True, repr=False)
 class Covariance:
     """Base of all covariance families.
 
     A subclass is a frozen dataclass with a field for each declared parameter. It sets `family`
     and `declared` and defines `matrix`, `derivatives`, `diagonal` and, where it is not valid
     everywhere, `limits` or `check_valid_on`. Isotropic families derive from `Isotropic` instead.
+
+    Parameters
+    ----------
+    transform : ObservationModel, str or None
+        Transformation of the measured values to the Gaussian scale, on which the covariance is
+        that of the values; None if they are Gaussian themselves.
 
     Attributes
     ----------
@@ -230,30 +177,66 @@ class Covariance:
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
     noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name,)
-    nugget: float
+    transform: ObservationModel | None = field(default=None, kw_only=True)
+
+    if TYPE_CHECKING:
+        nugget: float
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        # dataclasses would put the fields of this class first
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Covariance.__repr__
+
+    def __repr__(self) -> str:
+        names = [each.name for each in fields(self) if each.name != "transform"]
+        names += ["transform"] * (self.transform is not None)
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({values})"
 
     def __post_init__(self) -> None:
         for parameter in self.declared:
             value = parameter.check(getattr(self, parameter.name))
             object.__setattr__(self, parameter.name, value)
+        object.__setattr__(self, "transform", observation_model(self.transform))
 
     @cached_property
     def table(self) -> tuple[Parameter, ...]:
-        """The parameters with the model's values."""
-        return tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+        """The parameters with the model's values; last those of the transformation."""
+        own = tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+        return own if self.transform is None else own + self.transform.table
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
-        return {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
+        values = {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
+        return values if self.transform is None else values | self.transform.parameters()
 
     @classmethod
-    def from_parameters(cls, values: Mapping[str, float]) -> Self:
-        """Make a model from a dict as `parameters` returns it."""
-        return cls(**{p.name: values[p.name] for p in cls.declared if p.name in values})
+    def from_parameters(
+        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+    ) -> Self:
+        """Make a model from a dict as `parameters` returns it.
+
+        Parameters
+        ----------
+        values : dict of str to float
+        transform : ObservationModel, optional
+            Its parameters are replaced by those in `values`.
+        """
+        return cls(**cls._arguments(values, transform))
+
+    @classmethod
+    def _arguments(cls, values, transform):
+        """Return the arguments of the class for values of parameters."""
+        plain = {p.name: values[p.name] for p in cls.declared if p.name in values}
+        if transform is None:
+            return plain
+        own = {p.name: values[p.name] for p in transform.declared if p.name in values}
+        return plain | {"transform": replace(transform, **own) if own else transform}
 
     def replace(self, **values: float) -> Self:
         """Return a model of the same family with other values of some parameters."""
-        return self.from_parameters(self.parameters() | values)
+        return self.from_parameters(self.parameters() | values, self.transform)
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
@@ -357,7 +340,7 @@ class Covariance:
         dimensions : int
             Number of coordinates of a location.
         """
-        return {p.name: (p.lower, p.upper) for p in self.declared}
+        return {p.name: (p.lower, p.upper) for p in self.table}
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
@@ -536,19 +519,22 @@ class Isotropic(Covariance):
         table = super().table
         if self.anisotropy is not None:
             angle = replace(ANGLE, value=self.anisotropy.angle)
-            table += (angle, replace(RATIO, value=self.anisotropy.ratio))
+            ours = (angle, replace(RATIO, value=self.anisotropy.ratio))
+            table = table[: len(self.declared)] + ours + table[len(self.declared) :]
         return table
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name; see `Covariance.parameters`."""
-        values = super().parameters()
+        values = {p.name: getattr(self, p.name) for p in self.declared}
         if self.anisotropy is not None:
             values |= {ANGLE.name: self.anisotropy.angle, RATIO.name: self.anisotropy.ratio}
-        return values
+        return values if self.transform is None else values | self.transform.parameters()
 
     @classmethod
-    def from_parameters(cls, values: Mapping[str, float]) -> Self:
-        """Make a model from a dict as `parameters` returns it.
+    def from_parameters(
+        cls, values: Mapping[str, float], transform: ObservationModel | None = None
+    ) -> Self:
+        """Make a model from a dict as `parameters` returns it; see `Covariance.from_parameters`.
 
         Examples
         --------
@@ -557,7 +543,7 @@ class Isotropic(Covariance):
         >>> Matern.from_parameters(model.parameters()) == model
         True
         """
-        plain = {p.name: values[p.name] for p in cls.declared if p.name in values}
+        plain = cls._arguments(values, transform)
         if values.get("anisotropy_ratio") is not None:
             plain["anisotropy"] = Anisotropy(
                 values.get("anisotropy_angle", 0.0), values["anisotropy_ratio"]
@@ -581,7 +567,7 @@ class Isotropic(Covariance):
             other = s * np.exp(move)
             return self.correlation_of_squares(other, 1 - other)
 
-        return 2 * _derivative_at_0(moved, np.longdouble(1) / 256)
+        return 2 * central_derivative(moved, np.longdouble(1) / 256)
 
     def by_shape(self, name: str, s: Floats, rest: Floats) -> Floats:
         """Evaluate the derivative of f(s) by a shape parameter. Here by differences of order 8."""
@@ -594,7 +580,7 @@ class Isotropic(Covariance):
             other.__dict__[name] = value + move
             return other.correlation_of_squares(s, rest)
 
-        return _derivative_at_0(moved, np.longdouble(min(0.01, value / 8) if value else 0.01))
+        return central_derivative(moved, np.longdouble(min(0.01, value / 8) if value else 0.01))
 
     def expansions(self, octaves: Floats) -> Sampled:
         """Return expansions of the correlation and its derivatives on octaves of s."""
@@ -712,8 +698,6 @@ class Isotropic(Covariance):
     def limits(self, metric: Metric | str, dimensions: int) -> dict[str, tuple[float, float]]:
         """Return the bounds of each parameter; see `Covariance.limits`."""
         found = super().limits(metric, dimensions)
-        if self.anisotropy is not None:
-            found |= {p.name: (p.lower, p.upper) for p in (ANGLE, RATIO)}
         return found | (self.on_sphere or {}) if metric_of(metric).arc else found
 
     def check_valid_on(self, metric: Metric | str, dimensions: int) -> None:
@@ -764,19 +748,6 @@ class Isotropic(Covariance):
         if self.anisotropy is not None:
             raise InvalidInput("`to_convention` translates isotropic models only.")
         return convention.from_ours([getattr(self, p.name) for p in self.declared])
-
-
-_CENTRAL = tuple(np.longdouble(a) / b for a, b in ((4, 5), (-1, 5), (4, 105), (-1, 280)))
-"""Weights of a central difference of order 8."""
-
-
-def _derivative_at_0(function, step):
-    """Return the derivative of a function of one number at 0, by a central difference."""
-    total = 0.0
-    for k, weight in enumerate(_CENTRAL, start=1):
-        for sign in (1, -1):
-            total = total + sign * weight * function(sign * k * step)
-    return total / step
 
 
 FAMILIES: dict[str, type[Covariance]] = {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance
+from ..covariance.observation import ObservationModel
 from ..data.observations import Observations
 from ..errors import InvalidInput, NotPositiveDefinite, Outcome
 from ..linalg.precision import PrecisionMap
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ..linalg.precision import PrecisionRule
     from ..runtime.trace import Event, Traffic
     from ..tiles.refine import Refinement
+
+LEAST = 1e-2
+"""Smallest eigenvalue of an information in units of its diagonal, with a transformation."""
 
 FEW_DIGITS = 8
 """Number of trustworthy digits below which a printed evaluation states it."""
@@ -72,48 +76,48 @@ class Likelihood:
         return "cpu"
 
 
-class ObservationModel:
-    """Relation of the measurements y to the Gaussian field; by default, field plus noise.
+@dataclass(frozen=True)
+class GaussianValues:
+    """Values on the Gaussian scale, z = t(y), and what the Jacobian adds to the log-likelihood."""
 
-    z_i = t(y_i) = Y(s_i) + ε_i with independent ε_i of variance τ², the model's nugget. A subclass
-    changes the transformation t.
-    """
+    z: Floats
+    log_jacobian: float
 
-    def transform(self, values: Floats) -> Floats:
-        """Return the values on the Gaussian scale, t(y), (n,)."""
-        return values
 
-    def log_jacobian(self, values: Floats) -> Floats:
-        """Return log|t'(y)|, (n,), which the log-likelihood of the measurements includes."""
-        return np.zeros(len(values))
+class Values:
+    """Measured values of observations, transformed as models say; the last ones are cached."""
 
-    def apply(self, observations: Observations) -> Observations:
-        """Return the observations on the Gaussian scale.
+    def __init__(self, observations: Observations):
+        self._observations, self._last = observations, None
 
-        Fits, predictions and simulations of them are on this scale; log-likelihoods and the AIC are
-        those of the measurements, and comparable between transformations. Transformations can be
-        applied one after the other.
+    def at(self, transform: ObservationModel | None) -> GaussianValues:
+        """Return the values on the Gaussian scale."""
+        if self._last is None or self._last[0] != transform:
+            self._last = transform, self._transformed(transform)
+        return self._last[1]
 
-        Examples
-        --------
-        >>> class LogNormal(ObservationModel):
-        ...     def transform(self, values):
-        ...         return np.log(values)
-        ...
-        ...     def log_jacobian(self, values):
-        ...         return -np.log(values)
-        >>> observations = Observations([[0.0], [1.0], [3.0]], [1.0, np.e, 1.0])
-        >>> LogNormal().apply(observations).values.tolist()
-        [0.0, 1.0, 0.0]
-        """
-        measured, before = observations.values, observations.log_jacobian
-        jacobian = self.log_jacobian(measured)
-        return replace(
-            observations,
-            values=self.transform(measured),
-            log_jacobian=jacobian if before is None else before + jacobian,
-            source={},
-        )
+    def _transformed(self, transform):
+        measured, before = self._observations.values, self._observations.log_jacobian
+        jacobian = 0.0 if before is None else float(np.sum(before))
+        if transform is None:
+            return GaussianValues(measured, jacobian)
+        with np.errstate(all="ignore"):
+            z, added = transform.transform(measured), float(transform.log_jacobian(measured).sum())
+        if not (np.isfinite(z).all() and np.isfinite(added)):
+            raise NotPositiveDefinite(
+                f"the transformation {transform.name!r} does not map all values to finite numbers."
+            )
+        return GaussianValues(z, jacobian + added)
+
+    def slopes(self, transform: ObservationModel) -> tuple[Floats, Floats]:
+        """Return ∂z, (n, k), and the derivative of the log-Jacobian, (k,), by the parameters."""
+        z, jacobian = transform.slopes(self._observations.values)
+        return z.T, jacobian.sum(axis=1)
+
+    def bends(self, transform: ObservationModel) -> tuple[Floats, Floats]:
+        """Return the second derivatives of z, (n, k, k), and of the log-Jacobian, (k, k)."""
+        z, jacobian = transform.bends(self._observations.values)
+        return np.moveaxis(z, 2, 0), jacobian.sum(axis=2)
 
 
 class Evaluator:
@@ -131,12 +135,6 @@ class Evaluator:
     expensive: bool = False
     # where factors are stored
     device: Device = Device("cpu")
-
-    @property
-    def log_jacobian(self) -> float:
-        """Log-Jacobian of the transformation of the values; 0 without one."""
-        jacobian = self.observations.log_jacobian
-        return 0.0 if jacobian is None else float(np.sum(jacobian))
 
     def __call__(self, model: Covariance) -> Evaluation:
         """Evaluate the log-likelihood; -inf with an outcome where Σ has no Cholesky factor."""
@@ -213,6 +211,20 @@ class Derivatives:
     # Fisher's information, and minus the Hessian, (k, k), if requested
     expected: np.ndarray | None = None
     observed: np.ndarray | None = None
+
+    def joined(self, names, order, score, cross, information):
+        """Return the derivatives with those by parameters of a transformation.
+
+        `cross`, (k, l), and `information`, (l, l), are blocks of the information; `order` has the
+        positions of `names` among these names and those of the transformation.
+        """
+        blocks = np.block([[self.information, cross], [cross.T, information]])
+        scale = np.sqrt(np.maximum(np.diag(blocks), 1e-300))
+        if np.linalg.eigvalsh(blocks / np.outer(scale, scale))[0] < LEAST:
+            # far from a maximum; without the cross terms it is positive definite
+            blocks[: len(cross), len(cross) :] = blocks[len(cross) :, : len(cross)] = 0.0
+        score = np.concatenate((self.score, score))[order]
+        return Derivatives(tuple(names), score, blocks[np.ix_(order, order)])
 
     @property
     def rescalable(self):

@@ -15,6 +15,8 @@ On a GPU score and average information need one n×n matrix: P∂Σα by solves 
 then Σ⁻¹ in its place, then the sums by blocks.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import scipy
 
@@ -40,11 +42,16 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
     Expected and observed information only with `curvature`.
     """
     observations, reml = evaluator.observations, evaluator.reml
-    names, order = tuple(names), factor.order
+    asked, order = tuple(names), factor.order
+    transformed = Transformed(evaluator, model, asked)
+    names = tuple(name for name in asked if name not in transformed.names)
     rooted = np.asfortranarray(evaluator.design @ least_squares.root)
-    both = factor.solve(np.asfortranarray(np.column_stack((least_squares.residual, rooted))))
+    columns = least_squares.residual, rooted, transformed.slopes
+    both = factor.solve(np.asfortranarray(np.column_stack(columns)))
     both = both if order is None else both[order]
-    alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1:]
+    alpha, projection = np.ascontiguousarray(both[:, 0]), both[:, 1 : 1 + rooted.shape[1]]
+    if transformed.names:
+        transformed.project(both, rooted if order is None else rooted[order], order, curvature)
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
@@ -61,7 +68,69 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
         observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
     trace = quadratic - weighted
     score = 0.5 * (quadratic - trace)
-    return Derivatives(names, score, average, quadratic, trace, expected, observed)
+    found = Derivatives(names, score, average, quadratic, trace, expected, observed)
+    return transformed.beside(found, q, asked) if transformed.names else found
+
+
+class Transformed:
+    """Derivatives by the parameters ψ of a transformation z = t(y), with ż = ∂z/∂ψ:
+
+    ∂ℓ/∂ψ_j       = -ż_j'α + ∂J,   J = Σ log t'(y)
+    -∂²ℓ/∂ψ_j∂ψ_k = ż_j'P ż_k + α'z̈_jk - ∂²J
+    -∂²ℓ/∂θ∂ψ_j   = -α'∂Σ P ż_j
+    """
+
+    def __init__(self, evaluator, model, names):
+        self._values, self._transform = evaluator.values, model.transform
+        known = [] if model.transform is None else list(model.transform.parameters())
+        self.names = [name for name in names if name in known]
+        self._rows = [known.index(name) for name in self.names]
+        self.slopes = np.zeros((len(evaluator.observations), 0))
+        if self.names:
+            slopes, jacobian = self._values.slopes(model.transform)
+            self.slopes, self._jacobian = slopes[:, self._rows], jacobian[self._rows]
+            if evaluator.design.shape[1]:
+                # P removes the trend; done before, no digits cancel
+                trend = np.linalg.lstsq(evaluator.design, self.slopes, rcond=None)[0]
+                self.slopes = self.slopes - evaluator.design @ trend
+
+    def project(self, solved, rooted, order, curvature):
+        """Keep Pż and ż'α, given Σ⁻¹ times residual, X(X'Σ⁻¹X)^-½ and ż, in the factor's order."""
+        p = rooted.shape[1]
+        alpha, projection, solution = solved[:, 0], solved[:, 1 : 1 + p], solved[:, 1 + p :]
+        slopes = self.slopes if order is None else self.slopes[order]
+        self._projected = solution - projection @ (rooted.T @ solution)
+        self._along = slopes.T @ alpha
+        self._information = slopes.T @ self._projected
+        self._bending = 0.0
+        if curvature:
+            bends, jacobian = self._values.bends(self._transform)
+            kept = np.ix_(self._rows, self._rows)
+            bends = bends if order is None else bends[order]
+            self._bending = (np.tensordot(alpha, bends, 1) - jacobian)[kept]
+
+    def beside(self, found, q, names):
+        """Return the derivatives with those by ψ, for names in the order of the caller."""
+        order = [(*found.names, *self.names).index(name) for name in names]
+        cross = -q.T @ self._projected
+
+        def vector(ours, theirs):
+            return np.concatenate((ours, theirs))[order]
+
+        def matrix(ours, theirs):
+            if ours is None:
+                return None
+            whole = np.block([[ours, cross], [cross.T, theirs]])
+            return whole[np.ix_(order, order)]
+
+        slopes, observed = self._jacobian - self._along, self._information + self._bending
+        return replace(
+            found.joined(names, order, slopes, cross, self._information),
+            quadratic=vector(found.quadratic, -2 * self._along),
+            trace=vector(found.trace, -2 * self._jacobian),
+            expected=matrix(found.expected, observed),
+            observed=matrix(found.observed, observed),
+        )
 
 
 def in_ram(lower, model, about, alpha, beside):

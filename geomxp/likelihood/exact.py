@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial, wraps
+from functools import cache, partial, wraps
 from numbers import Integral
 from pathlib import Path
 from threading import RLock
@@ -62,7 +62,14 @@ from ..tiles.factor import CholeskyFactor
 from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
-from .base import Evaluation, Evaluator, Likelihood, coincidence, gaussian_log_likelihood
+from .base import (
+    Evaluation,
+    Evaluator,
+    Likelihood,
+    Values,
+    coincidence,
+    gaussian_log_likelihood,
+)
 from .derivatives import differentiate
 from .replicates import evaluator_of
 from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
@@ -99,8 +106,9 @@ class ExactEvaluator(Evaluator):
 
     expensive = True
 
-    def __init__(self, observations, design, reml, method):
+    def __init__(self, observations, design, reml, method, values=None):
         self.observations = observations
+        self.values = Values(observations) if values is None else values
         n = len(observations)
         self.design = np.zeros((n, 0)) if design is None else design
         self.reml = reml
@@ -122,6 +130,7 @@ class ExactEvaluator(Evaluator):
         self._twins = observations.duplicate()
         self._frozen = None
         self._last = (None, None, None)
+        self._centred = (None, None)
 
     @_one_at_a_time
     def freeze(self, model):
@@ -152,20 +161,19 @@ class ExactEvaluator(Evaluator):
         try:
             with blas_threads(n):
                 factor = self.factorize(model, self._space())
-                least_squares = self._least_squares(factor)
+                least_squares = self._least_squares(factor, model)
                 return self._evaluation(factor, model, least_squares, start, careful)
         except NotPositiveDefinite as error:
             refining = isinstance(error, NotRefined)
             ending = Ending.STALLED if refining else Ending.NOT_POSITIVE_DEFINITE
             return Evaluation.failed(Outcome(ending, str(error)), n, time.perf_counter() - start)
 
-    @cached_property
-    def _centred(self):
-        """Values and coefficients of `trend.centred`, which do not depend on the model."""
-        return centred(self.observations.values, self.design)
-
-    def _least_squares(self, factor):
-        values, start = self._centred
+    def _least_squares(self, factor, model):
+        z = self.values.at(model.transform).z
+        if self._centred[0] is not z:
+            # the same for all models of one transformation
+            self._centred = z, centred(z, self.design)
+        values, start = self._centred[1]
         return fit_trend(factor, values, self.design, start)
 
     def _space(self):
@@ -185,7 +193,8 @@ class ExactEvaluator(Evaluator):
         """Return the evaluation at a model, given the factor of Σ; see `carefully`."""
         n, log_determinant = len(self.observations), factor.log_determinant()
         value = gaussian_log_likelihood(n, log_determinant, least_squares, self.reml)
-        value += self.log_jacobian
+        log_jacobian = self.values.at(model.transform).log_jacobian
+        value += log_jacobian
         if not np.isfinite(value):
             message = "the log-likelihood overflows FP64: rescale the values and the variance."
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
@@ -214,7 +223,7 @@ class ExactEvaluator(Evaluator):
             moved,
             events,
             seconds=time.perf_counter() - start,
-            log_jacobian=self.log_jacobian,
+            log_jacobian=log_jacobian,
             rounding=rounding,
         )
 
@@ -264,7 +273,7 @@ class ExactEvaluator(Evaluator):
         start = time.perf_counter()
         with blas_threads(len(self.observations)):
             factor = self.factorize(model, self._space())
-            least_squares = self._least_squares(factor)
+            least_squares = self._least_squares(factor, model)
             evaluation = self._evaluation(factor, model, least_squares, start, careful=True)
             derivatives = differentiate(self, factor, least_squares, model, names, curvature)
         self._last = (model, evaluation, derivatives)

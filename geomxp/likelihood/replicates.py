@@ -19,7 +19,7 @@ import numpy as np
 from ..covariance.base import Inputs
 from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..tiles.factor import Factor
-from .base import Evaluation, Evaluator, coincidence
+from .base import Derivatives, Evaluation, Evaluator, GaussianValues, Values, coincidence
 
 
 @dataclass(frozen=True)
@@ -161,19 +161,45 @@ def evaluator_of(kind, observations, design, reml, method):
         return kind(observations, design, reml, method)
     own = None if design is None else design[groups.first]
     own_method = method.of_rows(groups.first)
-    inner = kind(_means(observations, groups), own, reml, own_method)
-    return ReplicatesEvaluator(inner, groups, observations, design, reml, method)
+    values = Values(observations)
+    inner = kind(_means(observations, groups), own, reml, own_method, MeanValues(groups, values))
+    return ReplicatesEvaluator(inner, groups, values, observations, design, reml, method)
+
+
+class MeanValues:
+    """Means of transformed values at each location; see `Values`. The Jacobian counts elsewhere."""
+
+    def __init__(self, groups, values):
+        self._groups, self._values, self._last = groups, values, (None, None)
+
+    def at(self, transform):
+        """See `Values.at`."""
+        z = self._values.at(transform).z
+        if self._last[0] is not z:
+            self._last = z, GaussianValues(self._groups.means(z), 0.0)
+        return self._last[1]
+
+    def slopes(self, transform):
+        """See `Values.slopes`."""
+        slopes, jacobian = self._values.slopes(transform)
+        return self._groups.means(slopes), 0.0 * jacobian
+
+    def bends(self, transform):
+        """See `Values.bends`."""
+        bends, jacobian = self._values.bends(transform)
+        means = self._groups.means(bends.reshape(len(bends), -1))
+        return means.reshape(-1, *bends.shape[1:]), 0.0 * jacobian
 
 
 class ReplicatesEvaluator(Evaluator):
     """ℓ(θ) and its derivatives of observations with replicates, from an evaluator of the means."""
 
-    def __init__(self, inner, groups, observations, design, reml, method):
-        self.inner, self.groups = inner, groups
+    def __init__(self, inner, groups, values, observations, design, reml, method):
+        self.inner, self.groups, self.values = inner, groups, values
         self.observations, self.reml, self.method = observations, reml, method
         self.design = np.zeros((len(observations), 0)) if design is None else design
         self.expensive, self.device = inner.expensive, inner.device
-        self.squares = groups.sums(groups.deviations(observations.values) ** 2)
+        self._last = None, None
         self._twins = observations.duplicate()
 
     @property
@@ -203,15 +229,27 @@ class ReplicatesEvaluator(Evaluator):
         found = evaluate(model)
         if not np.isfinite(found.log_likelihood):
             return replace(found, n=n)
-        value, form = self.groups.log_density(model, self.squares)
+        value, form = self.groups.log_density(model, self._squares(model))
+        log_jacobian = self.values.at(model.transform).log_jacobian
         return replace(
             found,
-            log_likelihood=found.log_likelihood + value + self.log_jacobian,
+            log_likelihood=found.log_likelihood + value + log_jacobian,
             log_determinant=found.log_determinant + self.groups.log_determinant(model),
             quadratic_form=found.quadratic_form + form,
             n=n,
-            log_jacobian=self.log_jacobian,
+            log_jacobian=log_jacobian,
         )
+
+    def _deviations(self, model):
+        """Return the deviations from the means, (n,)."""
+        z = self.values.at(model.transform).z
+        if self._last[0] is not z:
+            self._last = z, self.groups.deviations(z)
+        return self._last[1]
+
+    def _squares(self, model):
+        """Return the sums of squared deviations, (u,)."""
+        return self.groups.sums(self._deviations(model) ** 2)
 
     def _check(self, model):
         """Raise `NotPositiveDefinite` where replicates have no noise."""
@@ -222,36 +260,67 @@ class ReplicatesEvaluator(Evaluator):
         """See `Evaluator.derivatives`."""
         self._check(model)
         found = self.inner.derivatives(model, names, curvature=curvature)
-        names = [name for name in found.names if name in model.noise_names]
-        if not names:
-            return found
-        rows = [found.names.index(name) for name in names]
+        more = self._of_deviations(model, found.names, found.observed is not None)
+        average, expected = more.information, more.expected
+        return replace(
+            found,
+            score=found.score + more.score,
+            information=found.information + (average if found.rescalable else expected),
+            quadratic=None if found.quadratic is None else found.quadratic + more.quadratic,
+            trace=None if found.trace is None else found.trace + more.trace,
+            expected=None if found.expected is None else found.expected + expected,
+            observed=None if found.observed is None else found.observed + more.observed,
+        )
+
+    def _of_deviations(self, model, names, curvature):
+        """Return the `Derivatives` of the log-density of the deviations, and of the Jacobian."""
         several = self.groups.counts > 1
         spare, d = self.groups.counts[several] - 1, self.groups.noise(model)[several]
-        squares, inputs = self.squares[several], self.groups.inputs[self.groups.first][several]
-        slopes = [model.noise_derivative(name, inputs) for name in names]
-        slopes = np.array([np.broadcast_to(slope, len(d)) for slope in slopes])
+        squares = self._squares(model)[several]
+        slopes = self._noise_slopes(model, names)
         quadratic, trace = slopes @ (squares / d**2), slopes @ (spare / d)
         # ½α'∂Σ Σ⁻¹∂Σα, and its mean
         average = 0.5 * (slopes * (squares / d**3)) @ slopes.T
         expected = 0.5 * (slopes * (spare / d**2)) @ slopes.T
+        observed = 2 * average - expected
+        known = [] if model.transform is None else list(model.transform.parameters())
+        rows = [k for k, name in enumerate(names) if name in known]
+        if rows:
+            kept = [known.index(names[row]) for row in rows]
+            of_z, jacobian = self.values.slopes(model.transform)
+            own = self.groups.noise(model)[self.groups.of]
+            alone = self.groups.counts[self.groups.of] == 1
+            weights = np.divide(1.0, own, out=np.zeros(len(own)), where=~alone)
+            deviations = self._deviations(model)
+            of_z = self.groups.deviations(of_z[:, kept])
+            along = of_z.T @ (weights * deviations)
+            quadratic[rows], trace[rows] = -2 * along, -2 * jacobian[kept]
+            square = (of_z * weights[:, None]).T @ of_z
+            # -∂²ℓ/∂τ²∂ψ
+            products = self.groups.sums(of_z * deviations[:, None])[several]
+            cross = -slopes @ (products / d[:, None] ** 2)
+            bending = 0.0
+            if curvature:
+                bends, curved = self.values.bends(model.transform)
+                bends = self.groups.deviations(bends.reshape(len(bends), -1)).reshape(bends.shape)
+                bending = np.tensordot(weights * deviations, bends, 1) - curved
+                bending = bending[np.ix_(kept, kept)]
+            for matrix, whole in ((average, 0.0), (expected, bending), (observed, bending)):
+                matrix[:, rows] += cross
+                matrix[rows, :] += cross.T
+                matrix[np.ix_(rows, rows)] += square + whole
+        score = 0.5 * (quadratic - trace)
+        return Derivatives(names, score, average, quadratic, trace, expected, observed)
 
-        def added(array, more):
-            if array is None:
-                return None
-            array = array.copy()
-            array[rows if array.ndim == 1 else np.ix_(rows, rows)] += more
-            return array
-
-        return replace(
-            found,
-            score=added(found.score, 0.5 * (quadratic - trace)),
-            information=added(found.information, average if found.rescalable else expected),
-            quadratic=added(found.quadratic, quadratic),
-            trace=added(found.trace, trace),
-            expected=added(found.expected, expected),
-            observed=added(found.observed, 2 * average - expected),
-        )
+    def _noise_slopes(self, model, names):
+        """Return ∂d of the locations with replicates by each parameter, (k, l)."""
+        several = self.groups.counts > 1
+        inputs = self.groups.inputs[self.groups.first][several]
+        slopes = np.zeros((len(names), int(several.sum())))
+        for k, name in enumerate(names):
+            if name in model.noise_names:
+                slopes[k] = model.noise_derivative(name, inputs)
+        return slopes
 
     def expected_information(self, model, names=None):
         """See `Evaluator.expected_information`."""
@@ -265,18 +334,7 @@ class ReplicatesEvaluator(Evaluator):
 
     def _with_deviations(self, model, names, information):
         """Return an information, (k, k), with the expected one of the deviations."""
-        several = self.groups.counts > 1
-        spare, d = self.groups.counts[several] - 1, self.groups.noise(model)[several]
-        inputs = self.groups.inputs[self.groups.first][several]
-        slopes = np.array(
-            [
-                np.broadcast_to(model.noise_derivative(name, inputs), len(d))
-                if name in model.noise_names
-                else np.zeros(len(d))
-                for name in names
-            ]
-        ).reshape(len(names), len(d))
-        return information + 0.5 * (slopes * (spare / d**2)) @ slopes.T
+        return information + self._of_deviations(model, names, True).expected
 
     def has_curvature(self, names):
         """See `Evaluator.has_curvature`."""

@@ -28,6 +28,7 @@ from .base import (
     Evaluation,
     Evaluator,
     Likelihood,
+    Values,
     coincidence,
     gaussian_log_likelihood,
 )
@@ -162,9 +163,10 @@ class VecchiaEvaluator(Evaluator):
 
     scoring = True
 
-    def __init__(self, observations, design, reml, method):
+    def __init__(self, observations, design, reml, method, values=None):
         n = len(observations)
         self.observations, self.reml, self.method = observations, reml, method
+        self.values = Values(observations) if values is None else values
         ordering = method.ordering
         if not isinstance(ordering, str):
             ordering = np.array(ordering)
@@ -181,30 +183,45 @@ class VecchiaEvaluator(Evaluator):
             self._passes = GpuPasses(*about, device) if on_gpu else LocalPasses(*about)
         self._twins = observations.duplicate()
         self._last = None, ()
-        if observations.values is not None:
-            self._prepare_columns(np.zeros((n, 0)) if design is None else design)
+        self.design, self._transform = np.zeros((n, 0)) if design is None else design, "unknown"
+        p = self.design.shape[1]
+        # X = QR; scaled by √n, the columns of Q are of order 1
+        units = 2.0 ** np.round(np.log2(np.abs(self.design).max(axis=0))) if p else np.ones(0)
+        q, r = np.linalg.qr(self.design / units)
+        self._triangle, self._q = r * units / np.sqrt(n), q * np.sqrt(n)
 
-    def _prepare_columns(self, design):
-        """Keep z minus its least-squares trend, and X = QR, to avoid cancellation.
+    def _know(self, transform):
+        """Keep the columns to whiten under a transformation, unless they are known.
 
-        Scaled by √n, the columns of Q are of order 1.
+        They are z minus its least-squares trend, which avoids cancellation, Q, and the derivatives
+        of z by the parameters of the transformation.
         """
-        self.design = design
-        n, p = design.shape
-        units = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
-        q, r = np.linalg.qr(design / units)
-        self._triangle = r * units / np.sqrt(n)
-        q = q * np.sqrt(n)
-        z, offset = centred(self.observations.values, design)
-        unit = max(float(np.abs(z).max()), 1e-300)
-        start = q.T @ (z / unit) / n
-        # a second projection removes rounding errors of the first
-        rest = z / unit - q @ start
-        more = q.T @ rest / n
-        self._start, self._offset = (start + more) * unit, offset
-        columns = np.vstack(((rest - q @ more) * unit, q.T))
-        self._columns = np.ascontiguousarray(columns[:, self._passes.tree.order])
+        if self._transform == transform:
+            return
+        z, offset = centred(self.values.at(transform).z, self.design)
+        rest, self._start = self._residuals(z)
+        self._offset, columns = offset, [rest[None], self._q.T]
+        if transform is not None and transform.declared:
+            slopes, self._jacobian = self.values.slopes(transform)
+            columns += [self._residuals(slope)[0][None] for slope in slopes.T]
+        self._columns = np.ascontiguousarray(np.vstack(columns)[:, self._passes.tree.order])
         self._passes.know(self._columns)
+        self._transform, self._last = transform, (None, ())
+
+    def _residuals(self, column):
+        """Return a column minus its least-squares trend, and the coefficients of Q."""
+        n, q = len(column), self._q
+        unit = max(float(np.abs(column).max()), 1e-300)
+        start = q.T @ (column / unit) / n
+        # a second projection removes rounding errors of the first
+        rest = column / unit - q @ start
+        more = q.T @ rest / n
+        return (rest - q @ more) * unit, (start + more) * unit
+
+    @property
+    def _trend(self):
+        """Numbers of the columns of Q."""
+        return slice(1, 1 + self.design.shape[1])
 
     @property
     def graph(self):
@@ -218,7 +235,8 @@ class VecchiaEvaluator(Evaluator):
             sums = self._reduce(model, ())
             least_squares = self._least_squares(sums.gram)
             value = gaussian_log_likelihood(n, sums.log_determinant, least_squares, self.reml)
-            value += self.log_jacobian
+            log_jacobian = self.values.at(model.transform).log_jacobian
+            value += log_jacobian
             if not np.isfinite(value):
                 raise NotPositiveDefinite(
                     "the log-likelihood overflows FP64: rescale the values and the variance."
@@ -241,7 +259,7 @@ class VecchiaEvaluator(Evaluator):
                 *(least_squares.quadratic_form, sums.log_determinant),
             ),
             seconds=time.perf_counter() - start,
-            log_jacobian=self.log_jacobian,
+            log_jacobian=log_jacobian,
         )
 
     def carefully(self, model):
@@ -250,7 +268,8 @@ class VecchiaEvaluator(Evaluator):
         known = evaluation.rounding is not None or not np.isfinite(evaluation.log_likelihood)
         if known or is_cluster(self.method.on) or len(self.observations) > MOST_CHECKED:
             return evaluation
-        residual = self.observations.values - self.design @ evaluation.coefficients
+        z = self.values.at(model.transform).z
+        residual = z - self.design @ evaluation.coefficients
         noise = model.noise(self.observations.inputs)
         about = noise, residual, evaluation.quadratic_form, evaluation.log_determinant
         return replace(evaluation, rounding=from_factor(self.factorize(model), model, *about))
@@ -266,6 +285,7 @@ class VecchiaEvaluator(Evaluator):
         if last == model and kept.names >= set(names):
             return kept
         self._check(model)
+        self._know(model.transform)
         noise = self._passes.noise
         out, failed = self._passes.reduce(model, wanted_for(model, names, len(noise)))
         if failed is not None:
@@ -291,7 +311,8 @@ class VecchiaEvaluator(Evaluator):
 
     def _least_squares(self, gram):
         """Estimate the trend from W'W, W = B(z, Q); see `gls.fit_trend`."""
-        form, cross, information = gram[0, 0], gram[1:, 0], gram[1:, 1:]
+        trend = self._trend
+        form, cross, information = gram[0, 0], gram[trend, 0], gram[trend, trend]
         if not np.isfinite(gram).all():
             raise NotPositiveDefinite("a whitened value overflows FP64: rescale the values.")
         try:
@@ -319,17 +340,34 @@ class VecchiaEvaluator(Evaluator):
         -2 ∂ℓ = ∂ log|Σ| + γ'∂(W'W)γ + tr(A⁻¹∂A) with γ = (1, -β̂), A = X'Σ⁻¹X; the last for REML.
         `curvature` is ignored: there is no formula for the observed information.
         """
-        names = tuple(names)
-        sums = self._reduce(model, names)
-        gamma = np.concatenate(([1.0], -self._least_squares(sums.gram).residual))
-        score = []
-        for name in names:
+        names, transform = tuple(names), model.transform
+        known = () if transform is None else tuple(transform.parameters())
+        ours = tuple(name for name in names if name not in known)
+        sums, trend = self._reduce(model, ours), self._trend
+        gram, gamma = sums.gram, np.zeros(len(sums.gram))
+        gamma[0], gamma[trend] = 1.0, -self._least_squares(gram).residual
+        score, changes = [], []
+        for name in ours:
             trace, change = sums.derivative(name)
             slope = trace + gamma @ change @ gamma
-            if self.reml and len(gamma) > 1:
-                slope += np.trace(np.linalg.solve(sums.gram[1:, 1:], change[1:, 1:]))
+            if self.reml and gram[trend, trend].size:
+                slope += np.trace(np.linalg.solve(gram[trend, trend], change[trend, trend]))
             score.append(-0.5 * float(slope))
-        return Derivatives(names, np.array(score), sums.information(names))
+            changes.append(change @ gamma)
+        found = Derivatives(ours, np.array(score), sums.information(ours))
+        if ours == names:
+            return found
+        # the columns ż, with their own coefficients of the trend: -∂ℓ/∂ψ = ż'Pz - ∂J
+        rows = [known.index(name) for name in names if name in known]
+        at = trend.stop + np.array(rows)
+        sides = np.zeros((len(rows), len(gram)))
+        sides[np.arange(len(rows)), at] = 1.0
+        if gram[trend, trend].size:
+            sides[:, trend] = -np.linalg.solve(gram[trend, trend], gram[trend][:, at]).T
+        cross = np.array(changes).reshape(len(ours), len(gram)) @ sides.T
+        slopes = self._jacobian[rows] - sides @ gram @ gamma
+        order = [(*ours, *(known[row] for row in rows)).index(name) for name in names]
+        return found.joined(names, order, slopes, cross, sides @ gram @ sides.T)
 
     def expected_information(self, model, names=None):
         """Return Fisher's expected information, (k, k): the sum of each conditional density's."""
@@ -393,7 +431,7 @@ class VecchiaEvaluator(Evaluator):
 
     def _scores(self, model, names, passes, draws):
         """Return the scores of simulated data (n, b) up to constants, (k, b)."""
-        z, trend = draws[passes.tree.order].T, self._columns[1:]
+        z, trend = draws[passes.tree.order].T, self._columns[self._trend]
         passes.know(np.ascontiguousarray(np.vstack((z, trend))))
         wanted, b = wanted_for(model, names, len(passes.noise)), len(z)
         about = model, set(names), passes.noise.coefficients(model)
@@ -408,16 +446,19 @@ class VecchiaEvaluator(Evaluator):
     def _trend_share(self, model, names):
         """tr(A⁻¹R_j'R_k) - ½tr(A⁻¹∂_jA A⁻¹∂_kA) with R_j = B⁻ᵀ∂_j(B'B)Q, by differences."""
         sums = self._reduce(model, names)
-        lower = scipy.linalg.cholesky(sums.gram[1:, 1:], lower=True)
+        trend = self._trend
+        lower = scipy.linalg.cholesky(sums.gram[trend, trend], lower=True)
         factor = self.factorize(model)
         q = np.empty((len(self.design), len(lower)))
-        q[self._passes.tree.order] = self._columns[1:].T
+        q[self._passes.tree.order] = self._columns[trend].T
         roots, changes = [], []
         for name in names:
             change = self._change_of_solution(model, name, factor, q)
             root = factor.whiten_transposed(change)
             roots.append(scipy.linalg.solve_triangular(lower, root.T, lower=True))
-            changes.append(scipy.linalg.cho_solve((lower, True), sums.derivative(name)[1][1:, 1:]))
+            changes.append(
+                scipy.linalg.cho_solve((lower, True), sums.derivative(name)[1][trend, trend])
+            )
         return np.array(
             [
                 [np.vdot(a, b) - 0.5 * np.trace(c @ d) for b, d in zip(roots, changes, strict=True)]

@@ -1,0 +1,471 @@
+"""Observation models: how measured values relate to a Gaussian field.
+
+z = t(y) is a Gaussian field with noise; y is what was measured. The log-likelihood of y is that of
+z plus Σ log t'(y_i), so that values of transformations are comparable. A transformation may have
+parameters, which are estimated with those of the covariance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..errors import InvalidInput, did_you_mean
+from .parameter import Parameter, central_derivative
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .._typing import Floats
+
+NODES = 64
+"""Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
+
+FARTHEST = 8.3
+"""Standard deviations beyond which a normal distribution has less than 1e-16."""
+
+
+@dataclass(frozen=True)
+class ObservationModel:
+    """Base of observation models; by itself the identity, z = y.
+
+    A subclass is a frozen dataclass with a field for each declared parameter. It defines
+    `transform`, `inverse` and `log_jacobian`, all increasing in y, and `check` where not every
+    number can be measured. Derivatives by the parameters are computed by differences unless it
+    defines `slopes`, and moments by quadrature unless it defines `moments`.
+
+    Attributes
+    ----------
+    name : str
+        Name for titles, files and the command line.
+    declared : tuple of Parameter
+        Its parameters, with values to start from; none by default. Their names must differ from
+        those of covariance parameters.
+
+    Examples
+    --------
+    >>> class Cube(ObservationModel):
+    ...     name = "cube"
+    ...
+    ...     def transform(self, values):
+    ...         return np.cbrt(values)
+    ...
+    ...     def inverse(self, z):
+    ...         return z**3
+    ...
+    ...     def log_jacobian(self, values):
+    ...         return -np.log(3 * np.cbrt(values) ** 2)
+    >>> Cube().inverse(Cube().transform(np.array([-8.0, 1.0]))).tolist()
+    [-8.0, 1.0]
+    """
+
+    name: ClassVar[str] = "identity"
+    declared: ClassVar[tuple[Parameter, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for parameter in self.declared:
+            value = parameter.check(getattr(self, parameter.name))
+            object.__setattr__(self, parameter.name, value)
+
+    @property
+    def table(self) -> tuple[Parameter, ...]:
+        """The parameters with their values."""
+        return tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+
+    def parameters(self) -> dict[str, float]:
+        """Return the values of the parameters by name."""
+        return {p.name: getattr(self, p.name) for p in self.declared}
+
+    def constants(self) -> dict[str, float]:
+        """Return the values of all fields by name: parameters, and constants such as a scale."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput`, with a remedy, for values that cannot be transformed."""
+
+    def transform(self, values: Floats) -> Floats:
+        """Return the values on the Gaussian scale, t(y), (n,)."""
+        return values
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return the measured values of Gaussian ones, t⁻¹(z)."""
+        return z
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return log t'(y), (n,), which the log-likelihood of the measurements includes."""
+        return np.zeros(np.shape(values))
+
+    def slopes(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the derivatives of t(y) and of log t'(y) by the parameters, each (k, n)."""
+        names, shape = [p.name for p in self.declared], (len(self.declared), len(values))
+        result = np.zeros(shape), np.zeros(shape)
+        for k, name in enumerate(names):
+            value = getattr(self, name)
+            step = 1e-2 * max(abs(value), 0.1)
+
+            def moved(move, name=name, value=value):
+                other = self._beyond(name, value + move)
+                return np.array((other.transform(values), other.log_jacobian(values)))
+
+            result[0][k], result[1][k] = central_derivative(moved, step)
+        return result
+
+    def bends(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the second derivatives of t(y) and of log t'(y), each (k, k, n)."""
+        k = len(self.declared)
+        result = np.zeros((2, k, k, len(values)))
+        for i, parameter in enumerate(self.declared):
+            value = getattr(self, parameter.name)
+            step = 1e-2 * max(abs(value), 0.1)
+
+            def moved(move, name=parameter.name, value=value):
+                return np.array(self._beyond(name, value + move).slopes(values))
+
+            result[:, i] = central_derivative(moved, step)
+        symmetric = (result + result.swapaxes(1, 2)) / 2
+        return symmetric[0], symmetric[1]
+
+    def _beyond(self, name, value):
+        """Return the model with another value of a parameter, perhaps beyond its bounds."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__[name] = value
+        return other
+
+    def adapted(self, values: Floats) -> Self:
+        """Return the model with constants, such as a scale, that suit the values."""
+        return self
+
+    def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance of t⁻¹(Z) for normal Z. Here by Gauss-Hermite quadrature.
+
+        Infinite where t⁻¹ is infinite within 8.3 standard deviations of the mean.
+        """
+        x, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        kept = np.abs(x) < FARTHEST
+        x, weights = x[kept], weights[kept] / weights[kept].sum()
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.sqrt(np.asarray(variance))
+            y = self.inverse(np.add.outer(x, 0.0 * spread) * spread + mean)
+            first = np.tensordot(weights, y, 1)
+            second = np.tensordot(weights, (y - first) ** 2, 1)
+        return first, np.where(np.isfinite(first), second, inf)
+
+
+def _check_positive(values, model, remedy):
+    wrong = np.flatnonzero(~(values > 0))
+    if len(wrong):
+        raise InvalidInput(
+            f"the transformation {model.name!r} needs values greater than 0. Got "
+            f"{values[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong):,} such rows): {remedy}"
+        )
+
+
+POSITIVE = "use tukey-gh, or add a constant to all values first."
+
+
+@dataclass(frozen=True)
+class Log(ObservationModel):
+    """z = log y: lognormal values.
+
+    Examples
+    --------
+    The mean of a lognormal distribution:
+
+    >>> float(Log().moments(0.0, 1.0)[0]) == np.exp(0.5)
+    True
+    """
+
+    name = "log"
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput` for values that are not greater than 0."""
+        _check_positive(values, self, POSITIVE)
+
+    def transform(self, values: Floats) -> Floats:
+        """Return log y."""
+        return np.log(values)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return exp z."""
+        return np.exp(z)
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return -log y."""
+        return -np.log(values)
+
+    def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Return exp(μ + σ²/2) and its square times exp(σ²) - 1."""
+        first = np.exp(mean + np.asarray(variance) / 2)
+        return first, first**2 * np.expm1(variance)
+
+
+@dataclass(frozen=True)
+class Sqrt(ObservationModel):
+    """z = √y: values greater than 0; y = 0 for z < 0.
+
+    Examples
+    --------
+    >>> Sqrt().inverse(np.array([-1.0, 3.0])).tolist()
+    [0.0, 9.0]
+    """
+
+    name = "sqrt"
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput` for values that are not greater than 0."""
+        _check_positive(values, self, POSITIVE)
+
+    def transform(self, values: Floats) -> Floats:
+        """Return √y."""
+        return np.sqrt(values)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return max(z, 0)²."""
+        return np.maximum(z, 0.0) ** 2
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return -log(2√y)."""
+        return -np.log(2.0) - 0.5 * np.log(values)
+
+
+@dataclass(frozen=True)
+class Logit(ObservationModel):
+    """z = log(y/(1 - y)): values between 0 and 1, such as shares.
+
+    Examples
+    --------
+    >>> Logit().transform(np.array([0.5])).tolist()
+    [0.0]
+    """
+
+    name = "logit"
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput` for values that are not between 0 and 1."""
+        wrong = np.flatnonzero(~((values > 0) & (values < 1)))
+        if len(wrong):
+            raise InvalidInput(
+                "the transformation 'logit' needs values between 0 and 1, without both. Got "
+                f"{values[wrong[0]]:g} in row {wrong[0] + 1} ({len(wrong):,} such rows): divide "
+                "percentages by 100."
+            )
+
+    def transform(self, values: Floats) -> Floats:
+        """Return log(y/(1 - y))."""
+        return np.log(values) - np.log1p(-values)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return 1/(1 + exp(-z))."""
+        with np.errstate(over="ignore"):
+            return 1.0 / (1.0 + np.exp(-z))
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return -log(y (1 - y))."""
+        return -np.log(values) - np.log1p(-values)
+
+
+@dataclass(frozen=True)
+class BoxCox(ObservationModel):
+    """z = ((y/s)^λ - 1)/λ, or log(y/s) for λ = 0, with s > 0 (Box and Cox 1964, JRSS B 26:211).
+
+    Parameters
+    ----------
+    boxcox_power : float
+        λ, from -3 to 3.
+    scale : float
+        s > 0, a constant: the geometric mean of the values in fits, so that λ and the variance of z
+        are almost orthogonal.
+
+    Examples
+    --------
+    >>> BoxCox(0.5).transform(np.array([1.0, 4.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    name = "boxcox"
+    declared = (Parameter("boxcox_power", 0.5, "identity", -3.0, 3.0, "transform", closed=True),)
+
+    boxcox_power: float = 0.5
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Parameter("scale", 1.0).check(self.scale)
+
+    def check(self, values: Floats) -> None:
+        """Raise `InvalidInput` for values that are not greater than 0."""
+        _check_positive(values, self, POSITIVE)
+
+    def adapted(self, values: Floats) -> BoxCox:
+        """Return the model with the geometric mean of the values as scale."""
+        return replace(self, scale=float(np.exp(np.mean(np.log(values)))))
+
+    def transform(self, values: Floats) -> Floats:
+        """Return ((y/s)^λ - 1)/λ."""
+        logarithm = np.log(values / self.scale)
+        return logarithm * _expm1_over(self.boxcox_power * logarithm)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return s (1 + λz)^(1/λ); 0 or infinity where 1 + λz < 0."""
+        power = self.boxcox_power
+        if power == 0:
+            return self.scale * np.exp(z)
+        with np.errstate(divide="ignore", over="ignore"):
+            return self.scale * np.exp(np.log1p(np.maximum(power * z, -1.0)) / power)
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return (λ - 1) log(y/s) - log s."""
+        return (self.boxcox_power - 1) * np.log(values / self.scale) - np.log(self.scale)
+
+    def slopes(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return (e^u(u - 1) + 1) L²/u² with L = log(y/s) and u = λL, and L."""
+        logarithm = np.log(values / self.scale)
+        u = self.boxcox_power * logarithm
+        return (logarithm**2 * _expm1_over_slope(u))[None], logarithm[None]
+
+
+def _expm1_over(u):
+    """Return (e^u - 1)/u."""
+    safe = np.where(u == 0, 1.0, u)
+    return np.where(u == 0, 1.0, np.expm1(safe) / safe)
+
+
+@dataclass(frozen=True)
+class TukeyGH(ObservationModel):
+    """y = c + s τ(z) with τ(z) = (e^(gz) - 1)/g e^(hz²/2): skewness g and heavy tails h.
+
+    (Xu and Genton 2017, JASA 112:1236.)
+
+    Parameters
+    ----------
+    tukey_g : float
+        Skewness, from -3 to 3; 0 for symmetric values.
+    tukey_h : float
+        Weight of the tails, from 0 to 1; 0 for tails of a normal or lognormal distribution.
+    centre, scale : float
+        c, and s > 0, constants: in fits the median of the values and a robust standard deviation.
+
+    Examples
+    --------
+    >>> model = TukeyGH(0.5, 0.1)
+    >>> bool(np.allclose(model.transform(model.inverse(np.array([-2.0, 3.0]))), [-2.0, 3.0]))
+    True
+    """
+
+    name = "tukey-gh"
+    declared = (
+        Parameter("tukey_g", 0.1, "identity", -3.0, 3.0, "transform", closed=True),
+        Parameter("tukey_h", 0.05, "identity", 0.0, 1.0, "transform", closed=True),
+    )
+
+    tukey_g: float = 0.1
+    tukey_h: float = 0.05
+    centre: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Parameter("scale", 1.0).check(self.scale)
+
+    def adapted(self, values: Floats) -> TukeyGH:
+        """Return the model with the median, and the interquartile range over that of N(0, 1)."""
+        low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+        spread = (high - low) / 1.349 or float(np.std(values)) or 1.0
+        return replace(self, centre=float(middle), scale=float(spread))
+
+    def _tau(self, z):
+        """Return τ, τ', τ'', and (∂τ, ∂τ') by g and by h."""
+        g, h = self.tukey_g, self.tukey_h
+        tail, e = np.exp(0.5 * h * z * z), np.exp(g * z)
+        # (e^(gz) - 1)/g and its derivative by g
+        m = z * _expm1_over(g * z)
+        m_g = z * z * _expm1_over_slope(g * z)
+        tau, one = m * tail, (e + h * z * m) * tail
+        two = (g * e + h * (m + z * e)) * tail + h * z * one
+        by_g = m_g * tail, (z * e + h * z * m_g) * tail
+        by_h = 0.5 * z * z * tau, z * tau + 0.5 * z * z * one
+        return tau, one, two, by_g, by_h
+
+    def transform(self, values: Floats) -> Floats:
+        """Return z by Newton's method, safeguarded by bisection."""
+        x = (np.asarray(values, dtype=np.float64) - self.centre) / self.scale
+        low, high = np.full(x.shape, -1.0), np.full(x.shape, 1.0)
+        with np.errstate(over="ignore"):
+            for _ in range(60):
+                short = self._tau_of(high) < x, self._tau_of(low) > x
+                if not (short[0] | short[1]).any():
+                    break
+                high, low = np.where(short[0], 2 * high, high), np.where(short[1], 2 * low, low)
+            z = np.clip(x, low, high)
+            for _ in range(100):
+                tau, slope, *_ = self._tau(z)
+                low, high = np.where(tau <= x, z, low), np.where(tau >= x, z, high)
+                moved = z - (tau - x) / slope
+                inside = (moved >= low) & (moved <= high)
+                moved = np.where(inside, moved, 0.5 * (low + high))
+                done = np.abs(moved - z) <= 4e-16 * np.maximum(np.abs(z), 1e-8)
+                z = moved
+                if done.all():
+                    break
+        return z
+
+    def _tau_of(self, z):
+        """Return τ(z)."""
+        return z * _expm1_over(self.tukey_g * z) * np.exp(0.5 * self.tukey_h * z * z)
+
+    def inverse(self, z: Floats) -> Floats:
+        """Return c + s τ(z)."""
+        with np.errstate(over="ignore"):
+            return self.centre + self.scale * self._tau_of(np.asarray(z, dtype=np.float64))
+
+    def log_jacobian(self, values: Floats) -> Floats:
+        """Return -log(s τ'(z))."""
+        return -np.log(self.scale * self._tau(self.transform(values))[1])
+
+    def slopes(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return -∂τ/τ', and -(∂τ' + τ'' ∂z)/τ', by g and by h."""
+        _, one, two, *changes = self._tau(self.transform(values))
+        of_z = [-tau / one for tau, _ in changes]
+        of_log = [-(slope + two * z) / one for (_, slope), z in zip(changes, of_z, strict=True)]
+        return np.array(of_z), np.array(of_log)
+
+
+def _expm1_over_slope(u):
+    """Return the derivative (e^u(u - 1) + 1)/u² of (e^u - 1)/u."""
+    small = np.abs(u) < 0.5
+    # Σ u^k/(k!(k + 2)) for small u
+    series, term = np.zeros_like(u), np.ones_like(u)
+    for k in range(20):
+        series += term / (k + 2)
+        term = term * np.where(small, u, 0.0) / (k + 1)
+    safe = np.where(small, 1.0, u)
+    return np.where(small, series, (np.exp(safe) * (safe - 1) + 1) / safe**2)
+
+
+TRANSFORMS = {model.name: model for model in (Log, Sqrt, BoxCox, Logit, TukeyGH)}
+"""Observation models by name."""
+
+
+def observation_model(transform):
+    """Return an observation model given by name, as a class or as an instance; None for None.
+
+    Examples
+    --------
+    >>> observation_model("log")
+    Log()
+    """
+    if transform is None or isinstance(transform, ObservationModel):
+        return transform
+    if isinstance(transform, type) and issubclass(transform, ObservationModel):
+        return transform()
+    try:
+        return TRANSFORMS[transform]()
+    except (KeyError, TypeError):
+        raise InvalidInput(
+            f"`transform` must be one of {', '.join(TRANSFORMS)}, or a gx.ObservationModel. Got "
+            f"{transform!r:.80}.{did_you_mean(transform, TRANSFORMS)}"
+        ) from None
