@@ -15,6 +15,7 @@ from .covariance import (
 )
 from .covariance.base import Anisotropy, Covariance, Inputs, Isotropic, Parameter
 from .covariance.distance import Metric
+from .covariance.observation import BoxCox, Log, Logit, ObservationModel, Sqrt, TukeyGH
 from .data import datasets
 from .data.observations import Observations, read_table
 from .errors import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Anisotropy",
     "Bootstrap",
+    "BoxCox",
     "Cauchy",
     "Covariance",
     "Divergence",
@@ -72,6 +74,8 @@ __all__ = [
     "InvalidInput",
     "Isotropic",
     "LikelihoodRatio",
+    "Log",
+    "Logit",
     "Matern",
     "MemoryPlan",
     "Metric",
@@ -81,6 +85,7 @@ __all__ = [
     "ModelComparison",
     "NotEnoughMemory",
     "NotPositiveDefinite",
+    "ObservationModel",
     "Observations",
     "Outcome",
     "Parameter",
@@ -89,7 +94,9 @@ __all__ = [
     "Raster",
     "RationalQuadratic",
     "Spherical",
+    "Sqrt",
     "TrendTest",
+    "TukeyGH",
     "Validation",
     "Vecchia",
     "Wendland",

@@ -20,6 +20,7 @@ import typer
 
 from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
+from ..covariance.observation import TRANSFORMS
 from ..data import datasets
 from ..data import tables as data_tables
 from ..data.observations import DUPLICATES, few, read_table
@@ -50,7 +51,8 @@ INTERVALS = ("wald", "profile")
 BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
 DECLARED = tuple({f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared})
-PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=")
+OF_TRANSFORMS = tuple(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared)
+PARAMETERS = (*DECLARED, "anisotropy_angle=", "anisotropy_ratio=", *OF_TRANSFORMS)
 
 
 def either(names):
@@ -219,6 +221,12 @@ OPTIONS = {
         MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
     ),
     "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
+    "transform": Option(
+        MODEL,
+        "NAME",
+        f"Transformation of the values to the Gaussian scale: {either(TRANSFORMS)}.",
+        known=TRANSFORMS,
+    ),
     "family": Option(MODEL, "NAME", f"Covariance family: {either(FAMILIES)}.", "matern", FAMILIES),
     "parameter": Option(
         MODEL,
@@ -375,8 +383,8 @@ TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
-    *("family", "fix", "bounds", "anisotropy", "search", "start", "starts", "starts_on"),
-    *("tolerance", "evaluations", "checkpoint", "seed"),
+    *("family", "fix", "bounds", "anisotropy", "transform", "search", "start", "starts"),
+    *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
 )
 EXACT_ONLY = (
     *("accuracy", "kl", "layers", "tile", "refine", "fallback"),
@@ -639,7 +647,9 @@ def model_of(given, otherwise=""):
 
 def search_settings(given):
     """Return the options of the search as arguments of `geomxp.fit`."""
-    same = ("anisotropy", "search", "starts", "starts_on", "tolerance", "evaluations")
+    if given.transform is not None:
+        check_choice("--transform", given.transform, tuple(TRANSFORMS))
+    same = ("anisotropy", "transform", "search", "starts", "starts_on", "tolerance", "evaluations")
     return {
         "fixed": pairs("--fix", given.fix),
         "start": pairs("--start", given.start),

@@ -70,7 +70,7 @@ class Inputs:
     error_variance: Floats | None = None
     replicates: Floats | None = None
 
-    values = covariates = log_jacobian = None
+    values = covariates = None
 
     @classmethod
     def of(cls, inputs: Inputs | ArrayLike, metric: Metric | str = "euclidean") -> Inputs:

@@ -41,6 +41,8 @@ class ObservationModel:
     ----------
     name : str
         Name for titles, files and the command line.
+    support : (float, float)
+        The values that can be measured lie between these.
     declared : tuple of Parameter
         Its parameters, with values to start from; none by default. Their names must differ from
         those of covariance parameters.
@@ -63,6 +65,7 @@ class ObservationModel:
     """
 
     name: ClassVar[str] = "identity"
+    support: ClassVar[tuple[float, float]] = (-inf, inf)
     declared: ClassVar[tuple[Parameter, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -78,6 +81,11 @@ class ObservationModel:
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name."""
         return {p.name: getattr(self, p.name) for p in self.declared}
+
+    def with_parameters(self, values) -> Self:
+        """Return the model with other values of its parameters, in their order."""
+        names = [p.name for p in self.declared]
+        return replace(self, **dict(zip(names, map(float, values), strict=True)))
 
     def constants(self) -> dict[str, float]:
         """Return the values of all fields by name: parameters, and constants such as a scale."""
@@ -100,31 +108,27 @@ class ObservationModel:
 
     def slopes(self, values: Floats) -> tuple[Floats, Floats]:
         """Return the derivatives of t(y) and of log t'(y) by the parameters, each (k, n)."""
-        names, shape = [p.name for p in self.declared], (len(self.declared), len(values))
-        result = np.zeros(shape), np.zeros(shape)
-        for k, name in enumerate(names):
-            value = getattr(self, name)
-            step = 1e-2 * max(abs(value), 0.1)
+        result = np.zeros((2, len(self.declared), len(values)))
+        for k, parameter in enumerate(self.table):
 
-            def moved(move, name=name, value=value):
-                other = self._beyond(name, value + move)
+            def moved(move, parameter=parameter):
+                other = self._beyond(parameter.name, parameter.value + move)
                 return np.array((other.transform(values), other.log_jacobian(values)))
 
-            result[0][k], result[1][k] = central_derivative(moved, step)
-        return result
+            result[:, k] = central_derivative(moved, _step(parameter))
+        return result[0], result[1]
 
     def bends(self, values: Floats) -> tuple[Floats, Floats]:
         """Return the second derivatives of t(y) and of log t'(y), each (k, k, n)."""
         k = len(self.declared)
         result = np.zeros((2, k, k, len(values)))
-        for i, parameter in enumerate(self.declared):
-            value = getattr(self, parameter.name)
-            step = 1e-2 * max(abs(value), 0.1)
+        for i, parameter in enumerate(self.table):
 
-            def moved(move, name=parameter.name, value=value):
-                return np.array(self._beyond(name, value + move).slopes(values))
+            def moved(move, parameter=parameter):
+                other = self._beyond(parameter.name, parameter.value + move)
+                return np.array(other.slopes(values))
 
-            result[:, i] = central_derivative(moved, step)
+            result[:, i] = central_derivative(moved, _step(parameter))
         symmetric = (result + result.swapaxes(1, 2)) / 2
         return symmetric[0], symmetric[1]
 
@@ -134,6 +138,13 @@ class ObservationModel:
         other.__dict__.update(self.__dict__)
         other.__dict__[name] = value
         return other
+
+    def threshold(self, value: float) -> float:
+        """Return t(y) of one value; infinite outside the support."""
+        low, high = self.support
+        if not low < value < high:
+            return -inf if value <= low else inf
+        return float(self.transform(np.array([value], dtype=np.float64))[0])
 
     def adapted(self, values: Floats) -> Self:
         """Return the model with constants, such as a scale, that suit the values."""
@@ -153,6 +164,13 @@ class ObservationModel:
             first = np.tensordot(weights, y, 1)
             second = np.tensordot(weights, (y - first) ** 2, 1)
         return first, np.where(np.isfinite(first), second, inf)
+
+
+def _step(parameter):
+    """Return the step of differences by a parameter; four steps stay positive where it is."""
+    return 1e-2 * (
+        parameter.value if parameter.transform == "log" else max(abs(parameter.value), 0.1)
+    )
 
 
 def _check_positive(values, model, remedy):
@@ -180,6 +198,7 @@ class Log(ObservationModel):
     """
 
     name = "log"
+    support = (0.0, inf)
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not greater than 0."""
@@ -214,6 +233,7 @@ class Sqrt(ObservationModel):
     """
 
     name = "sqrt"
+    support = (0.0, inf)
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not greater than 0."""
@@ -231,6 +251,17 @@ class Sqrt(ObservationModel):
         """Return -log(2√y)."""
         return -np.log(2.0) - 0.5 * np.log(values)
 
+    def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Return E max(Z, 0)² and the variance, by the moments of a truncated normal Z."""
+        from scipy.special import ndtr
+
+        m, v = np.asarray(mean), np.asarray(variance)
+        s = np.sqrt(np.maximum(v, 1e-300))
+        above, density = ndtr(m / s), np.exp(-0.5 * (m / s) ** 2) / np.sqrt(2 * np.pi)
+        first = (m**2 + v) * above + m * s * density
+        fourth = (m**4 + 6 * m**2 * v + 3 * v**2) * above + (m**3 + 5 * m * v) * s * density
+        return first, np.maximum(fourth - first**2, 0.0)
+
 
 @dataclass(frozen=True)
 class Logit(ObservationModel):
@@ -243,6 +274,7 @@ class Logit(ObservationModel):
     """
 
     name = "logit"
+    support = (0.0, 1.0)
 
     def check(self, values: Floats) -> None:
         """Raise `InvalidInput` for values that are not between 0 and 1."""
@@ -287,6 +319,7 @@ class BoxCox(ObservationModel):
     """
 
     name = "boxcox"
+    support = (0.0, inf)
     declared = (Parameter("boxcox_power", 0.5, "identity", -3.0, 3.0, "transform", closed=True),)
 
     boxcox_power: float = 0.5
@@ -394,7 +427,7 @@ class TukeyGH(ObservationModel):
         """Return z by Newton's method, safeguarded by bisection."""
         x = (np.asarray(values, dtype=np.float64) - self.centre) / self.scale
         low, high = np.full(x.shape, -1.0), np.full(x.shape, 1.0)
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             for _ in range(60):
                 short = self._tau_of(high) < x, self._tau_of(low) > x
                 if not (short[0] | short[1]).any():
@@ -411,7 +444,8 @@ class TukeyGH(ObservationModel):
                 z = moved
                 if done.all():
                     break
-        return z
+        # without tails values may be beyond the end of the distribution
+        return np.where(short[0], np.inf, np.where(short[1], -np.inf, z))
 
     def _tau_of(self, z):
         """Return τ(z)."""
@@ -444,6 +478,39 @@ def _expm1_over_slope(u):
         term = term * np.where(small, u, 0.0) / (k + 1)
     safe = np.where(small, 1.0, u)
     return np.where(small, series, (np.exp(safe) * (safe - 1) + 1) / safe**2)
+
+
+def started(model: ObservationModel, values: Floats, design: Floats) -> ObservationModel:
+    """Return a model with the most likely parameters for independent values about a trend.
+
+    With r the residuals of z on the design, (n, p): ℓ = -½n log Σr² + Σ log t'(y).
+    """
+    if not model.declared:
+        return model
+    from scipy.optimize import minimize
+
+    q, _ = np.linalg.qr(design)
+    boxes = [p.search or (p.lower, p.upper) for p in model.declared]
+
+    def loss(x):
+        some = model.with_parameters(x)
+        with np.errstate(all="ignore"):
+            z = some.transform(values)
+            if not np.isfinite(z).all():
+                return 1e300
+            rest = z - z.mean() if not q.shape[1] else z - q @ (q.T @ z)
+            value = 0.5 * np.log(np.mean(rest**2)) - np.mean(some.log_jacobian(values))
+        return value if np.isfinite(value) else 1e300
+
+    first = [p.value for p in model.table]
+    options = {"xatol": 1e-3, "fatol": 1e-6}
+    found = minimize(loss, first, method="Nelder-Mead", bounds=boxes, options=options)
+    # inside the bounds, where a search can move to both sides
+    inside = [
+        min(max(x, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
+        for x, (low, high) in zip(found.x, boxes, strict=True)
+    ]
+    return model.with_parameters(inside)
 
 
 TRANSFORMS = {model.name: model for model in (Log, Sqrt, BoxCox, Logit, TukeyGH)}

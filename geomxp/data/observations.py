@@ -62,7 +62,7 @@ class TableColumns(TypedDict, total=False):
     duplicates: str | None
 
 
-EXTRA = ("time", "variable", "log_jacobian", "error_variance", "replicates")
+EXTRA = ("time", "variable", "error_variance", "replicates")
 """Optional columns of observations, with one number for each value."""
 
 DUPLICATES = ("keep", "drop", "mean", "error")
@@ -107,9 +107,6 @@ class Observations:
         Number of the variable that each value belongs to, from 0, for multivariate families.
     time_name, variable_name, error_variance_name : str
         Names for tables, and of the columns that `predict` reads from a frame.
-    log_jacobian : (n,) array_like, optional
-        If the values are a transformation of what was measured: log|dz_i/dy_i| of the values z by
-        the measurements y, which log-likelihoods then include; see `ObservationModel.apply`.
     error_variance : (n,) array_like, optional
         Known variance of the measurement error of each value (the square of its standard error),
         at least 0, in addition to the nugget of the model.
@@ -146,7 +143,6 @@ class Observations:
     variable: Whole | None = None
     time_name: str = "time"
     variable_name: str = "variable"
-    log_jacobian: Floats | None = None
     error_variance: Floats | None = None
     replicates: Floats | None = None
     error_variance_name: str = "error_variance"
@@ -170,7 +166,6 @@ class Observations:
             variable: ArrayLike | None = None,
             time_name: str = "time",
             variable_name: str = "variable",
-            log_jacobian: ArrayLike | None = None,
             error_variance: ArrayLike | None = None,
             replicates: ArrayLike | None = None,
             error_variance_name: str = "error_variance",
@@ -206,9 +201,6 @@ class Observations:
             put(self, "time", _read_only(_one_for_each(self.time, "time", len(locations))))
         if self.variable is not None:
             put(self, "variable", _read_only(_checked_variable(self.variable, len(locations))))
-        if self.log_jacobian is not None:
-            jacobian = _one_for_each(self.log_jacobian, "log_jacobian", len(locations))
-            put(self, "log_jacobian", _read_only(jacobian))
         if self.error_variance is not None:
             error = _checked_error_variance(self.error_variance, len(locations))
             put(self, "error_variance", _read_only(error))

@@ -48,6 +48,8 @@ class Bootstrap:
     seed : int
     failures : dict of str to int
         Number of draws without an estimate, by outcome; they are not in `estimates`.
+    plain : tuple of str
+        Parameters that are not estimated in logarithms: angles, and some of transformations.
     """
 
     estimates: Frame
@@ -55,6 +57,7 @@ class Bootstrap:
     draws: int
     seed: int
     failures: dict = field(default_factory=dict)
+    plain: tuple[str, ...] = ANISOTROPY[:1]
 
     def __repr__(self) -> str:
         names = ", ".join(self.estimate)
@@ -93,7 +96,7 @@ class Bootstrap:
         for name, value in self.estimate.items():
             low, high = (float(q) for q in np.quantile(self.estimates[name], shares))
             if method == "basic":
-                low, high = _reflected(name, value, low, high)
+                low, high = _reflected(name, value, low, high, name in self.plain)
             result[name] = (low, high)
         return result
 
@@ -204,7 +207,8 @@ def bootstrap(
 
     frame = pd.DataFrame.from_dict(rows, orient="index")
     frame.index.name = "draw"
-    return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures))
+    plain = tuple(p.name for p in fit.model.table if p.transform == "identity")
+    return Bootstrap(frame, _row(fit, fit), int(draws), int(seed), dict(failures), plain)
 
 
 def refit(fit, observations, method, **options):
@@ -232,7 +236,8 @@ def simulated(fit, draws, seed):
             # one by one: products of several columns may round differently
             white = np.random.default_rng([seed, k]).standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
-    return values
+    transform = fit.model.transform
+    return values if transform is None else [transform.inverse(z) for z in values]
 
 
 def _estimated(fit, values):
@@ -241,7 +246,7 @@ def _estimated(fit, values):
         # the fit has warned already, and failures are counted
         warnings.simplefilter("ignore", GeomxpWarning)
         try:
-            observations = replace(fit.observations, values=values, log_jacobian=None, source={})
+            observations = replace(fit.observations, values=values, source={})
             again = refit(fit, observations, fit.method, raise_on_failure=False)
         except NotPositiveDefinite:
             return None, str(Ending.NOT_POSITIVE_DEFINITE)
@@ -263,9 +268,9 @@ def _row(again, fit):
     return row if known is None else row | {"microergodic": exp_or_inf(known[0])}
 
 
-def _reflected(name, value, low, high):
-    """Return the basic interval of quantiles."""
-    if name == ANISOTROPY[0] or name.startswith("trend: "):
+def _reflected(name, value, low, high, plain):
+    """Return the basic interval of quantiles; `plain` for a parameter that is not positive."""
+    if plain or name.startswith("trend: "):
         return 2 * value - high, 2 * value - low
     if name == NUGGET:
         return max(2 * value - high, 0.0), max(2 * value - low, 0.0)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..covariance.base import Covariance, family_of
+from ..covariance.observation import ObservationModel, observation_model, started
 from ..data import tables
 from ..data.observations import Observations
 from ..errors import (
@@ -64,6 +65,7 @@ def fit(
     trend: str = "constant",
     reml: bool = False,
     anisotropy: bool = False,
+    transform: str | ObservationModel | None = None,
     search: str = "scoring",
     starts: int = 1,
     starts_on: str | Client = "cpu",
@@ -102,6 +104,10 @@ def fit(
         Maximise the restricted likelihood.
     anisotropy : bool
         Estimate geometric anisotropy (also if `model` has one); for locations in the plane.
+    transform : str or ObservationModel, optional
+        Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
+        "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
+        back-transformed, and the log-likelihood and the AIC are those of the values themselves.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
@@ -161,6 +167,7 @@ def fit(
     check_options(search, starts, tolerance, evaluations, seed)
     tasks = _tasks(starts_on, method)
     start_model = _start_model(model, family, anisotropy)
+    start_model = _with_transform(start_model, model, transform, observations, design)
     request = _request(
         observations, start_model, model, method, mean, design, reml, fixed, start, bounds
     )
@@ -226,6 +233,7 @@ def _call(request, method, anisotropy, starts, remedy):
         "trend": None if request.trend.text == "constant" else request.trend.text,
         "reml": request.reml or None,
         "anisotropy": anisotropy or None,
+        "transform": _text_of(request.template.transform),
         "starts": None if starts == 1 else starts,
         "bounds": request.bounds or None,
     }
@@ -236,6 +244,11 @@ def _call(request, method, anisotropy, starts, remedy):
     words = ["observations", *([] if method == Exact() else ["method=method"])]
     words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
     return f"gx.fit({', '.join(words)})"
+
+
+def _text_of(transform):
+    """Return the name of one of geomxp's transformations; None for none or another one."""
+    return None if transform is None else transform.name
 
 
 def _start_model(model, family, anisotropy):
@@ -249,9 +262,32 @@ def _start_model(model, family, anisotropy):
     return template(kind, anisotropy or anisotropic)
 
 
+def _with_transform(base, model, transform, observations, design):
+    """Return the model with its transformation, which is adapted to the values if only named.
+
+    Parameters start where values would be most likely if they were independent.
+    """
+    given = None if model is None else model.transform
+    if transform is None:
+        return base if given is None else replace(base, transform=given)
+    if given is not None:
+        raise InvalidInput(
+            f"`model` has the transformation {given.name!r} and `transform` is given: leave one "
+            "out."
+        )
+    chosen = observation_model(transform)
+    chosen.check(observations.values)
+    if chosen is transform:
+        return replace(base, transform=chosen)
+    chosen = chosen.adapted(observations.values)
+    return replace(base, transform=started(chosen, observations.values, design))
+
+
 def _request(observations, base, model, method, mean, design, reml, fixed, start, bounds):
     """Return the validated request; raise `InvalidInput` if no model can satisfy it."""
-    units = Units.of(observations, design)
+    if base.transform is not None:
+        base.transform.check(observations.values)
+    units = Units.of(observations, design, base.transform)
     fixed, start = _values(base, model, fixed, start)
     bounds = check_bounds(bounds, start, fixed, base)
     _check_validity(observations, base, fixed | start, bounds)
@@ -274,11 +310,13 @@ def _problem(request, tolerance, search, evaluations, checkpoint, progress):
     method = {name: what for name, what in request.method.describe(0).items() if name not in WHERE}
     settings = request.reml, table.anisotropic, sorted(request.fixed.items())
     settings = *settings, sorted(request.bounds.items()), method
+    if base.transform is not None:
+        settings = *settings, base.transform.name, sorted(base.transform.constants().items())
     if base.family != "matern":
         # checkpoints of earlier versions are of Matérn models
         settings = *settings, base.family
     mark = _fingerprint(observations, request.design, settings)
-    resumed, count = _resume(checkpoint, mark, type(base))
+    resumed, count = _resume(checkpoint, mark, base)
     monitor = Monitor(count + evaluations, request.outward, checkpoint, mark, progress)
     monitor.count = count
     if resumed is not None:
@@ -419,7 +457,7 @@ MANY = 10**12
 """More evaluations than any fit has made."""
 
 
-def _resume(path, fingerprint, family):
+def _resume(path, fingerprint, base):
     """Return (model, evaluations) from a checkpoint, or (None, 0) if it does not exist yet."""
     if path is None or not Path(path).exists():
         return None, 0
@@ -436,7 +474,7 @@ def _resume(path, fingerprint, family):
             "delete it or choose another file."
         )
     try:
-        return family.from_parameters(state["model"]), count
+        return type(base).from_parameters(state["model"], base.transform), count
     except (InvalidInput, KeyError, TypeError, OverflowError):
         raise foreign from None
 
@@ -444,7 +482,7 @@ def _resume(path, fingerprint, family):
 def _fingerprint(observations, design, *settings):
     """Return a hash of the data and of all settings that change the result."""
     digest = hashlib.sha256()
-    extra = [column for name, column in observations.extra().items() if name != "log_jacobian"]
+    extra = observations.extra().values()
     for array in (observations.locations, observations.values, design, *extra):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((observations.metric, settings)).encode())

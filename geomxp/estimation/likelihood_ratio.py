@@ -256,7 +256,7 @@ def _draws(restricted, full, count, seed, on, checkpoint, progress):
 def statistic_of(fits, values):
     """Return the statistic of one draw, or None where a model has no likelihood."""
     restricted, full = fits
-    observations = replace(full.observations, values=values, log_jacobian=None, source={})
+    observations = replace(full.observations, values=values, source={})
     smaller = reached(restricted, observations, restricted.model)
     if smaller is None:
         return None
@@ -292,6 +292,7 @@ def reached(fit, observations, start=None):
                 observations,
                 method=fit.method,
                 family=type(fit.model),
+                transform=fit.model.transform,
                 fixed=held,
                 start=values,
                 bounds=fit.bounds,

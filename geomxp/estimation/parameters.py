@@ -87,9 +87,12 @@ class Units:
     variance: float
 
     @classmethod
-    def of(cls, observations, design):
-        """Choose units; raise `InvalidInput` if the values have no variance."""
-        z = observations.values
+    def of(cls, observations, design, transform=None):
+        """Choose units; raise `InvalidInput` if the values have no variance.
+
+        Values that a transformation maps to the Gaussian scale keep their unit.
+        """
+        z = observations.values if transform is None else transform.transform(observations.values)
         largest = float(np.abs(z).max())
         unit = power_of_two_near(largest)
         residual = z / unit
@@ -105,7 +108,7 @@ class Units:
                 else "the trend fits the values exactly"
             )
             raise InvalidInput(f"{what}: there is no variance to estimate.")
-        value = unit * power_of_two_near(spread)
+        value = unit * power_of_two_near(spread) if transform is None else 1.0
         if not 1e-145 < value < 1e145:
             raise InvalidInput(
                 f"the values spread by about {value:.0e}, whose square overflows or underflows in "
@@ -195,10 +198,11 @@ class Extent:
         return cls(float(distances.min()), longest)
 
 
-def template(family, anisotropic):
+def template(family, anisotropic, transform=None):
     """Return a model of a family at its declared values, with anisotropy if requested."""
     values = {p.name: p.value for p in family.declared}
-    model = family.from_parameters(values | ({ANISOTROPY[1]: 0.5} if anisotropic else {}))
+    values |= {ANISOTROPY[1]: 0.5} if anisotropic else {}
+    model = family.from_parameters(values, transform)
     if anisotropic and ANISOTROPY[1] not in model.parameters():
         raise InvalidInput(
             f"the family {family.family!r} has no geometric anisotropy: leave `anisotropy` out."
@@ -246,6 +250,12 @@ class ParameterTable:
         return [
             name for name in self.free if not self.parameters[name].unit and name not in ANISOTROPY
         ]
+
+    @property
+    def of_transform(self):
+        """Free parameters of the transformation."""
+        known = () if self.model.transform is None else self.model.transform.parameters()
+        return [name for name in self.free if name in known]
 
     # bounds
 
@@ -295,6 +305,8 @@ class ParameterTable:
         if parameter.unit == "length":
             return self.lengths()
         lower, upper = self.limits[name]
+        if name in self.of_transform and parameter.search is None:
+            return lower, upper
         first, last = parameter.search or (1e-3, 1e3)
         return max(lower, first), min(upper, last)
 

@@ -66,10 +66,10 @@ def problem_of(fit):
     Problem and estimate are in scaled units, within the bounds of the fit.
     """
     values, design = fit.model.parameters(), design_of(fit)
-    units = Units.of(fit.observations, design)
+    units = Units.of(fit.observations, design, fit.model.transform)
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
-        template(type(fit.model), ANISOTROPY[1] in values),
+        template(type(fit.model), ANISOTROPY[1] in values, fit.model.transform),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
         scaled,

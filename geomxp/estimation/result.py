@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, sqrt
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
+from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
 from ..data import tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, InvalidInput, Outcome, check_one_of
@@ -135,6 +136,40 @@ class Fit(Generic[Model]):
             f"<Fit of {observations.value_name} at {len(observations):,} locations, "
             f"trend {self.trend.text:.60}: "
             f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
+        )
+
+    @cached_property
+    def gaussian(self) -> Fit:
+        """The fit on the Gaussian scale of a transformation; the fit itself without one.
+
+        Its values are transformed, its model has no transformation, and what is predicted or drawn
+        from it is on the Gaussian scale.
+        """
+        transform = self.model.transform
+        if transform is None:
+            return self
+        observations = replace(
+            self.observations,
+            values=transform.transform(self.observations.values),
+            value_name=f"{transform.name} of {self.observations.value_name}",
+            source={},
+        )
+        model = replace(self.model, transform=None)
+        known = model.parameters()
+
+        def kept(names):
+            return tuple(name for name in names if name in known)
+
+        return replace(
+            self,
+            model=model,
+            observations=observations,
+            free=kept(self.free),
+            boundary=kept(self.boundary),
+            standard_errors={name: self.standard_errors.get(name) for name in known},
+            bounds={name: self.bounds[name] for name in kept(self.bounds)},
+            information=None,
+            score_variance=None,
         )
 
     @property
@@ -294,7 +329,8 @@ class Fit(Generic[Model]):
         lines = [
             f"{family_title(model)} model by {kind}, {len(observations):,} locations, "
             f"{observations.metric} distances, "
-            f"trend {self.trend.text}",
+            f"trend {self.trend.text}"
+            + (f", transformation {model.transform.name}" if model.transform else ""),
             "",
             f"  {'parameter':<{width}}{'estimate':>14}{'std. error':>14}",
         ]
@@ -426,6 +462,7 @@ class Fit(Generic[Model]):
             | {"formats": dict(self.formats), "promotions": self.promotions},
             "family": self.model.family,
             "model": self.model.parameters() | {"metric": str(observations.metric)},
+            **_transform_entry(self.model.transform),
             "standard_errors": dict(self.standard_errors),
             **effective,
             "trend": _trend_entry(self),
@@ -458,6 +495,7 @@ class Fit(Generic[Model]):
         family: str | type[Covariance] | None = None,
         method: Likelihood | None = None,
         metric: str | Metric | None = None,
+        transform: str | ObservationModel | None = None,
     ) -> Fit:
         """Read a fit that `save` wrote, and its table again.
 
@@ -470,6 +508,8 @@ class Fit(Generic[Model]):
             Method of the fit, if it is not one of geomxp's.
         metric : Metric, optional
             Metric of the fit's own observations, if it is not one of geomxp's.
+        transform : ObservationModel, optional
+            Transformation of the fit, if it is not one of geomxp's.
 
         Raises
         ------
@@ -485,7 +525,7 @@ class Fit(Generic[Model]):
         document = tables.read_json(path)
         _check(document, SCHEMA, str(path), "")
         try:
-            return _from_document(document, path, family, method, metric)
+            return _from_document(document, path, family, method, metric, transform)
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
@@ -612,7 +652,7 @@ def _wald(parameter, half):
         half = min(float(np.degrees(half)), 90.0)
     value = parameter.value
     if parameter.transform == "identity":
-        return max(value - half, parameter.lower), min(value + half, parameter.upper)
+        return max(float(value - half), parameter.lower), min(float(value + half), parameter.upper)
     return value * exp_or_inf(-half), min(value * exp_or_inf(half), parameter.upper)
 
 
@@ -641,6 +681,32 @@ def _coefficient_entry(fit):
     }
 
 
+def _transform_entry(transform):
+    """Return the entry of a transformation: its name and all its numbers."""
+    return (
+        {}
+        if transform is None
+        else {"transform": {"name": transform.name, **transform.constants()}}
+    )
+
+
+def _transform_of(document, given, path):
+    """Return the transformation in a document, or None."""
+    entry = document.get("transform")
+    if entry is None:
+        return None
+    _check(entry, {"name": str}, str(path), "transform.")
+    values = {name: value for name, value in entry.items() if name != "name"}
+    _check(values, dict.fromkeys(values, NUMBER), str(path), "transform.")
+    if given is None and entry["name"] not in TRANSFORMS:
+        raise InvalidInput(
+            f"{path}: the fit was made with a transformation {entry['name']!r} that geomxp does "
+            "not have: give it, Fit.load(path, transform=...)."
+        )
+    model = observation_model(entry["name"] if given is None else given)
+    return replace(model, **values)
+
+
 def _score_variance_entry(fit):
     variance = fit.score_variance
     return {} if variance is None else {"score_variance": variance.tolist()}
@@ -654,9 +720,8 @@ def _arrays_entry(observations):
             label = f"{name}_name"
             extra[name] = getattr(observations, name).tolist()
             extra[label] = getattr(observations, label)
-    for name in ("log_jacobian", "replicates"):
-        if getattr(observations, name) is not None:
-            extra[name] = getattr(observations, name).tolist()
+    if observations.replicates is not None:
+        extra["replicates"] = observations.replicates.tolist()
     return extra | {
         "locations": observations.locations.tolist(),
         "values": observations.values.tolist(),
@@ -670,7 +735,7 @@ def _arrays_entry(observations):
     }
 
 
-def _from_document(document, path, family, method=None, metric=None):
+def _from_document(document, path, family, method=None, metric=None, transform=None):
     if document["table"] is None:
         _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
         levels = document["observations"].setdefault("levels", {})
@@ -690,7 +755,8 @@ def _from_document(document, path, family, method=None, metric=None):
     family = family_of(family or document.get("family", Matern.family))
     values = {name: value for name, value in document["model"].items() if name != "metric"}
     _check(values, {p.name: NUMBER for p in family.declared}, str(path), "model.")
-    model = family.from_parameters(values)
+    transform = _transform_of(document, transform, path)
+    model = family.from_parameters(values, transform)
     return Fit(
         model,
         document["log_likelihood"],
@@ -710,7 +776,7 @@ def _from_document(document, path, family, method=None, metric=None):
         document["method"].get("promotions", 0),
         _information(document, path, "information"),
         tuple(document.get("boundary", ())),
-        _bounds(document, family, path),
+        _bounds(document, family, transform, path),
         _information(document, path, "score_variance"),
     )
 
@@ -740,14 +806,14 @@ def _information(document, path, name):
         raise InvalidInput(f"{path}: `{name}` must be a {k}×{k} matrix.") from None
 
 
-def _bounds(document, family, path):
+def _bounds(document, family, transform, path):
     """Return the bounds in a document; none in files of earlier versions."""
     bounds = document.get("bounds", {})
     if not isinstance(bounds, dict):
         raise InvalidInput(f"{path}: `bounds` must be an object.")
     try:
         anisotropic = bool(set(ANISOTROPY) & set(bounds))
-        return check_bounds(bounds, {}, (), template(family, anisotropic))
+        return check_bounds(bounds, {}, (), template(family, anisotropic, transform))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 

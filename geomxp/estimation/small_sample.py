@@ -168,6 +168,7 @@ def trend_inference(fit, restricted=True):
 
     With `restricted` a fit by ML is brought near that by REML first.
     """
+    fit = fit.gaussian
     design = fit.trend.design(fit.observations.locations, fit.observations.covariates)
     n, p = design.shape
     if not p or n > LARGEST:

@@ -97,17 +97,17 @@ class Values:
         return self._last[1]
 
     def _transformed(self, transform):
-        measured, before = self._observations.values, self._observations.log_jacobian
-        jacobian = 0.0 if before is None else float(np.sum(before))
+        measured = self._observations.values
         if transform is None:
-            return GaussianValues(measured, jacobian)
+            return GaussianValues(measured, 0.0)
         with np.errstate(all="ignore"):
-            z, added = transform.transform(measured), float(transform.log_jacobian(measured).sum())
-        if not (np.isfinite(z).all() and np.isfinite(added)):
+            z = transform.transform(measured)
+            jacobian = float(transform.log_jacobian(measured).sum())
+        if not (np.isfinite(z).all() and np.isfinite(jacobian)):
             raise NotPositiveDefinite(
                 f"the transformation {transform.name!r} does not map all values to finite numbers."
             )
-        return GaussianValues(z, jacobian + added)
+        return GaussianValues(z, jacobian)
 
     def slopes(self, transform: ObservationModel) -> tuple[Floats, Floats]:
         """Return ∂z, (n, k), and the derivative of the log-Jacobian, (k,), by the parameters."""

@@ -73,11 +73,13 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
 
 
 class Transformed:
-    """Derivatives by the parameters ψ of a transformation z = t(y), with ż = ∂z/∂ψ:
+    """Derivatives by the parameters ψ of a transformation z = t(y).
 
-    ∂ℓ/∂ψ_j       = -ż_j'α + ∂J,   J = Σ log t'(y)
-    -∂²ℓ/∂ψ_j∂ψ_k = ż_j'P ż_k + α'z̈_jk - ∂²J
-    -∂²ℓ/∂θ∂ψ_j   = -α'∂Σ P ż_j
+    With ż = ∂z/∂ψ and J = Σ log t'(y):
+
+        ∂ℓ/∂ψ_j       = -ż_j'α + ∂J
+        -∂²ℓ/∂ψ_j∂ψ_k = ż_j'P ż_k + α'z̈_jk - ∂²J
+        -∂²ℓ/∂θ∂ψ_j   = -α'∂Σ P ż_j
     """
 
     def __init__(self, evaluator, model, names):

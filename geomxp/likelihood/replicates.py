@@ -145,7 +145,6 @@ def _means(observations, groups):
         values=groups.means(observations.values),
         error_variance=inputs.error_variance,
         replicates=inputs.replicates,
-        log_jacobian=None,
     )
 
 

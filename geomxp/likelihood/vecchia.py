@@ -158,6 +158,13 @@ def _permutation(ordering):
     return tuple(order.tolist())
 
 
+def _of_covariance(model, names):
+    """Return the positions and the names of all parameters but those of a transformation."""
+    known = () if model.transform is None else model.transform.parameters()
+    rows = [k for k, name in enumerate(names) if name not in known]
+    return rows, tuple(names[k] for k in rows)
+
+
 class VecchiaEvaluator(Evaluator):
     """ℓ(θ), its gradient and its expected information, for one data set."""
 
@@ -372,9 +379,9 @@ class VecchiaEvaluator(Evaluator):
     def expected_information(self, model, names=None):
         """Return Fisher's expected information, (k, k): the sum of each conditional density's."""
         names = tuple(model.parameters() if names is None else names)
-        information = self.information(model, names)
+        information, rows, ours = self.information(model, names), *_of_covariance(model, names)
         if self.reml and self.design.shape[1]:
-            information = information - self._trend_share(model, names)
+            information[np.ix_(rows, rows)] -= self._trend_share(model, ours)
         return information
 
     def score_variance(self, model, names, seed=0):
@@ -392,6 +399,12 @@ class VecchiaEvaluator(Evaluator):
             evaluator = method.prepare(self.observations, self.design, self.reml)
             return evaluator.score_variance(model, names, seed)
         names, random = tuple(names), np.random.default_rng(seed)
+        rows, ours = _of_covariance(model, names)
+        if ours != names:
+            # the variance of the transformation's scores is their information
+            variance = self.expected_information(model, names)
+            variance[np.ix_(rows, rows)] = self.score_variance(model, ours, seed)
+            return variance
         root = np.linalg.cholesky(self.expected_information(model, names))
         about = self.observations.inputs, self.method.ordering
         passes = LocalPasses(*about, self.method.neighbours)

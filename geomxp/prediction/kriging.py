@@ -7,6 +7,8 @@ nearest observations of each target with a small factor of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import numpy as np
 import scipy
 
 from ..covariance.neighbours import Tree, nearest, tree_of
+from ..covariance.observation import ObservationModel
 from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
@@ -55,15 +58,20 @@ class Prediction:
     locations : (m, d) ndarray
         The new locations; for blocks their centres.
     mean : (m,) ndarray
-        Predicted field, in the unit of the values.
+        Predicted field, in the unit of the values: with a transformation the mean of the
+        back-transformed field.
     variance : (m,) ndarray
         Variance of the prediction error of the noiseless field (for blocks: of its average),
         with the uncertainty of the trend's coefficients; in squared units of the values.
     noise : float, (m,) ndarray or None
         Variance of the noise of a new observation: the nugget and its error variance; None for
-        blocks.
+        blocks. With a transformation on the Gaussian scale.
     table : Table or None
         The frame or grid that the locations came from.
+    transform : ObservationModel or None
+        Transformation of the values to the Gaussian scale.
+    gaussian : ((m,) ndarray, (m,) ndarray) or None
+        Mean and variance on the Gaussian scale, with a transformation.
     """
 
     locations: Floats
@@ -71,6 +79,17 @@ class Prediction:
     variance: Floats
     noise: float | Floats | None
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
+    transform: ObservationModel | None = None
+    gaussian: tuple[Floats, Floats] | None = None
+
+    @classmethod
+    def back_transformed(cls, prediction: Prediction, transform: ObservationModel) -> Prediction:
+        """Return a prediction on the Gaussian scale in the unit of the values."""
+        mean, variance = transform.moments(prediction.mean, prediction.variance)
+        gaussian = prediction.mean, prediction.variance
+        return replace(
+            prediction, mean=mean, variance=variance, transform=transform, gaussian=gaussian
+        )
 
     def __repr__(self) -> str:
         targets = "locations" if self.noise is not None else "blocks"
@@ -97,10 +116,75 @@ class Prediction:
             raise InvalidInput(
                 'a block has no new observation to predict: predict the field, of="field".'
             )
-        return self.variance + self.noise
+        if self.transform is None:
+            return self.variance + self.noise
+        return self.transform.moments(*self._normal("observation"))[1]
+
+    @property
+    def median(self) -> Floats:
+        """Median of the predicted field, (m,): the mean without a transformation."""
+        return self.mean if self.transform is None else self.transform.inverse(self.gaussian[0])
+
+    def _normal(self, of):
+        """Return mean and variance on the Gaussian scale, of the field or a new observation."""
+        check_of(of)
+        mean, variance = self.gaussian or (self.mean, self.variance)
+        if of == "observation":
+            if self.noise is None:
+                # raises: blocks have no observation
+                return mean, self.variance_of_observation
+            variance = variance + self.noise
+        return mean, variance
+
+    def quantile(self, p: float, of: Of = "field") -> Floats:
+        """Return a quantile of the field or of a new observation, (m,).
+
+        Parameters
+        ----------
+        p : float
+            Between 0 and 1.
+        of : {"field", "observation"}
+
+        Raises
+        ------
+        InvalidInput
+            If p is not between 0 and 1.
+        """
+        from scipy.special import ndtri
+
+        if not (isinstance(p, Real) and not isinstance(p, bool) and 0 < p < 1):
+            raise InvalidInput(f"`p` must be between 0 and 1. Got {p!r}.")
+        mean, variance = self._normal(of)
+        z = mean + ndtri(p) * np.sqrt(variance)
+        return z if self.transform is None else self.transform.inverse(z)
+
+    def probability_above(self, threshold: float, of: Of = "field") -> Floats:
+        """Return the probability that the field, or a new observation, exceeds a value, (m,).
+
+        Parameters
+        ----------
+        threshold : float
+            In the unit of the values.
+        of : {"field", "observation"}
+
+        Examples
+        --------
+        >>> Prediction(np.zeros((2, 1)), np.array([0.0, 3.0]), np.ones(2), 0.0).probability_above(3)
+        array([0.0013499, 0.5      ])
+        """
+        from scipy.special import ndtr
+
+        if not (isinstance(threshold, Real) and isfinite(threshold)):
+            raise InvalidInput(f"`threshold` must be a finite number. Got {threshold!r}.")
+        mean, variance = self._normal(of)
+        z = float(threshold) if self.transform is None else self.transform.threshold(threshold)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score = (mean - z) / np.sqrt(variance)
+        # a known value is above or not
+        return ndtr(np.where(np.isnan(score), -np.inf, score))
 
     def interval(self, level: float = 0.95, of: Of = "field") -> tuple[Floats, Floats]:
-        """Return the bounds of prediction intervals.
+        """Return the bounds of prediction intervals, of equal tails.
 
         Parameters
         ----------
@@ -113,10 +197,11 @@ class Prediction:
         -------
         lower, upper : (m,) ndarray
         """
-        check_of(of)
-        variance = self.variance if of == "field" else self.variance_of_observation
+        mean, variance = self._normal(of)
         half = z_value(level) * np.sqrt(variance)
-        return self.mean - half, self.mean + half
+        if self.transform is None:
+            return mean - half, mean + half
+        return self.transform.inverse(mean - half), self.transform.inverse(mean + half)
 
     def to_frame(self, level: float = 0.95, of: Of = "field") -> Frame:
         """Return the predictions as a frame.
@@ -134,7 +219,8 @@ class Prediction:
         pandas.DataFrame or geopandas.GeoDataFrame
             Columns mean, variance, lower, upper and (except for blocks) variance_of_observation;
             for a new observation mean, variance, variance_of_observation, lower_of_observation,
-            upper_of_observation. `variance`, `lower` and `upper` always refer to the field.
+            upper_of_observation. `variance`, `lower` and `upper` always refer to the field. With a
+            transformation there is a column median.
         """
         import pandas as pd
 
@@ -151,6 +237,8 @@ class Prediction:
     def _columns(self, level, of):
         lower, upper = self.interval(level, of)
         columns = {"mean": self.mean, "variance": self.variance}
+        if self.transform is not None:
+            columns["median"] = self.median
         if of == "observation":
             return columns | {
                 "variance_of_observation": self.variance_of_observation,
@@ -257,6 +345,17 @@ def predict(
     True
     """
     check_fit(fit)
+    transform = fit.model.transform
+    if transform is not None:
+        if block is not None:
+            raise InvalidInput(
+                f"averages over blocks of a field with the transformation {transform.name!r} are "
+                "not kriging predictions: average draws of gx.simulate(fit, points, draws=400)."
+            )
+        about = {"neighbours": neighbours, "local_trend": local_trend, "progress": progress}
+        about |= {"time": time, "variable": variable, "error_variance": error_variance}
+        prediction = predict(fit.gaussian, new_locations, covariates, **about)
+        return Prediction.back_transformed(prediction, transform)
     table = None
     if new_locations is not None:
         about = covariates, time, variable, error_variance
@@ -478,7 +577,7 @@ def neighbour_count(fit, neighbours):
 # Predictions in files
 
 RESULTS = (
-    *("mean", "variance", "lower", "upper", "variance_of_observation"),
+    *("mean", "variance", "median", "lower", "upper", "variance_of_observation"),
     *("lower_of_observation", "upper_of_observation"),
 )
 """Columns that `Prediction.to_frame` may add."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import numpy as np
 
 from .._version import __version__
 from ..covariance.distance import metric_of
+from ..covariance.observation import ObservationModel
 from ..data import rasters, spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, check_flags, check_whole
@@ -50,6 +51,10 @@ class Raster:
         Coordinate reference system; None if it is unknown.
     length_unit : str
         Unit of the coordinates; "" if it is unknown.
+    transform : ObservationModel or None
+        Transformation of the values to the Gaussian scale.
+    gaussian : ((rows, columns) ndarray, (rows, columns) ndarray) or None
+        Mean and variance on the Gaussian scale, with a transformation.
     """
 
     mean: Floats
@@ -61,6 +66,8 @@ class Raster:
     metric: str = "euclidean"
     crs: str | None = None
     length_unit: str = ""
+    transform: ObservationModel | None = None
+    gaussian: tuple[Floats, Floats] | None = None
 
     def __repr__(self) -> str:
         rows, columns = self.mean.shape
@@ -129,9 +136,24 @@ class Raster:
 
     def _prediction(self):
         """Return the cells as rows of a `Prediction`."""
+        gaussian = self.gaussian and tuple(layer.ravel() for layer in self.gaussian)
         return Prediction(
-            self.coordinates.reshape(-1, 2), self.mean.ravel(), self.variance.ravel(), self.noise
+            self.coordinates.reshape(-1, 2),
+            self.mean.ravel(),
+            self.variance.ravel(),
+            self.noise,
+            transform=self.transform,
+            gaussian=gaussian,
         )
+
+    @property
+    def median(self) -> Floats:
+        """Median of the predicted field, (rows, columns)."""
+        return self._prediction().median.reshape(self.mean.shape)
+
+    def probability_above(self, threshold: float, of: Of = "field") -> Floats:
+        """Return the probabilities to exceed a value; see `Prediction.probability_above`."""
+        return self._prediction().probability_above(threshold, of).reshape(self.mean.shape)
 
     def layers(
         self, level: float = 0.95, of: Of = "field", units: str = ""
@@ -154,7 +176,8 @@ class Raster:
         lower, upper = self.interval(level, of)
         variance, end, target = self.variance, "", "field"
         if of == "observation":
-            variance, end = self.variance + self.noise, "_of_observation"
+            variance = self._prediction().variance_of_observation.reshape(self.mean.shape)
+            end = "_of_observation"
             target = "new observation"
         elif self.noise is None:
             target = "field's average over a cell"
@@ -312,7 +335,12 @@ def predict_raster(
         progress=progress,
     )
     raster.mean[known], raster.variance[known] = prediction.mean, prediction.variance
-    return raster
+    if prediction.transform is None:
+        return raster
+    layers = [np.full(shape, np.nan) for _ in prediction.gaussian]
+    for layer, values in zip(layers, prediction.gaussian, strict=True):
+        layer[known] = values
+    return replace(raster, transform=prediction.transform, gaussian=tuple(layers))
 
 
 def _check_can_be_mapped(fit):

@@ -55,7 +55,8 @@ def simulate(
 ) -> Floats:
     """Draw a Gaussian field: observations of a zero-mean one, or a fit's field given its data.
 
-    With a model: z = L w with Σ = L L' and w independent standard normal. With a fit: the field and
+    With a model: z = L w with Σ = L L' and w independent standard normal, back-transformed if the
+    model has a transformation. With a fit: the field and
     its trend given the observations. Each draw has its own trend coefficients, so that draws have
     the mean and the joint covariance of kriging. At an observed location without a nugget all draws
     equal the observation to the bit.
@@ -121,10 +122,13 @@ def simulate(
         if isinstance(model, Fit):
             about = covariates, time, variable, error_variance
             inputs, covariates, _ = targets_of(model, locations, *about)
-            return _conditional(model, inputs, draws, seed, method, covariates, of or "field")
+            about = inputs, draws, seed, method, covariates, of or "field"
+            drawn, transform = _conditional(model.gaussian, *about), model.model.transform
+            return drawn if transform is None else transform.inverse(drawn)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
-        return _unconditional(model, inputs, draws, seed, method, of)
+        drawn = _unconditional(model, inputs, draws, seed, method, of)
+        return drawn if model.transform is None else model.transform.inverse(drawn)
 
 
 def _check_any(inputs):

@@ -380,7 +380,8 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     parameters held fixed and the trend's coefficients estimated each time without the i-th. A fit
     in mixed formats uses its factor's Σ⁻¹, refined if the fit refines. A fit by `Vecchia` uses the
     sparse Σ⁻¹ of the approximation, that is, the full conditionals of the maximised likelihood,
-    each given all locations that are neighbours in either direction.
+    each given all locations that are neighbours in either direction. With a transformation all
+    values are on the Gaussian scale.
 
     Parameters
     ----------
@@ -414,6 +415,7 @@ def leave_one_out(fit: Fit, *, progress: bool = True) -> Validation:
     """
     start = time.perf_counter()
     check_fit(fit)
+    fit = fit.gaussian
     observations, n, design = fit.observations, len(fit.observations), design_of(fit)
     _check_leverages(design)
     with Line("leave-one-out", shown=progress), blas_threads(n):
@@ -437,7 +439,8 @@ def cross_validate(
     With the covariance parameters held fixed, an exact fit needs one factorization: fold F has the
     mean z_F - Q_FF⁻¹(Qz)_F and the covariance Q_FF⁻¹, with Q as in `leave_one_out`; the trend is
     estimated without the fold. A fit by `Vecchia` is prepared again without each fold, and predicts
-    the fold as `predict` does.
+    the fold as `predict` does. With a transformation all values are on the Gaussian scale, and its
+    parameters are held fixed.
 
     Parameters
     ----------
@@ -496,6 +499,7 @@ def cross_validate(
     start = time.perf_counter()
     check_fit(fit)
     check_flags(refit=refit)
+    fit = fit.gaussian
     observations, n = fit.observations, len(fit.observations)
     labels, kind = folds_of(observations, folds, blocks, seed)
     tasks, separate = Tasks(on, fit.method), bool(refit) or fit.method.approximate

@@ -88,7 +88,7 @@ def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
 
 def trend_residuals(fit):
     """Return the residuals z - Xβ̂ of a fit's trend, (n,)."""
-    return fit.observations.values - design_of(fit) @ fit.coefficients
+    return fit.gaussian.observations.values - design_of(fit) @ fit.coefficients
 
 
 def empirical_variogram(observations, residuals, *, model=None, bins=15, most=MOST, seed=0):

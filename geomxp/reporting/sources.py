@@ -78,6 +78,7 @@ def python_lines(fit):
         "family": None if model.family == "matern" else _family(model),
         "reml": fit.reml or None,
         "anisotropy": "anisotropy_ratio" in model.parameters() or None,
+        "transform": None if model.transform is None else model.transform.name,
     }
     about = {name: value for name, value in about.items() if value is not None}
     lines = ["import geomxp as gx", "", *_reading(fit.observations)]

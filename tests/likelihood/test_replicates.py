@@ -152,10 +152,9 @@ def test_means_of_means_count_all_measurements():
 
 def test_a_transformation_counts_all_observations():
     seen = observations()
-    positive = replace(seen, values=np.exp(seen.values / 4))
-    logs = replace(positive, values=np.log(positive.values), log_jacobian=-np.log(positive.values))
-    found = gx.log_likelihood(logs, MODEL)
-    expected = whole(logs, None, False)(MODEL)
+    positive, model = replace(seen, values=np.exp(seen.values / 4)), replace(MODEL, transform="log")
+    found = gx.log_likelihood(positive, model)
+    expected = whole(positive, None, False)(model)
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-11)
 
 

@@ -1,0 +1,170 @@
+"""Observation models: inverses, Jacobians, derivatives and moments."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+import geomxp as gx
+from geomxp.covariance.observation import TRANSFORMS, ObservationModel, observation_model, started
+
+MODELS = [
+    *(gx.Log(), gx.Sqrt(), gx.Logit(), gx.BoxCox(0.3, 2.0), gx.BoxCox(0.0), gx.BoxCox(-1.2)),
+    *(
+        gx.TukeyGH(0.4, 0.1, 0.5, 2.0),
+        gx.TukeyGH(0.0, 0.2),
+        gx.TukeyGH(-0.7, 0.0),
+        gx.TukeyGH(1e-9, 0),
+    ),
+]
+Z = np.linspace(-0.8, 0.8, 33)
+
+
+def values_of(model):
+    """Values that can be measured: those of Gaussian ones near 0, moved where that is 0."""
+    return model.inverse(Z + 1.0 if model.name == "sqrt" else Z)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_inverse_and_transformation_cancel(model):
+    y = values_of(model)
+    model.check(y)
+    assert (np.diff(y) > 0).all()
+    np.testing.assert_allclose(model.inverse(model.transform(y)), y, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_the_jacobian_is_the_slope_of_the_transformation(model):
+    y, step = values_of(model), 1e-5
+    ends = [model.transform(y + move) for move in (step, -step)]
+    slopes = (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(np.exp(model.log_jacobian(y)), slopes, rtol=1e-7)
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m.declared], ids=repr)
+def test_slopes_by_the_parameters_are_differences(model):
+    y = values_of(model)
+    expected = ObservationModel.slopes(model, y)
+    for one, other in zip(model.slopes(y), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
+    of_z, of_jacobian = model.bends(y)
+    np.testing.assert_allclose(of_z, of_z.swapaxes(0, 1), rtol=0, atol=0)
+    step = 1e-4
+    for k, parameter in enumerate(model.declared):
+        value = getattr(model, parameter.name)
+        ends = [model._beyond(parameter.name, value + move).slopes(y) for move in (step, -step)]
+        slopes = (np.array(ends[0]) - np.array(ends[1])) / (2 * step)
+        np.testing.assert_allclose(of_z[k], slopes[0], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(of_jacobian[k], slopes[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_moments_are_those_of_the_back_transformed_distribution(model):
+    mean, spread = 0.3, 0.4
+    found = model.moments(np.array([mean]), np.array([spread**2]))
+
+    def moment(function):
+        def weighted(x):
+            y = model.inverse(np.array([mean + spread * x]))[0]
+            return function(y) * stats.norm.pdf(x)
+
+        return integrate.quad(weighted, -8.3, 8.3, limit=500, epsabs=1e-12)[0]
+
+    if model.boxcox_power < 0 if model.name == "boxcox" else False:
+        # 1 + λz < 0 has a probability: the mean is infinite
+        assert np.isinf(found[0]).all()
+        return
+    first = moment(lambda y: y)
+    assert found[0][0] == pytest.approx(first, rel=1e-6)
+    assert found[1][0] == pytest.approx(moment(lambda y: (y - first) ** 2), rel=1e-5)
+
+
+def test_box_cox_includes_the_logarithm_and_the_square_root():
+    y = np.array([0.2, 1.0, 3.0])
+    np.testing.assert_allclose(gx.BoxCox(0.0).transform(y), np.log(y), rtol=1e-15)
+    np.testing.assert_allclose(gx.BoxCox(1e-12).transform(y), np.log(y), rtol=1e-11)
+    np.testing.assert_allclose(gx.BoxCox(0.5).transform(y), 2 * (np.sqrt(y) - 1), rtol=1e-15)
+    np.testing.assert_allclose(gx.BoxCox(1.0, 2.0).transform(y), y / 2 - 1, atol=1e-15)
+
+
+def test_tukey_g_and_h_is_the_published_formula():
+    z, g, h = np.linspace(-3, 3, 7), 0.5, 0.2
+    y = 1.0 + 2.0 * (np.exp(g * z) - 1) / g * np.exp(h * z**2 / 2)
+    np.testing.assert_allclose(gx.TukeyGH(g, h, 1.0, 2.0).inverse(z), y, rtol=1e-14)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    g=st.floats(-2, 2), h=st.floats(0, 0.9), z=st.lists(st.floats(-5, 5), min_size=1, max_size=9)
+)
+def test_tukey_g_and_h_is_inverted_to_rounding(g, h, z):
+    model, z = gx.TukeyGH(g, h), np.array(z)
+    y = model.inverse(z)
+    back = model.inverse(model.transform(y))
+    np.testing.assert_allclose(back, y, rtol=1e-12, atol=1e-12)
+
+
+def test_values_outside_the_support_of_a_law_without_tails_are_not_finite():
+    # with g = 1 and h = 0 values are above -1
+    assert not np.isfinite(gx.TukeyGH(1.0, 0.0).transform(np.array([-2.0]))).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("log", [1.0, 0.0], "'log' needs values greater than 0. Got 0 in row 2 .1 such rows."),
+        ("sqrt", [-1.0, 0.0], "Got -1 in row 1 .2 such rows.: use tukey-gh, or add a constant"),
+        ("boxcox", [1.0, -3.0], "'boxcox' needs values greater than 0"),
+        (
+            "logit",
+            [0.5, 45.0],
+            "between 0 and 1, without both. Got 45 in row 2.*divide percentages",
+        ),
+    ],
+)
+def test_values_that_cannot_be_measured_are_refused(name, values, words):
+    with pytest.raises(gx.InvalidInput, match=words):
+        observation_model(name).check(np.array(values))
+
+
+def test_unknown_transformations_are_refused():
+    with pytest.raises(gx.InvalidInput, match="must be one of log, sqrt, boxcox, logit, tukey-gh"):
+        observation_model("logs")
+    with pytest.raises(gx.InvalidInput, match="`boxcox_power` must be"):
+        gx.BoxCox(7.0)
+    with pytest.raises(gx.InvalidInput, match="`scale` must be greater than 0"):
+        gx.TukeyGH(scale=0.0)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_starts_are_most_likely_for_independent_values(name):
+    model, random = observation_model(name), np.random.default_rng(0)
+    z = 0.4 * random.standard_normal(500)
+    y = gx.TukeyGH(0.5, 0.1).inverse(z) if name == "tukey-gh" else 1 / (1 + np.exp(-z))
+    adapted = model.adapted(y)
+    best = started(adapted, y, np.ones((500, 1)))
+
+    def value(model):
+        rest = model.transform(y)
+        return -250 * np.log(np.var(rest)) + model.log_jacobian(y).sum()
+
+    for p in best.table:
+        for move in (-0.02, 0.02):
+            moved = min(max(p.value + move, p.lower), p.upper)
+            assert value(best) > value(best._beyond(p.name, moved)) - 1e-2
+
+
+def test_a_models_transformation_is_part_of_it():
+    model = gx.Matern(1.0, 2.0, 0.5, transform="boxcox")
+    assert list(model.parameters())[-1] == "boxcox_power"
+    moved = model.replace(boxcox_power=0.1, variance=3.0)
+    assert moved.transform == gx.BoxCox(0.1)
+    assert moved != moved.replace(boxcox_power=0.2)
+    assert hash(moved) == hash(moved.replace(boxcox_power=0.1))
+    assert "transform=BoxCox(boxcox_power=0.1, scale=1.0)" in repr(moved)
+    assert "transform" not in repr(gx.Matern(1.0, 2.0, 0.5))
+    assert (
+        gx.Matern(1.0, 2.0, 0.5, 0.1, (30.0, 0.5), transform="log").scaled(4.0).transform
+        == gx.Log()
+    )

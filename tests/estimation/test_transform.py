@@ -1,0 +1,218 @@
+"""Fits, predictions, draws and files of transformed values."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import geomxp as gx
+from geomxp import testing
+from geomxp.likelihood.base import by_differences
+
+FIELD = gx.Matern(0.5, 0.1, 0.5, 0.1)
+HELD = {"smoothness": 0.5}
+LAWS = {
+    "log": gx.Log(),
+    "sqrt": gx.Sqrt(),
+    "boxcox": gx.BoxCox(0.3),
+    "logit": gx.Logit(),
+    "tukey-gh": gx.TukeyGH(0.5, 0.1, 3.0, 2.0),
+}
+
+
+def observations(name, n=200, seed=3, replicates=False):
+    places = testing.places(n, seed=seed)
+    if replicates:
+        places = places[np.r_[np.arange(n // 2), np.arange(n // 2)]]
+    z = gx.simulate(FIELD, places, seed=seed)[0]
+    return gx.Observations(places, LAWS[name].inverse(z + {"sqrt": 4.0}.get(name, 1.0)))
+
+
+@pytest.fixture(scope="module", params=LAWS)
+def fitted(request):
+    """A fit by each transformation."""
+    return gx.fit(observations(request.param), fixed=HELD, transform=request.param, progress=False)
+
+
+def test_the_log_likelihood_is_that_of_the_values(fitted):
+    seen, transform = fitted.observations, fitted.model.transform
+    z, model = transform.transform(seen.values), fitted.gaussian.model
+    sigma = model(seen.locations, seen.locations) + model.nugget * np.eye(len(seen))
+    density = stats.multivariate_normal(np.full(len(seen), fitted.coefficients[0]), sigma)
+    expected = density.logpdf(z) + transform.log_jacobian(seen.values).sum()
+    assert fitted.log_likelihood == pytest.approx(expected, rel=1e-10)
+    again = gx.log_likelihood(seen, fitted.model, trend="constant")
+    assert again.log_likelihood == pytest.approx(expected, rel=1e-10)
+    assert fitted.degrees_of_freedom == 4 + len(transform.declared)
+
+
+def test_the_end_is_a_maximum_in_all_parameters(fitted):
+    seen = fitted.observations
+    evaluator = gx.Exact().prepare(seen, np.ones((len(seen), 1)))
+    slopes = by_differences(evaluator, fitted.model, fitted.free)
+    assert set(fitted.model.transform.parameters()) <= set(fitted.free) | set(fitted.boundary)
+    for name in fitted.free:
+        assert abs(slopes[name]) * fitted.standard_errors[name] < 5e-3, name
+
+
+def test_predictions_are_back_transformed(fitted):
+    new, transform = testing.places(6, seed=8), fitted.model.transform
+    found, plain = gx.predict(fitted, new), gx.predict(fitted.gaussian, new)
+    np.testing.assert_array_equal(found.median, transform.inverse(plain.mean))
+    lower, upper = found.interval(0.9)
+    for p, expected in ((0.05, lower), (0.95, upper), (0.5, found.median)):
+        np.testing.assert_allclose(found.quantile(p), expected, rtol=1e-12)
+        probability = [found.probability_above(y)[k] for k, y in enumerate(expected)]
+        np.testing.assert_allclose(probability, 1 - p, rtol=1e-9)
+    rough = found.interval(0.9, of="observation")
+    assert (rough[0] < lower).all()
+    assert (rough[1] > upper).all()
+    draws = transform.inverse(
+        plain.mean + np.sqrt(plain.variance) * np.random.default_rng(0).normal(size=(200_000, 6))
+    )
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - found.mean) < 6 * error).all()
+    assert (np.abs(draws.var(axis=0) / found.variance - 1) < 0.2).all()
+    frame = found.to_frame()
+    np.testing.assert_array_equal(frame["median"], found.median)
+    raster = gx.predict_raster(fitted, cells=5)
+    same = gx.predict(fitted, raster.coordinates.reshape(-1, 2))
+    np.testing.assert_array_equal(raster.mean.ravel(), same.mean)
+    np.testing.assert_array_equal(raster.interval()[1].ravel(), same.interval()[1])
+    np.testing.assert_array_equal(raster.median.ravel(), same.median)
+
+
+def test_draws_have_the_distribution_of_predictions(fitted):
+    new = testing.places(4, seed=8)
+    draws, found = gx.simulate(fitted, new, draws=2000), gx.predict(fitted, new)
+    for p in (0.1, 0.5, 0.9):
+        share = (draws < found.quantile(p)).mean(axis=0)
+        assert np.abs(share - p).max() < 5 * np.sqrt(p * (1 - p) / 2000)
+
+
+def test_a_saved_fit_has_its_transformation(fitted, tmp_path):
+    fitted.save(tmp_path / "fit.json")
+    again = gx.Fit.load(tmp_path / "fit.json")
+    assert again.model == fitted.model
+    new = testing.places(3, seed=8)
+    np.testing.assert_array_equal(gx.predict(again, new).mean, gx.predict(fitted, new).mean)
+    assert again.confidence_intervals() == fitted.confidence_intervals()
+
+
+def test_profile_intervals_contain_the_estimates(fitted):
+    if not fitted.model.transform.declared:
+        return
+    names = [name for name in fitted.model.transform.parameters() if name in fitted.free]
+    intervals = fitted.confidence_intervals(method="profile", names=names)
+    for name in names:
+        low, high = intervals[name]
+        assert low < fitted.model.parameters()[name] < high
+        held = {name: high} | HELD
+        start = {n: v for n, v in fitted.model.parameters().items() if n not in held}
+        there = gx.fit(
+            fitted.observations,
+            fixed=held,
+            start=start,
+            transform=fitted.model.transform,
+            progress=False,
+        )
+        assert fitted.log_likelihood - there.log_likelihood == pytest.approx(1.9207, abs=2e-2)
+
+
+def test_the_logarithm_is_box_cox_of_power_0():
+    seen = observations("log")
+    logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)
+    power = gx.fit(seen, fixed=HELD | {"boxcox_power": 0.0}, transform="boxcox", progress=False)
+    assert power.log_likelihood == pytest.approx(logs.log_likelihood, abs=1e-5)
+    new = testing.places(4, seed=8)
+    means = [gx.predict(fit, new).mean for fit in (logs, power)]
+    np.testing.assert_allclose(means[1], means[0], rtol=1e-3)
+    free = gx.fit(seen, fixed=HELD, transform="boxcox", progress=False)
+    test = gx.likelihood_ratio_test(power, free)
+    assert test.degrees_of_freedom == 1
+    assert 0 < test.p_value <= 1
+
+
+def test_a_fit_of_logarithms_has_the_aic_of_the_values():
+    seen = observations("log")
+    logs = np.log(seen.values)
+    by_hand = gx.fit(gx.Observations(seen.locations, logs), fixed=HELD, progress=False)
+    fit = gx.fit(seen, fixed=HELD, transform="log", progress=False)
+    assert fit.aic == pytest.approx(by_hand.aic + 2 * logs.sum(), abs=1e-5)
+    assert fit.aic < gx.fit(seen, fixed=HELD, progress=False).aic
+
+
+@pytest.mark.parametrize("method", [gx.Exact(tile=64), gx.Vecchia(199)])
+def test_all_methods_find_the_same_parameters(method):
+    seen = observations("tukey-gh")
+    exact = gx.fit(seen, fixed=HELD, transform="tukey-gh", progress=False)
+    fit = gx.fit(seen, fixed=HELD, transform="tukey-gh", method=method, progress=False)
+    assert fit.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-4)
+    for name in exact.free:
+        assert abs(fit.model.parameters()[name] - exact.model.parameters()[name]) < (
+            0.05 * exact.standard_errors[name]
+        )
+        ratio = fit.standard_errors[name] / exact.standard_errors[name]
+        assert 0.9 < ratio < 1.1
+
+
+def test_replicates_and_known_errors_are_transformed_too():
+    seen = observations("boxcox", replicates=True)
+    fit = gx.fit(seen, fixed=HELD, transform="boxcox", reml=True, progress=False)
+    assert fit.outcome.good
+    z, n = fit.model.transform.transform(seen.values), len(seen)
+    sigma = fit.model(seen.locations, seen.locations) + fit.model.nugget * np.eye(n)
+    inverse = np.linalg.inv(sigma)
+    information = inverse.sum()
+    beta = (inverse @ z).sum() / information
+    form = (z - beta) @ inverse @ (z - beta)
+    expected = (n - 1) * np.log(2 * np.pi) + np.linalg.slogdet(sigma)[1] + np.log(information)
+    expected = -0.5 * (expected + form) + fit.model.transform.log_jacobian(seen.values).sum()
+    assert fit.log_likelihood == pytest.approx(expected, rel=1e-9)
+    known = gx.Observations(seen.locations, seen.values, error_variance=np.full(n, 0.01))
+    with_errors = gx.fit(known, fixed=HELD, transform="boxcox", reml=True, progress=False)
+    assert with_errors.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-3)
+
+
+def test_symmetric_values_need_no_tails():
+    places = testing.places(200, seed=3)
+    z = gx.simulate(FIELD, places, seed=3)[0]
+    uniform = gx.Observations(places, stats.norm.cdf(z / z.std()))
+    fit = gx.fit(uniform, fixed=HELD, transform="tukey-gh", progress=False, raise_on_failure=False)
+    assert fit.outcome.good
+    assert fit.model.transform.tukey_h == 0.0
+    assert "tukey_h" in fit.boundary
+
+
+def test_validation_is_on_the_gaussian_scale():
+    fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
+    left_out = gx.leave_one_out(fit)
+    np.testing.assert_array_equal(left_out.observed, np.log(fit.observations.values))
+    same = gx.leave_one_out(fit.gaussian)
+    np.testing.assert_array_equal(left_out.mean, same.mean)
+    folds = gx.cross_validate(fit, 5, refit=True)
+    assert folds.observations.value_name == "log of value"
+
+
+def test_bootstrap_draws_are_fitted_with_their_transformation():
+    fit = gx.fit(observations("boxcox", 100), fixed=HELD, transform="boxcox", progress=False)
+    powers = gx.bootstrap(fit, draws=19, progress=False).estimates["boxcox_power"]
+    low, high = powers.min(), powers.max()
+    assert low < fit.model.transform.boxcox_power < high
+
+
+def test_wrong_requests_are_refused():
+    seen = gx.Observations(testing.places(5), np.arange(5.0))
+    with pytest.raises(gx.InvalidInput, match="'log' needs values greater than 0"):
+        gx.fit(seen, transform="log")
+    with pytest.raises(gx.InvalidInput, match="`transform` must be one of"):
+        gx.fit(seen, transform="lognormal")
+    with pytest.raises(gx.InvalidInput, match="leave one out"):
+        gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, transform="sqrt"), transform="log")
+    fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
+    with pytest.raises(gx.InvalidInput, match=r"average draws of gx\.simulate"):
+        gx.predict(fit, [[0.5, 0.5]], block=0.1)
+    with pytest.raises(gx.InvalidInput, match=r"`p` must be between 0 and 1\. Got 1\.0"):
+        gx.predict(fit, [[0.5, 0.5]]).quantile(1.0)
+    with pytest.raises(gx.InvalidInput, match="`threshold` must be a finite number"):
+        gx.predict(fit, [[0.5, 0.5]]).probability_above(np.nan)
+    assert gx.predict(fit, [[0.5, 0.5]]).probability_above(-1.0) == 1.0
