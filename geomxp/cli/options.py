@@ -221,6 +221,13 @@ OPTIONS = {
         MODEL, "NAME=LOW:HIGH", "Search between bounds; repeatable.", known=PARAMETERS
     ),
     "anisotropy": Option(MODEL, "", "Estimate geometric anisotropy."),
+    "microscale": Option(
+        MODEL,
+        "YES|NO",
+        "Estimate variation that replicates share, beside the nugget; by default where there are "
+        "10 replicates.",
+        known=("yes", "no"),
+    ),
     "transform": Option(
         MODEL,
         "NAME",
@@ -383,7 +390,17 @@ TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
-    *("family", "fix", "bounds", "anisotropy", "transform", "search", "start", "starts"),
+    *(
+        "family",
+        "fix",
+        "bounds",
+        "anisotropy",
+        "microscale",
+        "transform",
+        "search",
+        "start",
+        "starts",
+    ),
     *("starts_on", "tolerance", "evaluations", "checkpoint", "seed"),
 )
 EXACT_ONLY = (
@@ -649,6 +666,8 @@ def search_settings(given):
     """Return the options of the search as arguments of `geomxp.fit`."""
     if given.transform is not None:
         check_choice("--transform", given.transform, tuple(TRANSFORMS))
+    if given.microscale is not None:
+        check_choice("--microscale", given.microscale, ("yes", "no"))
     same = ("anisotropy", "transform", "search", "starts", "starts_on", "tolerance", "evaluations")
     return {
         "fixed": pairs("--fix", given.fix),
@@ -657,6 +676,7 @@ def search_settings(given):
         "checkpoint": given.checkpoint,
         "seed": given.seed,
         "family": family_of(given).family,
+        "microscale": {"yes": True, "no": False}.get(given.microscale),
     } | {name: vars(given)[name] for name in same}
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 VARIANCE = Parameter("variance", 1.0, unit="value²", linear=True)
 RANGE = Parameter("range", 1.0, unit="length")
 NUGGET = Parameter("nugget", 0.0, unit="value²", linear=True, closed=True)
+MICROSCALE = Parameter("microscale", 0.0, unit="value²", linear=True, closed=True)
 ANGLE = Parameter("anisotropy_angle", 0.0, "identity", -inf, unit="degrees", search=(-180.0, 360.0))
 RATIO = Parameter("anisotropy_ratio", 1.0, upper=1.0, search=(0.02, 1.0))
 
@@ -152,6 +153,9 @@ class Covariance:
 
     Parameters
     ----------
+    microscale : float or None
+        Variance of variation at distances shorter than any in the data, which replicates at one
+        location share and the nugget does not include; None if the nugget is all of both.
     transform : ObservationModel, str or None
         Transformation of the measured values to the Gaussian scale, on which the covariance is
         that of the values; None if they are Gaussian themselves.
@@ -176,7 +180,8 @@ class Covariance:
     declared: ClassVar[tuple[Parameter, ...]]
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
-    noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name,)
+    noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name, MICROSCALE.name)
+    microscale: float | None = field(default=None, kw_only=True)
     transform: ObservationModel | None = field(default=None, kw_only=True)
 
     if TYPE_CHECKING:
@@ -189,8 +194,9 @@ class Covariance:
             cls.__repr__ = Covariance.__repr__
 
     def __repr__(self) -> str:
-        names = [each.name for each in fields(self) if each.name != "transform"]
-        names += ["transform"] * (self.transform is not None)
+        optional = ("microscale", "transform")
+        names = [each.name for each in fields(self) if each.name not in optional]
+        names += [name for name in optional if getattr(self, name) is not None]
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({values})"
 
@@ -198,18 +204,30 @@ class Covariance:
         for parameter in self.declared:
             value = parameter.check(getattr(self, parameter.name))
             object.__setattr__(self, parameter.name, value)
+        if self.microscale is not None:
+            object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
         object.__setattr__(self, "transform", observation_model(self.transform))
 
     @cached_property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values; last those of the transformation."""
         own = tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
+        if self.microscale is not None:
+            own += (replace(MICROSCALE, value=self.microscale),)
         return own if self.transform is None else own + self.transform.table
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
+        return self._own_parameters() | self._of_transform()
+
+    def _own_parameters(self):
+        """Return the values of the declared parameters, and of the microscale variation."""
         values = {parameter.name: getattr(self, parameter.name) for parameter in self.declared}
-        return values if self.transform is None else values | self.transform.parameters()
+        return values if self.microscale is None else values | {"microscale": self.microscale}
+
+    def _of_transform(self):
+        """Return the values of the transformation's parameters."""
+        return {} if self.transform is None else self.transform.parameters()
 
     @classmethod
     def from_parameters(
@@ -229,6 +247,8 @@ class Covariance:
     def _arguments(cls, values, transform):
         """Return the arguments of the class for values of parameters."""
         plain = {p.name: values[p.name] for p in cls.declared if p.name in values}
+        if values.get(MICROSCALE.name) is not None:
+            plain[MICROSCALE.name] = values[MICROSCALE.name]
         if transform is None:
             return plain
         own = {p.name: values[p.name] for p in transform.declared if p.name in values}
@@ -240,7 +260,7 @@ class Covariance:
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
-        linear = {p.name: factor * getattr(self, p.name) for p in self.declared if p.linear}
+        linear = {p.name: factor * p.value for p in self.table if p.linear}
         return self.replace(**linear)
 
     @property
@@ -251,14 +271,22 @@ class Covariance:
     def noise(self, inputs: Inputs) -> float | Floats:
         """Return the variance of observations beside the field's, a number or (n,).
 
-        The nugget, divided by the number of replicates, and the known error variance.
+        The nugget, divided by the number of replicates, the microscale variation and the known
+        error variance.
         """
+        own = self.unshared_noise(inputs)
+        return own if self.microscale is None else own + self.microscale
+
+    def unshared_noise(self, inputs: Inputs) -> float | Floats:
+        """Return the part of `noise` that replicates do not share, a number or (n,)."""
         result = self.nugget * self.noise_derivative("nugget", inputs)
         return result if inputs.error_variance is None else result + inputs.error_variance
 
     def noise_derivative(self, name: str, inputs: Inputs) -> float | Floats:
         """Return the derivative of `noise` by one of `noise_names`, a number or (n,)."""
-        return 1.0 if inputs.replicates is None else 1.0 / inputs.replicates
+        if name == MICROSCALE.name or inputs.replicates is None:
+            return 1.0
+        return 1.0 / inputs.replicates
 
     def __call__(
         self, a: Inputs | ArrayLike, b: Inputs | ArrayLike, metric: Metric | str = "euclidean"
@@ -520,15 +548,16 @@ class Isotropic(Covariance):
         if self.anisotropy is not None:
             angle = replace(ANGLE, value=self.anisotropy.angle)
             ours = (angle, replace(RATIO, value=self.anisotropy.ratio))
-            table = table[: len(self.declared)] + ours + table[len(self.declared) :]
+            at = len(self._own_parameters())
+            table = table[:at] + ours + table[at:]
         return table
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name; see `Covariance.parameters`."""
-        values = {p.name: getattr(self, p.name) for p in self.declared}
+        values = self._own_parameters()
         if self.anisotropy is not None:
             values |= {ANGLE.name: self.anisotropy.angle, RATIO.name: self.anisotropy.ratio}
-        return values if self.transform is None else values | self.transform.parameters()
+        return values | self._of_transform()
 
     @classmethod
     def from_parameters(

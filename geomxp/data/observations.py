@@ -579,6 +579,11 @@ class Observations:
         """
         return self.inputs.duplicate()
 
+    @property
+    def duplicate_inputs(self) -> bool:
+        """Whether several values have the same location, time and variable."""
+        return len(np.unique(self.inputs.first_rows())) < len(self)
+
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
         with warnings.catch_warnings():

@@ -219,6 +219,7 @@ def refit(fit, observations, method, **options):
         method,
         fixed=held_values(fit),
         bounds=fit.bounds,
+        microscale=fit.model.microscale is not None,
         trend=fit.trend.text,
         reml=fit.reml,
         progress=False,

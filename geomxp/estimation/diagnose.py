@@ -12,6 +12,7 @@ from ..errors import Ending, InvalidInput, Outcome
 from .parameters import (
     ANISOTROPY,
     LENGTH,
+    MICROSCALE,
     NUGGET,
     NUGGET_RATIO,
     SCALE,
@@ -132,6 +133,8 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
         notes.append(note)
     if NUGGET in problem.table.free and model.nugget == 0:
         notes.append("The nugget is 0, its lower limit: the data show no noise.")
+    if MICROSCALE in problem.table.free and model.parameters()[MICROSCALE] == 0:
+        notes.append("The microscale variance is 0: the data show no variation of this kind.")
     return Verdict(Outcome(Ending.CONVERGED, " ".join(notes)))
 
 

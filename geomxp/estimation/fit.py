@@ -31,8 +31,19 @@ from ..errors import (
 from ..likelihood.base import coincidence
 from ..likelihood.divergence import missed_target
 from ..likelihood.exact import Exact, caution, check_model_and_method
+from ..likelihood.replicates import determine_microscale
 from ..likelihood.trend import Trend
-from .parameters import ANISOTROPY, LENGTH, NUGGET, ParameterTable, Units, check_bounds, template
+from .parameters import (
+    ANISOTROPY,
+    LENGTH,
+    MICROSCALE,
+    NOISE,
+    NUGGET,
+    ParameterTable,
+    Units,
+    check_bounds,
+    template,
+)
 from .problem import Monitor, Problem
 from .result import Fit
 from .search import SEARCHES
@@ -65,6 +76,7 @@ def fit(
     trend: str = "constant",
     reml: bool = False,
     anisotropy: bool = False,
+    microscale: bool | None = None,
     transform: str | ObservationModel | None = None,
     search: str = "scoring",
     starts: int = 1,
@@ -104,6 +116,10 @@ def fit(
         Maximise the restricted likelihood.
     anisotropy : bool
         Estimate geometric anisotropy (also if `model` has one); for locations in the plane.
+    microscale : bool, optional
+        Estimate a variance of microscale variation, which replicates at one location share, beside
+        the nugget, which they do not. If not given, where there are at least 10 replicates that
+        differ. Without replicates both are the nugget.
     transform : str or ObservationModel, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
@@ -166,7 +182,9 @@ def fit(
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
     tasks = _tasks(starts_on, method)
-    start_model = _start_model(model, family, anisotropy)
+    named = {*fixed, *(start or {}), *(bounds or {})} if isinstance(fixed, Iterable) else set()
+    microscale = _microscale(microscale, model, named, method, observations, design)
+    start_model = _start_model(model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
     request = _request(
         observations, start_model, model, method, mean, design, reml, fixed, start, bounds
@@ -251,7 +269,22 @@ def _text_of(transform):
     return None if transform is None else transform.name
 
 
-def _start_model(model, family, anisotropy):
+def _microscale(requested, model, named, method, observations, design):
+    """Return whether the model has microscale variation; raise `InvalidInput` if it cannot have."""
+    if requested is not None:
+        check_flags(microscale=requested)
+    given = MICROSCALE in named or (model is not None and model.microscale is not None)
+    if requested is None and not given:
+        return method.replicates and determine_microscale(observations, design)
+    if requested and not (method.replicates and observations.duplicate_inputs):
+        raise InvalidInput(
+            "microscale variation can be told from the nugget only by replicates, several values "
+            "at one location: leave `microscale` out; the nugget is then the sum of both."
+        )
+    return bool(requested) or given
+
+
+def _start_model(model, family, anisotropy, microscale=False):
     """Return a model of the requested family at its declared values."""
     if model is not None and family is not None and family_of(family) is not type(model):
         raise InvalidInput(
@@ -259,7 +292,7 @@ def _start_model(model, family, anisotropy):
         )
     kind = family_of("matern" if family is None else family) if model is None else type(model)
     anisotropic = model is not None and ANISOTROPY[1] in model.parameters()
-    return template(kind, anisotropy or anisotropic)
+    return template(kind, anisotropy or anisotropic, microscale=microscale)
 
 
 def _with_transform(base, model, transform, observations, design):
@@ -401,7 +434,7 @@ def _values(base, model, fixed, start):
     names = list(base.parameters())
     given = {} if model is None else model.parameters()
     # a model without a nugget gives no start value for one
-    held = given.pop(NUGGET) if given.get(NUGGET) == 0 else None
+    held = {name: given.pop(name) for name in NOISE if given.get(name) == 0}
     result = {}
     pairs = (
         fixed.items() if isinstance(fixed, dict) else [(name, None) for name in _sequence(fixed)]
@@ -410,7 +443,7 @@ def _values(base, model, fixed, start):
         if not isinstance(name, str) or name not in names:
             raise InvalidInput(f"`fixed` must name parameters: {', '.join(names)}. Got {name!r}.")
         if value is None:
-            value = given.get(name, held if name == NUGGET else None)
+            value = given.get(name, held.get(name))
         if value is None:
             raise InvalidInput(
                 f"`{name}` is fixed but has no value: give fixed={{{name!r}: value}} or a model."

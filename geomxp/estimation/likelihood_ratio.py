@@ -28,7 +28,7 @@ from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from .bootstrap import simulated
 from .fit import fit as fit_again
-from .parameters import ANISOTROPY, NUGGET
+from .parameters import ANISOTROPY, MICROSCALE, NUGGET
 from .profile import design_of, held_values, limits_of, parameter_of
 from .result import check_fit
 from .small_sample import trend_inference
@@ -293,6 +293,7 @@ def reached(fit, observations, start=None):
                 method=fit.method,
                 family=type(fit.model),
                 transform=fit.model.transform,
+                microscale=fit.model.microscale is not None,
                 fixed=held,
                 start=values,
                 bounds=fit.bounds,
@@ -360,6 +361,10 @@ def _check_comparable(restricted, full):
             f"the fits are not nested: their families are {restricted.model.family} and "
             f"{full.model.family}. Compare them by AIC: `geomxp.compare_models`."
         )
+    if _kind(restricted.model.transform) != _kind(full.model.transform):
+        raise InvalidInput(
+            "the fits are not nested: their transformations differ. Compare them by AIC."
+        )
     if full.reml and not np.array_equal(design_of(restricted), design_of(full)):
         raise InvalidInput(
             "restricted likelihoods with different trends are densities of different data "
@@ -367,9 +372,18 @@ def _check_comparable(restricted, full):
         )
 
 
+def _kind(transform):
+    """Return the class of a transformation, and its constants that are no parameters."""
+    if transform is None:
+        return None
+    held = transform.constants().items() - transform.parameters().items()
+    return type(transform), sorted(held)
+
+
 def _extra_parameters(restricted, full):
     """Return the covariance parameters that only the full fit estimates, in their order."""
-    ours, theirs = restricted.model.parameters(), full.model.parameters()
+    # a model without microscale variation is one where it is 0
+    ours, theirs = {MICROSCALE: 0.0} | restricted.model.parameters(), full.model.parameters()
     estimated, more = (set(fit.free + fit.boundary) for fit in (restricted, full))
     if estimated - more:
         raise InvalidInput(

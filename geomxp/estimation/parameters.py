@@ -24,8 +24,12 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import embed, metric_of, power_of_two_near
 from ..errors import InvalidInput, NotPositiveDefinite
 
-SCALE, NUGGET, LENGTH = "variance", "nugget", "range"
-"""Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal."""
+SCALE, NUGGET, LENGTH, MICROSCALE = "variance", "nugget", "range", "microscale"
+"""Names of the parameters that have a role of their own: C = σ²ρ(h/a), and τ² on the diagonal, in
+part shared by replicates."""
+
+NOISE = (NUGGET, MICROSCALE)
+"""Parameters of the noise, which may be 0."""
 
 ANISOTROPY = ("anisotropy_angle", "anisotropy_ratio")
 
@@ -198,9 +202,10 @@ class Extent:
         return cls(float(distances.min()), longest)
 
 
-def template(family, anisotropic, transform=None):
-    """Return a model of a family at its declared values, with anisotropy if requested."""
+def template(family, anisotropic, transform=None, microscale=False):
+    """Return a model of a family at its declared values, with further parameters if requested."""
     values = {p.name: p.value for p in family.declared}
+    values |= {MICROSCALE: 0.0} if microscale else {}
     values |= {ANISOTROPY[1]: 0.5} if anisotropic else {}
     model = family.from_parameters(values, transform)
     if anisotropic and ANISOTROPY[1] not in model.parameters():
@@ -229,12 +234,14 @@ class ParameterTable:
         self.metric, self.dimensions = observations.metric, observations.dimensions
         self.limits = self._widest_limits()
         linear = {p.name for p in model.table if p.linear}
+        noise = linear & set(NOISE)
         self.profiled = (
             observations.error_variance is None
-            and linear == {SCALE, NUGGET}
+            and linear - noise == {SCALE}
+            and NUGGET in noise
             and SCALE in self.free
             and not linear & set(bounds)
-            and (NUGGET in self.free or fixed[NUGGET] == 0)
+            and all(name in self.free or fixed[name] == 0 for name in noise)
         )
         self.anisotropic = ANISOTROPY[1] in self.parameters
 
@@ -294,7 +301,7 @@ class ParameterTable:
         """Return the bounds of a parameter: the user's, or those that the data suggest."""
         if name in self.bounds:
             lower, upper = self.bounds[name]
-            if name == NUGGET:
+            if name in NOISE:
                 # a logarithm needs a positive lower bound
                 lower = max(lower, min(NUGGET_RATIO[0] * self.variance, 1e-6 * upper))
             return lower, upper
@@ -331,7 +338,7 @@ class ParameterTable:
         """Return the bounds of what a search moves: practical range, τ²/σ², or the parameter."""
         if name == LENGTH:
             return self.practical_bounds()
-        return NUGGET_RATIO if name == NUGGET and self.profiled else self.box(name)
+        return NUGGET_RATIO if name in NOISE and self.profiled else self.box(name)
 
     def bounded(self, model):
         """Yield (name, value, lower, upper) of every free parameter, in the terms of its bounds."""
@@ -342,7 +349,7 @@ class ParameterTable:
                 continue
             if name == LENGTH and name not in self.bounds:
                 yield name, value * practical_factor(model), *self.practical_bounds()
-            elif name == NUGGET and self.profiled:
+            elif name in NOISE and self.profiled:
                 yield name, value / values[SCALE], *NUGGET_RATIO
             elif not (name == SCALE and self.profiled):
                 yield name, value, *self.box_at(name, model)
@@ -647,7 +654,7 @@ class SearchCoordinates(Coordinates):
             value = values[name]
             if name == LENGTH:
                 x.append(log(model.practical_range()))
-            elif name == NUGGET and self.profiled:
+            elif name in NOISE and self.profiled:
                 x.append(log(max(value / values[SCALE], NUGGET_RATIO[0])))
             elif self.table[name].unit == "degrees":
                 # angles that differ by 180 degrees are equal: the first above the lower bound

@@ -22,10 +22,13 @@ from ..errors import (
     Outcome,
 )
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
+from ..likelihood.replicates import Groups
 from ..runtime.progress import Line, rate_in_words
 from . import diagnose
 from .parameters import (
     LENGTH,
+    MICROSCALE,
+    NOISE,
     NUGGET,
     NUGGET_RATIO,
     SCALE,
@@ -227,7 +230,9 @@ class Problem:
         self, observations, design, reml, method, table, monitor, tolerance, choice="scoring"
     ):
         self.observations, self.design, self.reml = observations, design, reml
-        self.method, self.table, self.monitor = method, table, monitor
+        self.method, self.whole, self.monitor = method, table, monitor
+        # microscale variation comes last, see `_with_microscale`
+        self.table = table.holding(**{MICROSCALE: 0.0}) if MICROSCALE in table.free else table
         self.tolerance, self.choice = tolerance, choice
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
@@ -254,6 +259,9 @@ class Problem:
             value, model, table = self._off_bounds(*self._best_of(ends))
             if is_compact(model) and LENGTH in table.free:
                 value, model, table = self._scan_range(value, model, table)
+            if self.table is not self.whole:
+                value, model, table = self._with_microscale(value, model, table)
+        self.table = self.whole
         limited |= self.monitor.left == 0
         if limited:
             return self._checked(self._stopped(table, model))
@@ -287,7 +295,9 @@ class Problem:
             reached = max(value, summit.value, known)
             if noise == 0 and best > reached + self.tolerance and rounds < ROUNDS:
                 value, model, limits = best, better, []
-                table = self.table if better.nugget else self.table.holding(**{NUGGET: 0.0})
+                values = better.parameters()
+                zeros = [n for n in NOISE if n in self.table.free and values[n] == 0]
+                table = self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
                 continue
             if not verdict.held:
                 break
@@ -721,6 +731,26 @@ class Problem:
                     value, model = again, moved
         return value, model, table
 
+    def _with_microscale(self, value, model, table):
+        """Return the better of the best model without microscale variation and one with it.
+
+        The variance of the noise alone is that of the deviations of replicates from their means.
+        """
+        groups = Groups.of_inputs(self.observations.inputs, self.design)
+        z = self.evaluator.values.at(model.transform).z
+        spare = len(groups.of) - len(groups)
+        alone = float((groups.deviations(z) ** 2).sum()) / spare if spare else 0.0
+        best, first = (value, model, table), self.one_step_nugget(model, MICROSCALE)
+        starts = [model.replace(**{MICROSCALE: first})] if first else []
+        if 0 < alone < model.nugget and NUGGET in self.whole.free:
+            starts.append(model.replace(**{NUGGET: alone, MICROSCALE: model.nugget - alone}))
+        self.table = self.whole
+        for start in starts:
+            again, moved, _ = self.search(self.whole, start, step=NEAR)
+            if again > best[0] + self.tolerance:
+                best = again, moved, self.whole
+        return best
+
     def nugget_is_small(self, model):
         """Whether the nugget is near 0 and may be 0."""
         if NUGGET not in self.table.free or self.table.bounds.get(NUGGET, (0.0, 0.0))[0] > 0:
@@ -780,20 +810,21 @@ class Problem:
                 end = max(end, again, key=lambda end: end[0])
         return end
 
-    def one_step_nugget(self, bare):
+    def one_step_nugget(self, bare, name=NUGGET):
         """Return the nugget to which one step of scoring leads from a model without one.
 
-        0 if ℓ decreases with the nugget; None if the step cannot be computed.
+        0 if ℓ decreases with the nugget; None if the step cannot be computed. `name` may be another
+        parameter of the noise.
         """
         self.monitor.count += not self.evaluator.keeps(bare)
         try:
             if not self.evaluator.scoring:
-                return None if self.evaluator.gradient(bare, (NUGGET,))[NUGGET] > 0 else 0.0
-            derivatives = self.evaluator.derivatives(bare, (NUGGET,))
+                return None if self.evaluator.gradient(bare, (name,))[name] > 0 else 0.0
+            derivatives = self.evaluator.derivatives(bare, (name,))
         except NotPositiveDefinite:
             return None
-        score = derivatives.gradient()[NUGGET]
-        information = derivatives.part(derivatives.information, (NUGGET,)).item()
+        score = derivatives.gradient()[name]
+        information = derivatives.part(derivatives.information, (name,)).item()
         if score <= 0:
             return 0.0
         least, most = NO_NUGGET * bare.largest_variance, SMALL_NUGGET * bare.largest_variance
@@ -808,5 +839,6 @@ def _nugget_ratio(model):
 
 def of_unit_variance(model):
     """Return the model of R, where Σ = σ²R."""
-    size = model.parameters()[SCALE]
-    return model.replace(**{SCALE: 1.0, NUGGET: model.nugget / size})
+    values = model.parameters()
+    noise = {name: values[name] / values[SCALE] for name in NOISE if name in values}
+    return model.replace(**{SCALE: 1.0}, **noise)

@@ -7,15 +7,19 @@ dω/dv = -I_ωω⁻¹I_ωv. Contours of two parameters are profiles along rays f
 
 import warnings
 from dataclasses import dataclass
+from itertools import product
 from math import cos, exp, inf, isfinite, log, pi, sin, sqrt
 
 import numpy as np
 import scipy
 
+from ..covariance.base import MICROSCALE as OF_MICROSCALE
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from .parameters import (
     ANISOTROPY,
     LENGTH,
+    MICROSCALE,
+    NOISE,
     NUGGET,
     SCALE,
     Coordinates,
@@ -50,7 +54,9 @@ def design_of(fit):
 
 def parameter_of(fit, name):
     """Return a parameter of the estimate, with its unit and limits."""
-    return next(parameter for parameter in fit.model.table if parameter.name == name)
+    known = {p.name: p for p in fit.model.table}
+    # a model without microscale variation is one where it is 0
+    return known.get(name, OF_MICROSCALE)
 
 
 def limits_of(fit, parameter):
@@ -69,7 +75,9 @@ def problem_of(fit):
     units = Units.of(fit.observations, design, fit.model.transform)
     scaled = units.scaled(fit.observations)
     table = ParameterTable(
-        template(type(fit.model), ANISOTROPY[1] in values, fit.model.transform),
+        template(
+            type(fit.model), ANISOTROPY[1] in values, fit.model.transform, MICROSCALE in values
+        ),
         units.inward(fit.model, held_values(fit)),
         units.inward(fit.model, fit.bounds),
         scaled,
@@ -120,7 +128,7 @@ class Path(Coordinates):
             # formats chosen anew at each model would change the function
             self.problem.evaluator.freeze(model)
         self.scoring = self.problem.evaluator.scoring
-        offset = self._offset(model, fit) if NUGGET in names else 0.0
+        offset = self._offset(model, fit) if set(NOISE) & set(names) else 0.0
         super().__init__(names, model, wrap=False, offset=offset)
         self.lower, self.upper = np.array([self._box(name, model) for name in names]).T
         self.best = None
@@ -143,8 +151,9 @@ class Path(Coordinates):
         """Return the information at the estimate; the observed one if it is known."""
         if fit.information is not None and not fit.boundary:
             order = [fit.free.index(name) for name in self.names]
-            # from logarithms to these coordinates, for the nugget
-            change = [1 + self.offset / model.nugget if n == NUGGET else 1.0 for n in self.names]
+            # from logarithms to these coordinates, for the noise
+            values = model.parameters()
+            change = [1 + self.offset / values[n] if n in NOISE else 1.0 for n in self.names]
             return fit.information[np.ix_(order, order)] * np.outer(change, change)
         if self.start.information is not None:
             return self.start.information
@@ -156,8 +165,8 @@ class Path(Coordinates):
         if self.table[name].unit == "degrees" and name not in table.bounds:
             return -inf, inf
         lower, upper = self.limits(name)
-        if name == NUGGET:
-            lower = table.bounds.get(NUGGET, (0.0, 0.0))[0]
+        if name in NOISE:
+            lower = table.bounds.get(name, (0.0, 0.0))[0]
         return self.inward(name, min(lower, value)), self.inward(name, max(upper, value))
 
     def limits(self, name):
@@ -258,18 +267,20 @@ class Path(Coordinates):
 
     def maximum_holding(self, held, start):
         """Return the largest ℓ with some parameters held, and its model or None."""
-        table = self.problem.table.holding(**held)
-        if NUGGET not in table.free:
-            return self.problem.search(table, start, step=0.1)[:2]
-        # a search moves in logarithms and never reaches 0
+        table = self.problem.whole.holding(**held)
+        noise, values, ends = [name for name in NOISE if name in table.free], start.parameters(), []
         smallest = 1e-3 * start.largest_variance
-        ends = [
-            self.problem.search(table, start.replace(nugget=max(start.nugget, smallest)), step=0.1)
+        # a search moves in logarithms and never reaches 0
+        choices = [
+            (max(values[name], smallest), *[0.0] * (table.bounds.get(name, (0.0, 0.0))[0] == 0))
+            for name in noise
         ]
-        if table.bounds.get(NUGGET, (0.0, 0.0))[0] == 0:
-            bare = start.replace(nugget=0.0)
-            ends.append(self.problem.search(table.holding(nugget=0.0), bare, step=0.1))
-        return max((end[:2] for end in ends), key=lambda end: end[0])
+        for choice in product(*choices):
+            given = dict(zip(noise, choice, strict=True))
+            zeros = {name: 0.0 for name, value in given.items() if value == 0}
+            some = table.holding(**zeros) if zeros else table
+            ends.append(self.problem.search(some, start.replace(**given), step=0.1)[:2])
+        return max(ends, key=lambda end: end[0])
 
 
 def _uphill(information):

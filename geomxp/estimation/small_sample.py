@@ -27,7 +27,8 @@ import numpy as np
 import scipy
 
 from ..errors import GeomxpWarning, NotPositiveDefinite
-from .parameters import Coordinates, Units
+from ..likelihood.replicates import dense_covariance
+from .parameters import MICROSCALE, Coordinates, Units
 
 LARGEST = 1500
 """Number of locations up to which the corrections are computed: they take about 3k products of
@@ -234,9 +235,7 @@ def _inverse(information):
 
 def _sigma(model, inputs):
     """Return Σ, (n, n)."""
-    sigma = model.matrix(inputs, inputs)
-    sigma[np.diag_indices(len(sigma))] += model.noise(inputs)
-    return sigma
+    return dense_covariance(model, inputs)
 
 
 def _derivatives(model, inputs, coordinates, lower):
@@ -245,7 +244,10 @@ def _derivatives(model, inputs, coordinates, lower):
     changes = model.derivatives(inputs, inputs, names=names) if names else {}
     result = []
     for name, unit in zip(coordinates.names, coordinates.jacobian(model), strict=True):
-        if name in model.noise_names:
+        if name == MICROSCALE:
+            first = inputs.first_rows()
+            change = (first[:, None] == first).astype(np.float64)
+        elif name in model.noise_names:
             change = model.noise_derivative(name, inputs) * np.eye(len(lower))
         else:
             change = changes[name]

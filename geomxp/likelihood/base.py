@@ -44,6 +44,8 @@ class Likelihood:
     neighbours: int | None = None
     # whether rounding in coarse formats makes ℓ scatter from model to model
     noisy: bool = False
+    # whether replicates are reduced to sufficient statistics: they share microscale variation
+    replicates: ClassVar[bool] = False
     # whether Σ is stored in tiles; the rule that chooses their formats; their directory on a disk
     tiled: bool = False
     precision: PrecisionRule | None = None

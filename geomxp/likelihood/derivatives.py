@@ -164,13 +164,13 @@ def _expected(lower, model, places, metric, names, white):
     """F from M_j = E L⁻¹∂_jΣ L⁻ᵀ E, with E the projection orthogonal to the whitened trend.
 
     The variance needs no matrix of its own: with the noise N on the diagonal σ²∂Σ/∂σ² = Σ - N, so
-    that σ²M = E - M_N. Without error variances N = τ²∂Σ/∂τ².
+    that σ²M = E - M_N. Without error variances and microscale variation N = τ²∂Σ/∂τ².
     """
     linear = {p.name for p in model.table if p.linear} - set(model.noise_names)
     # σ² needs no matrix of its own if it scales the whole field
     scale = linear.pop() if len(linear) == 1 else None
-    known = Inputs.of(places, metric).error_variance is not None
-    noise, size = ("noise", 1.0) if known else ("nugget", model.nugget)
+    others = Inputs.of(places, metric).error_variance is not None or model.microscale
+    noise, size = ("noise", 1.0) if others else ("nugget", model.nugget)
     held = [name for name in names if name != scale]
     # first, because the nugget's needs the most memory
     held.sort(key=lambda name: name != "nugget")

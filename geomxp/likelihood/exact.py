@@ -396,6 +396,7 @@ class Exact(Likelihood):
     True
     """
 
+    replicates = True
     precision: Rule = field(default_factory=lambda: uniform("fp64"))
     tile: int | None = None
     on: str | Sequence[str] | Client = "cpu"

@@ -76,7 +76,10 @@ class Groups:
         """Return A'x for (n,) or (n, m)."""
         if columns.ndim == 1:
             return np.bincount(self.of, columns, len(self))
-        return np.column_stack([self.sums(column) for column in columns.T]).reshape(len(self), -1)
+        result = np.empty((len(self), columns.shape[1]), order="F")
+        for k, column in enumerate(columns.T):
+            result[:, k] = self.sums(column)
+        return result
 
     def means(self, columns):
         """Return x̄ for (n,) or (n, m)."""
@@ -100,7 +103,7 @@ class Groups:
 
     def noise(self, model):
         """Return d, the variance of the noise of one observation at each location, (u,)."""
-        return np.broadcast_to(model.noise(self.inputs[self.first]), len(self))
+        return np.broadcast_to(model.unshared_noise(self.inputs[self.first]), len(self))
 
     def log_determinant(self, model):
         """Return log|Σ| - log|M|."""
@@ -114,6 +117,32 @@ class Groups:
         form = float((squares[several] / self.noise(model)[several]).sum())
         number = len(self.of) - len(self)
         return -0.5 * (number * log(2 * pi) + self.log_determinant(model) + form), form
+
+
+LEAST = 10
+"""Fewest deviations from means that determine the variance of the noise alone."""
+
+
+def determine_microscale(observations, design):
+    """Whether replicates tell variation at one location from variation at short distances.
+
+    There must be some, and they must differ: of equal ones the noise would vanish.
+    """
+    groups = Groups.of_inputs(observations.inputs, design)
+    if len(groups.of) - len(groups) < LEAST:
+        return False
+    z = observations.values
+    return float(np.abs(groups.deviations(z)).max()) > 1e-12 * float(np.abs(z).max())
+
+
+def dense_covariance(model, inputs):
+    """Return Σ of observations, (n, n), with microscale variation that replicates share."""
+    sigma = model.matrix(inputs, inputs)
+    if model.microscale:
+        first = inputs.first_rows()
+        sigma += model.microscale * (first[:, None] == first)
+    sigma[np.diag_indices(len(sigma))] += model.unshared_noise(inputs)
+    return sigma
 
 
 def sufficient(observations, design=None):
@@ -316,9 +345,8 @@ class ReplicatesEvaluator(Evaluator):
         several = self.groups.counts > 1
         inputs = self.groups.inputs[self.groups.first][several]
         slopes = np.zeros((len(names), int(several.sum())))
-        for k, name in enumerate(names):
-            if name in model.noise_names:
-                slopes[k] = model.noise_derivative(name, inputs)
+        if "nugget" in names:
+            slopes[names.index("nugget")] = model.noise_derivative("nugget", inputs)
         return slopes
 
     def expected_information(self, model, names=None):
@@ -432,7 +460,7 @@ class ReplicatesFactor(Factor):
 
     def explained_by(self, x):
         """See `Factor.explained_by`."""
-        if not self.refines:
+        if not self.refines and x.shape[1]:
             return super().explained_by(x)
         explained = self.means.explained_by(np.asfortranarray(self.groups.means(x)))
         weighted = self._over_noise(x, 1.0)

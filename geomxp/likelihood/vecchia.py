@@ -89,6 +89,7 @@ class Vecchia(Likelihood):
     on: str | Client = "cpu"
 
     approximate = True
+    replicates = True
 
     def __post_init__(self):
         m = self.neighbours
@@ -294,10 +295,10 @@ class VecchiaEvaluator(Evaluator):
         self._check(model)
         self._know(model.transform)
         noise = self._passes.noise
-        out, failed = self._passes.reduce(model, wanted_for(model, names, len(noise)))
+        out, failed = self._passes.reduce(model, wanted_for(model, names, noise))
         if failed is not None:
             raise self._explain(failed, model)
-        sums = Sums(out, len(self._columns), model, set(names), noise.coefficients(model))
+        sums = Sums(out, len(self._columns), model, set(names), noise)
         self._last = model, sums
         return sums
 
@@ -446,8 +447,8 @@ class VecchiaEvaluator(Evaluator):
         """Return the scores of simulated data (n, b) up to constants, (k, b)."""
         z, trend = draws[passes.tree.order].T, self._columns[self._trend]
         passes.know(np.ascontiguousarray(np.vstack((z, trend))))
-        wanted, b = wanted_for(model, names, len(passes.noise)), len(z)
-        about = model, set(names), passes.noise.coefficients(model)
+        wanted, b = wanted_for(model, names, passes.noise), len(z)
+        about = model, set(names), passes.noise
         sums = Sums(passes.reduce(model, wanted)[0], b + len(trend), *about)
         # with the trend's coefficients β̂ of each draw profiled out
         beta = np.linalg.solve(sums.gram[b:, b:], sums.gram[b:, :b])

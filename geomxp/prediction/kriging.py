@@ -22,6 +22,7 @@ from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
 from ..likelihood.base import coincidence
+from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
 from ..linalg.backend import backend_of
@@ -470,8 +471,9 @@ def _from_nearest(fit, targets, design, neighbours, local_trend, line):
     observations, model = fit.observations, fit.model
     count = neighbour_count(fit, neighbours)
     model.check_tabulated("Predict from all observations, without `neighbours`.")
+    observations, own_design, _ = sufficient(observations, design_of(fit))
+    count = min(count, len(observations))
     tree = tree_of(model.isotropic(observations.locations, observations.metric))
-    own_design = design_of(fit)
     residuals = observations.values - own_design @ fit.coefficients
     trend = design @ fit.coefficients
     if local_trend and own_design.shape[1]:

@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..estimation.result import Fit, design_of
 from ..likelihood.exact import Exact, check_is_method, check_memory
+from ..likelihood.replicates import Groups, sufficient
 from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
 from ..runtime.devices import blas_threads, gpu_memory
@@ -140,12 +141,27 @@ def _unconditional(model, inputs, draws, seed, method, of):
     """Return draws of a zero-mean field with its noise, or without, (draws, n)."""
     _check_any(inputs)
     if of == "field":
-        model, inputs = model.replace(nugget=0.0), replace(inputs, error_variance=None)
+        model = replace(model, nugget=0.0, microscale=None)
+        inputs = replace(inputs, error_variance=None)
+    if model.microscale:
+        return _with_replicates(model, inputs, draws, seed, method)
     evaluator = (method or Exact()).prepare(inputs)
     with blas_threads(len(inputs)):
         factor = evaluator.factorize(model)
         white = np.random.default_rng(seed).standard_normal((draws, len(inputs)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
+
+
+def _with_replicates(model, inputs, draws, seed, method):
+    """Return draws whose replicates share the microscale variation, (draws, n)."""
+    groups = Groups.of_inputs(inputs)
+    places = replace(inputs[groups.first], error_variance=None, replicates=None)
+    # the microscale variation is the noise of the locations
+    shared = replace(model, nugget=model.microscale, microscale=None)
+    field = _unconditional(shared, places, draws, seed, method, None)[:, groups.of]
+    noise = model.unshared_noise(inputs)
+    white = np.random.default_rng([seed, 1]).standard_normal(field.shape)
+    return field + np.sqrt(noise) * white
 
 
 def _conditional(fit, inputs, draws, seed, method, covariates, of):
@@ -200,13 +216,14 @@ def _from_nearest(fit, new, own_design, random, draws):
 
     The order is maximin, and β ~ N(β̂, Cov β̂).
     """
-    observations, model, metric = fit.observations, fit.model, fit.observations.metric
-    n, count = len(observations), neighbour_count(fit, None)
+    model, metric, count = fit.model, fit.observations.metric, neighbour_count(fit, None)
+    observations, own_design, of = _means_of(fit, own_design)
+    n = len(observations)
     root = _root(fit.coefficient_covariance)
     betas = fit.coefficients + random.standard_normal((draws, len(root))) @ root.T
     residuals = observations.values[:, None] - own_design @ betas.T
     if not len(new):
-        return betas, residuals
+        return betas, residuals[of]
     new = new.locations
     order = order_places(new, "maximin", metric)
     both = np.vstack((observations.locations, new[order]))
@@ -228,9 +245,15 @@ def _from_nearest(fit, new, own_design, random, draws):
     y[at[:n]] = residuals
     y[at[n:]] = random.standard_normal((draws, len(new))).T
     draw_onwards(at[n:], near, weights, np.maximum(variances, 0.0), y)
-    values = np.vstack((residuals, np.empty((len(new), draws))))
-    values[n + order] = y[at[n:]]
-    return betas, values
+    drawn = np.empty((len(new), draws))
+    drawn[order] = y[at[n:]]
+    return betas, np.vstack((residuals[of], drawn))
+
+
+def _means_of(fit, design):
+    """Return observations with one value for each location, their design, and each one's row."""
+    groups = Groups.of_inputs(fit.observations.inputs, design)
+    return *sufficient(fit.observations, design)[:2], groups.of
 
 
 def _distinct(observations, model, inputs):

@@ -9,6 +9,7 @@ from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import design_of, z_value
+from ..likelihood.replicates import dense_covariance
 from ..runtime.devices import blas_threads
 
 MOST = 2000
@@ -143,8 +144,7 @@ def residual_draws(fit, rows, draws, seed=0):
     inputs, design = observations.inputs[rows], design_of(fit)[rows]
     white = np.random.default_rng([seed, 2]).standard_normal((draws, len(rows))).T
     with blas_threads(len(rows)):
-        covariance = np.asfortranarray(model(inputs, inputs))
-        covariance[np.diag_indices(len(rows))] += model.noise(inputs)
+        covariance = np.asfortranarray(dense_covariance(model, inputs))
         covariance -= design @ fit.coefficient_covariance @ design.T
         # the rank is deficient by the trend's; pivoted Cholesky finds it
         lower, pivots, rank, _ = lapack.dpstrf(covariance, lower=1, overwrite_a=1)

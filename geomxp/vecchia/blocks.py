@@ -35,6 +35,9 @@ class Noise:
     diagonals : (q, n) ndarray
         The variance of location i is Σ_k c_k diagonals[k, i] with the model's coefficients c. The
         first one is multiplied by the nugget.
+    shared : int or None
+        Number of the diagonal of ones that is multiplied by the microscale variation, which the
+        first diagonal is too without replicates.
 
     Examples
     --------
@@ -45,23 +48,27 @@ class Noise:
     """
 
     diagonals: np.ndarray
+    shared: int | None = None
 
     @classmethod
     def of(cls, inputs):
         """Return the noise of inputs."""
-        first = np.ones(len(inputs)) if inputs.replicates is None else 1.0 / inputs.replicates
-        known = () if inputs.error_variance is None else (inputs.error_variance,)
-        return cls(np.array((first, *known)))
+        ones, alone = np.ones(len(inputs)), inputs.replicates is None
+        rows = [ones] if alone else [1.0 / inputs.replicates, ones]
+        rows += [] if inputs.error_variance is None else [inputs.error_variance]
+        return cls(np.array(rows), None if alone else 1)
 
     def __len__(self):
         return len(self.diagonals)
 
     def __getitem__(self, rows):
-        return Noise(np.ascontiguousarray(self.diagonals[:, rows]))
+        return Noise(np.ascontiguousarray(self.diagonals[:, rows]), self.shared)
 
     def coefficients(self, model):
         """Return c, (q,)."""
-        return np.array((model.nugget, 1.0))[: len(self)]
+        microscale = model.microscale or 0.0
+        own = [model.nugget + microscale] if self.shared is None else [model.nugget, microscale]
+        return np.array([*own, 1.0][: len(self)])
 
     def under(self, model):
         """Return the variances, (n,)."""
@@ -72,7 +79,11 @@ class Noise:
         return result
 
 
-def basis_of(model, diagonals=1):
+ALONE = Noise(np.ones((1, 0)))
+"""The noise of observations without replicates and known errors."""
+
+
+def basis_of(model, noise=ALONE):
     """Return the number of the basis of each parameter, besides S.
 
     Examples
@@ -82,11 +93,12 @@ def basis_of(model, diagonals=1):
     3
     """
     check_tabulated(model)
-    shape = 1 + diagonals
+    shape = 1 + len(noise)
     distance = shape + len(model.shapes)
     return {
         "variance": 1,
         "nugget": 1,
+        "microscale": 1 + (noise.shared or 0),
         **{each.name: shape + k for k, each in enumerate(model.shapes)},
         "range": distance,
         "anisotropy_angle": distance + 1,
@@ -94,15 +106,15 @@ def basis_of(model, diagonals=1):
     }
 
 
-def wanted_for(model, names, diagonals=1):
+def wanted_for(model, names, noise=ALONE):
     """Return which bases the derivatives by some parameters need, (D,) of bool."""
-    basis = basis_of(model, diagonals)
+    basis = basis_of(model, noise)
     distance = basis["range"]
     wanted = np.zeros(distance + 3, dtype=bool)
     for name in names:
         wanted[[0, basis[name]]] = True
     if "variance" in names:
-        wanted[1 : 1 + diagonals] = True
+        wanted[1 : 1 + len(noise)] = True
     if wanted[distance + 1 :].any():
         wanted[distance:] = True
     return wanted
@@ -126,13 +138,12 @@ def tables_for(model, wanted):
 class Sums:
     """Sums over all blocks as `kernel.likelihood_slice` writes them: log|Σ|, W'W, derivatives.
 
-    W are the `count` whitened columns, `names` the parameters whose derivatives are known, and
-    `coefficients` those of the noise.
+    W are the `count` whitened columns, and `names` the parameters whose derivatives are known.
     """
 
-    def __init__(self, out, count, model, names, coefficients):
-        self.names, self._model, self._coefficients = names, model, coefficients
-        self._basis = basis_of(model, len(coefficients))
+    def __init__(self, out, count, model, names, noise=ALONE):
+        self.names, self._model, self._coefficients = names, model, noise.coefficients(model)
+        self._basis = basis_of(model, noise)
         bases = self._bases = self._basis["range"] + 3
         self.log_determinant = float(out[0])
         gram, self._traces, information, changes = np.split(

@@ -132,7 +132,7 @@ class Case:
         return len(self.model.shapes), len(self.noise)
 
     def wanted(self, names):
-        return wanted_for(self.model, names, len(self.noise))
+        return wanted_for(self.model, names, self.noise)
 
     def on_cpu(self, names=()):
         return self.blocks.reduce(self.neighbours, self.columns, self.wanted(names))

@@ -55,7 +55,7 @@ def test_shards_have_the_bits_of_the_whole(model, metric, parts, errors):
     ranges = shards.ranges(N, parts)
     assert len(ranges) == parts
     cuts = cut(passes, inputs, columns, ranges, 12)
-    wanted = ~wanted_for(model, (), len(passes.noise))
+    wanted = ~wanted_for(model, (), passes.noise)
     sums = np.concatenate([shards.reduce(*part, model, wanted)[0] for part in cuts])
     whole, failed = passes.reduce(model, wanted)
     assert failed is None
