@@ -1,11 +1,12 @@
 """Sizes of tests at nominal 5 %, and coverage of 95 % intervals, simulated.
 
-    python experiments/calibration/run.py [sizes | trend | vecchia | summary]
+    python experiments/calibration/run.py [sizes | trend | vecchia | transform | summary]
         [--replicates 1000] [--seconds 3600] [--every PART OF] [--output DIR]
 
 sizes: likelihood-ratio tests of smoothness, nugget, anisotropy and trend where the restricted model
 is true. trend: t intervals of the trend's coefficients by ML and REML. vecchia: Wald intervals of
-Vecchia's approximation and of the exact likelihood, with the smoothness held. Each study appends
+Vecchia's approximation and of the exact likelihood, with the smoothness held. transform: intervals
+of all parameters of transformed fields, and of predictions. Each study appends
 its replicates to results/<study>.csv, goes on where the last run stopped, and ends after
 --replicates in each cell or --seconds. With --every, seeds PART + 1, PART + OF + 1, ... go to
 <study>_PART.csv; summary joins the parts. summary.csv has the shares with simultaneous 99 % bands.
@@ -18,6 +19,7 @@ import os
 import sys
 import time
 import warnings
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -51,6 +53,16 @@ TESTS = {
 
 DEGREES = {"smoothness": 1, "nugget": 1, "anisotropy": 2, "trend": 1}
 EFFECTIVE, NEIGHBOURS, SMOOTHNESSES = 0.15, (10, 30), (0.5, 2.3)
+TRANSFORMS = {
+    "log": gx.Log(),
+    "sqrt": gx.Sqrt(),
+    "logit": gx.Logit(),
+    "boxcox": gx.BoxCox(0.3),
+    "tukey-gh": gx.TukeyGH(0.5, 0.1),
+}
+MEANS = {"sqrt": 5.0, "boxcox": 1.0}
+"""Laws of the values, and means on the Gaussian scale that keep √y and 1 + λz positive."""
+
 QUIET = {"progress": False, "raise_on_failure": False}
 
 
@@ -139,12 +151,57 @@ def vecchia(cell, seed):
     return rows
 
 
+def transform(cell, seed):
+    """Return whether intervals of parameters and of back-transformed predictions hold the truth."""
+    name, n, strength = cell
+    law = TRANSFORMS[name]
+    truth = replace(FIELDS[strength], transform=law)
+    random = np.random.default_rng([n, seed])
+    places, new = random.random((n, 2)), random.random((1, 2))
+    z = (
+        MEANS.get(name, 0.0)
+        + gx.simulate(FIELDS[strength], np.vstack((places, new)), seed=seed, of="field")[0]
+    )
+    noisy = z + np.sqrt(truth.nugget) * random.standard_normal(n + 1)
+    seen = gx.Observations(places, law.inverse(noisy[:n]))
+    fit = gx.fit(seen, fixed={"smoothness": 0.5}, transform=law, reml=True, **QUIET)
+    rows, own = [], law.parameters()
+    about = {"outcome": str(fit.outcome.ending)}
+    for parameter, value in truth.parameters().items():
+        row = about | {"quantity": parameter, "truth": value, "estimate": None}
+        row |= {"covers": None, "covers_plain": None}
+        if fit.outcome.good and parameter in fit.free:
+            lower, upper = fit.confidence_intervals(names=[parameter])[parameter]
+            row |= {"estimate": fit.model.parameters()[parameter]}
+            row |= dict.fromkeys(("covers", "covers_plain"), int(lower <= value <= upper))
+            if parameter in own:
+                found = fit.confidence_intervals(names=[parameter], method="profile")[parameter]
+                row["covers"] = int(found[0] <= value <= found[1])
+        if parameter != "smoothness":
+            rows.append(row)
+    if fit.outcome.good:
+        prediction = gx.predict(fit, new)
+        for of, value in (("field", z[n]), ("observation", noisy[n])):
+            value = float(law.inverse(np.array([value]))[0])
+            lower, upper = prediction.interval(0.95, of=of)
+            row = about | {"quantity": f"predicted {of}", "truth": value}
+            row |= {"estimate": float(prediction.median[0])}
+            rows.append(
+                row | dict.fromkeys(("covers", "covers_plain"), int(lower[0] <= value <= upper[0]))
+            )
+    return rows
+
+
 STUDIES = {
     "sizes": (sizes, ("test", "n", "field"), list(product(TESTS, SIZES, FIELDS)), 1000),
     "trend": (trend, ("method", "n", "field"), list(product(("ml", "reml"), SIZES, FIELDS)), 1000),
     "vecchia": (
         *(vecchia, ("method", "n", "smoothness")),
         *(list(product(("exact", *map(str, NEIGHBOURS)), (900,), SMOOTHNESSES)), 500),
+    ),
+    "transform": (
+        *(transform, ("transform", "n", "field")),
+        *(list(product(TRANSFORMS, (200,), ("strong",))), 400),
     ),
 }
 
@@ -212,6 +269,7 @@ def summary(output):
     """Write the shares of all cells and the bands that hold them all with 99 %."""
     rows = [*sizes_of(output), *coverage_of(output, "trend", "coefficient")]
     rows += coverage_of(output, "vecchia", "parameter")
+    rows += coverage_of(output, "transform", "quantity")
     for row in rows:
         family = [r for r in rows if (r["study"], r["rule"]) == (row["study"], row["rule"])]
         low, high = band(row["hits"], row["replicates"], 1 - (1 - CONFIDENCE) / len(family))
