@@ -21,7 +21,6 @@ from ..data import spatial, tables
 from ..data.observations import summary, summary_html
 from ..errors import InvalidInput, NotPositiveDefinite, check_flags, check_whole
 from ..estimation.result import check_fit, design_of, z_value
-from ..likelihood.base import coincidence
 from ..likelihood.replicates import sufficient
 from ..likelihood.rounding import bound, caution_rounding
 from ..likelihood.trend import fit_trend
@@ -30,7 +29,8 @@ from ..runtime.devices import blas_threads, gpu_memory, is_cluster
 from ..runtime.progress import Line
 from ..runtime.tasks import Tasks
 from ..vecchia.blocks import Blocks
-from .supports import Points, blocks_of, targets_of
+from .simulate import averages_of_draws
+from .supports import Points, blocks_of, check_of, neighbour_count, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Block, Columns, Floats, Frame, Grid, Of
@@ -73,6 +73,8 @@ class Prediction:
         Transformation of the values to the Gaussian scale.
     gaussian : ((m,) ndarray, (m,) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
+    samples : (draws, m) ndarray or None
+        Averages of back-transformed draws over blocks, from which all else is computed.
     """
 
     locations: Floats
@@ -82,6 +84,7 @@ class Prediction:
     table: spatial.Table | None = field(default=None, repr=False, compare=False)
     transform: ObservationModel | None = None
     gaussian: tuple[Floats, Floats] | None = None
+    samples: Floats | None = field(default=None, repr=False)
 
     @classmethod
     def back_transformed(cls, prediction: Prediction, transform: ObservationModel) -> Prediction:
@@ -124,6 +127,8 @@ class Prediction:
     @property
     def median(self) -> Floats:
         """Median of the predicted field, (m,): the mean without a transformation."""
+        if self.samples is not None:
+            return np.median(self.samples, axis=0)
         return self.mean if self.transform is None else self.transform.inverse(self.gaussian[0])
 
     def _normal(self, of):
@@ -156,6 +161,8 @@ class Prediction:
         if not (isinstance(p, Real) and not isinstance(p, bool) and 0 < p < 1):
             raise InvalidInput(f"`p` must be between 0 and 1. Got {p!r}.")
         mean, variance = self._normal(of)
+        if self.samples is not None:
+            return np.quantile(self.samples, p, axis=0)
         z = mean + ndtri(p) * np.sqrt(variance)
         return z if self.transform is None else self.transform.inverse(z)
 
@@ -178,6 +185,8 @@ class Prediction:
         if not (isinstance(threshold, Real) and isfinite(threshold)):
             raise InvalidInput(f"`threshold` must be a finite number. Got {threshold!r}.")
         mean, variance = self._normal(of)
+        if self.samples is not None:
+            return (self.samples > threshold).mean(axis=0)
         z = float(threshold) if self.transform is None else self.transform.threshold(threshold)
         with np.errstate(divide="ignore", invalid="ignore"):
             score = (mean - z) / np.sqrt(variance)
@@ -200,6 +209,9 @@ class Prediction:
         """
         mean, variance = self._normal(of)
         half = z_value(level) * np.sqrt(variance)
+        if self.samples is not None:
+            tail = (1 - level) / 2
+            return self.quantile(tail, of), self.quantile(1 - tail, of)
         if self.transform is None:
             return mean - half, mean + half
         return self.transform.inverse(mean - half), self.transform.inverse(mean + half)
@@ -252,12 +264,6 @@ class Prediction:
         return columns
 
 
-def check_of(of):
-    """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
-    if not isinstance(of, str) or of not in ("field", "observation"):
-        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
-
-
 @gpu_memory()
 def predict(
     fit: Fit,
@@ -271,6 +277,8 @@ def predict(
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
     error_variance: ArrayLike | None = None,
+    draws: int = 400,
+    seed: int = 0,
     progress: bool = True,
 ) -> Prediction:
     """Predict the field at new locations, or its averages over blocks.
@@ -313,6 +321,9 @@ def predict(
     error_variance : float or (m,) array_like, optional
         Known error variance of a new observation, in addition to the nugget; 0 if not given. Only
         `variance_of_observation` and intervals of observations depend on it.
+    draws, seed : int
+        Number and seed of the conditional draws from which averages over blocks are predicted with
+        a transformation; the average of a transformed field is not a linear combination.
     progress : bool
         Show a progress line after two seconds if standard error is a terminal.
 
@@ -347,12 +358,8 @@ def predict(
     """
     check_fit(fit)
     transform = fit.model.transform
-    if transform is not None:
-        if block is not None:
-            raise InvalidInput(
-                f"averages over blocks of a field with the transformation {transform.name!r} are "
-                "not kriging predictions: average draws of gx.simulate(fit, points, draws=400)."
-            )
+    check_whole("draws", draws)
+    if transform is not None and block is None:
         about = {"neighbours": neighbours, "local_trend": local_trend, "progress": progress}
         about |= {"time": time, "variable": variable, "error_variance": error_variance}
         prediction = predict(fit.gaussian, new_locations, covariates, **about)
@@ -384,6 +391,17 @@ def predict(
         raise InvalidInput(f"{missing}: give `new_locations`, `block` or both.")
     else:
         targets = Points(inputs)
+    if transform is not None:
+        if neighbours is not None or local_trend:
+            raise InvalidInput(
+                "averages of a transformed field are drawn, not kriged: leave `neighbours` and "
+                "`local_trend` out."
+            )
+        with Line("drawing", shown=progress):
+            samples = averages_of_draws(fit, targets, covariates, int(draws), seed)
+        mean, variance = samples.mean(axis=0), samples.var(axis=0, ddof=1)
+        about = {"table": table, "transform": transform, "samples": samples}
+        return Prediction(targets.locations, mean, variance, None, **about)
     design = targets.design(fit.trend, covariates)
     local = fit.method.approximate or neighbours is not None
     check_flags(local_trend=local_trend)
@@ -562,18 +580,6 @@ def _orthogonal(own_design, design):
     """
     q, r = np.linalg.qr(own_design)
     return q, scipy.linalg.solve_triangular(r, design.T, trans="T").T
-
-
-def neighbour_count(fit, neighbours):
-    """Return the number of observations that a target is predicted from; validate it."""
-    observations = fit.observations
-    if fit.model.nugget == 0 and observations.duplicate():
-        raise NotPositiveDefinite(coincidence(observations))
-    if neighbours is None:
-        neighbours = 2 * fit.method.neighbours
-    else:
-        check_whole("neighbours", neighbours)
-    return min(int(neighbours), len(observations))
 
 
 # Predictions in files

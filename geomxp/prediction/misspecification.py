@@ -17,7 +17,7 @@ from ..data.observations import Observations, checked_inputs
 from ..errors import InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.exact import Exact, check_is_method, check_memory, dense_factor
 from ..runtime.devices import Device, blas_threads
-from .kriging import check_of
+from .supports import check_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Document, Floats, Of

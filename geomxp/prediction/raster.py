@@ -55,6 +55,8 @@ class Raster:
         Transformation of the values to the Gaussian scale.
     gaussian : ((rows, columns) ndarray, (rows, columns) ndarray) or None
         Mean and variance on the Gaussian scale, with a transformation.
+    samples : (draws, rows, columns) ndarray or None
+        Drawn averages over cells, with a transformation.
     """
 
     mean: Floats
@@ -68,6 +70,7 @@ class Raster:
     length_unit: str = ""
     transform: ObservationModel | None = None
     gaussian: tuple[Floats, Floats] | None = None
+    samples: Floats | None = None
 
     def __repr__(self) -> str:
         rows, columns = self.mean.shape
@@ -144,6 +147,7 @@ class Raster:
             self.noise,
             transform=self.transform,
             gaussian=gaussian,
+            samples=None if self.samples is None else self.samples.reshape(len(self.samples), -1),
         )
 
     @property
@@ -337,6 +341,10 @@ def predict_raster(
     raster.mean[known], raster.variance[known] = prediction.mean, prediction.variance
     if prediction.transform is None:
         return raster
+    if prediction.samples is not None:
+        samples = np.full((len(prediction.samples), *shape), np.nan)
+        samples[:, known] = prediction.samples
+        return replace(raster, transform=prediction.transform, samples=samples)
     layers = [np.full(shape, np.nan) for _ in prediction.gaussian]
     for layer, values in zip(layers, prediction.gaussian, strict=True):
         layer[known] = values

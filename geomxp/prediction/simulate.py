@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance.base import Covariance
+from ..covariance.base import Covariance, Inputs
 from ..covariance.neighbours import nearest, tree_of
 from ..covariance.ordering import order_places
 from ..data.observations import Observations, checked_inputs
@@ -27,13 +27,15 @@ from ..runtime.devices import blas_threads, gpu_memory
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks
 from ..vecchia.factor import draw_onwards
-from .kriging import check_of, neighbour_count
-from .supports import targets_of
+from .supports import check_of, neighbour_count, of_rows, targets_of
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Columns, Floats, Of
     from ..data.observations import NewLocations
     from ..likelihood.base import Likelihood
+
+CHUNK_NODES = 2000
+"""Nodes of blocks at which a field is drawn jointly."""
 
 LAYOUTS = ("grid", "jittered", "uniform")
 
@@ -150,6 +152,20 @@ def _unconditional(model, inputs, draws, seed, method, of):
         factor = evaluator.factorize(model)
         white = np.random.default_rng(seed).standard_normal((draws, len(inputs)))
         return np.ascontiguousarray(factor.multiply(np.asfortranarray(white.T)).T)
+
+
+def averages_of_draws(fit, blocks, covariates, draws, seed):
+    """Return averages of back-transformed conditional draws over blocks, (draws, m)."""
+    transform, gaussian = fit.model.transform, fit.gaussian
+    rows = None if covariates is None or not fit.trend.needs else of_rows(covariates, len(blocks))
+    result = np.zeros((draws, len(blocks)))
+    for nodes, weights, owners in blocks.pieces(CHUNK_NODES):
+        inputs = Inputs(nodes, fit.observations.metric)
+        known = None if rows is None else rows[owners]
+        # the draws of blocks in different pieces are independent
+        z = _conditional(gaussian, inputs, draws, [seed, int(owners[0])], None, known, "field")
+        np.add.at(result.T, owners, weights[:, None] * transform.inverse(z).T)
+    return result
 
 
 def _with_replicates(model, inputs, draws, seed, method):

@@ -17,7 +17,8 @@ from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
 from ..data import spatial, tables
 from ..data.observations import Observations, checked_inputs, checked_locations
-from ..errors import GeomxpWarning, InvalidInput, check_whole
+from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
+from ..likelihood.base import coincidence
 from .averages import Region, gauss, interior_rule, unit_of
 
 CHUNK_ENTRIES, CHUNK_NODES = 1 << 22, 1 << 18
@@ -135,6 +136,24 @@ def _known_cells(table, names):
 # Targets of kriging
 
 
+def check_of(of):
+    """Raise `InvalidInput` for a prediction of anything but the field or an observation."""
+    if not isinstance(of, str) or of not in ("field", "observation"):
+        raise InvalidInput(f'`of` must be "field" or "observation". Got {of!r}.')
+
+
+def neighbour_count(fit, neighbours):
+    """Return the number of observations that a target is predicted from; validate it."""
+    observations = fit.observations
+    if fit.model.nugget == 0 and observations.duplicate():
+        raise NotPositiveDefinite(coincidence(observations))
+    if neighbours is None:
+        neighbours = 2 * fit.method.neighbours
+    else:
+        check_whole("neighbours", neighbours)
+    return min(int(neighbours), len(observations))
+
+
 class Points:
     """`Inputs` as targets of kriging."""
 
@@ -223,8 +242,8 @@ class Blocks:
         """Return the averages of the trend's columns, (m, p); covariates are those of blocks."""
         result = np.zeros((len(self), len(trend.names)))
         needed = covariates is not None and len(trend.needs) > 0
-        rows = _rows(covariates, len(self)) if needed else None
-        for nodes, weights, owners in self._pieces(CHUNK_NODES):
+        rows = of_rows(covariates, len(self)) if needed else None
+        for nodes, weights, owners in self.pieces(CHUNK_NODES):
             known = rows[owners] if needed else None
             np.add.at(result, owners, weights[:, None] * trend.design(nodes, known))
         return result
@@ -236,7 +255,7 @@ class Blocks:
         """
         result = np.zeros((len(locations), len(self)), order="F")
         most = max(1, CHUNK_ENTRIES // len(locations))
-        for nodes, weights, owners in self._pieces(most):
+        for nodes, weights, owners in self.pieces(most):
             # a block with very many nodes comes in pieces
             for at in range(0, len(nodes), most):
                 own, some = owners[at : at + most], slice(at, at + most)
@@ -296,7 +315,7 @@ class Blocks:
         points = model.isotropic(edges.reshape(-1, 1 if edges.ndim == 1 else 2))
         return Region((points / model.range).reshape(edges.shape))
 
-    def _pieces(self, most):
+    def pieces(self, most):
         """Yield nodes, weights and blocks of the nodes, for blocks of at most this many nodes."""
         ends, first = np.cumsum(self.counts), 0
         while first < len(ends):
@@ -307,7 +326,7 @@ class Blocks:
             first = last
 
 
-def _rows(covariates, count):
+def of_rows(covariates, count):
     """Return the covariates of blocks, to be indexed by the blocks' numbers."""
     if isinstance(covariates, Observations):
         covariates = covariates.covariate_frame()

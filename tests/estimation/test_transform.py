@@ -118,6 +118,32 @@ def test_profile_intervals_contain_the_estimates(fitted):
         assert fitted.log_likelihood - there.log_likelihood == pytest.approx(1.9207, abs=2e-2)
 
 
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(30)])
+def test_averages_over_blocks_are_those_of_draws(method):
+    fit = gx.fit(observations("log"), fixed=HELD, transform="log", method=method, progress=False)
+    centres = np.array([[0.5, 0.5], [0.2, 0.7]])
+    found = gx.predict(fit, centres, block=0.2, discretisation=4, draws=3000)
+    steps = (np.arange(4) - 1.5) * 0.05
+    nodes = (centres[:, None] + np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)).reshape(
+        -1, 2
+    )
+    # E exp Z = exp(m + v/2), node by node; 0.05 is exact in neither
+    means = gx.predict(fit, nodes).mean.reshape(2, 16).mean(axis=1)
+    error = np.sqrt(found.variance / 3000)
+    assert (np.abs(found.mean - means) < 5 * error + 0.02 * means).all()
+    lower, upper = found.interval(0.9)
+    assert (lower < found.median).all()
+    assert (found.median < upper).all()
+    np.testing.assert_allclose(found.probability_above(float(found.median[0]))[0], 0.5, atol=1e-3)
+    # averages vary less than the field at a point
+    assert (found.variance < gx.predict(fit, centres).variance).all()
+    again = gx.predict(fit, centres, block=0.2, discretisation=4, draws=3000)
+    np.testing.assert_array_equal(again.mean, found.mean)
+    raster = gx.predict_raster(fit, cells=3, block=True)
+    assert np.isfinite(raster.mean).all()
+    assert (raster.interval()[0] < raster.median).all()
+
+
 def test_the_logarithm_is_box_cox_of_power_0():
     seen = observations("log")
     logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)
@@ -209,8 +235,10 @@ def test_wrong_requests_are_refused():
     with pytest.raises(gx.InvalidInput, match="leave one out"):
         gx.fit(seen, gx.Matern(1.0, 1.0, 0.5, transform="sqrt"), transform="log")
     fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
-    with pytest.raises(gx.InvalidInput, match=r"average draws of gx\.simulate"):
-        gx.predict(fit, [[0.5, 0.5]], block=0.1)
+    with pytest.raises(gx.InvalidInput, match="leave `neighbours` and `local_trend` out"):
+        gx.predict(fit, [[0.5, 0.5]], block=0.1, neighbours=10)
+    with pytest.raises(gx.InvalidInput, match="a block has no new observation"):
+        gx.predict(fit, [[0.5, 0.5]], block=0.1).quantile(0.5, of="observation")
     with pytest.raises(gx.InvalidInput, match=r"`p` must be between 0 and 1\. Got 1\.0"):
         gx.predict(fit, [[0.5, 0.5]]).quantile(1.0)
     with pytest.raises(gx.InvalidInput, match="`threshold` must be a finite number"):
