@@ -184,3 +184,19 @@ def test_wrong_error_variances_are_refused(errors, words):
 def test_wrong_numbers_of_replicates_are_refused(replicates):
     with pytest.raises(gx.InvalidInput, match="whole numbers of at least 1"):
         gx.Observations(testing.places(10), np.ones(10), replicates=replicates)
+
+
+def test_log_likelihoods_are_those_of_scikit_learn_with_alpha():
+    gaussian_process = pytest.importorskip("sklearn.gaussian_process")
+    seen, kernels = observations(), gaussian_process.kernels
+    for nu in (0.5, 1.5, 2.5):
+        kernel = kernels.ConstantKernel(1.7) * kernels.Matern(0.2, nu=nu)
+        regressor = gaussian_process.GaussianProcessRegressor(
+            kernel, alpha=seen.error_variance + 0.1, optimizer=None
+        )
+        expected = regressor.fit(seen.locations, seen.values).log_marginal_likelihood_value_
+        model = gx.Matern.from_convention(
+            "scikit-learn", variance=1.7, length_scale=0.2, nu=nu
+        ).replace(nugget=0.1)
+        found = gx.log_likelihood(seen, model).log_likelihood
+        assert found == pytest.approx(expected, rel=1e-9)
