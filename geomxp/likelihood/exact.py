@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance import sums
 from ..covariance.base import Covariance
 from ..covariance.ordering import hilbert
 from ..data.observations import Observations
@@ -63,6 +62,7 @@ from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
+from .cost import bytes_for
 from .derivatives import differentiate
 from .rounding import UNIT, bound, caution_rounding, from_nugget, unit_of
 from .trend import Trend, centred, fit_trend
@@ -71,9 +71,6 @@ if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
-
-BLOCKS = 16
-"""Blocks of derivatives that a GPU computes at one time."""
 
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
@@ -314,15 +311,6 @@ class ExactEvaluator(Evaluator):
         if self.method.tiled:
             return self._workspace.bytes if device.index is None else 0
         return self._workspace.nbytes if device == self.device else 0
-
-
-def bytes_for(n, matrices, device=None):
-    """Return the free bytes that this many n×n matrices need."""
-    # with blocks in progress, whitened columns and the interpreter's overhead
-    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
-    if device is None or device.index is None:
-        return needed
-    return needed + BLOCKS * 8 * min(n, sums.BLOCK) ** 2
 
 
 def check_memory(n, matrices, device, held=0):
