@@ -36,7 +36,7 @@ EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, VALUES = 8, 15, 150
 """Typical numbers of evaluations of a fit: by Fisher scoring, exact (where the start is the maximum
 of Vecchia's approximation) and by Vecchia's approximation; by BOBYQA, without derivatives."""
 
-STARTS, EVERYWHERE = 2.5e10, 450
+STARTS, EVERYWHERE = 1.5e10, 450
 """Operations that find the starts of a search, from this many locations on; fewer below."""
 
 TABLE = 3e8

@@ -21,9 +21,11 @@ def test_each_location_more_and_each_neighbour_more_cost_more():
         costs = [predicted_cost(method, n) for n in sizes]
         for name in ("seconds_of_evaluation", "seconds_of_fit", "bytes"):
             values = [getattr(one, name) for one in costs]
-            assert values == sorted(values) and values[0] < values[-1], name
+            assert values == sorted(values), name
+            assert values[0] < values[-1], name
     few, many = (predicted_cost(gx.Vecchia(m), 10_000) for m in (10, 60))
-    assert few.seconds_of_fit < many.seconds_of_fit and few.bytes < many.bytes
+    assert few.seconds_of_fit < many.seconds_of_fit
+    assert few.bytes < many.bytes
     small, large = (predicted_cost(gx.Exact(), 5_000, free=free) for free in (1, 6))
     assert small.seconds_of_fit < large.seconds_of_fit
 
@@ -35,14 +37,18 @@ def test_a_fit_costs_more_than_an_evaluation_and_less_than_a_hundred():
         assert 5 < evaluations < 100
 
 
-def test_the_counts_of_evaluations_are_those_of_fits():
-    locations = np.random.default_rng(0).random((600, 2))
-    (values,) = gx.simulate(gx.Matern(1.0, 0.1, 0.8, 0.1), locations, seed=0)
-    observations = gx.Observations(locations, values)
-    exact = gx.fit(observations, progress=False)
-    assert cost.EXACT_EVALUATIONS / 3 < exact.evaluations < 3 * cost.EXACT_EVALUATIONS
-    vecchia = gx.fit(observations, method=gx.Vecchia(30), progress=False)
-    assert cost.VECCHIA_EVALUATIONS / 3 < vecchia.evaluations < 3 * cost.VECCHIA_EVALUATIONS
+@pytest.mark.parametrize(
+    ("method", "typical"),
+    [(gx.Exact(), cost.EXACT_EVALUATIONS), (gx.Vecchia(30), cost.VECCHIA_EVALUATIONS)],
+)
+def test_the_counts_of_evaluations_are_those_of_fits(method, typical):
+    counts = []
+    for seed in range(3):
+        locations = np.random.default_rng(seed).random((500, 2))
+        (values,) = gx.simulate(gx.Matern(1.0, 0.05, 1.0, 0.1), locations, seed=seed)
+        fit = gx.fit(gx.Observations(locations, values), method=method, progress=False)
+        counts.append(fit.evaluations)
+    assert typical / 2 < np.median(counts) < 2 * typical
 
 
 def test_bytes_are_those_of_the_matrix_of_the_tiles_or_of_the_bound():
@@ -78,21 +84,25 @@ def test_seconds_on_a_cluster_and_whether_it_fits_are_unknown():
     for method in (gx.Exact(on=on), gx.Exact(gx.by_tile_norm(1e-8), on=on), gx.Vecchia(30, on=on)):
         predicted = predicted_cost(method, 5_000)
         assert predicted.seconds_of_evaluation is predicted.seconds_of_fit is predicted.fits is None
-        assert predicted.bytes > 0 and "about" not in str(predicted)
+        assert predicted.bytes > 0
+        assert "about" not in str(predicted)
 
 
 @pytest.mark.gpu
 def test_seconds_on_a_gpu_are_unknown_and_its_memory_counts():
     predicted = predicted_cost(gx.Exact(on="gpu"), 1_000)
-    assert predicted.seconds_of_fit is None and predicted.fits is True
+    assert predicted.seconds_of_fit is None
+    assert predicted.fits is True
     assert predicted_cost(gx.Exact(on="gpu"), 10**6).fits is False
 
 
 def test_a_rate_is_measured_once():
     assert cost.rate_of_core() == cost.rate_of_core() > 0
-    assert math.isfinite(cost.rate()) and cost.rate() > 0
+    assert math.isfinite(cost.rate())
+    assert cost.rate() > 0
 
 
 def test_a_cost_reads_as_text():
     text = str(predicted_cost(gx.Exact(), 50_000))
-    assert text.endswith(" and 20.4 GB") and text.startswith("about ")
+    assert text.endswith(" and 20.4 GB")
+    assert text.startswith("about ")
