@@ -62,7 +62,7 @@ from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import Evaluation, Evaluator, Likelihood, gaussian_log_likelihood
-from .cost import bytes_for
+from .cost import alternatives, bytes_for
 from .derivatives import differentiate
 from .rounding import UNIT, bound, caution_rounding, from_nugget, unit_of
 from .trend import Trend, centred, fit_trend
@@ -313,8 +313,11 @@ class ExactEvaluator(Evaluator):
         return self._workspace.nbytes if device == self.device else 0
 
 
-def check_memory(n, matrices, device, held=0):
-    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes."""
+def check_memory(n, matrices, device, held=0, remedy=None):
+    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes.
+
+    `remedy` says what to use instead; by default another method for a fit.
+    """
     what, free = "memory", free_memory()
     if device.index is not None:
         what, free = "device memory", device.free_memory()
@@ -322,7 +325,7 @@ def check_memory(n, matrices, device, held=0):
     if needed > free + held:
         raise NotEnoughMemory(
             f"the exact method for {n:,} locations needs {human_bytes(needed)} of {what}, "
-            f"{human_bytes(free)} free: use fewer locations, or a machine with more memory."
+            f"{human_bytes(free)} free: {remedy or alternatives(n, device.index is not None)}."
         )
 
 
