@@ -685,8 +685,12 @@ def method_of(given):
 def _of_exact(given):
     """Return the options given that only the exact method has, and --on of several devices."""
     values = {name: vars(given).get(name) for name in EXACT_ONLY}
-    unset = None, False, "none"
-    names = [f"--{name.replace('_', '-')}" for name, value in values.items() if value not in unset]
+    names = [
+        f"--{name.replace('_', '-')}"
+        for name, value in values.items()
+        # 0 is a value, which is refused later
+        if value not in (None, "none") and value is not False
+    ]
     return [*names, "--on"] if is_cluster(given.on) or "," in given.on else names
 
 
@@ -701,7 +705,7 @@ def has_table(given):
         return True
 
 
-SAID = 1_000
+SAID = 2_000
 """Number of locations above which the automatic choice of the method is said."""
 
 

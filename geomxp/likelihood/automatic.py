@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..runtime.devices import free_memory, human_bytes, is_cluster, resolve_all
+from ..runtime.devices import free_memory, human_bytes, resolve_all
 from .cost import NEIGHBOURS, bytes_for, in_words, on_disk, predicted_cost
 from .exact import Exact
 from .vecchia import Vecchia
@@ -25,11 +25,13 @@ LARGEST = 6_000
 CALLS = {
     "exact": "method=gx.Exact()",
     "disk": 'method=gx.Exact(memory="{}")',
+    "device": 'method=gx.Exact(on="gpu", device_memory="8GB")',
     "vecchia": f"method=gx.Vecchia({NEIGHBOURS})",
 }
 OPTIONS = {
     "exact": "--method exact",
     "disk": "--method exact --memory {}",
+    "device": "--method exact --device-memory 8GB",
     "vecchia": "--method vecchia",
 }
 """Spellings of the methods in Python and on the command line."""
@@ -81,15 +83,19 @@ def choice_in_words(method, n, dimensions=2, spelled=CALLS, because="", tabulate
         reason = without = ""
     cost = predicted_cost(method, n, dimensions)
     if not method.approximate:
-        head = f"{n:,} locations: the exact likelihood{reason}, {cost}."
+        head = f"{n:,} locations: the exact likelihood{reason} (a fit: {cost})."
         if not tabulated:
             return f"{head} Vecchia's approximation needs a table, which this family does not have."
         other = predicted_cost(Vecchia(NEIGHBOURS), n, dimensions)
-        return f"{head} Vecchia's approximation, {other}: {spelled['vecchia']}{without}."
-    head = f"{n:,} locations: Vecchia's approximation with {method.neighbours} neighbours{reason}"
-    other = predicted_cost(Exact() if is_cluster(method.on) else Exact(on=method.on), n, dimensions)
-    if other.fits:
-        return f"{head}, {cost}. The exact likelihood, {other}: {spelled['exact']}{without}."
-    size, time, disk = on_disk(n, free_memory())
-    exact = f"{in_words(time)} and {human_bytes(disk)} on a disk: {spelled['disk'].format(size)}"
-    return f"{head}, {cost}. The exact likelihood, {exact}{without}."
+        return f"{head} Vecchia's approximation (a fit: {other}): {spelled['vecchia']}{without}."
+    name = f"Vecchia's approximation with {method.neighbours} neighbours"
+    other = predicted_cost(Exact(on=method.on), n, dimensions)
+    call = spelled["exact"]
+    if other.fits is False and method.on != "cpu":
+        call = spelled["device"]
+    elif other.fits is False:
+        size, seconds, disk = on_disk(n, free_memory())
+        other = f"{in_words(seconds)} and {human_bytes(disk)} on a disk"
+        call = spelled["disk"].format(size)
+    head = f"{n:,} locations: {name}{reason} (a fit: {cost})."
+    return f"{head} The exact likelihood (a fit: {other}): {call}{without}."

@@ -19,6 +19,7 @@ from ..errors import InvalidInput
 from ..linalg import recursive
 from ..runtime.devices import (
     blas_threads,
+    bytes_of,
     free_memory,
     human_bytes,
     is_cluster,
@@ -81,7 +82,8 @@ class Cost:
         included.
     bytes : int
         Memory that the method needs at least: of the machine, of the device, or of all workers of a
-        cluster together.
+        cluster together. If there is room, standard errors of the exact method use a matrix more
+        for each parameter.
     fits : bool or None
         Whether so many bytes, and the disk behind them, are free now; None for a cluster.
     """
@@ -168,13 +170,14 @@ def _bytes_of_exact(method, n):
         return needed, needed <= free
     try:
         plan = method.plan(n)
-    except InvalidInput:
-        # the formats depend on the matrix: at most those of FP64
+    except (InvalidInput, OSError):
+        # the formats depend on the matrix: at most those of FP64; or a directory does not exist yet
         needed = 4 * n * (n + 1)
         if is_cluster(method.on):
             return needed, None
-        disk = method.memory is not None
-        return needed, disk or needed <= free_memory()
+        if method.memory is not None:
+            needed = min(needed, bytes_of("memory", method.memory))
+        return needed, needed <= free_memory()
     if plan.behind == "workers":
         return plan.bytes, None
     if plan.behind == "disk":
@@ -273,7 +276,8 @@ def alternatives(n: int, on_gpu: bool = False) -> str:
 
 def rate():
     """Return the operations per second of a factorization by all usable cores."""
-    return _measured(usable_cores())
+    # on cores that are busy with something else, threads that wait for each other can be slower
+    return max(_measured(usable_cores()), rate_of_core())
 
 
 def rate_of_core():

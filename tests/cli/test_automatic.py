@@ -51,7 +51,9 @@ def test_many_locations_are_vecchias_in_one_line(run, many):
     assert status == 0
     assert method_of(out) == ("vecchia", 30)
     assert err.count("\n") == 1
-    assert err.startswith("geomxp: 6,100 locations: Vecchia's approximation with 30 neighbours, ")
+    assert err.startswith(
+        "geomxp: 6,100 locations: Vecchia's approximation with 30 neighbours (a fit: "
+    )
     assert err.endswith(": --method exact.\n")
     chosen = run("fit", *table, *HELD, "--method", "vecchia", "--json")
     assert chosen[2] == ""
@@ -65,12 +67,13 @@ def test_many_locations_are_vecchias_in_one_line(run, many):
     assert json.loads(named)["log_likelihood"] == json.loads(out)["log_likelihood"]
 
 
-def test_more_than_a_thousand_locations_are_told_what_the_choice_costs(run):
+def test_exact_fits_that_take_a_while_are_announced_with_their_cost(run, monkeypatch):
+    monkeypatch.setattr("geomxp.cli.options.SAID", 1_000)
     status, out, err = run("fit", "rainfall", *HELD, "--json")
     assert status == 0
     assert method_of(out) == ("exact", None)
     line, *_ = err.splitlines()
-    assert line.startswith("geomxp: 1,720 locations: the exact likelihood, ")
+    assert line.startswith("geomxp: 1,720 locations: the exact likelihood (a fit: ")
     assert line.endswith(": --method vecchia.")
 
 
@@ -87,17 +90,18 @@ def test_an_option_of_one_method_decides(run, options, expected):
     status, out, err = run("fit", "meuse", *HELD, *options, "--json")
     assert status == 0
     assert method_of(out) == expected
-    assert ("because of --neighbours, " in err) == (expected[0] == "vecchia")
+    assert ("because of --neighbours (a fit: " in err) == (expected[0] == "vecchia")
 
 
 def test_an_option_of_the_exact_method_decides_for_many_locations(run, monkeypatch):
     monkeypatch.setattr("geomxp.likelihood.automatic.LARGEST", 1_000)
+    monkeypatch.setattr("geomxp.cli.options.SAID", 1_000)
     model = ["--variance", 1e5, "--range", 100, "--smoothness", 0.5, "--nugget", 1e4]
     status, out, err = run("log-likelihood", "rainfall", *model, "--layers", "fp32,fp64", "--json")
     assert status == 0
     assert json.loads(out)["formats"]["fp32"] > 0
     (line,) = err.splitlines()
-    assert "1,720 locations: the exact likelihood because of --layers, " in line
+    assert "1,720 locations: the exact likelihood because of --layers (a fit: " in line
     assert line.endswith(": --method vecchia without --layers.")
 
 

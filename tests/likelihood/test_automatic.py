@@ -62,9 +62,9 @@ def test_a_fit_of_many_locations_is_vecchias_and_says_so_in_one_line(many):
     with pytest.warns(gx.GeomxpWarning) as caught:
         fit = gx.fit(many, **HELD)
     (line,) = [str(one.message) for one in caught]
-    assert line.startswith("6,100 locations: Vecchia's approximation with 30 neighbours, ")
-    assert "The exact likelihood, " in line
-    assert line.endswith(" MB: method=gx.Exact().")
+    assert line.startswith("6,100 locations: Vecchia's approximation with 30 neighbours (a fit: ")
+    assert "The exact likelihood (a fit: " in line
+    assert line.endswith(" MB): method=gx.Exact().")
     assert "\n" not in line
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
@@ -113,11 +113,11 @@ def test_the_line_names_the_other_choice(spelled, monkeypatch):
     exact = choice_in_words(gx.Exact(), 5_000, spelled=spelled)
     assert exact.endswith(f": {spelled['vecchia']}.")
     decided = choice_in_words(gx.Vecchia(20), 500, spelled=spelled, because="--neighbours")
-    assert "20 neighbours because of --neighbours, " in decided
+    assert "20 neighbours because of --neighbours (a fit: " in decided
     assert decided.endswith(f": {spelled['exact']} without --neighbours.")
     has_free(monkeypatch, 2_000_000_000)
     beyond = choice_in_words(gx.Vecchia(30), 20_000, spelled=spelled)
-    assert beyond.endswith(f"1.6 GB on a disk: {spelled['disk'].format('1GB')}.")
+    assert beyond.endswith(f"1.6 GB on a disk): {spelled['disk'].format('1GB')}.")
     assert vecchia.partition(". The")[0] == beyond.partition(". The")[0]
 
 

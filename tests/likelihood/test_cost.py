@@ -63,6 +63,11 @@ def test_bytes_are_those_of_the_matrix_of_the_tiles_or_of_the_bound():
     assert adaptive.bytes == pytest.approx(4 * n**2, rel=0.03)
 
 
+def test_a_folder_that_does_not_exist_yet_is_no_error(tmp_path):
+    method = gx.Exact(tile=1000, memory="500MB", scratch=tmp_path / "new")
+    assert predicted_cost(method, 20_000).bytes == 500_000_000
+
+
 def test_a_limit_that_is_too_small_is_an_error():
     with pytest.raises(gx.NotEnoughMemory, match="allow more"):
         predicted_cost(gx.Exact(tile=1000, memory="1MB"), 20_000)
