@@ -59,7 +59,8 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
     reml : bool
         Maximize the restricted likelihood.
     method : Exact or Vecchia, optional
-        Method that computes the likelihood; `geomxp.Exact()` if None.
+        Method that computes the likelihood; if None the choice of `geomxp.fit`: `geomxp.Exact()` up
+        to 6,000 rows, above `geomxp.Vecchia(30)` with a warning.
     starts : int
         Number of starting points of the search.
 

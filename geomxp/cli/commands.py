@@ -71,13 +71,13 @@ def fit(given):
       geomxp fit meuse --formula "sqrt_dist + elev" --fix smoothness=0.5 \
         --search bobyqa
 
-    Fit 1,720 stations with Vecchia's approximation:
+    Fit 1,720 stations with Vecchia's approximation, the default above 6,000:
       geomxp fit rainfall --method vecchia --fix smoothness=0.5
     """
     screen, output = given.screen, given.output
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
+    method = opt.method_of(given)
     about = opt.search_settings(given) | {
-        "method": opt.method_of(given),
         "reml": given.reml,
         "trend": opt.trend_of(given, opt.usual_trend(given.table)),
         "progress": screen.progress,
@@ -86,7 +86,9 @@ def fit(given):
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
-        fitted = fit_model(opt.observations(given, given.formula), **about, strict=given.strict)
+        observations = opt.observations(given, given.formula)
+        method = opt.chosen(given, method, observations, opt.has_table(given))
+        fitted = fit_model(observations, method=method, **about, strict=given.strict)
     except Interrupted as stopped:
         raise StoppedFit(stopped, given.table, output) from None
     except FitFailed as error:
@@ -177,6 +179,7 @@ def log_likelihood(given):
     """
     model, method, trend = opt.model_of(given), opt.method_of(given), opt.trend_of(given, "zero")
     observations = opt.observations(given, given.formula)
+    method = opt.chosen(given, method, observations, model.tabulated)
     with Line("evaluating", shown=given.screen.progress):
         evaluation = evaluate(observations, model, method, trend=trend, reml=given.reml)
     given.screen.result(evaluation.to_dict, lambda: str(evaluation))
@@ -280,7 +283,7 @@ def compare_models(given):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
     comparison = rank_models(
         observations,
-        method,
+        opt.chosen(given, method, observations),
         families=families,
         smoothness=opt.held_or_free("--smoothness", given.smoothness),
         nuggets=opt.held_or_free("--nugget", given.nugget),

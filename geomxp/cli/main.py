@@ -120,7 +120,10 @@ def _report(error, words=()):
     elif hasattr(error, "format_message"):
         status, message = 2, _usage(error, words)
     elif isinstance(error, MemoryError) and not isinstance(error, GeomxpError):
-        message = "out of memory: use fewer locations, or a machine with more memory."
+        message = (
+            "out of memory: use fewer locations, or a machine with more memory. A fit needs less "
+            "with --method vecchia, --memory 4GB or --kl 1e-3."
+        )
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         message = f"output cannot be written ({error.strerror}): free some space and repeat."
         try:

@@ -25,11 +25,16 @@ from ..data import datasets
 from ..data import tables as data_tables
 from ..data.observations import DUPLICATES, few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
+from ..estimation.parameters import template
 from ..estimation.search import SEARCHES
+from ..likelihood.automatic import AUTO, automatic, choice_in_words
+from ..likelihood.automatic import OPTIONS as SPELLINGS
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
+from ..runtime.devices import is_cluster
+from ..runtime.progress import notice
 from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
@@ -45,7 +50,7 @@ TYPES = {
 }
 """Types of values by their placeholder in the help; all others are text."""
 
-METHODS = ("exact", "vecchia")
+METHODS = (AUTO, "exact", "vecchia")
 FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
 BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
@@ -299,7 +304,14 @@ OPTIONS = {
         least=0,
     ),
     "seed": Option(SEARCH, "N", "Seed of the random numbers.", 0, least=0),
-    "method": Option(METHOD, "NAME", "exact or vecchia.", "exact", METHODS),
+    "method": Option(
+        METHOD,
+        "NAME",
+        "exact, vecchia, or auto: exact up to 6,000 locations if the matrix fits the memory, "
+        "otherwise vecchia; with an option of only one of them, that one.",
+        AUTO,
+        METHODS,
+    ),
     "neighbours": Option(METHOD, "N", "Neighbours of Vecchia's approximation: 30 if not given."),
     "accuracy": Option(
         METHOD, "NUMBER", "ε: choose formats of tiles for this relative backward error."
@@ -681,22 +693,76 @@ def search_settings(given):
 
 
 def method_of(given):
-    """Return the method that the options name."""
+    """Return the method that the options name, or "auto" if they name none."""
     check_choice("--method", given.method, METHODS)
     exact_only = {name: vars(given).get(name) for name in EXACT_ONLY}
-    if given.method == "exact":
+    name, of_exact = given.method, _of_exact(given)
+    if name == AUTO and given.neighbours is not None:
+        name = "vecchia"
+    elif name == AUTO and of_exact:
+        name = "exact"
+    if name == AUTO:
+        # a device that does not exist is an error before the table is read
+        automatic(1, on=given.on)
+        return AUTO
+    if name == "exact":
         if given.neighbours is not None:
             raise InvalidInput("--neighbours needs --method vecchia.")
         return exact(given.on, **exact_only)
-    unused = [
-        name
-        for name, value in exact_only.items()
+    options = [option for option in of_exact if option != "--on"]
+    if options and given.method == AUTO:
+        raise InvalidInput(
+            f"--neighbours is for --method vecchia, and {' and '.join(options)} for --method "
+            "exact: leave one of them out."
+        )
+    if options:
+        raise InvalidInput(f"{' and '.join(options)} cannot be used with --method vecchia.")
+    return Vecchia(30 if given.neighbours is None else given.neighbours, on=given.on)
+
+
+def _of_exact(given):
+    """Return the options given that only the exact method has, and --on of several devices."""
+    values = {name: vars(given).get(name) for name in EXACT_ONLY}
+    names = [
+        f"--{name.replace('_', '-')}"
+        for name, value in values.items()
+        # 0 is a value, which is refused later
         if value not in (None, "none") and value is not False
     ]
-    if unused:
-        listed = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
-        raise InvalidInput(f"{listed} cannot be used with --method vecchia.")
-    return Vecchia(30 if given.neighbours is None else given.neighbours, on=given.on)
+    return [*names, "--on"] if is_cluster(given.on) or "," in given.on else names
+
+
+def has_table(given):
+    """Whether the models of the options for `fit` have a table of the correlation."""
+    values = pairs("--fix", given.fix) | pairs("--start", given.start)
+    model = template(family_of(given), False)
+    try:
+        return model.replace(**values).tabulated
+    except InvalidInput:
+        # `fit` says what is wrong
+        return True
+
+
+SAID = 2_000
+"""Number of locations above which the automatic choice of the method is said."""
+
+
+def chosen(given, method, observations, tabulated=True):
+    """Return the method, chosen for the observations if it is "auto"; say so in one line.
+
+    `tabulated`: whether the models have a table of the correlation. The line is for many
+    locations, and for Vecchia's approximation of few.
+    """
+    if given.method != AUTO:
+        return method
+    because = "--neighbours" if given.neighbours is not None else " and ".join(_of_exact(given))
+    n = len(observations)
+    if method == AUTO:
+        method = automatic(n, tabulated, given.on)
+    if (n > SAID or method.approximate) and not given.quiet:
+        about = n, observations.dimensions, SPELLINGS, because, tabulated
+        notice(choice_in_words(method, *about))
+    return method
 
 
 def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallback=None, **memory):

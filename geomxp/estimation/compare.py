@@ -21,7 +21,7 @@ from ..errors import (
     check_one_of,
 )
 from ..likelihood.base import as_html
-from ..likelihood.exact import Exact
+from ..likelihood.exact import Exact, check_is_method
 from ..likelihood.trend import Trend
 from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
@@ -289,6 +289,8 @@ def compare_models(
     """
     choices = _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml)
     check_one_of("criterion", criterion, CRITERIA)
+    method = Exact() if method is None else method
+    check_is_method(method)
     done = []
     with Line("fitting", len(choices), "models", progress) as line:
         for choice in choices:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from ..errors import (
     check_one_of,
     check_whole,
 )
+from ..likelihood.automatic import AUTO, LARGEST, automatic, choice_in_words
 from ..likelihood.base import coincidence
 from ..likelihood.divergence import missed_target
-from ..likelihood.exact import Exact, caution, check_model_and_method
+from ..likelihood.exact import caution, check_model_and_method
 from ..likelihood.replicates import determine_microscale
 from ..likelihood.trend import Trend
 from .parameters import (
@@ -67,7 +68,7 @@ WHERE = ("on", "memory", "device_memory", "tiled")
 def fit(
     observations: Observations,
     model: Model | None = None,
-    method: Likelihood | None = None,
+    method: Likelihood | Literal["auto"] | None = None,
     *,
     family: str | type[Model] | None = None,
     fixed: Fixed = (),
@@ -97,8 +98,11 @@ def fit(
     model : Covariance, optional
         Start of the search, and its family. Without it, and for parameters that `start` does not
         name, the start comes from the data.
-    method : Likelihood, optional
-        `Exact()` if not given.
+    method : Likelihood or "auto", optional
+        "auto", also if not given: `Exact()` up to 6,000 locations if their dense matrix fits the
+        memory, otherwise `Vecchia(30)`; a `GeomxpWarning` then says so, with the predicted cost of
+        both. `Exact()` for families without a table of the correlation, such as families of your
+        own that read the time. `Fit.method` is the method that was used.
     family : str or class, optional
         Covariance family if no model is given: "matern" (the default), "gaussian",
         "powered-exponential", "cauchy", "rational-quadratic", "spherical", "wendland", or a
@@ -176,19 +180,25 @@ def fit(
     _check_types(observations, model, method, start, bounds)
     flags = {"reml": reml, "anisotropy": anisotropy, "raise_on_failure": raise_on_failure}
     check_flags(**flags, progress=progress, strict=strict)
-    method = Exact() if method is None else method
+    chosen = None if isinstance(method, str) else method
     mean = Trend.of(observations, trend)
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
-    tasks = _tasks(starts_on, method)
     named = {*fixed, *(start or {}), *(bounds or {})} if isinstance(fixed, Iterable) else set()
-    microscale = _microscale(microscale, model, named, method, observations, design)
+    reduced = chosen is None or chosen.replicates
+    microscale = _microscale(microscale, model, named, reduced, observations, design)
     start_model = _start_model(model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
     request = _request(
-        observations, start_model, model, method, mean, design, reml, fixed, start, bounds
+        observations, start_model, model, chosen, mean, design, reml, fixed, start, bounds
     )
+    method = request.method
+    tasks = _tasks(starts_on, method)
+    if chosen is None and (method.approximate or len(observations) > LARGEST):
+        about = len(observations), observations.dimensions
+        said = choice_in_words(method, *about, tabulated=_has_table(request))
+        warnings.warn(said, GeomxpWarning, stacklevel=2)
     limit = evaluations * starts
     problem, resumed = _problem(request, tolerance, search, limit, checkpoint, progress)
     with problem.monitor:
@@ -200,7 +210,7 @@ def fit(
     at_limit = result.outcome.ending is Ending.AT_LIMIT
     options = {"strict": False} if strict and at_limit else solution.remedy
     if options:
-        remedy = _call(request, method, anisotropy, starts, options)
+        remedy = _call(request, anisotropy, starts, options)
         outcome = replace(result.outcome, remedy=remedy, options=options)
         result = replace(result, outcome=outcome)
     evaluation = solution.evaluation
@@ -244,7 +254,7 @@ class FitRequest:
         return self.units.outward(model), log_likelihood + shift
 
 
-def _call(request, method, anisotropy, starts, remedy):
+def _call(request, anisotropy, starts, remedy):
     """Return the call of `fit` for the same problem with some other options, as text."""
     options = {
         "family": None if request.template.family == "matern" else request.template.family,
@@ -259,7 +269,8 @@ def _call(request, method, anisotropy, starts, remedy):
     options |= remedy | {"fixed": fixed or None}
     bounds = {name: box for name, box in request.bounds.items() if name not in fixed}
     options |= {"bounds": bounds or None}
-    words = ["observations", *([] if method == Exact() else ["method=method"])]
+    usual = automatic(len(request.observations), _has_table(request))
+    words = ["observations", *([] if request.method == usual else ["method=method"])]
     words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
     return f"gx.fit({', '.join(words)})"
 
@@ -269,14 +280,17 @@ def _text_of(transform):
     return None if transform is None else transform.name
 
 
-def _microscale(requested, model, named, method, observations, design):
-    """Return whether the model has microscale variation; raise `InvalidInput` if it cannot have."""
+def _microscale(requested, model, named, reduced, observations, design):
+    """Return whether the model has microscale variation; raise `InvalidInput` if it cannot have.
+
+    `reduced` tells whether the method reduces replicates.
+    """
     if requested is not None:
         check_flags(microscale=requested)
     given = MICROSCALE in named or (model is not None and model.microscale is not None)
     if requested is None and not given:
-        return method.replicates and determine_microscale(observations, design)
-    if requested and not (method.replicates and observations.duplicate_inputs):
+        return reduced and determine_microscale(observations, design)
+    if requested and not (reduced and observations.duplicate_inputs):
         raise InvalidInput(
             "microscale variation can be told from the nugget only by replicates, several values "
             "at one location: leave `microscale` out; the nugget is then the sum of both."
@@ -326,7 +340,17 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
     _check_validity(observations, base, fixed | start, bounds)
     if fixed.get(NUGGET) == 0 and observations.duplicate():
         raise DuplicateLocations(coincidence(observations))
-    return FitRequest(observations, base, method, mean, design, reml, fixed, start, bounds, units)
+    request = FitRequest(
+        observations, base, method, mean, design, reml, fixed, start, bounds, units
+    )
+    if method is None:
+        request = replace(request, method=automatic(len(observations), _has_table(request)))
+    return request
+
+
+def _has_table(request):
+    """Whether the requested models have a table of the correlation."""
+    return request.template.replace(**(request.fixed | request.start)).tabulated
 
 
 def _problem(request, tolerance, search, evaluations, checkpoint, progress):
@@ -423,6 +447,13 @@ def _check_types(observations, model, method, start, bounds):
         raise InvalidInput(
             f"`observations` must be Observations. Got {type(observations).__name__}."
         )
+    if isinstance(method, str):
+        if method != AUTO:
+            raise InvalidInput(
+                f'`method` must be "{AUTO}", or a method such as gx.Exact() or gx.Vecchia(30). '
+                f"Got {method!r}."
+            )
+        method = None
     check_model_and_method(model, method, given=model is not None)
     for name, value in (("start", start), ("bounds", bounds)):
         if value is not None and not isinstance(value, dict):

@@ -22,8 +22,9 @@ from ..errors import (
     Outcome,
 )
 from ..likelihood.base import Evaluation, profile_variance, rescale_variance
+from ..likelihood.cost import closing
 from ..likelihood.replicates import Groups
-from ..runtime.progress import Line, rate_in_words
+from ..runtime.progress import Line, clock, rate_in_words
 from . import diagnose
 from .parameters import (
     LENGTH,
@@ -81,6 +82,10 @@ INSIDE = 1.5
 ALONG = 3
 """Limit on the searches along bounds that depend on other parameters."""
 
+SCORED, APPROXIMATED, SEARCHED = (5, 15), (10, 25), (30, 150)
+"""Usual numbers of evaluations of a search: by Fisher scoring, for the exact likelihood and for
+Vecchia's approximation; by NLopt."""
+
 PATIENCE = 8
 """Evaluations of Fisher scoring after which a nugget or a field that has fallen is compared with 0,
 and limit on the evaluations without a nugget."""
@@ -120,6 +125,9 @@ class Monitor:
         # improvement, of the scaled problem
         self.best = (-inf, None)
         self.rises = []
+        # evaluations that are usual, and those that the standard errors cost; time and count at
+        # the first one
+        self.usual, self.closing, self.first = SCORED, 0, None
         self.line = Line("fitting", shown=shown)
 
     def __enter__(self):
@@ -154,6 +162,8 @@ class Monitor:
     def record(self, model, log_likelihood, counted=True):
         """Record one evaluation of the scaled problem; count it if it took a factorization."""
         self.count += counted
+        if self.first is None:
+            self.first = time.perf_counter(), self.count
         self._note([(self.count, model, log_likelihood)])
 
     def join(self, count, rises):
@@ -175,13 +185,28 @@ class Monitor:
             self.line.about = self._about()
 
     def _about(self):
-        rate = rate_in_words(max(self.count, 1) / max(time.perf_counter() - self.line.began, 1e-9))
-        about = f"evaluation {self.count} of at most {self.limit}  {rate}"
+        least, most = self.usual
+        limit = f", at most {self.limit:,}" if self.count > most else ""
+        about = f"iteration {self.count}, usually {least}-{most}{limit}{self._pace()}"
         if not self.rises:
             return about
         model, value = self._last()
         parameters = "  ".join(f"{name} {number:.4g}" for name, number in model.items())
         return f"{about}  log-likelihood {value:.4f}  {parameters}"
+
+    def _pace(self):
+        """Return the rate, and the time left if the search takes as long as usual, as text."""
+        began, before = self.first or (0.0, self.count)
+        if self.count == before:
+            return ""
+        rate = (self.count - before) / max(time.perf_counter() - began, 1e-9)
+        least, most = self.usual
+        middle = (least + most) // 2
+        expected = middle if self.count < middle else most
+        if self.count > most:
+            return f"  {rate_in_words(rate)}"
+        left = max(expected - self.count, 1) + self.closing
+        return f"  {rate_in_words(rate)}  about {clock(left / rate)} left"
 
     def state(self):
         """Return the content of a checkpoint; None before there is a model."""
@@ -237,6 +262,11 @@ class Problem:
         # the limit on evaluations before starts increase it
         self.asked = monitor.limit
         self.evaluator = method.prepare(observations, design, reml)
+        if choice != "scoring" or not self.evaluator.scoring:
+            monitor.usual = SEARCHED
+        else:
+            monitor.usual = APPROXIMATED if method.approximate else SCORED
+            monitor.closing = closing(method, len(table.free))
         self.complaint, self.vanishing = None, VANISHING
         # whether the observed information will be needed at the end of the search
         self.ends = False

@@ -80,6 +80,8 @@ def searched(problem, start, count, seed, evaluations, tasks):
     starts = starting_models(problem, start, count, seed)
     problem.monitor.limit += evaluations * max(len(starts) - count, 0)
     if tasks is None:
+        least, most = problem.monitor.usual
+        problem.monitor.usual = len(starts) * least, len(starts) * most
         for model, near in starts:
             yield _from(problem, model, near, min(evaluations, problem.monitor.left))
         return

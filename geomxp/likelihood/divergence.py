@@ -296,7 +296,8 @@ def compare(
 def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
     """Return the device of the FP64 reference; raise `NotEnoughMemory` if it is too small for n."""
     on = next((method.reference_device for method in methods if not method.approximate), "cpu")
-    check_memory(n, 1, resolve(on))
+    remedy = "the reference in FP64 is one matrix; compare on fewer locations (--n 4000)"
+    check_memory(n, 1, resolve(on), remedy=remedy)
     return on
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..covariance import sums
 from ..covariance.base import Covariance
 from ..covariance.ordering import hilbert
 from ..data.observations import Observations
@@ -70,6 +69,7 @@ from .base import (
     coincidence,
     gaussian_log_likelihood,
 )
+from .cost import alternatives, bytes_for
 from .derivatives import differentiate
 from .replicates import evaluator_of
 from .rounding import UNIT, bound, caution_rounding, from_noise, unit_of
@@ -79,9 +79,6 @@ if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
-
-BLOCKS = 16
-"""Blocks of derivatives that a GPU computes at one time."""
 
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
@@ -327,17 +324,11 @@ class ExactEvaluator(Evaluator):
         return self._workspace.nbytes if device == self.device else 0
 
 
-def bytes_for(n, matrices, device=None):
-    """Return the free bytes that this many n×n matrices need."""
-    # with blocks in progress, whitened columns and the interpreter's overhead
-    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
-    if device is None or device.index is None:
-        return needed
-    return needed + BLOCKS * 8 * min(n, sums.BLOCK) ** 2
+def check_memory(n, matrices, device, held=0, remedy=None):
+    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes.
 
-
-def check_memory(n, matrices, device, held=0):
-    """Raise `NotEnoughMemory` if n×n FP64 matrices exceed the free and already held bytes."""
+    `remedy` says what to use instead; by default another method for a fit.
+    """
     what, free = "memory", free_memory()
     if device.index is not None:
         what, free = "device memory", device.free_memory()
@@ -345,7 +336,7 @@ def check_memory(n, matrices, device, held=0):
     if needed > free + held:
         raise NotEnoughMemory(
             f"the exact method for {n:,} locations needs {human_bytes(needed)} of {what}, "
-            f"{human_bytes(free)} free: use fewer locations, or a machine with more memory."
+            f"{human_bytes(free)} free: {remedy or alternatives(n, device.index is not None)}."
         )
 
 

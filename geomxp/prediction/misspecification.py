@@ -173,7 +173,8 @@ def _from_all(models, inputs, targets, method):
     evaluator = method.prepare(inputs)
     width = min(PANEL, k)
     # two factors, and the weights of a panel
-    check_memory(n, 2 + 6 * width / n, evaluator.device)
+    remedy = "use some of the locations for each target, such as neighbours=50"
+    check_memory(n, 2 + 6 * width / n, evaluator.device, remedy=remedy)
     result = np.empty((3, k))
     with blas_threads(n):
         factors = [evaluator.factorize(model) for model in models]

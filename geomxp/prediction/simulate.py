@@ -13,7 +13,6 @@ from ..covariance.ordering import order_places
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
     InvalidInput,
-    NotEnoughMemory,
     NotPositiveDefinite,
     check_one_of,
     check_whole,
@@ -208,7 +207,8 @@ def _from_all(fit, new, own_design, random, draws):
     """
     observations, model, n = fit.observations, fit.model, len(fit.observations)
     evaluator = fit.method.prepare(observations, own_design, fit.reml)
-    _check_memory(max(n, len(new)), evaluator.device)
+    remedy = "draw with method=Vecchia(30), or at fewer locations"
+    check_memory(max(n, len(new)), 3, evaluator.device, remedy=remedy)
     with blas_threads(max(n, len(new))):
         factor = evaluator.factorize(model)
         centre, start = centred(observations.values, own_design)
@@ -308,15 +308,6 @@ def _points_of(model, inputs):
     """Return points that are equal where inputs are, (n, k), with the time and the variable."""
     extra = [column for column in (inputs.time, inputs.variable) if column is not None]
     return np.column_stack([model.isotropic(inputs), *extra])
-
-
-def _check_memory(n, device):
-    try:
-        check_memory(n, 3, device)
-    except NotEnoughMemory as error:
-        reason = str(error).partition(": use")[0]
-        advice = "draw with method=Vecchia(30), or at fewer locations."
-        raise NotEnoughMemory(f"{reason}: {advice}") from None
 
 
 def _root(covariance):

@@ -176,7 +176,8 @@ class HeldOut:
         """Return the mean and variance of some observations (rows) given all others, (k,)."""
         n, k = len(self.values), len(rows)
         # whitened columns, a copy of them, and their products
-        check_memory(n, (2 * k + k * k / n) / n, self.device)
+        remedy = f"use more folds, with fewer than {k:,} rows each (--folds, folds=)"
+        check_memory(n, (2 * k + k * k / n) / n, self.device, remedy=remedy)
         # Q_FF = E'Σ⁻¹E - (BB')_FF with the columns E of the identity
         columns = np.zeros((n, k), order="F")
         columns[rows, np.arange(k)] = 1.0

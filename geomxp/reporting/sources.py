@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 from ..covariance.base import FAMILIES
 from ..data import datasets
+from ..likelihood.automatic import LARGEST
 from ..likelihood.exact import Exact
 from ..linalg.precision import describe, uniform
 from ..runtime.devices import usable_cores
@@ -71,7 +72,7 @@ def python_lines(fit):
     """Return Python code that repeats the fit."""
     model, trend = fit.model, fit.trend.text
     about = {
-        "method": _method(fit.method),
+        "method": _method(fit.method, len(fit.observations)),
         "fixed": held(fit) or None,
         "bounds": fit.bounds or None,
         "trend": None if trend == "constant" else trend,
@@ -138,8 +139,8 @@ def _family(model):
     return model.family if known else _Code(type(model).__name__)
 
 
-def _method(method):
-    """Return the expression of a method; None for the default."""
+def _method(method, n):
+    """Return the expression of a method for n locations; None for the default."""
     usual, about = Exact(), method.describe(0)
     if about["name"] == "vecchia":
         order = method.ordering if isinstance(method.ordering, str) else _Code("ordering")
@@ -147,7 +148,7 @@ def _method(method):
         return _Code(f"gx.Vecchia({method.neighbours}{more})")
     if about["name"] != "exact":
         return _Code(repr(method))
-    if method == usual:
+    if method == usual and n <= LARGEST:
         return None
     arguments, rule = [], describe(method.precision)
     if rule is None:

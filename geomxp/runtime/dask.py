@@ -351,7 +351,8 @@ class DaskBackend:
                 return (
                     f"worker {worker['name']} ({at}) needs {human_bytes(needed)} for its part, "
                     f"{human_bytes(max(room, 0))} free: use more workers, workers with more "
-                    "memory, or (for tiles) a lower accuracy."
+                    "memory, for tiles coarser formats (--kl 1e-3, gx.for_divergence(1e-3)), or "
+                    "Vecchia's approximation (--method vecchia, gx.Vecchia(30))."
                 )
         return None
 

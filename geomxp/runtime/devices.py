@@ -292,8 +292,9 @@ def gpu_memory():
         if not (of_cupy and full):
             raise
         raise NotEnoughMemory(
-            f"the memory of the GPU is exhausted ({error}): use fewer locations, or a method that "
-            'needs less: gx.Exact(on="gpu", device_memory="20GB") keeps most tiles in RAM.'
+            f"the memory of the GPU is exhausted ({error}): keep most tiles in RAM "
+            '(--device-memory 20GB, gx.Exact(on="gpu", device_memory="20GB")), or use Vecchia\'s '
+            'approximation (--method vecchia, gx.Vecchia(30, on="gpu")).'
         ) from None
 
 

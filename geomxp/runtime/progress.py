@@ -132,7 +132,7 @@ class Line:
         if self.total is not None:
             parts += _counted(self.done, self.total, self.things, now - self.since)
         if self.total is None or not self.done:
-            parts.append(_clock(now - self.began))
+            parts.append(clock(now - self.began))
         if self._part is not None:
             *part, since = self._part
             parts += _counted(*part, now - since)
@@ -144,7 +144,7 @@ def _counted(done, total, things, seconds):
     parts = [f"{done:,} of {total:,} {things}"]
     if done:
         rate = done / max(seconds, 1e-9)
-        parts += [rate_in_words(rate), f"{_clock(max(total - done, 0) / rate)} left"]
+        parts += [rate_in_words(rate), f"{clock(max(total - done, 0) / rate)} left"]
     return parts
 
 
@@ -155,7 +155,7 @@ def rate_in_words(rate):
     return f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
-def _clock(seconds):
+def clock(seconds):
     """Return a time as 1:02:03 or 2:03."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

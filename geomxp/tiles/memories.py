@@ -54,7 +54,9 @@ def check_disk(needed, free, directory):
     if needed > free:
         raise NotEnoughMemory(
             f"the tiles need {human_bytes(needed)} of disk, {human_bytes(free)} free in "
-            f"{directory}: name another scratch directory, or request a lower accuracy."
+            f"{directory}: name another directory (--scratch FOLDER, scratch=), use coarser "
+            "formats (--kl 1e-3, gx.Exact(gx.for_divergence(1e-3))), or Vecchia's approximation "
+            "(--method vecchia, gx.Vecchia(30))."
         )
 
 
@@ -259,7 +261,9 @@ class Disk:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return error
         return NotEnoughMemory(
-            f"the disk of {self.directory} is full: name another scratch directory."
+            f"the disk of {self.directory} is full: name another scratch directory "
+            "(--scratch FOLDER, scratch=), or use Vecchia's approximation (--method vecchia, "
+            "gx.Vecchia(30))."
         )
 
     def read(self, key, data):
@@ -537,7 +541,8 @@ class Host:
                     raise
                 raise NotEnoughMemory(
                     f"{human_bytes(len(region))} of RAM cannot be pinned for a GPU ({error}): "
-                    "use fewer locations, or request a lower accuracy."
+                    "use coarser formats (--kl 1e-3, gx.for_divergence(1e-3)), or Vecchia's "
+                    "approximation (--method vecchia, gx.Vecchia(30))."
                 ) from None
         self._regions.append(region)
         return region

@@ -182,8 +182,7 @@ class InMemory(Placement):
         """Return the store; see `Placement.store`."""
         layout = originals.layout
         if self.own is None:
-            free = self.devices[0].free_memory()
-            _check("memory", formats.bytes(layout) + 2**24, free)
+            _check(formats.bytes(layout) + 2**24, self.devices[0].free_memory(), self.on_gpu)
         gpu = self.on_gpu and layout.tile <= LARGEST_ON_GPU
         kind = self.own or (GpuStore if gpu else InCore)
         return kind(originals, formats)
@@ -191,7 +190,7 @@ class InMemory(Placement):
     def check_room(self, needed):
         """See `Placement.check_room`."""
         if self.own is None:
-            _check("memory", needed, self.devices[0].free_memory())
+            _check(needed, self.devices[0].free_memory(), self.on_gpu)
 
     def plan(self, layout, formats):
         """Return the memory plan; see `Placement.plan`."""
@@ -219,7 +218,7 @@ class OutOfCore(Placement):
     def check_room(self, needed):
         """See `Placement.check_room`."""
         if self.memory is None:
-            _check("memory", needed, free_memory())
+            _check(needed, free_memory())
         elif (directory := Path(self.scratch or gettempdir())).is_dir():
             check_disk(needed, disk_usage(directory).free, directory)
 
@@ -254,11 +253,11 @@ class OutOfCore(Placement):
         layout = originals.layout
         needed = formats.bytes(layout)
         if self.memory is not None:
-            _check("memory", min(self.memory, useful(needed)), free_memory())
+            _check(min(self.memory, useful(needed)), free_memory())
             problem = None if self.scratch is None else _fingerprint(originals, formats)
             return Disk(layout, needed, self.scratch, problem)
         slow = self.host() if host is None else host
-        _check("memory", needed, free_memory() + slow.bytes)
+        _check(needed, free_memory() + slow.bytes)
         # with room to align each tile
         slow.reserve(needed + ALIGNMENT * layout.tiles**2)
         return slow
@@ -304,11 +303,19 @@ class OnDask(Placement):
         return MemoryPlan(layout, formats, (self.scheduler,), "workers")
 
 
-def _check(what, needed, free):
+def _check(needed, free, device=False):
+    """Raise `NotEnoughMemory` if tiles need more than the free bytes, of a device or of RAM."""
     if needed > free:
+        half = f"{max(1, int(free / 2e6))}MB"
+        behind = f'most on a disk (--on cpu --memory {half}, gx.Exact(memory="{half}"))'
+        if device:
+            behind = (
+                f'most in RAM (--device-memory {half}, gx.Exact(on="gpu", device_memory="{half}"))'
+            )
         raise NotEnoughMemory(
-            f"the tiles need {human_bytes(needed)} of {what}, {human_bytes(free)} free: request "
-            'a lower accuracy, use fewer locations, or keep the tiles on a disk: memory="4GB".'
+            f"the tiles need {human_bytes(needed)} of memory, {human_bytes(free)} free: keep "
+            f"{behind}, use coarser formats (--kl 1e-3, gx.Exact(gx.for_divergence(1e-3))), or "
+            "Vecchia's approximation (--method vecchia, gx.Vecchia(30))."
         )
 
 

@@ -125,10 +125,12 @@ class Sizes:
     def check(self, budget):
         """Raise `NotEnoughMemory` if the budget of a device is too small."""
         if budget < self.least:
+            rows = int(0.9 * self.layout.tile * (budget / self.least) ** 0.5)
+            smaller = f", or use smaller tiles (--tile {rows}, tile={rows})" if rows >= 8 else ""
             raise NotEnoughMemory(
                 f"tiles of {self.layout.tile} rows, {self.streams} in work at one time, need at "
-                f"least {human_bytes(self.least)}. Got {human_bytes(budget)}: allow more, or use "
-                "smaller tiles."
+                f"least {human_bytes(self.least)}. Got {human_bytes(budget)}: allow more with "
+                f"--memory or --device-memory (memory=, device_memory=){smaller}."
             )
 
     def bounded(self, budget):

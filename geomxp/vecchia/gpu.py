@@ -242,7 +242,7 @@ class GpuPasses:
         if needed > free:
             raise NotEnoughMemory(
                 f"{what} need {human_bytes(needed)} on {self._device.name}, where "
-                f'{human_bytes(free)} are free: use fewer, or on="cpu".'
+                f'{human_bytes(free)} are free: use fewer, or the CPU (--on cpu, on="cpu").'
             )
 
     def _on_gpu(self, array):

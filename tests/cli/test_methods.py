@@ -108,8 +108,9 @@ def test_compare_puts_neighbours_beside_accuracies(run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--method", "nearest"], "--method must be exact or vecchia"),
-        (["--neighbours", "5"], "--neighbours needs --method vecchia"),
+        (["--method", "nearest"], "--method must be auto, exact or vecchia"),
+        (["--method", "exact", "--neighbours", "5"], "--neighbours needs --method vecchia"),
+        (["--neighbours", "5", "--tile", "5"], "--tile for --method exact: leave one of them out"),
         (["--method", "vecchia", "--tile", "5"], "--tile cannot be used with --method vecchia"),
         (
             ["--method", "vecchia", "--memory", "1GB"],

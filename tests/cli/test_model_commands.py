@@ -170,7 +170,7 @@ def test_a_comparison_is_printed_before_it_is_written(run, tmp_path, monkeypatch
         (["--trends", "poly(x, 2)"], 'Write formulas as --formulas "A; B".'),
         (["--trends", "constent"], "Got 'constent'. Did you mean 'constant'?"),
         (["--formulas", "height"], "no column 'height'"),
-        (["--neighbours", "10"], "--neighbours needs --method vecchia"),
+        (["--method", "exact", "--neighbours", "10"], "--neighbours needs --method vecchia"),
     ],
 )
 def test_wrong_options_of_a_comparison_are_one_line(run, arguments, words):

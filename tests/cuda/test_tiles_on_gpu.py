@@ -87,7 +87,7 @@ def test_a_full_gpu_is_an_error_that_says_what_to_do(method, little_memory, monk
     # as if another process had taken the memory after it was checked
     monkeypatch.setattr(Device, "free_memory", lambda self: 1e12)
     seen = testing.observations(1000)
-    message = r"the memory of the GPU is exhausted \(.*\): use fewer locations, or a method"
+    message = r"the memory of the GPU is exhausted \(.*\): keep most tiles in RAM \(--device-memory"
     with pytest.raises(gx.NotEnoughMemory, match=message):
         gx.log_likelihood(seen, testing.MODEL, METHODS[method](), trend="linear")
 

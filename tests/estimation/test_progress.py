@@ -9,6 +9,7 @@ from terminals import Run
 
 import geomxp as gx
 from geomxp.data import tables
+from geomxp.estimation import fit, problem
 from geomxp.estimation.problem import Interrupted
 from geomxp.runtime import progress
 from geomxp.runtime.progress import Line
@@ -22,6 +23,47 @@ def clock(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     return now
+
+
+def test_a_search_shows_its_iteration_the_usual_ones_and_the_time_left(clock, monkeypatch):
+    monkeypatch.setattr(problem, "time", progress.time)
+    monitor = problem.Monitor(1000)
+    monitor.closing, monitor.line.shown = 5, True
+    texts = []
+    for k in range(1, 18):
+        clock[0] += 4.0
+        monitor.record(TRUTH, -100.0 + k)
+        texts.append(monitor.line.about.partition("  log-likelihood")[0])
+    assert texts[0] == "iteration 1, usually 5-15"
+    # ten are expected, and five for the standard errors
+    assert texts[3] == "iteration 4, usually 5-15  4.0 s each  about 0:44 left"
+    assert texts[13] == "iteration 14, usually 5-15  4.0 s each  about 0:24 left"
+    assert texts[14] == "iteration 15, usually 5-15  4.0 s each  about 0:24 left"
+    assert texts[16] == "iteration 17, usually 5-15, at most 1,000  4.0 s each"
+
+
+@pytest.mark.parametrize(
+    ("options", "usual"),
+    [
+        ({}, problem.SCORED),
+        ({"method": gx.Vecchia(10)}, problem.APPROXIMATED),
+        ({"search": "bobyqa"}, problem.SEARCHED),
+    ],
+)
+def test_a_search_is_usually_as_long_as_it_says(options, usual, monkeypatch):
+    monitors, monitor_of = [], problem.Monitor
+
+    def watched(*about):
+        monitors.append(monitor_of(*about))
+        return monitors[-1]
+
+    monkeypatch.setattr(fit, "Monitor", watched)
+    locations = np.random.default_rng(0).random((500, 2))
+    (values,) = gx.simulate(gx.Matern(1.0, 0.05, 1.0, 0.1), locations, seed=0)
+    found = gx.fit(gx.Observations(locations, values), **options)
+    (monitor,) = monitors
+    assert monitor.usual == usual
+    assert usual[0] <= found.evaluations <= usual[1]
 
 
 def test_what_is_left_is_at_the_rate_of_what_is_done(clock):

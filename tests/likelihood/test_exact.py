@@ -6,7 +6,7 @@ import pytest
 import geomxp as gx
 from geomxp import testing
 from geomxp.covariance import sums, table
-from geomxp.likelihood import exact
+from geomxp.likelihood import cost, exact
 from geomxp.linalg import device, recursive
 from geomxp.runtime import devices
 from geomxp.tiles import assemble
@@ -53,7 +53,7 @@ def test_a_fit_on_a_gpu_ends_with_standard_errors_whatever_room_it_has(monkeypat
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     about = {"fixed": ("smoothness",), "progress": False}
     known = gx.fit(seen, testing.MODEL, **about)
-    room = exact.bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
+    room = cost.bytes_for(len(seen), matrices, devices.Device("gpu:0", 0)) + 1
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: room)
     evaluator = gx.Exact(on="gpu").prepare(seen)
     assert evaluator.scoring
@@ -135,7 +135,7 @@ def test_what_the_workspace_has_counts_as_free(monkeypatch):
     evaluator = gx.Exact(on="gpu").prepare(seen)
     evaluator(testing.MODEL)
     # room for one matrix and a half: two are needed
-    room = exact.bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
+    room = cost.bytes_for(len(seen), 2, device) - 4 * len(seen) ** 2
     monkeypatch.setattr(devices.Device, "free_memory", lambda device: int(room / 0.9))
     assert evaluator.has_curvature(("range",))
     assert not gx.Exact(on="gpu").prepare(seen).has_curvature(("range",))
@@ -149,7 +149,7 @@ def test_a_fit_ends_with_standard_errors_whatever_memory_is_left(monkeypatch, ti
     seen = gx.Observations(places, gx.simulate(testing.MODEL, places, seed=1)[0])
     method = gx.Exact(tile=tile)
     known = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
-    left = exact.bytes_for(len(seen), matrices) + 1
+    left = cost.bytes_for(len(seen), matrices) + 1
     monkeypatch.setattr(exact, "free_memory", lambda: left)
     fit = gx.fit(seen, testing.MODEL, method, fixed=("smoothness",), progress=False)
     assert fit.log_likelihood == pytest.approx(known.log_likelihood, abs=1e-3)

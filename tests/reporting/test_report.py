@@ -487,6 +487,13 @@ def again(lines, **names):
     return space["fit"]
 
 
+def test_lines_of_python_name_a_method_that_would_not_be_chosen(fit, monkeypatch):
+    assert fit.method == gx.Exact()
+    assert "method" not in python_lines(fit)
+    monkeypatch.setattr("geomxp.reporting.sources.LARGEST", 100)
+    assert "method=gx.Exact()" in python_lines(fit)
+
+
 def test_lines_of_python_make_the_fit_of_a_data_set_again(fit, mixed):
     np.testing.assert_array_equal(again(python_lines(fit)).coefficients, fit.coefficients)
     seen = mixed.observations

@@ -1,4 +1,5 @@
 import gc
+import re
 import warnings
 from dataclasses import replace
 
@@ -128,6 +129,17 @@ def least(tile, rule=RULES[0], n=300):
     words = str(caught.value).partition("at least ")[2].partition(". Got")[0]
     # one digit after the point is shown
     return int(1.1 * bytes_of("memory", words))
+
+
+def test_the_smaller_tiles_of_the_message_fit():
+    seen = testing.observations(300)
+    bound = least(64) // 2
+    with pytest.raises(gx.NotEnoughMemory) as caught:
+        gx.log_likelihood(seen, MODEL, gx.Exact(tile=64, memory=bound))
+    tile = re.search(r"smaller tiles \(--tile (\d+), tile=\1\)", str(caught.value))[1]
+    method = gx.Exact(tile=int(tile), memory=bound)
+    expected = gx.log_likelihood(seen, MODEL).log_likelihood
+    assert gx.log_likelihood(seen, MODEL, method).log_likelihood == pytest.approx(expected)
 
 
 def test_too_little_memory_is_an_error_before_anything_is_written(tmp_path):
