@@ -75,6 +75,10 @@ def fit(given):
       geomxp fit rainfall --method vecchia --fix smoothness=0.5
     """
     screen, output = given.screen, given.output
+    if screen.as_csv:
+        raise InvalidInput(
+            "--output of a fit must be a file. Got '-': for standard output use --json."
+        )
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     about = opt.search_settings(given) | {
         "method": opt.method_of(given),
@@ -226,7 +230,11 @@ def validate(given):
         about |= {"on": on or "cpu", "progress": screen.progress}
         validation = cross_validate(fitted, folds, **about)
     # printed before files are written, so that a full disk does not lose the scores
-    screen.result(lambda: validation.to_dict(level), lambda: validation.describe(level))
+    screen.result(
+        lambda: validation.to_dict(level),
+        lambda: validation.describe(level),
+        table=lambda: validation.to_frame(level),
+    )
     if given.output:
         tables.write_frame(validation.to_frame(level), given.output)
         screen.note(f"  predictions written to {given.output}")
@@ -292,7 +300,12 @@ def compare_models(given):
         progress=screen.progress,
     )
     # printed before files are written, so that a full disk does not lose the ranking
-    screen.result(comparison.to_dict, lambda: str(comparison), lambda: display.ranking(comparison))
+    screen.result(
+        comparison.to_dict,
+        lambda: str(comparison),
+        lambda: display.ranking(comparison),
+        comparison.to_frame,
+    )
     if given.output:
         tables.write_frame(comparison.to_frame(), given.output)
         screen.note(f"table written to {given.output}")
@@ -353,7 +366,10 @@ def likelihood_ratio(given):
         "default": None,
         "known": None,
     },
-    output={"about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write."},
+    output={
+        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write; - is "
+        "standard output. Without it, CSV is printed, and a short table on a terminal."
+    },
 )
 def predict(given):
     """Predict the field at new locations by kriging.
@@ -451,7 +467,7 @@ def _predict_map(fitted, given, about):
 
 
 def _show_predictions(frame, records, given):
-    """Print predictions, with few columns of a table of locations on a terminal."""
+    """Print predictions as CSV; on a terminal with few columns of a table of locations."""
     first, head, shown = list(frame.columns).index("mean"), "", frame
     if first > FEW:
         head = f"{first - FEW} more columns of the table are written with --output"
@@ -462,15 +478,12 @@ def _show_predictions(frame, records, given):
 
 
 def _show(frame, about, records, picture, title, given):
-    """Print a table of results, or the name of their file."""
+    """Print a table of results as CSV, on a terminal as a picture, or the name of their file."""
     if given.output and not given.as_json:
         given.screen.note(f"{title} written to {given.output}")
         return
-    given.screen.result(
-        lambda: about | {"rows": records()},
-        lambda: frame.to_string(index=False, max_rows=display.MOST),
-        picture,
-    )
+    document = lambda: about | {"rows": records()}  # noqa: E731
+    given.screen.result(document, picture=picture, table=lambda: frame)
 
 
 @command(
@@ -630,6 +643,7 @@ def compare(given):
         lambda: {"n": len(locations), "reference": reference, "rows": rows},
         lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
         lambda: display.frame(_costs(rows), head, formats=COST_FORMATS),
+        lambda: frame,
     )
     for what, path in (("table", output), ("figure", figure)):
         if path:

@@ -356,7 +356,7 @@ OPTIONS = {
         OUTPUT, "NAME", "Confidence intervals: wald, or profile (likelihood).", None, INTERVALS
     ),
     "level": Option(OUTPUT, "NUMBER", "Probability of the intervals.", 0.95),
-    "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write."),
+    "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write; - is standard output."),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
@@ -383,15 +383,18 @@ METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:6], "on", *EXACT_ONLY[6:]
 
 @dataclass(frozen=True)
 class Screen:
-    """Print results and notes as the options --json and --quiet ask.
+    """Print results and notes as the options --json, --quiet and `--output -` ask.
 
     The plain text of a result is `str(result)`, the same on every machine.
     """
 
     as_json: bool = False
     quiet: bool = False
+    as_csv: bool = False
 
     def __post_init__(self):
+        if self.as_json and self.as_csv:
+            raise InvalidInput("give only one of --json and --output -: both print the result.")
         if self.quiet:
             # `main` restores the filters
             warnings.simplefilter("ignore", GeomxpWarning)
@@ -401,11 +404,18 @@ class Screen:
         """Whether progress may be shown on the terminal."""
         return not (self.as_json or self.quiet)
 
-    def result(self, document, text, picture=None):
-        """Print document() as JSON or text(); on a terminal picture(), or the text in colours."""
+    def result(self, document, text=None, picture=None, table=None):
+        """Print document() as JSON or text(); on a terminal picture(), or the text in colours.
+
+        The frame table() is printed as CSV with `--output -`, and where a result without text does
+        not go to a terminal.
+        """
+        terminal = sys.stdout is not None and sys.stdout.isatty()
         if self.as_json:
             print(json.dumps(document(), allow_nan=False), flush=True)
-        elif sys.stdout is not None and sys.stdout.isatty():
+        elif self.as_csv or (text is None and not terminal):
+            table().to_csv(sys.stdout, index=False)
+        elif terminal:
             from rich.console import Console
 
             drawn = picture() if picture else display.styled(text())
@@ -416,8 +426,11 @@ class Screen:
     def note(self, text):
         """Print additional information, such as the name of a file that was written."""
         if self.progress:
-            print(text, flush=True)
+            print(text, file=sys.stderr if self.as_csv else sys.stdout, flush=True)
 
+
+STANDARD_OUTPUT = "-"
+"""Value of --output that writes the table to standard output."""
 
 COMMANDS = {}
 """Commands by their group in the help."""
@@ -435,7 +448,9 @@ def command(group, *names, **changes):
     def register(function):
         @wraps(function)
         def run(ctx: typer.Context, **values):
-            screen = Screen(values["as_json"], values["quiet"])
+            as_csv = values.get("output") == STANDARD_OUTPUT
+            screen = Screen(values["as_json"], values["quiet"], as_csv)
+            values |= {"output": None} if as_csv else {}
             return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
 
         context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
