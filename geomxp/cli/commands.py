@@ -9,7 +9,7 @@ from math import isfinite
 
 from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
-from ..data.observations import longitude_first
+from ..data.observations import found_locations, longitude_first
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
@@ -554,8 +554,10 @@ def _draws_of_model(given, about):
         locations = lay_out(given.count, given.layout, about["seed"])
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
-        names = longitude_first(names)
         try:
+            if not (given.locations or known):
+                names = found_locations(frame.columns)
+            names = longitude_first(names)
             locations = tables.number_columns(frame, names)
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None

@@ -6,6 +6,7 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 
 import csv
 import json
+import shlex
 import sys
 import warnings
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import typer
 
 from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
-from ..data import datasets
+from ..data import datasets, spatial
 from ..data import tables as data_tables
 from ..data.observations import DUPLICATES, few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
@@ -29,6 +30,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
+from ..runtime.progress import notice
 from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
@@ -180,8 +182,16 @@ OPTIONS = {
     "full": Option(None, "FULL", "Fit of the larger model to the same table.", ..., fits),
     "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
-    "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
-    "value": Option(DATA, "COLUMN", "Column of the values.", None, columns),
+    "locations": Option(
+        DATA,
+        "X,Y",
+        "Columns of the coordinates; if not given, x,y or lon,lat or easting,northing.",
+        None,
+        columns,
+    ),
+    "value": Option(
+        DATA, "COLUMN", 'Column of the values, or a function of one: "log(zinc)".', None, columns
+    ),
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
@@ -554,7 +564,9 @@ def observations(given, formula=None):
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()
-    return read_table(given.table, **about, crs=vars(given).get("crs"))
+    observed = read_table(given.table, **about, crs=vars(given).get("crs"))
+    _note_locations(given, observed)
+    return observed
 
 
 def decimal_of(given, table):
@@ -575,18 +587,38 @@ def _check_there(table):
 
 
 def _check_named(given):
-    """Raise `InvalidInput` if the columns of a file are needed and not named."""
+    """Raise `InvalidInput` if the column of the values is not named, with a command that works."""
     ending = Path(given.table).suffix.lower()
-    needed = ""
-    if ending not in data_tables.SPATIAL and not (given.locations and given.value):
-        needed = "name the columns with --locations x,y --value z"
-    elif ending in data_tables.VECTORS and not given.value:
-        needed = "name the column of the values with --value z"
-    if needed:
-        names = data_tables.read_frame(given.table).columns
+    if given.value or ending in data_tables.GRIDS:
+        return
+    frame = data_tables.read_frame(given.table)
+    if frame.shape[1] < 2:
         # the only name may be a line of a file that is not a table
-        listed = f"The columns are: {few(names, 12)}." if len(names) > 1 else "It has one column."
-        raise InvalidInput(f"{given.table}: {needed}. {listed}")
+        raise InvalidInput(
+            f"{given.table}: name the columns with --locations x,y --value z. It has one column."
+        )
+    numbers = [name for name, kind in data_tables.typed(frame).dtypes.items() if kind.kind in "iuf"]
+    known = ending in data_tables.VECTORS or given.locations
+    pairs = spatial.location_pairs(numbers)
+    pair = words(given.locations or "") or tuple(pairs[0] if pairs else numbers[:2])
+    needed = "the column of the values with --value"
+    if not known and len(pairs) != 1:
+        needed = "the columns with --locations and --value"
+    value = next((name for name in numbers if name not in pair), frame.columns[-1])
+    options = ("--locations", ",".join(pair)) if not known and len(pairs) != 1 else ()
+    line = shlex.join(["geomxp", *given.words, *options, "--value", str(value)])
+    raise InvalidInput(
+        f"{given.table}: name {needed}, for example: {line}. The columns are: "
+        f"{few(frame.columns, 12)}."
+    )
+
+
+def _note_locations(given, observed):
+    """Say which columns were taken as coordinates, where the options do not name them."""
+    named = given.locations or Path(given.table).suffix.lower() in data_tables.SPATIAL
+    if not (named or given.quiet):
+        pair = ",".join(observed.location_names)
+        notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
 
 
 def file_of(table):

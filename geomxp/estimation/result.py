@@ -719,7 +719,7 @@ def _trend(document, observations, path):
     if document["kind"] != "formula":
         return Trend.of(observations, document["kind"])
     _check(document, {"formula": str}, str(path), "trend.")
-    trend = Trend.of(observations, f"~ {document['formula']}")
+    trend = Trend.of(observations, f"~ {document['formula']}", saved=True)
     if list(trend.names) != document["names"]:
         raise InvalidInput(
             f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
