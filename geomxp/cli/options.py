@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from glob import escape, glob
@@ -30,7 +31,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
-from ..runtime.progress import notice
+from ..runtime.progress import notice, noticing
 from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
@@ -461,7 +462,8 @@ def command(group, *names, **changes):
             as_csv = values.get("output") == STANDARD_OUTPUT
             screen = Screen(values["as_json"], values["quiet"], as_csv)
             values |= {"output": None} if as_csv else {}
-            return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
+            with noticing(lambda _: None) if screen.quiet else nullcontext():
+                return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
 
         context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         listed = [context, *(option.parameter(key) for key, option in options.items())]
@@ -616,7 +618,7 @@ def _check_named(given):
 def _note_locations(given, observed):
     """Say which columns were taken as coordinates, where the options do not name them."""
     named = given.locations or Path(given.table).suffix.lower() in data_tables.SPATIAL
-    if not (named or given.quiet):
+    if not named:
         pair = ",".join(observed.location_names)
         notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
 
