@@ -15,7 +15,7 @@ from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.problem import Interrupted
-from ..estimation.result import Fit, z_value
+from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
@@ -28,7 +28,7 @@ from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
-from ..runtime.progress import Line
+from ..runtime.progress import Line, notice
 from . import display
 from . import options as opt
 from .options import command
@@ -55,7 +55,7 @@ class StoppedFit(Exception):
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
-    *("intervals", "level", "output", "report"),
+    *("intervals", "level", "output", "embed", "report"),
     output={"about": "JSON file to write the fit to."},
 )
 def fit(given):
@@ -79,6 +79,8 @@ def fit(given):
         raise InvalidInput(
             "--output of a fit must be a file. Got '-': for standard output use --json."
         )
+    if given.embed is not None and not output:
+        raise InvalidInput("--embed and --no-embed are about the file of --output: give it.")
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     about = opt.search_settings(given) | {
         "method": opt.method_of(given),
@@ -105,7 +107,7 @@ def fit(given):
         lambda: display.fit(fitted, intervals),
     )
     if output:
-        fitted.save(output)
+        fitted.save(output, embed=given.embed)
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
@@ -394,7 +396,8 @@ def predict(given):
         raise InvalidInput("give either a table of LOCATIONS, or --grid, --resolution or --like.")
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
-    fitted = Fit.load(given.fit_file)
+    fitted, origin = load_fit(given.fit_file)
+    notice(origin)
     if given.on is not None:
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
     names = ("discretisation", "neighbours", "local_trend")

@@ -155,7 +155,9 @@ class Option:
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
         kind = TYPES.get(self.value, str)
-        default = False if kind is bool else self.default
+        # --yes/--no may also be neither
+        pair = "/" in (self.name or "")
+        default = False if kind is bool and not pair else self.default
         more = {"help": self.about, "metavar": self.value}
         if self.known is not None:
             more["autocompletion"] = self.known if callable(self.known) else among(self.known)
@@ -368,6 +370,12 @@ OPTIONS = {
     ),
     "level": Option(OUTPUT, "NUMBER", "Probability of the intervals.", 0.95),
     "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write; - is standard output."),
+    "embed": Option(
+        OUTPUT,
+        "",
+        "Write the observations into --output too; if not given, if they take at most 200 kB.",
+        name="--embed/--no-embed",
+    ),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),

@@ -105,8 +105,8 @@ def test_output_dash_prints_the_whole_table_that_a_file_would_hold(saved, tmp_pa
 @pytest.mark.parametrize("words", TABLES[:3], ids=lambda words: " ".join(words[:3]))
 def test_a_redirected_command_prints_every_row_and_column(saved, capsys, words):
     words = [saved if word == "fit.json" else word for word in words]
-    status, out, err = printed(capsys, *words)
-    assert (status, err) == (0, "")
+    status, out, _ = printed(capsys, *words)
+    assert status == 0
     assert out == printed(capsys, *words, "--output", "-")[1]
     assert len(out.splitlines()) > 100
 
@@ -131,7 +131,7 @@ def test_output_dash_is_refused_where_it_could_not_be_obeyed(saved, tmp_path, ca
 
 
 def test_a_pipe_that_is_closed_while_a_table_is_printed_ends_the_command(saved):
-    words = [sys.executable, "-m", "geomxp", "predict", str(saved), "--grid", "300"]
+    words = [sys.executable, "-m", "geomxp", "predict", str(saved), "--grid", "300", "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout.readline().startswith(b"x,y,mean")
         run.stdout.close()
