@@ -139,4 +139,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "import_module"})
+    return sorted(["__version__", *__all__])

@@ -56,6 +56,16 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=config.stash[REASON]))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compilation_is_not_announced():
+    """On a machine without compiled code, some tests would find the notice on standard error."""
+    from geomxp.runtime import devices
+
+    devices.COMPILING, before = 1e6, devices.COMPILING
+    yield
+    devices.COMPILING = before
+
+
 def emulated(item):
     """Return whether a test is to run on the emulator."""
     return item.config.stash[WHERE] == "emulated" and item.get_closest_marker("gpu")

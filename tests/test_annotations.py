@@ -175,3 +175,8 @@ def test_what_the_script_promises_of_arrays_holds(seen):
     assert abs(typed_user.solve(a) - expected).max() <= 32 * 2.0**-53 * np.linalg.cond(a)
     mean, error = typed_user.regress(seen)
     assert mean.shape == error.shape == (len(seen),)
+
+
+def test_dir_shows_public_names_only():
+    assert dir(gx) == sorted([*gx.__all__, "__version__"])
+    assert all(hasattr(gx, name) for name in dir(gx))

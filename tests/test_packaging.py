@@ -199,7 +199,8 @@ def test_the_unpacked_wheel_computes(installed, tmp_path):
     model = ["--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
     run = run_away(installed, tmp_path, "-m", "geomxp", "log-likelihood", "meuse", *model)
     assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
+    # nothing but the notice of the first run
+    assert all("compiling code" in line for line in run.stderr.splitlines())
     assert "COMPUTED" in run.stdout
 
 

@@ -9,13 +9,13 @@ from math import isfinite
 
 from ..covariance.base import FAMILIES
 from ..data import datasets, rasters, spatial, tables
-from ..data.observations import longitude_first
+from ..data.observations import found_locations, longitude_first
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput
 from ..estimation.compare import compare_models as rank_models
 from ..estimation.fit import fit as fit_model
 from ..estimation.likelihood_ratio import likelihood_ratio_test
 from ..estimation.problem import Interrupted
-from ..estimation.result import Fit, z_value
+from ..estimation.result import Fit, load_fit, z_value
 from ..likelihood.divergence import check_reference
 from ..likelihood.divergence import compare as measure
 from ..likelihood.exact import log_likelihood as evaluate
@@ -28,7 +28,7 @@ from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
-from ..runtime.progress import Line
+from ..runtime.progress import Line, notice
 from . import display
 from . import options as opt
 from .options import command
@@ -55,7 +55,7 @@ class StoppedFit(Exception):
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
-    *("intervals", "level", "output", "report"),
+    *("intervals", "level", "output", "embed", "report"),
     output={"about": "JSON file to write the fit to."},
 )
 def fit(given):
@@ -75,6 +75,12 @@ def fit(given):
       geomxp fit rainfall --method vecchia --fix smoothness=0.5
     """
     screen, output = given.screen, given.output
+    if screen.as_csv:
+        raise InvalidInput(
+            "--output of a fit must be a file. Got '-': for standard output use --json."
+        )
+    if given.embed is not None and not output:
+        raise InvalidInput("--embed and --no-embed are about the file of --output: give it.")
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
     about = opt.search_settings(given) | {
@@ -103,7 +109,7 @@ def fit(given):
         lambda: display.fit(fitted, intervals),
     )
     if output:
-        fitted.save(output)
+        fitted.save(output, embed=given.embed)
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
@@ -229,7 +235,11 @@ def validate(given):
         about |= {"on": on or "cpu", "progress": screen.progress}
         validation = cross_validate(fitted, folds, **about)
     # printed before files are written, so that a full disk does not lose the scores
-    screen.result(lambda: validation.to_dict(level), lambda: validation.describe(level))
+    screen.result(
+        lambda: validation.to_dict(level),
+        lambda: validation.describe(level),
+        table=lambda: validation.to_frame(level),
+    )
     if given.output:
         tables.write_frame(validation.to_frame(level), given.output)
         screen.note(f"  predictions written to {given.output}")
@@ -295,7 +305,12 @@ def compare_models(given):
         progress=screen.progress,
     )
     # printed before files are written, so that a full disk does not lose the ranking
-    screen.result(comparison.to_dict, lambda: str(comparison), lambda: display.ranking(comparison))
+    screen.result(
+        comparison.to_dict,
+        lambda: str(comparison),
+        lambda: display.ranking(comparison),
+        comparison.to_frame,
+    )
     if given.output:
         tables.write_frame(comparison.to_frame(), given.output)
         screen.note(f"table written to {given.output}")
@@ -356,7 +371,10 @@ def likelihood_ratio(given):
         "default": None,
         "known": None,
     },
-    output={"about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write."},
+    output={
+        "about": "CSV, Parquet, NPZ, GeoPackage, GeoJSON, NetCDF or GeoTIFF file to write; - is "
+        "standard output. Without it, CSV is printed, and a short table on a terminal."
+    },
 )
 def predict(given):
     """Predict the field at new locations by kriging.
@@ -381,7 +399,8 @@ def predict(given):
         raise InvalidInput("give either a table of LOCATIONS, or --grid, --resolution or --like.")
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
-    fitted = Fit.load(given.fit_file)
+    fitted, origin = load_fit(given.fit_file)
+    notice(origin)
     if given.on is not None:
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
     names = ("discretisation", "neighbours", "local_trend")
@@ -454,7 +473,7 @@ def _predict_map(fitted, given, about):
 
 
 def _show_predictions(frame, records, given):
-    """Print predictions, with few columns of a table of locations on a terminal."""
+    """Print predictions as CSV; on a terminal with few columns of a table of locations."""
     first, head, shown = list(frame.columns).index("mean"), "", frame
     if first > FEW:
         head = f"{first - FEW} more columns of the table are written with --output"
@@ -465,15 +484,12 @@ def _show_predictions(frame, records, given):
 
 
 def _show(frame, about, records, picture, title, given):
-    """Print a table of results, or the name of their file."""
+    """Print a table of results as CSV, on a terminal as a picture, or the name of their file."""
     if given.output and not given.as_json:
         given.screen.note(f"{title} written to {given.output}")
         return
-    given.screen.result(
-        lambda: about | {"rows": records()},
-        lambda: frame.to_string(index=False, max_rows=display.MOST),
-        picture,
-    )
+    document = lambda: about | {"rows": records()}  # noqa: E731
+    given.screen.result(document, picture=picture, table=lambda: frame)
 
 
 @command(
@@ -544,8 +560,10 @@ def _draws_of_model(given, about):
         locations = lay_out(given.count, given.layout, about["seed"])
     else:
         frame = tables.read_frame(opt.file_of(given.at), opt.decimal_of(given, given.at))
-        names = longitude_first(names)
         try:
+            if not (given.locations or known):
+                names = found_locations(frame.columns)
+            names = longitude_first(names)
             locations = tables.number_columns(frame, names)
         except InvalidInput as error:
             raise InvalidInput(f"{given.at}: {error}") from None
@@ -633,6 +651,7 @@ def compare(given):
         lambda: {"n": len(locations), "reference": reference, "rows": rows},
         lambda: f"{head}\n\n{frame.to_string(index=False, float_format=lambda x: f'{x:.3g}')}",
         lambda: display.frame(_costs(rows), head, formats=COST_FORMATS),
+        lambda: frame,
     )
     for what, path in (("table", output), ("figure", figure)):
         if path:

@@ -6,8 +6,10 @@ holds the value of each of its options by name, `given.screen` and `given.words`
 
 import csv
 import json
+import shlex
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from glob import escape, glob
@@ -21,7 +23,7 @@ import typer
 from ..covariance.base import FAMILIES
 from ..covariance.distance import METRICS
 from ..covariance.observation import TRANSFORMS
-from ..data import datasets
+from ..data import datasets, spatial
 from ..data import tables as data_tables
 from ..data.observations import DUPLICATES, few, read_table
 from ..errors import GeomxpWarning, InvalidInput, did_you_mean
@@ -34,7 +36,7 @@ from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
 from ..runtime.devices import is_cluster
-from ..runtime.progress import notice
+from ..runtime.progress import notice, noticing
 from . import display
 
 DATA, MODEL, SEARCH, METHOD, MACHINE = "Data", "Model", "Search", "Method", "Machine"
@@ -159,7 +161,9 @@ class Option:
     def parameter(self, key):
         """Return the option as a parameter of a function, as typer reads it."""
         kind = TYPES.get(self.value, str)
-        default = False if kind is bool else self.default
+        # --yes/--no may also be neither
+        pair = "/" in (self.name or "")
+        default = False if kind is bool and not pair else self.default
         more = {"help": self.about, "metavar": self.value}
         if self.known is not None:
             more["autocompletion"] = self.known if callable(self.known) else among(self.known)
@@ -187,8 +191,16 @@ OPTIONS = {
     "full": Option(None, "FULL", "Fit of the larger model to the same table.", ..., fits),
     "places": Option(None, "LOCATIONS", "Table of locations, or a data set's name.", None, tables),
     "what": Option(None, "WHAT", f"{either(BENCHMARKS)}.", ..., BENCHMARKS),
-    "locations": Option(DATA, "X,Y", "Columns of the coordinates: x,y or lon,lat.", None, columns),
-    "value": Option(DATA, "COLUMN", "Column of the values.", None, columns),
+    "locations": Option(
+        DATA,
+        "X,Y",
+        "Columns of the coordinates; if not given, x,y or lon,lat or easting,northing.",
+        None,
+        columns,
+    ),
+    "value": Option(
+        DATA, "COLUMN", 'Column of the values, or a function of one: "log(zinc)".', None, columns
+    ),
     "covariates": Option(
         DATA, "A,B", "Columns of covariates; the trend is then 'covariates'.", None, columns
     ),
@@ -390,7 +402,13 @@ OPTIONS = {
         OUTPUT, "NAME", "Confidence intervals: wald, or profile (likelihood).", None, INTERVALS
     ),
     "level": Option(OUTPUT, "NUMBER", "Probability of the intervals.", 0.95),
-    "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write."),
+    "output": Option(OUTPUT, "FILE", "CSV, Parquet or NPZ file to write; - is standard output."),
+    "embed": Option(
+        OUTPUT,
+        "",
+        "Write the observations into --output too; if not given, if they take at most 200 kB.",
+        name="--embed/--no-embed",
+    ),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
@@ -427,15 +445,18 @@ METHOD_OPTIONS = ("method", "neighbours", *EXACT_ONLY[:6], "on", *EXACT_ONLY[6:]
 
 @dataclass(frozen=True)
 class Screen:
-    """Print results and notes as the options --json and --quiet ask.
+    """Print results and notes as the options --json, --quiet and `--output -` ask.
 
     The plain text of a result is `str(result)`, the same on every machine.
     """
 
     as_json: bool = False
     quiet: bool = False
+    as_csv: bool = False
 
     def __post_init__(self):
+        if self.as_json and self.as_csv:
+            raise InvalidInput("give only one of --json and --output -: both print the result.")
         if self.quiet:
             # `main` restores the filters
             warnings.simplefilter("ignore", GeomxpWarning)
@@ -445,11 +466,18 @@ class Screen:
         """Whether progress may be shown on the terminal."""
         return not (self.as_json or self.quiet)
 
-    def result(self, document, text, picture=None):
-        """Print document() as JSON or text(); on a terminal picture(), or the text in colours."""
+    def result(self, document, text=None, picture=None, table=None):
+        """Print document() as JSON or text(); on a terminal picture(), or the text in colours.
+
+        The frame table() is printed as CSV with `--output -`, and where a result without text does
+        not go to a terminal.
+        """
+        terminal = sys.stdout is not None and sys.stdout.isatty()
         if self.as_json:
             print(json.dumps(document(), allow_nan=False), flush=True)
-        elif sys.stdout is not None and sys.stdout.isatty():
+        elif self.as_csv or (text is None and not terminal):
+            table().to_csv(sys.stdout, index=False)
+        elif terminal:
             from rich.console import Console
 
             drawn = picture() if picture else display.styled(text())
@@ -460,8 +488,11 @@ class Screen:
     def note(self, text):
         """Print additional information, such as the name of a file that was written."""
         if self.progress:
-            print(text, flush=True)
+            print(text, file=sys.stderr if self.as_csv else sys.stdout, flush=True)
 
+
+STANDARD_OUTPUT = "-"
+"""Value of --output that writes the table to standard output."""
 
 COMMANDS = {}
 """Commands by their group in the help."""
@@ -479,8 +510,11 @@ def command(group, *names, **changes):
     def register(function):
         @wraps(function)
         def run(ctx: typer.Context, **values):
-            screen = Screen(values["as_json"], values["quiet"])
-            return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
+            as_csv = values.get("output") == STANDARD_OUTPUT
+            screen = Screen(values["as_json"], values["quiet"], as_csv)
+            values |= {"output": None} if as_csv else {}
+            with noticing(lambda _: None) if screen.quiet else nullcontext():
+                return function(SimpleNamespace(**values, screen=screen, words=ctx.obj))
 
         context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         listed = [context, *(option.parameter(key) for key, option in options.items())]
@@ -584,7 +618,9 @@ def observations(given, formula=None):
     _check_there(given.table)
     _check_named(given)
     about["covariates"] = covariates or ()
-    return read_table(given.table, **about, crs=vars(given).get("crs"))
+    observed = read_table(given.table, **about, crs=vars(given).get("crs"))
+    _note_locations(given, observed)
+    return observed
 
 
 def decimal_of(given, table):
@@ -605,18 +641,38 @@ def _check_there(table):
 
 
 def _check_named(given):
-    """Raise `InvalidInput` if the columns of a file are needed and not named."""
+    """Raise `InvalidInput` if the column of the values is not named, with a command that works."""
     ending = Path(given.table).suffix.lower()
-    needed = ""
-    if ending not in data_tables.SPATIAL and not (given.locations and given.value):
-        needed = "name the columns with --locations x,y --value z"
-    elif ending in data_tables.VECTORS and not given.value:
-        needed = "name the column of the values with --value z"
-    if needed:
-        names = data_tables.read_frame(given.table).columns
+    if given.value or ending in data_tables.GRIDS:
+        return
+    frame = data_tables.read_frame(given.table)
+    if frame.shape[1] < 2:
         # the only name may be a line of a file that is not a table
-        listed = f"The columns are: {few(names, 12)}." if len(names) > 1 else "It has one column."
-        raise InvalidInput(f"{given.table}: {needed}. {listed}")
+        raise InvalidInput(
+            f"{given.table}: name the columns with --locations x,y --value z. It has one column."
+        )
+    numbers = [name for name, kind in data_tables.typed(frame).dtypes.items() if kind.kind in "iuf"]
+    known = ending in data_tables.VECTORS or given.locations
+    pairs = spatial.location_pairs(numbers)
+    pair = words(given.locations or "") or tuple(pairs[0] if pairs else numbers[:2])
+    needed = "the column of the values with --value"
+    if not known and len(pairs) != 1:
+        needed = "the columns with --locations and --value"
+    value = next((name for name in numbers if name not in pair), frame.columns[-1])
+    options = ("--locations", ",".join(pair)) if not known and len(pairs) != 1 else ()
+    line = shlex.join(["geomxp", *given.words, *options, "--value", str(value)])
+    raise InvalidInput(
+        f"{given.table}: name {needed}, for example: {line}. The columns are: "
+        f"{few(frame.columns, 12)}."
+    )
+
+
+def _note_locations(given, observed):
+    """Say which columns were taken as coordinates, where the options do not name them."""
+    named = given.locations or Path(given.table).suffix.lower() in data_tables.SPATIAL
+    if not named:
+        pair = ",".join(observed.location_names)
+        notice(f"{given.table}: columns {pair} are the locations (others: --locations X,Y).")
 
 
 def file_of(table):

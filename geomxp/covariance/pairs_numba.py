@@ -28,17 +28,18 @@ _0, _1, _2, _3, _4, _5, _6, _7 = (np.uint64(k) for k in range(8))
 def squared_distances(x, i, k, y, j, inverse, mapping, s):
     """Write the table's variable for i ≤ row < k into s: ((x_i - y_j)/a)², or what it is mapped to.
 
-    `mapping` is as of `generate.mapping_of`.
+    `mapping` is as of `generate.mapping_of`, None for 0. Code for `mapping` and for other numbers
+    of coordinates, len(x), is not compiled where it cannot be reached.
     """
     # slices, so that no index is taken for one from the end: such loops stay out of SIMD registers
-    n, x0, y0 = k - i, x[0][i:k], y[0, j]
-    if x.shape[0] == 2:
-        x1, y1 = x[1][i:k], y[1, j]
+    n, x0, y0 = k - i, x[0][i:k], y[0][j]
+    if len(x) == 2:
+        x1, y1 = x[1][i:k], y[1][j]
         for p in range(n):
             d0, d1 = x0[p] - y0, x1[p] - y1
             s[p] = (d0 * d0 + d1 * d1) * inverse
-    elif x.shape[0] == 3:
-        x1, x2, y1, y2 = x[1][i:k], x[2][i:k], y[1, j], y[2, j]
+    elif len(x) == 3:
+        x1, x2, y1, y2 = x[1][i:k], x[2][i:k], y[1][j], y[2][j]
         for p in range(n):
             d0, d1, d2 = x0[p] - y0, x1[p] - y1, x2[p] - y2
             s[p] = (d0 * d0 + d1 * d1 + d2 * d2) * inverse
@@ -46,17 +47,18 @@ def squared_distances(x, i, k, y, j, inverse, mapping, s):
         for p in range(n):
             d0 = x0[p] - y0
             s[p] = d0 * d0 * inverse
-    if mapping & 1:
-        # arc = 2R asin(chord / 2R)
-        for p in range(n):
-            half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
-            length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
-            s[p] = length * length * inverse
-    if mapping & 2:
-        # as table.fold
-        for p in range(n):
-            far = (1.0 - s[p]) * FOLD if s[p] < 1.0 else BEYOND
-            s[p] = s[p] if s[p] < 0.5 else far
+    if mapping is not None:
+        if mapping & 1:
+            # arc = 2R asin(chord / 2R)
+            for p in range(n):
+                half_chord = sqrt(s[p] / inverse) / (2 * EARTH_RADIUS)
+                length = 2 * EARTH_RADIUS * asin(min(half_chord, 1.0))
+                s[p] = length * length * inverse
+        if mapping & 2:
+            # as table.fold
+            for p in range(n):
+                far = (1.0 - s[p]) * FOLD if s[p] < 1.0 else BEYOND
+                s[p] = s[p] if s[p] < 0.5 else far
 
 
 # Functions of their own, called with slices: inlined, or with indices such as i + p, LLVM leaves
@@ -96,18 +98,10 @@ def _polynomial(rows, row, t, count, scale, out):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
-    """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
-
-    Return the number of pairs that are closer, yet not 0 apart, than the table reaches: it must be
-    extended. x and y are points, (d, n) and (d, m); `inverse` is 1/a², `mapping` as of
-    `generate.mapping_of`; `rows`, (K + 2, 8), and `base`, the first interval, are of a `Table`.
-    Column j starts at row j + first: 0 for a lower triangle, -m for whole columns. Entry (i, j)
-    goes to offset + i + j·stride of the 1-D `out`.
-    """
-    s = np.empty(STRIP)
-    bits = s.view(np.int64)
-    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
+def _fill(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride, strip
+):
+    s, bits, row, t = strip
     top, missed = rows.shape[0] - 1, 0
     for j in range(j0, j1):
         i = max(j + first, i0)
@@ -122,10 +116,9 @@ def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, 
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def fill_fp32(
+def _fill_fp32(
     x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
 ):
-    """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
     s = np.empty(STRIP)
     single = np.empty(STRIP, dtype=np.float32)
     bits = single.view(np.int32)
@@ -173,26 +166,11 @@ def _add(x, factor, y):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def add_pairs(
-    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q
+def _add_pairs(
+    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q, strip
 ):
-    """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
-
-    With w = α_i α_j - S_ij + (BB')_ij and f a field:
-    sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
-
-    Return the number of missed pairs, as `fill` does. `polynomials` are the tables of the first T
-    fields, (T, K + 2, 8), their first interval, and which of them is r dρ/dr (-1 if none is).
-    `change`, (A, 2, 2), is (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters
-    φ, (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d. `weights` is S, its lower triangle in Fortran
-    order, `beside` is B', (p, n), `sums` is (T + A,), and `q`, (T + A, n), has no columns where
-    products are not wanted.
-    """
     tables, base, slope_at = polynomials
-    s = np.empty(STRIP)
-    bits = s.view(np.int64)
-    row, t = np.empty(STRIP, dtype=np.uint64), np.empty(STRIP)
-    w, f, slope = np.empty(STRIP), np.empty(STRIP), np.empty(STRIP)
+    s, bits, row, t, w, f, slope = strip
     top, missed = tables.shape[1] - 1, 0
     products = q.shape[1] > 0
     for j in range(j0, j1):
@@ -212,11 +190,13 @@ def add_pairs(
             for field in range(sums.size):
                 if field < len(tables):
                     _polynomial(tables[field], row, t, count, 1.0, f)
-                    if field == slope_at:
-                        # a loop compiles two seconds sooner than an assignment of slices
-                        for p in range(count):
-                            slope[p] = f[p]
-                else:
+                    # two conditions, so that the loop is not compiled for None
+                    if change is not None:  # noqa: SIM102
+                        if field == slope_at:
+                            # a loop compiles two seconds sooner than an assignment of slices
+                            for p in range(count):
+                                slope[p] = f[p]
+                elif change is not None:
                     _turned(x, i, j, count, inverse, change[field - len(tables)], slope, f)
                 sums[field] += _inner(w, f, count)
                 if products:
@@ -231,8 +211,65 @@ def _turned(x, i, j, count, inverse, change, slope, f):
     """Write (r dρ/dr)/h² · u'Mu with u the difference of two locations of the plane; 0 at h = 0."""
     x0, x1 = x[0][i:], x[1][i:]
     for p in range(count):
-        d0, d1 = x0[p] - x[0, j], x1[p] - x[1, j]
+        d0, d1 = x0[p] - x[0][j], x1[p] - x[1][j]
         form = change[0, 0] * d0 * d0 + (change[0, 1] + change[1, 0]) * d0 * d1
         form += change[1, 1] * d1 * d1
         s = (d0 * d0 + d1 * d1) * inverse
         f[p] = slope[p] * form * inverse / s if s > 0 else 0.0
+
+
+# The same for callers. Less is compiled if what is not needed is None, if coordinates are a tuple,
+# and if strips of memory are allocated by NumPy.
+
+
+def _strip():
+    """Return memory for a strip: s, its bits, the rows of the table, and t."""
+    s, t, whole = np.empty((3, STRIP))
+    return s, s.view(np.int64), whole.view(np.uint64), t
+
+
+def fill(x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride):
+    """Write scale·p(s) for pairs of a row place i0 ≤ i < i1 and a column place j0 ≤ j < j1.
+
+    Return the number of pairs that are closer, yet not 0 apart, than the table reaches: it must be
+    extended. x and y are points, (d, n) and (d, m); `inverse` is 1/a², `mapping` as of
+    `generate.mapping_of`; `rows`, (K + 2, 8), and `base`, the first interval, are of a `Table`.
+    Column j starts at row j + first: 0 for a lower triangle, -m for whole columns. Entry (i, j)
+    goes to offset + i + j·stride of the 1-D `out`.
+    """
+    return _fill(
+        *(tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale),
+        *(first, out, offset, stride, _strip()),
+    )
+
+
+def fill_fp32(
+    x, i0, i1, y, j0, j1, inverse, mapping, rows, base, scale, first, out, offset, stride
+):
+    """As `fill`, with FP32 polynomials of degree 2 into an FP32 array."""
+    return _fill_fp32(
+        *(tuple(x), i0, i1, tuple(y), j0, j1, inverse, mapping or None, rows, base, scale),
+        *(first, out, offset, stride),
+    )
+
+
+def add_pairs(
+    x, i0, i1, j0, j1, inverse, mapping, polynomials, change, weights, alpha, beside, sums, q
+):
+    """Add the pairs i > j with i0 ≤ i < i1 and j0 ≤ j < j1 to the sums and the products.
+
+    With w = α_i α_j - S_ij + (BB')_ij and f a field:
+    sums_f += Σ w f,  q_f[i] += f α_j,  q_f[j] += f α_i.
+
+    Return the number of missed pairs, as `fill` does. `polynomials` are the tables of the first T
+    fields, (T, K + 2, 8), their first interval, and which of them is r dρ/dr (-1 if none is).
+    `change`, (A, 2, 2), is (∂A/∂φ)A⁻¹ for the last A fields: those of the anisotropy's parameters
+    φ, (r dρ/dr)/h² · u'(∂A/∂φ)A⁻¹u with u = A d. `weights` is S, its lower triangle in Fortran
+    order, `beside` is B', (p, n), `sums` is (T + A,), and `q`, (T + A, n), has no columns where
+    products are not wanted.
+    """
+    return _add_pairs(
+        *(tuple(x), i0, i1, j0, j1, inverse, mapping or None, polynomials),
+        *(change if len(change) else None, weights, alpha, beside, sums, q),
+        (*_strip(), *np.empty((3, STRIP))),
+    )

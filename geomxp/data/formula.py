@@ -19,6 +19,12 @@ LONGEST = 1000
 MOST = 50
 """Largest degree, df and power: columns beyond it are rounding errors, or exceed the memory."""
 
+MANY_LEVELS = 20
+"""Levels of a column of text above which a formula must say C(…)."""
+
+DATE = r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*"
+"""Text that looks like a date."""
+
 NUMPY = (
     *("abs", "arctan2", "cbrt", "ceil", "cos", "exp", "expm1", "floor", "hypot", "log", "log10"),
     *("log1p", "log2", "maximum", "minimum", "radians", "sin", "sqrt", "square", "tan", "tanh"),
@@ -86,6 +92,69 @@ class Formula:
             frozenset(name for name in reader.variables if name not in elsewhere),
             frozenset(reader.computed),
         )
+
+    @classmethod
+    def of_values(cls, text):
+        """Parse values such as "log(zinc)": a function of one column. None for any other text.
+
+        Functions that learn from the observations, such as scale, are an `InvalidInput`.
+
+        Examples
+        --------
+        >>> Formula.of_values("log(zinc)").variables, Formula.of_values("zinc (ppm)")
+        (('zinc',), None)
+        """
+        called = re.match(r"(?:np\.)?(\w+)\(", text.strip())
+        if called is None or called[1] not in FUNCTIONS:
+            return None
+        formula = cls.parse(text)
+        calls = [node for node in ast.walk(ast.parse(formula.plain)) if isinstance(node, ast.Call)]
+        names = {ast.unparse(node.func).removeprefix("np.") for node in calls}
+        single = isinstance(ast.parse(formula.plain).body[0].value, ast.Call)
+        if len(formula.variables) != 1 or not single or names & {*TRANSFORMS} - {"I"}:
+            raise InvalidInput(
+                f"values {text!r}: must be a function of one column, of: {', '.join(NUMPY)}; or "
+                "I(…) for arithmetic, such as I(zinc / 1000)."
+            )
+        return formula
+
+    def values(self, column):
+        """Evaluate a formula of `of_values` for a column, (n,)."""
+        import pandas as pd
+
+        parsed = _parsed(self.text, f"0 + {self.plain}")
+        frame = pd.DataFrame({self.variables[0]: column})
+        return self._run(parsed.get_model_matrix, frame, na_action="ignore")[0][:, 0]
+
+    def check_factors(self, frame, levels):
+        """Question columns of text that are probably no factors, before their columns are computed.
+
+        The frame holds the variables at the observations; `levels` has the columns of text. A
+        factor in C(…) is accepted if it has fewer levels than there are observations.
+        """
+        for name in self.variables:
+            stated = name in self.categories
+            if not stated and name not in levels:
+                continue
+            found, quoted = (
+                frame[name].dropna().unique(),
+                name if name.isidentifier() else f"`{name}`",
+            )
+            if len(found) >= len(frame) and stated:
+                raise self._invalid(
+                    f"C({quoted}) has {len(found)} levels for {len(frame)} observations, so that "
+                    "its coefficients are not estimable: leave it out, or merge levels"
+                )
+            dates = not stated and all(re.fullmatch(DATE, str(level)) for level in found)
+            if not stated and (dates or len(found) > MANY_LEVELS):
+                kind, remedy = ("text", "holds a quantity, make it a column of numbers")
+                if dates:
+                    kind = f"text that looks like dates ({found[0]!r})"
+                    remedy = "is a time, write it as a number: days, or years"
+                raise self._invalid(
+                    f"{name!r} is {kind} and would be a factor of {len(found)} levels. If it "
+                    f"{remedy}; if it is a factor, write C({quoted})"
+                )
 
     def check_columns(self, known, texts=()):
         """Refuse a column that is not among `known`, and one of `texts` in a computation."""

@@ -16,6 +16,7 @@ from ..covariance.base import Inputs
 from ..covariance.distance import Metric, metric_of
 from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from . import checks, spatial, tables
+from .formula import Formula
 
 if TYPE_CHECKING:
     import geopandas
@@ -345,11 +346,14 @@ class Observations:
             their coordinates and unit; longitude and latitude are transformed to EPSG:4326, and
             the metric is then "chordal". For grids see `from_xarray`.
         values : str, optional
-            Column of the values; may be omitted for a grid of one variable.
+            Column of the values, or a function of one column as in formulas: "log(zinc)". Then
+            the values have this name, and estimates and predictions are on this scale. May be
+            omitted for a grid of one variable.
         locations : sequence of str, optional
             Columns of the coordinates, longitude first. If not given, the points of a geopandas
             frame, called x, y or lon, lat (their third coordinate z is used only if it is named
-            here), or the coordinates of a grid.
+            here), or the coordinates of a grid; in other frames the two columns called x, y or
+            lon, lat (longitude, latitude) or easting, northing, if there is only one such pair.
         covariates : sequence of str
             Columns of the covariates: numbers, or text.
         formula : str or sequence of str, optional
@@ -400,6 +404,9 @@ class Observations:
         markers = np.atleast_1d(_as_numbers(missing, "missing"))
         values = _only_variable(frame) if values is None else values
         _names("values", (values,))
+        named, function = values, _function_of_values(frame, values)
+        if function is not None:
+            named, (values,) = function.text, function.variables
         needed = tables.covariates_of((), covariates, formula)[0]
         named = {"time": time, "variable": variable, "error_variance": error_variance}
         for what, column in named.items():
@@ -410,7 +417,7 @@ class Observations:
         extra = tuple(name for name in named.values() if name is not None)
         swapped = longitude_first(locations, crs)
         table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
-        table = _with_system(table, swapped, crs)
+        table = _with_system(table, swapped, crs, values)
         if values in table.locations:
             raise InvalidInput(
                 f"`values` must be a column other than the coordinates. Got {values!r}."
@@ -456,11 +463,11 @@ class Observations:
         inputs = dict(zip(extra, numbers[:, d:-1].T, strict=True))
         observations = cls(
             numbers[:, :d],
-            numbers[:, -1],
+            numbers[:, -1] if function is None else _computed_values(function, numbers[:, -1]),
             codes if names else None,
             metric,
             table.locations,
-            values,
+            named,
             names,
             levels=levels,
             crs=table.crs,
@@ -733,14 +740,55 @@ def _only_variable(data):
     return names[0]
 
 
-def _with_system(table, locations, crs):
-    """Return the table with the coordinates that the user named, and their system."""
-    chosen = locations or table.locations
-    if not chosen:
-        have = ", ".join(map(str, table.columns.columns[:12]))
+def _function_of_values(frame, values):
+    """Return the `Formula` of values that are a function of a column; None for a column."""
+    grid = spatial.is_grid(frame)
+    names = spatial.variable_names(frame) if grid else getattr(frame, "columns", ())
+    return None if values in names else Formula.of_values(values)
+
+
+def _computed_values(function, column):
+    """Return a function of a column of values; an `InvalidInput` where it is not finite."""
+    check_finite(column[:, None], function.variables, "values", ADVICE)
+    values = function.values(column)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
         raise InvalidInput(
-            f"`locations` must name the columns of the coordinates. The columns are: {have}."
+            f"{function.text} is not finite for {function.variables[0]} = {column[bad[0]]:g} in "
+            f"row {bad[0] + 1} ({len(bad)} such rows): use another function, such as log1p or "
+            "cbrt, or the column itself."
         )
+    return values
+
+
+def found_locations(names, values=None):
+    """Return the only pair of columns whose names say coordinates, or raise `InvalidInput`.
+
+    The column of the values is not a coordinate.
+
+    Examples
+    --------
+    >>> found_locations(["station", "Longitude", "Latitude", "zinc"])
+    ('Longitude', 'Latitude')
+    """
+    names = [str(name) for name in names if name != values]
+    pairs = spatial.location_pairs(names)
+    if len(pairs) == 1:
+        return pairs[0]
+    why, (first, second) = f"The columns are: {few(names, 12)}", (pairs or [("x", "y")])[0]
+    if pairs:
+        why = f"They may be {' or '.join(map(', '.join, pairs))}"
+    elif len(names) > 1:
+        first, second = names[:2]
+    raise InvalidInput(
+        f"`locations` must name the columns of the coordinates. {why}: write for example "
+        f'locations=("{first}", "{second}") (--locations {first},{second}).'
+    )
+
+
+def _with_system(table, locations, crs, values):
+    """Return the table with the coordinates that the user named, and their system."""
+    chosen = locations or table.locations or found_locations(table.columns.columns, values)
     table = table.with_locations(chosen)
     if crs is None:
         return table

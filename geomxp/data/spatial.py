@@ -7,6 +7,7 @@ remembers the kind; `beside` and `on_grid` return results in that kind.
 import importlib
 import sys
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -139,6 +140,26 @@ def northing_first(names):
     """Whether two columns are called y and x, or northing and easting, in this order."""
     lower = [str(name).lower() for name in names]
     return len(lower) == 2 and lower[0] in NAMES["y"] and lower[1] in NAMES["x"]
+
+
+def location_pairs(names):
+    """Return the pairs of columns that may be coordinates by their names, x or longitude first.
+
+    A pair is x, y; easting, northing; or longitude, latitude, in any case.
+
+    Examples
+    --------
+    >>> location_pairs(["Y", "lat", "X", "long", "northing"])
+    [('X', 'Y'), ('long', 'lat')]
+    """
+    pairs = []
+    for roles in (("x", "y"), ("longitude", "latitude")):
+        named = [[n for n in names if str(n).lower() in NAMES[role]] for role in roles]
+        for first, second in product(*named):
+            # x and northing do not belong together
+            if "x" not in roles or (str(first).lower() == "x") == (str(second).lower() == "y"):
+                pairs.append((first, second))
+    return pairs
 
 
 @dataclass(frozen=True, eq=False)

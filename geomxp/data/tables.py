@@ -27,7 +27,7 @@ from ..errors import (
     did_you_mean,
     one_line,
 )
-from .formula import Formula
+from .formula import DATE, Formula
 from .spatial import is_geographic_frame, is_grid, library, tabulate
 
 MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "-nan", "#n/a"})
@@ -362,7 +362,7 @@ ADVICE = (
         "say whether the comma is decimal (decimal=',', --decimal ,) or separates thousands "
         "(decimal='.', --decimal .)",
     ),
-    (r"\d{4}-\d\d?-\d\d?.*|\d\d?[./]\d\d?[./]\d{2,4}.*", "write dates as numbers: days, or years"),
+    (DATE, "write dates as numbers: days, or years"),
     (r"[<>≤≥]\s*[\d.,]+", "replace the bound by a number, or empty the cell (--drop-missing)"),
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
     (r"[+-]?[\d.]*,\d*", "write decimals with a point, or put semicolons between cells"),

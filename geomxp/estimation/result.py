@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, sqrt
@@ -22,6 +23,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
+from ..runtime.progress import notice
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import ANISOTROPY, check_bounds, template, words
 from .profile import design_of as design_of
@@ -52,6 +54,9 @@ else:
 
     Model = TypeVar("Model")
 
+
+EMBEDDED = 200_000
+"""Most bytes of observations, as JSON, that `Fit.save` embeds without being asked."""
 
 AT_SUPREMUM = (Ending.UNIDENTIFIED,)
 """Outcomes without an estimate whose likelihood is at its supremum, so that profiles exist."""
@@ -243,13 +248,15 @@ class Fit(Generic[Model]):
         True
         """
         import pandas as pd
-        from scipy.stats import t
+
+        # of scipy.stats, which takes half a second to import, the formulas of t
+        from scipy.special import stdtr, stdtrit
 
         z_value(level)
         errors, degrees = self._coefficient_errors(), np.full(len(self.coefficients), np.inf)
         if self._inference is not None:
             degrees = self._inference.degrees_of_freedom
-        half = t.ppf(0.5 + level / 2, degrees) * errors
+        half = stdtrit(degrees, 0.5 + level / 2) * errors
         return pd.DataFrame(
             {
                 "coefficient": list(self.trend.names),
@@ -258,7 +265,7 @@ class Fit(Generic[Model]):
                 "degrees_of_freedom": degrees,
                 "lower": self.coefficients - half,
                 "upper": self.coefficients + half,
-                "p_value": 2 * t.sf(np.abs(self.coefficients) / errors, degrees),
+                "p_value": 2 * stdtr(degrees, -np.abs(self.coefficients) / errors),
             }
         )
 
@@ -483,9 +490,44 @@ class Fit(Generic[Model]):
         }
         return document if named else document | {"observations": _arrays_entry(observations)}
 
-    def save(self, path: PathLikeText) -> None:
-        """Write the fit as JSON; a fit from arrays embeds its observations, others name a table."""
-        tables.write_json(path, self.to_dict() | {"history": list(self.history)})
+    def save(self, path: PathLikeText, *, embed: bool | None = None) -> None:
+        """Write the fit as JSON, with its observations or with the name of their table.
+
+        Parameters
+        ----------
+        path : path
+        embed : bool, optional
+            Whether to write the observations too, so that `load` does not need their table. If
+            not given, if they come from arrays, or take at most 200 kB.
+
+        Raises
+        ------
+        InvalidInput
+            For `embed=False` if the observations are not those of a file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import geomxp as gx
+        >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(f"{folder}/fit.json", embed=True)
+        ...     gx.Fit.load(f"{folder}/fit.json").observations.values.shape
+        (155,)
+        """
+        if embed not in (None, True, False):
+            raise InvalidInput(f"`embed` must be True, False or None. Got {embed!r:.60}.")
+        document = self.to_dict()
+        if document["table"] is None and embed is False:
+            raise InvalidInput(
+                "the observations are not those of a file, so the fit must hold them: leave out "
+                "embed=False (--no-embed)."
+            )
+        if document["table"] is not None and embed is not False:
+            arrays = _arrays_entry(self.observations)
+            if embed or len(json.dumps(arrays)) <= EMBEDDED:
+                document["observations"] = arrays
+        tables.write_json(path, document | {"history": list(self.history)})
 
     @classmethod
     def load(
@@ -497,7 +539,9 @@ class Fit(Generic[Model]):
         metric: str | Metric | None = None,
         transform: str | ObservationModel | None = None,
     ) -> Fit:
-        """Read a fit that `save` wrote, and its table again.
+        """Read a fit that `save` wrote, and its table again if the file has no observations.
+
+        A warning says if the file has observations and their table has changed since.
 
         Parameters
         ----------
@@ -514,20 +558,38 @@ class Fit(Generic[Model]):
         Raises
         ------
         InvalidInput
-            If the file is not a fit, or the table has changed since.
+            If the file is not a fit, or has no observations and the table has changed since.
         """
-        tables.check_path(path)
-        file = Path(path)
-        if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
-            raise InvalidInput(
-                f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
-            )
-        document = tables.read_json(path)
-        _check(document, SCHEMA, str(path), "")
-        try:
-            return _from_document(document, path, family, method, metric, transform)
-        except (KeyError, TypeError) as error:
-            raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
+        return load_fit(path, family, method, metric, transform)[0]
+
+
+def load_fit(path, family=None, method=None, metric=None, transform=None):
+    """Read a fit as `Fit.load` does; return it, and a sentence that says where its data are from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import geomxp as gx
+    >>> fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fit.save(f"{folder}/fit.json", embed=False)
+    ...     load_fit(f"{folder}/fit.json")[1]
+    'the observations are those of the data set meuse.'
+    """
+    tables.check_path(path)
+    file = Path(path)
+    if file.is_file() and file.suffix.lower() in (".csv", ".parquet", ".gpkg", ".nc"):
+        raise InvalidInput(
+            f"{path}: is a table, not a fit: give the file written by `geomxp fit --output`."
+        )
+    document = tables.read_json(path)
+    _check(document, SCHEMA, str(path), "")
+    try:
+        observations, origin = _observations(document, path, metric)
+        about = observations, family, method, transform
+        return _from_document(document, path, *about), origin
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(f"{path}: not a fit of geomxp ({error!r}).") from None
 
 
 def family_title(model):
@@ -735,16 +797,33 @@ def _arrays_entry(observations):
     }
 
 
-def _from_document(document, path, family, method=None, metric=None, transform=None):
-    if document["table"] is None:
-        _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
-        levels = document["observations"].setdefault("levels", {})
-        _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
-        metric = metric or document["model"]["metric"]
-        observations = Observations(metric=metric, **document["observations"])
-    else:
-        _check(document["table"], TABLE, str(path), "table.")
-        observations = _read_again(document["table"], path)
+def _observations(document, path, metric):
+    """Return the observations of a saved fit, and where they are from."""
+    table = document["table"]
+    if table is not None:
+        _check(table, TABLE, str(path), "table.")
+    if table is not None and "observations" not in document:
+        observations = _read_again(table, path)
+        named = f"those of the data set {table['dataset']}" if table.get("dataset") else ""
+        return (
+            observations,
+            f"the observations are {named or 'read from ' + _file_of(table, path)}.",
+        )
+    _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
+    levels = document["observations"].setdefault("levels", {})
+    _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
+    about = {"metric": metric or document["model"]["metric"], "source": table or {}}
+    observations = Observations(**about, **document["observations"])
+    origin = f"the observations are those in {path}"
+    if table is None:
+        return observations, f"{origin}."
+    if table.get("digest") != observations.digest():
+        raise InvalidInput(f"{path}: the observations in it are not those of the fit: fit again.")
+    _warn_if_changed(table, path)
+    return observations, f"{origin}; they were read from {table['path']}."
+
+
+def _from_document(document, path, observations, family, method=None, transform=None):
     trend = _trend(document["trend"], observations, path)
     p = len(trend.names)
     coefficients = np.array(document["trend"]["coefficients"], dtype=float)
@@ -786,7 +865,7 @@ def _trend(document, observations, path):
     if document["kind"] != "formula":
         return Trend.of(observations, document["kind"])
     _check(document, {"formula": str}, str(path), "trend.")
-    trend = Trend.of(observations, f"~ {document['formula']}")
+    trend = Trend.of(observations, f"~ {document['formula']}", saved=True)
     if list(trend.names) != document["names"]:
         raise InvalidInput(
             f"{path}: the formula {trend.text!r} gives the columns {', '.join(trend.names)}, not "
@@ -852,15 +931,35 @@ def _read_again(table, path):
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)
     else:
-        file = Path(table["path"])
-        beside = Path(path).resolve().parent / file.name
-        file = file if file.exists() or not beside.exists() else beside
+        file = _file_of(table, path)
         _check_unchanged(file, table, path)
         observations = read_table(
             file, decimal=table.get("decimal"), crs=table.get("crs"), **columns
         )
     _check_unchanged(observations.source["path"], table, path)
     return observations
+
+
+def _file_of(table, path):
+    """Return the path of a fit's table, or of a file of this name beside the fit if it is gone."""
+    file = Path(table["path"])
+    beside = Path(path).resolve().parent / file.name
+    return str(file if file.exists() or not beside.exists() else beside)
+
+
+def _warn_if_changed(table, path):
+    """Say if the table of a fit that holds its observations has changed since."""
+    file = _file_of(table, path)
+    try:
+        changed = Path(file).is_file() and tables.sha256(file) != table["sha256"]
+    except (OSError, ValueError):
+        # what cannot be read is not needed
+        return
+    if changed:
+        notice(
+            f"{file}: the table has changed since the fit in {path} was made. The observations in "
+            "the fit are used; fit again for those in the table."
+        )
 
 
 def _check_unchanged(file, table, path):

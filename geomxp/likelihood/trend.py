@@ -32,11 +32,12 @@ class Trend:
     memory: object = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, observations, trend):
+    def of(cls, observations, trend, saved=False):
         """Return a trend for these observations: one of `TRENDS`, or a formula.
 
         Raises `InvalidInput` if the kind is unknown, the formula is invalid, or covariates are
-        missing.
+        missing; unless the trend is that of a `saved` fit, also if a column of text has many levels
+        or looks like dates and the formula does not say that it is a factor.
 
         >>> import geomxp as gx
         >>> seen = gx.datasets.load("meuse")
@@ -47,7 +48,7 @@ class Trend:
             kind = type(observations).__name__
             raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
         if isinstance(trend, str) and trend not in TRENDS and trend.strip():
-            return cls._by_formula(observations, trend)
+            return cls._by_formula(observations, trend, saved)
         if not isinstance(trend, str) or trend not in TRENDS:
             raise InvalidInput(
                 f"`trend` must be one of: {', '.join(TRENDS)}, or a formula. Got {trend!r}."
@@ -70,7 +71,7 @@ class Trend:
         return cls(trend, names, observations.location_names, covariates)
 
     @classmethod
-    def _by_formula(cls, observations, text):
+    def _by_formula(cls, observations, text, saved):
         places, covariates = observations.location_names, observations.covariate_names
         if text.isidentifier() and text not in (*places, *covariates):
             # a misspelt kind looks like a formula of one name
@@ -84,6 +85,8 @@ class Trend:
         levels = {name: observations.levels[name] for name in used if name in observations.levels}
         bare = cls("formula", (), places, covariates, levels, formula)
         frame = bare._frame(observations.locations, observations.covariates)
+        if not saved:
+            formula.check_factors(frame, levels)
         names, memory = formula.learn(frame)
         return cls("formula", names, places, covariates, levels, formula, memory)
 

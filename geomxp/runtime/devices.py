@@ -8,15 +8,17 @@ import os
 import re
 import sys
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
+from time import perf_counter
 
 from ..errors import InvalidInput, MissingDevice, MissingPackage, NotEnoughMemory, one_line
+from .progress import notice
 
 COMPILER = {
     "njit": "numba",
@@ -39,12 +41,47 @@ def __getattr__(name):
     try:
         # llvmlite's modules are attributes of it once numba is imported
         import_module("numba")
+        _announce_compilation()
         return getattr(import_module(COMPILER[name]), name)
     except ImportError as error:
         raise MissingPackage(
             f"this computation on the CPU needs numba, which cannot be imported ({error}): "
             'pip install numba. Or compute on a GPU: gx.Exact(on="gpu") needs no numba.'
         ) from error
+
+
+COMPILING = 1.0
+"""Seconds of compilation after which the user is told."""
+
+
+@cache
+def _announce_compilation():
+    """Tell whoever listens to notices now, once, if numba compiles for more than `COMPILING`."""
+    event, here = import_module("numba.core.event"), copy_context()
+
+    def tell():
+        text = "compiling code for this machine; it is kept, so that only the first run waits."
+        here.run(notice, text, warn=False)
+
+    class Listener(event.Listener):
+        # functions that a function calls are compiled inside it, in the same thread: numba locks
+        depth, spent, timer = 0, 0.0, None
+
+        def on_start(self, _):
+            self.depth += 1
+            if self.depth == 1 and self.spent < COMPILING:
+                self.began = perf_counter()
+                self.timer = Timer(COMPILING - self.spent, tell)
+                self.timer.daemon = True
+                self.timer.start()
+
+        def on_end(self, _):
+            self.depth -= 1
+            if self.depth == 0 and self.spent < COMPILING:
+                self.timer.cancel()
+                self.spent += perf_counter() - self.began
+
+    event.register("numba:compile", Listener())
 
 
 _most = ContextVar("most", default=None)

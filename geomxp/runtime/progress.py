@@ -46,13 +46,16 @@ def noticing(show):
     return _during(_notices, show)
 
 
-def notice(message):
-    """Report at once what the user should know while the work goes on; by default as a warning."""
+def notice(message, warn=True):
+    """Report at once what the user should know while the work goes on.
+
+    If nobody listens it becomes a warning, or with `warn=False` nothing.
+    """
     show = _notices.get()
-    if show is None:
-        warnings.warn(message, GeomxpWarning, stacklevel=2)
-    else:
+    if show is not None:
         show(message)
+    elif warn:
+        warnings.warn(message, GeomxpWarning, stacklevel=2)
 
 
 QUIET = 2.0

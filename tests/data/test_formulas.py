@@ -213,3 +213,121 @@ def test_a_spline_does_not_go_on_unasked(frame):
     with pytest.raises(gx.InvalidInput, match="extend beyond upper and/or lower bounds"):
         columns("bs(x, df=4)", frame, beyond)
     assert np.isfinite(columns("bs(x, df=4, extrapolation='extend')", frame, beyond)[1]).all()
+
+
+# Values that are a function of a column
+
+
+def wells(**columns):
+    return pd.DataFrame(
+        {"x": [0.0, 1, 2, 4], "y": [0.0, 2, 1, 3], "zn": [10.0, 20, 50, 90]} | columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log(zn)", np.log),
+        ("np.sqrt(zn)", np.sqrt),
+        ("log( zn  + 1 )", lambda zn: np.log(zn + 1)),
+        ("I(zn / 1000)", lambda zn: zn / 1000),
+        ("log10(maximum(zn, 15))", lambda zn: np.log10(np.maximum(zn, 15))),
+    ],
+)
+def test_values_may_be_a_function_of_a_column(text, expected):
+    seen = gx.Observations.from_frame(wells(), values=text)
+    np.testing.assert_array_equal(seen.values, expected(wells().zn))
+    assert seen.value_name == text.replace("( zn  + 1 )", "( zn + 1 )")
+
+
+def test_a_name_in_backticks_is_a_column_of_values():
+    frame = wells().rename(columns={"zn": "zinc ppm"})
+    seen = gx.Observations.from_frame(frame, values="log(`zinc ppm`)")
+    np.testing.assert_array_equal(seen.values, np.log(wells().zn))
+    assert seen.value_name == "log(`zinc ppm`)"
+
+
+def test_a_column_of_this_name_comes_before_the_function():
+    frame = wells(**{"log(zn)": [1.0, 2, 3, 5]})
+    assert gx.Observations.from_frame(frame, values="log(zn)").values.tolist() == [1, 2, 3, 5]
+
+
+def test_markers_of_missing_values_are_those_of_the_column():
+    frame = wells(zn=[10.0, -9999, 50, 90])
+    seen = gx.Observations.from_frame(frame, values="log(zn)", missing=-9999, drop_missing=True)
+    np.testing.assert_array_equal(seen.values, np.log([10.0, 50, 90]))
+    with pytest.warns(gx.GeomxpWarning, match="zn"):
+        gx.Observations.from_frame(wells(zn=[10.0, 9, -9999, 90] * 1), values="cbrt(zn)")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("log(zn - 10)", r"log\(zn - 10\) is not finite for zn = 10 in row 1 \(1 such rows\)"),
+        ("sqrt(zn - 30)", r"sqrt\(zn - 30\) is not finite for zn = 10 in row 1 \(2 such rows\)"),
+        ("log(x * zn)", r"must be a function of one column"),
+        ("log(zn) + 1", r"must be a function of one column.*I\(zinc / 1000\)"),
+        ("scale(zn)", "must be a function of one column"),
+        ("log(gold)", "no column 'gold'. The columns are: x, y, zn"),
+        ("Zn (ppm)", r"no column 'Zn \(ppm\)'. The columns are"),
+        ("lag(zn)", r"no column 'lag\(zn\)'. The columns are"),
+        ("log(zn.real)", "is not allowed in a formula"),
+        ("log(x)", "`values` must be a column other than the coordinates. Got 'x'"),
+    ],
+)
+def test_other_values_are_refused(text, words):
+    with pytest.raises(gx.InvalidInput, match=words) as caught:
+        gx.Observations.from_frame(wells(), values=text, locations=("x", "y"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_cell_is_named_by_its_column():
+    with pytest.raises(gx.InvalidInput, match=r"Got nan in row 3, column 'zn'"):
+        gx.Observations.from_frame(wells(zn=[1.0, 2, np.nan, 4]), values="log(zn)")
+
+
+# Columns of text that are probably no factors
+
+
+FIXED = ("variance", "range", "smoothness", "nugget")
+
+
+def many(count, form="s{}", n=80):
+    random = np.random.default_rng(2)
+    text = [form.format(k % count) for k in range(n)]
+    places = {"x": random.random(n), "y": random.random(n)}
+    return pd.DataFrame(places | {"at": text, "zn": random.random(n), "code": np.arange(n) % count})
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (many(21), r"'at' is text and would be a factor of 21 levels.*write C\(at\)"),
+        (many(9, "2020-03-1{}"), r"'2020-03-10'.*factor of 9 levels.*days, or years.*C\(at\)"),
+        (many(3, "0{}/12/1998"), r"text that looks like dates \('00/12/1998'\)"),
+    ],
+)
+def test_text_that_is_probably_no_factor_is_questioned(frame, words):
+    seen = gx.Observations.from_frame(frame, values="zn", formula="x + at")
+    with pytest.raises(gx.InvalidInput, match=words) as caught:
+        gx.log_likelihood(seen, gx.Matern(1, 0.1, 0.5), trend="x + at")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "p"), [("C(at)", 30), ("C(code)", 30), ("code", 2)])
+def test_a_factor_that_is_stated_may_have_many_levels(text, p):
+    seen = gx.Observations.from_frame(many(30), values="zn", formula=text)
+    assert len(gx.fit(seen, gx.Matern(1, 0.1, 0.5, 0.1), fixed=FIXED, trend=text).coefficients) == p
+
+
+def test_twenty_levels_are_not_questioned():
+    seen = gx.Observations.from_frame(many(20), values="zn", formula="at")
+    fit = gx.fit(seen, gx.Matern(1, 0.1, 0.5, 0.1), fixed=FIXED, trend="at")
+    assert len(fit.coefficients) == 20
+
+
+@pytest.mark.parametrize("text", ["C(at)", "C(code)"])
+def test_a_level_for_each_observation_is_not_estimable(text):
+    seen = gx.Observations.from_frame(many(80), values="zn", formula=text)
+    with pytest.raises(gx.InvalidInput, match="has 80 levels for 80 observations"):
+        gx.fit(seen, trend=text)

@@ -188,8 +188,9 @@ def test_wrong_choices_of_columns_are_named(options, message):
 
 
 def test_a_plain_frame_must_say_where_its_coordinates_are():
+    frame = table().rename(columns={"x": "rd_east", "y": "rd_north"})
     with pytest.raises(gx.InvalidInput, match="`locations` must name the columns"):
-        gx.Observations.from_frame(table(), values="log_zinc")
+        gx.Observations.from_frame(frame, values="log_zinc")
     with pytest.raises(gx.InvalidInput, match=r"a pandas or geopandas frame.*Got list"):
         gx.Observations.from_frame([1, 2], values="z")
 
@@ -619,7 +620,10 @@ def test_json_of_predictions_has_the_coordinates_of_the_observations(folder, cap
     [
         (["fit", "seen.gpkg"], "name the column of the values with --value"),
         (["fit", "seen.gpkg", "--value", "gold"], "no column 'gold'"),
-        (["fit", "there.csv", "--value", "zinc"], "name the columns with --locations"),
+        (
+            ["fit", "there.csv"],
+            "name the column of the values with --value, for example: geomxp fit",
+        ),
         (
             ["predict", "fit.json", "there.csv", "--output", "map.shp"],
             "shapefiles truncate names and cannot be written",

@@ -340,3 +340,53 @@ def test_grid_covers_the_bounding_box():
     assert (grid >= seen.locations.min(axis=0)).all()
     assert (grid <= seen.locations.max(axis=0)).all()
     assert len(np.unique(grid[:, 1])) == 50
+
+
+# Columns that are taken as locations
+
+
+@pytest.mark.parametrize(
+    ("names", "taken", "metric"),
+    [
+        (("x", "y"), ("x", "y"), "euclidean"),
+        (("Y", "X"), ("X", "Y"), "euclidean"),
+        (("lat", "lon"), ("lon", "lat"), "chordal"),
+        (("Longitude", "Latitude"), ("Longitude", "Latitude"), "chordal"),
+        (("northing", "easting"), ("easting", "northing"), "euclidean"),
+        (("x", "y", "northing"), ("x", "y"), "euclidean"),
+        (("easting", "y", "lon", "lat"), ("lon", "lat"), "chordal"),
+    ],
+)
+def test_the_only_pair_of_coordinates_is_taken(tmp_path, names, taken, metric):
+    data = pd.DataFrame({name: [5.0 + k, 6.0, 7.5] for k, name in enumerate(names)})
+    data["z"] = [1.0, 2.0, 4.0]
+    data.to_csv(tmp_path / "t.csv", index=False)
+    seen = gx.read_table(tmp_path / "t.csv", values="z")
+    assert seen.location_names == taken
+    assert str(seen.metric) == metric
+    np.testing.assert_array_equal(seen.locations, data[list(taken)])
+    assert seen.source["locations"] == list(taken)
+    assert gx.Observations.from_frame(data, values="z").digest() == seen.digest()
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("x", "y", "lon", "lat"), r'They may be x, y or lon, lat: .*locations=\("x", "y"\)'),
+        (("x", "y", "X"), "They may be x, y or X, y"),
+        (("x", "northing"), r"The columns are: x, northing: .*\(--locations x,northing\)"),
+        (("row", "column"), r'The columns are: row, column: .*locations=\("row", "column"\)'),
+        (("lon", "long", "lat"), "They may be lon, lat or long, lat"),
+    ],
+)
+def test_coordinates_that_are_not_certain_must_be_named(names, words):
+    data = pd.DataFrame({name: [5.0, 6.0, 7.5] for name in names} | {"z": [1.0, 2.0, 4.0]})
+    with pytest.raises(gx.InvalidInput, match=words) as caught:
+        gx.Observations.from_frame(data, values="z")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_column_of_the_values_is_not_a_coordinate():
+    data = pd.DataFrame({"x": [5.0, 6.0, 7.5], "y": [1.0, 2.0, 4.0], "lon": [1, 2, 3]})
+    data["lat"] = [3.0, 4.0, 9.0]
+    assert gx.Observations.from_frame(data, values="y").location_names == ("lon", "lat")

@@ -1,0 +1,100 @@
+"""Columns of a table: locations that need no option, and values that are a function of a column."""
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import geomxp as gx
+from geomxp.cli.main import main
+
+HELD = ("--fix", "smoothness=0.5", "--fix", "range=200")
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        status = main(list(map(str, words)))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def write(name, **renamed):
+    pd.read_csv(gx.datasets.path("meuse")).rename(columns=renamed).to_csv(name, index=False)
+
+
+def test_locations_that_are_taken_are_said_in_one_line(run):
+    write("wells.csv", x="Easting", y="Northing")
+    words = ("fit", "wells.csv", "--value", "zinc", *HELD)
+    status, _, err = run(*words)
+    assert status == 0
+    assert err == (
+        "geomxp: wells.csv: columns Easting,Northing are the locations (others: --locations X,Y).\n"
+    )
+    status, named, err = run(*words, "--locations", "Easting,Northing", "--json")
+    assert (status, err) == (0, "")
+    status, _, err = run(*words, "--quiet")
+    assert (status, err) == (0, "")
+    status, taken, _ = run(*words, "--json")
+    assert status == 0
+    taken, named = json.loads(taken), json.loads(named)
+    assert taken["table"] == named["table"]
+    assert taken["log_likelihood"] == named["log_likelihood"]
+
+
+@pytest.mark.parametrize("renamed", [{}, {"x": "rd_e", "y": "rd_n"}, {"x": "lon"}])
+def test_the_command_of_the_error_works(run, renamed):
+    write("wells.csv", **renamed)
+    status, _, err = run("fit", "wells.csv", *HELD)
+    assert status == 2
+    assert err.count("\n") == 1
+    words = shlex.split(err.partition("for example: ")[2].partition(". The columns")[0])
+    assert words[0] == "geomxp"
+    status, out, _ = run(*words[1:], "--json")
+    assert status == 0
+    assert json.loads(out)["table"]["value"] == "zinc"
+
+
+def test_coordinates_that_are_ambiguous_are_an_error(run):
+    write("wells.csv", lead="lon", copper="lat")
+    status, _, err = run("fit", "wells.csv", "--value", "zinc", *HELD)
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "They may be x, y or lon, lat" in err
+    assert "(--locations x,y)" in err
+
+
+def test_a_saved_fit_of_a_function_reads_its_table_again(run):
+    write("wells.csv")
+    assert run("fit", "wells.csv", "--value", "log(zinc)", *HELD, "--output", "f.json")[0] == 0
+    document = json.loads(Path("f.json").read_text())
+    assert document["table"]["value"] == "log(zinc)"
+    status, out, _ = run("predict", "f.json", "--grid", "4", "--json")
+    assert status == 0
+    fit = gx.Fit.load("f.json")
+    np.testing.assert_array_equal(fit.observations.values, np.log(pd.read_csv("wells.csv").zinc))
+    expected = gx.predict_raster(fit, cells=4).mean.ravel()
+    assert [row["mean"] for row in json.loads(out)["rows"]] == expected.tolist()
+
+
+def test_a_function_of_a_column_of_a_data_set(run):
+    status, out, _ = run("fit", "meuse", "--value", "log(zinc)", *HELD, "--json")
+    assert status == 0
+    same = json.loads(run("fit", "meuse", *HELD, "--json")[1])
+    assert json.loads(out)["log_likelihood"] == pytest.approx(same["log_likelihood"], abs=1e-6)
+
+
+def test_simulate_takes_the_locations_of_a_table(run):
+    write("wells.csv", x="longitude", y="latitude")
+    frame = pd.read_csv("wells.csv")
+    frame.assign(longitude=frame.longitude / 1e5, latitude=frame.latitude / 1e4).to_csv("ll.csv")
+    model = ("--variance", "1", "--range", "20", "--smoothness", "0.5")
+    named = run("simulate", "--at", "ll.csv", *model, "--locations", "longitude,latitude")
+    assert named[0] == 0
+    assert run("simulate", "--at", "ll.csv", *model) == named
