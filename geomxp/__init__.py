@@ -47,10 +47,12 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
+from .prediction.variogram import Variogram, variogram
 from .tiles.placement import MemoryPlan
 
 if TYPE_CHECKING:
     from . import plots
+    from .reporting.exploration import Exploration, explore
     from .reporting.report import report
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Exact",
+    "Exploration",
     "Fit",
     "FitFailed",
     "Gaussian",
@@ -91,6 +94,7 @@ __all__ = [
     "Spherical",
     "TrendTest",
     "Validation",
+    "Variogram",
     "Vecchia",
     "Wendland",
     "bootstrap",
@@ -100,6 +104,7 @@ __all__ = [
     "compare_models",
     "cross_validate",
     "datasets",
+    "explore",
     "fit",
     "for_divergence",
     "information",
@@ -119,13 +124,16 @@ __all__ = [
     "scores",
     "simulate",
     "uniform",
+    "variogram",
 ]
 
 
 def __getattr__(name):
-    """Import `plots` and `report` when they are first used: most runs need neither."""
+    """Import `plots`, `explore` and `report` when they are first used: most runs need none."""
     if name == "plots":
         return import_module(".plots", __name__)
+    if name in ("Exploration", "explore"):
+        return getattr(import_module(".reporting.exploration", __name__), name)
     if name == "report":
         return import_module(".reporting.report", __name__).report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

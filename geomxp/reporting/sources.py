@@ -71,7 +71,7 @@ def python_lines(fit):
     """Return Python code that repeats the fit."""
     model, trend = fit.model, fit.trend.text
     about = {
-        "method": _method(fit.method),
+        "method": method_text(fit.method),
         "fixed": held(fit) or None,
         "bounds": fit.bounds or None,
         "trend": None if trend == "constant" else trend,
@@ -80,13 +80,13 @@ def python_lines(fit):
         "anisotropy": "anisotropy_ratio" in model.parameters() or None,
     }
     about = {name: value for name, value in about.items() if value is not None}
-    lines = ["import geomxp as gx", "", *_reading(fit.observations)]
-    lines += [_call("fit = gx.fit(observations", about), "print(fit)"]
+    lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
+    lines += [call("fit = gx.fit(observations", about), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
 
 
-def _reading(observations):
-    """Return the lines that read the observations."""
+def reading_lines(observations, path=None):
+    """Return the lines that read the observations; `path` if it is not the name of their file."""
     source = observations.source
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
@@ -101,7 +101,8 @@ def _reading(observations):
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
     usual = {"locations": (), "values": None, "covariates": (), "metric": None}
-    start = f"observations = gx.read_table({PurePath(source.get('path') or '').name!r}"
+    path = path or PurePath(source.get("path") or "").name
+    start = f"observations = gx.read_table({path!r}"
     if entry:
         usual = {"locations": entry.locations, "values": entry.value}
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
@@ -120,7 +121,7 @@ def _reading(observations):
         "variable": source.get("variable"),
         **{name: source.get(name) for name in ("missing", "decimal", "duplicates")},
     }
-    return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]
+    return [call(start, {name: value for name, value in about.items() if value != usual[name]})]
 
 
 class _Code(str):
@@ -138,7 +139,7 @@ def _family(model):
     return model.family if known else _Code(type(model).__name__)
 
 
-def _method(method):
+def method_text(method):
     """Return the expression of a method; None for the default."""
     usual, about = Exact(), method.describe(0)
     if about["name"] == "vecchia":
@@ -161,7 +162,7 @@ def _method(method):
     return _Code(f"gx.Exact({', '.join(arguments)})")
 
 
-def _call(start, about):
+def call(start, about):
     """Return a call with keyword arguments, over several lines if it is long."""
     arguments = [f"{name}={value!r}" for name, value in about.items()]
     line = ", ".join([start, *arguments]) + ")"

@@ -154,7 +154,7 @@ def test_pictures_refuse_what_they_cannot_draw(fit, validation):
         (plots.values_map, "`observations` must be an Observations"),
         (plots.residuals_map, "`fit` must be a Fit"),
         (plots.prediction_map, "`fit` must be a Fit"),
-        (plots.variogram, "`fit` must be a Fit"),
+        (plots.variogram, "`source` must be a Fit or an Observations or a Variogram"),
         (plots.profiles, "`fit` must be a Fit"),
         (plots.overview, "`fit` must be a Fit"),
         (plots.residuals, "`source` must be a Fit or a Validation"),

@@ -1,0 +1,270 @@
+"""Predicted cost of a method: seconds and bytes, before anything is computed.
+
+Operations are counted and divided by the rate of this machine, which one small factorization
+measures once per process. Predictions are right within a factor of 2 to 3 for tens of cores at
+most; time for compiling loops in the first run, and for copies to a disk, comes in addition.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..covariance import sums
+from ..errors import InvalidInput
+from ..linalg import recursive
+from ..runtime.devices import (
+    blas_threads,
+    free_memory,
+    human_bytes,
+    is_cluster,
+    resolve_all,
+    usable_cores,
+)
+
+if TYPE_CHECKING:
+    from .base import Likelihood
+
+ORDER, REPEATS = 768, 3
+"""Order of the matrix whose factorization gives the rate, and how often it is factored."""
+
+EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, VALUES = 8, 15, 150
+"""Typical numbers of evaluations of a fit: by Fisher scoring, exact (where the start is the maximum
+of Vecchia's approximation) and by Vecchia's approximation; by BOBYQA, without derivatives."""
+
+STARTS, EVERYWHERE = 1.5e10, 450
+"""Operations that find the starts of a search, from this many locations on; fewer below."""
+
+TABLE = 3e8
+"""Operations that make the table of a correlation and its derivatives."""
+
+PAIR = 2000
+"""Operations, at the rate of a factorization, for the covariance of two locations and its
+derivatives by the parameters."""
+
+NEIGHBOUR, LOCATION = 190, 1e4
+"""Operations of Vecchia's approximation for two neighbours of a location, beside those of the
+factorization of its block; and for a location."""
+
+DRAWS, DRAWN = 24, 2.5e6
+"""Standard errors of Vecchia's approximation come from simulated data sets, which cost this many
+evaluations and operations for each location."""
+
+GRAPH, SOUGHT = 2e5, 8e3
+"""Operations that order a location, and that find one of its neighbours."""
+
+BLOCKS = 16
+"""Blocks of derivatives that a GPU computes at one time."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted cost of a method for one data set.
+
+    Parameters
+    ----------
+    seconds_of_evaluation : float or None
+        Wall-clock time of the log-likelihood with score and information at one model. None for GPUs
+        and clusters, whose rates are not measured.
+    seconds_of_fit : float or None
+        Wall-clock time of a fit with the typical number of evaluations, starts and standard errors
+        included.
+    bytes : int
+        Memory that the method needs at least: of the machine, of the device, or of all workers of a
+        cluster together.
+    fits : bool or None
+        Whether so many bytes, and the disk behind them, are free now; None for a cluster.
+    """
+
+    seconds_of_evaluation: float | None
+    seconds_of_fit: float | None
+    bytes: int
+    fits: bool | None
+
+    def __str__(self) -> str:
+        size = human_bytes(self.bytes)
+        if self.seconds_of_fit is None:
+            return size
+        return f"{in_words(self.seconds_of_fit)} and {size}"
+
+
+def predicted_cost(method: Likelihood, n: int, dimensions: int = 2, free: int = 4) -> Cost:
+    """Predict the seconds and the bytes of a method.
+
+    Exact: n³/3 operations for the factorization, 2n³/3 for Σ⁻¹, which the score needs, and the
+    covariances of n²/2 pairs of locations. A fit has about 8 evaluations, and the observed
+    information, which costs about one evaluation more than it has parameters. Where tiles leave no
+    memory for Σ⁻¹, it has about 150 evaluations without derivatives. A method of your own counts as
+    exact.
+
+    Vecchia's approximation with m neighbours: n·m³ operations for the blocks, and the covariances
+    of n·m² pairs. A fit has about 15 evaluations; its standard errors cost about 24.
+
+    Parameters
+    ----------
+    method : Likelihood
+    n : int
+        Number of locations.
+    dimensions : int
+        Number of coordinates.
+    free : int
+        Number of estimated covariance parameters.
+
+    Returns
+    -------
+    Cost
+
+    Raises
+    ------
+    NotEnoughMemory
+        If a limit of the method's memory is below its minimum.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> exact = predicted_cost(gx.Exact(), 6_000)
+    >>> 288e6 <= exact.bytes < 320e6
+    True
+    >>> predicted_cost(gx.Vecchia(30), 6_000).bytes < exact.bytes / 10
+    True
+    """
+    if method.approximate:
+        return _of_vecchia(method, n, dimensions)
+    return _of_exact(method, n, dimensions, free)
+
+
+def _of_exact(method, n, dimensions, free):
+    needed, fits = _bytes_of_exact(method, n)
+    scoring = not method.tiled or bytes_for(n, 4) < free_memory()
+    if not _measurable(method.on):
+        return Cost(None, None, needed, fits)
+    dense = n**3 / rate()
+    pairs = 0.5 * n**2 * PAIR * (1 + dimensions / 8) / 1.25
+    rest = (pairs + TABLE) / (rate_of_core() * usable_cores())
+    evaluation, starts = dense + rest, _starts(n)
+    if scoring:
+        fit = starts + (EXACT_EVALUATIONS + 1 + free) * evaluation
+    else:
+        fit = starts + VALUES * (dense + rest) / 3
+    return Cost(evaluation, fit, needed, fits)
+
+
+def _bytes_of_exact(method, n):
+    """Return the bytes that the exact method needs, and whether they are free."""
+    if not method.tiled:
+        gpu = _gpu(method.on)
+        free = free_memory() if gpu is None else gpu.free_memory()
+        needed = bytes_for(n, 1, gpu)
+        return needed, needed <= free
+    try:
+        plan = method.plan(n)
+    except InvalidInput:
+        # the formats depend on the matrix: at most those of FP64
+        needed = 4 * n * (n + 1)
+        if is_cluster(method.on):
+            return needed, None
+        disk = method.memory is not None
+        return needed, disk or needed <= free_memory()
+    if plan.behind == "workers":
+        return plan.bytes, None
+    if plan.behind == "disk":
+        needed = sum(plan.budgets)
+        return needed, needed <= free_memory() and plan.bytes <= plan.free
+    return plan.bytes, plan.bytes <= plan.free
+
+
+def _of_vecchia(method, n, dimensions):
+    m = min(method.neighbours, max(n - 1, 0))
+    # neighbours and weights, those of draws from a richer approximation, and the columns of draws
+    needed = int(n * (12 * (m + max(60, 2 * m)) + 8 * 32 * 4 + 8 * (dimensions + 20)))
+    needed = min(needed, bytes_for(n, 3)) + 2**24
+    fits = None if is_cluster(method.on) else needed <= free_memory()
+    if not _measurable(method.on):
+        return Cost(None, None, needed, fits)
+    operations = n * (m**3 + NEIGHBOUR * m**2 + LOCATION)
+    work = VECCHIA_EVALUATIONS * (operations + TABLE) + n * (GRAPH + SOUGHT * m)
+    work += DRAWS * operations + n * DRAWN
+    core = rate_of_core() * usable_cores()
+    return Cost((operations + TABLE) / core, _starts(n) + work / core, needed, fits)
+
+
+def _starts(n):
+    """Return the seconds that find the starts of a search."""
+    return STARTS * min(1.0, n / EVERYWHERE) / rate_of_core()
+
+
+def _gpu(on):
+    """Return the first device of a method if it is a GPU, otherwise None."""
+    device = None if is_cluster(on) else resolve_all(on)[0]
+    return device if device is not None and device.index is not None else None
+
+
+def _measurable(on):
+    """Whether a method computes on this machine's CPU."""
+    return not is_cluster(on) and _gpu(on) is None
+
+
+def bytes_for(n, matrices, device=None):
+    """Return the free bytes that this many n×n matrices need."""
+    # with blocks in progress, whitened columns and the interpreter's overhead
+    needed = int(1.02 * matrices * n * n * 8) + 64 * n + 2**24
+    if device is None or device.index is None:
+        return needed
+    return needed + BLOCKS * 8 * min(n, sums.BLOCK) ** 2
+
+
+# The rate of this machine
+
+
+def rate():
+    """Return the operations per second of a factorization by all usable cores."""
+    return _measured(usable_cores())
+
+
+def rate_of_core():
+    """Return the operations per second of a factorization by one core."""
+    return _measured(1)
+
+
+@cache
+def _measured(cores):
+    """Measure the rate of a factorization by a number of cores, once per process."""
+    steps = np.arange(ORDER)
+    sigma = np.asfortranarray(np.exp(-np.abs(steps[:, None] - steps) / 8.0))
+    shortest = np.inf
+    # BLAS uses one thread for small orders
+    with blas_threads(0 if cores == 1 else ORDER):
+        for _ in range(REPEATS):
+            matrix = sigma.copy(order="F")
+            begun = time.perf_counter()
+            recursive.potrf(matrix)
+            shortest = min(shortest, time.perf_counter() - begun)
+    return ORDER**3 / 3 / shortest
+
+
+# In words
+
+
+def in_words(seconds):
+    """Return a predicted time as text, with one or two digits.
+
+    Examples
+    --------
+    >>> [in_words(seconds) for seconds in (0.2, 7.4, 130, 5e4, 1e6)]
+    ['less than 1 s', 'about 7 s', 'about 2 min', 'about 14 h', 'about 12 days']
+    """
+    if seconds < 1:
+        return "less than 1 s"
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds < most * size:
+            return f"about {_round(seconds / size)} {unit}"
+    return f"about {_round(seconds / 86400):,} days"
+
+
+def _round(number):
+    """Round a number to two digits."""
+    return int(float(f"{number:.2g}"))
