@@ -57,12 +57,14 @@ class StoppedFit(Exception):
 def explore(given):
     r"""Explore a table before a fit: checks, variograms, costs and the next command.
 
-    As text, or as a page with pictures:
-      geomxp explore meuse --value zinc
+    As text, and as a page with pictures:
       geomxp explore meuse --value zinc --report zinc.html
 
-    Your own table, with the variograms of a trend's residuals:
-      geomxp explore wells.csv --locations x,y --value zinc --formula "elev"
+    With variograms of the residuals of a trend:
+      geomxp explore meuse --value zinc --formula sqrt_dist
+
+    As JSON, for scripts:
+      geomxp explore jura --value Cd --json
     """
     screen = given.screen
     tables.check_writable(given.report, inputs=(given.table,))

@@ -17,9 +17,11 @@ from ..data.observations import Observations
 from ..errors import InvalidInput
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
+from ..likelihood.trend import TRENDS
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
     BINS,
+    LEAST,
     Variogram,
     lags_of,
     semivariance,
@@ -301,7 +303,7 @@ def variogram(
     ----------
     source : Fit, Observations or Variogram
         Observations are compared with `geomxp.variogram`. A Variogram with directions is drawn as
-        one line for each.
+        one line for each, without bins of fewer than 30 pairs if others have more.
     bins : int, optional
         If not given, 15 for a fit, and those of `geomxp.variogram` for observations.
     envelope : int
@@ -364,14 +366,16 @@ def variogram(
 
 def _draw_variogram(ax, found):
     """Draw an empirical semivariogram: both estimates, or one line for each direction."""
-    words = _compared(found.locations, found.total)
+    words, top = _compared(found.locations, found.total), 0.0
     if found.directions:
         for direction, look in zip(found.directions, _looks(len(found.directions)), strict=True):
             one = found.of_direction(direction)
-            ax.plot(one.distance, one.semivariance, linewidth=1.2, **look)
+            enough = one.pairs >= min(LEAST, one.pairs.max())
+            distance, gamma = one.distance[enough], one.semivariance[enough]
+            ax.plot(distance, gamma, linewidth=1.2, **look)
             name = f"{direction:g}° ± {found.tolerance:g}°"
-            _points(ax, one.distance, one.semivariance, one.pairs, label=name, **look)
-        top = found.semivariance.max()
+            _points(ax, distance, gamma, one.pairs[enough], label=name, **look)
+            top = max(top, float(gamma.max()))
     else:
         _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
         about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
@@ -381,7 +385,8 @@ def _draw_variogram(ax, found):
     squared = f"squared units of {found.value_name}"
     title = "Empirical semivariogram"
     if found.trend not in ("zero", "constant"):
-        title += f", residuals of {plain(found.trend)}"
+        trend = f"{found.trend} trend" if found.trend in TRENDS else f"trend {found.trend}"
+        title += f", residuals of {plain(trend)}"
     labels = label("distance", found.unit), label("semivariance", squared)
     return finish(ax, title, *labels, loc="best")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, isfinite, log
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..covariance.distance import embed
 from ..errors import InvalidInput
-from .variogram import least_squares, variogram
+from .variogram import lags_of, least_squares
 
 if TYPE_CHECKING:
     from .._typing import Floats, Whole
@@ -189,7 +189,7 @@ def _from_neighbours(observations, r, seed):
     from scipy.spatial import KDTree
 
     try:
-        known = variogram(replace(observations, values=r, log_jacobian=None), seed=seed)
+        lags = lags_of(observations, bins=None, seed=seed)
     except InvalidInput:
         # one location has no distances
         return np.zeros(len(r))
@@ -200,8 +200,9 @@ def _from_neighbours(observations, r, seed):
     own = rows == np.arange(len(r))[:, None]
     own[~own.any(axis=1), -1] = True
     distance, rows = (part[~own].reshape(-1, count) for part in (distance, rows))
-    gamma = np.interp(distance.mean(axis=1), known.distance, known.robust)
-    least = max(1e-12 * float(known.robust.max()), 1e-300)
+    known = lags.robust(r[lags.rows])
+    gamma = np.interp(distance.mean(axis=1), lags.distance, known)
+    least = max(1e-12 * float(known.max()), 1e-300)
     return (r - np.median(r[rows], axis=1)) / np.sqrt(np.maximum(gamma, least))
 
 

@@ -50,13 +50,17 @@ METHODS = {
 FREE = 4
 """Number of estimated covariance parameters of the next fit."""
 
-DIRECTIONS, SEVERAL = 4, 60
+DIRECTIONS, SEVERAL = 4, 150
 """Number of directions, and the least number of locations at which they are compared."""
 
-COMMON = 2.0
-"""Largest ratio of semivariances in two directions that is common by chance: of 60 simulated
-isotropic fields at 60 to 400 random locations, at most 5 % had one above 1.1 to 2.2, the larger the
-longer the range."""
+BELOW, FIRST = 0.8, 3
+"""Directions are compared in the bins up to the first one whose semivariance reaches this share of
+that at long distances, and in so many bins at least."""
+
+COMMON = 1.75
+"""Largest ratio of semivariances in two directions that is common by chance. Of 60 simulated
+isotropic fields each at 150 and 400 random locations, 5 % had a ratio above 1.2 to 1.8, the larger
+the longer the range."""
 
 EXPLAINED = 0.3
 """Share of the variance explained by a linear trend from which it is mentioned."""
@@ -539,10 +543,9 @@ def _of_shape(found, shape):
 
 def _of_distance(found):
     known = found.variogram
-    if known is None or len(known) < 3:
+    if known is None or len(known) < FIRST:
         return None
-    far = slice(len(known) // 2, None)
-    plateau = float(np.average(known.robust[far], weights=known.pairs[far]))
+    plateau = _plateau(known, known.robust)
     if not plateau > 0:
         return None
     share, near = float(known.robust[0]) / plateau, float(known.distance[0])
@@ -569,16 +572,15 @@ def _of_distance(found):
 
 def _of_direction(found):
     around, known = found.directional, found.variogram
-    if around is None or found.observations.dimensions != 2 or around.locations < SEVERAL:
+    if around is None or around.locations < SEVERAL or len(known) < FIRST:
         return None
-    means = {}
-    near = around.upper <= 0.5 * around.upper.max()
+    reached = known.semivariance >= BELOW * _plateau(known, known.semivariance)
+    reach = known.upper[max(int(np.argmax(reached)), FIRST) - 1]
+    near, means = around.upper <= reach, {}
     for direction in around.directions:
         rows = near & (around.direction == direction)
-        if not rows.any():
-            return None
         usual = np.interp(around.distance[rows], known.distance, known.semivariance)
-        if not (usual > 0).all():
+        if not rows.any() or not (usual > 0).all():
             return None
         weights = around.pairs[rows]
         means[direction] = float(np.average(around.semivariance[rows] / usual, weights=weights))
@@ -587,14 +589,19 @@ def _of_direction(found):
         return None
     ratio = means[steep] / means[flat]
     start = (
-        f"At short distances, the semivariance in direction {steep:g}° is {ratio:.2g} times that "
-        f"in direction {flat:g}°"
+        f"Up to {reach:.3g} {known.unit}, the semivariance in direction {steep:g}° is {ratio:.2g} "
+        f"times that in direction {flat:g}°"
     )
     if ratio > COMMON:
-        return Finding(
-            "direction", f"{start}: compare a fit with anisotropy (--anisotropy).", caution=True
-        )
+        text = f"{start}: compare a fit with anisotropy (--anisotropy)."
+        return Finding("direction", text, caution=True)
     return Finding("direction", f"{start}, which is common by chance in isotropic fields.")
+
+
+def _plateau(known, semivariance):
+    """Return the mean semivariance at the longer half of the distances."""
+    far = slice(len(known) // 2, None)
+    return float(np.average(semivariance[far], weights=known.pairs[far]))
 
 
 def _of_trend(found, shape):
@@ -742,7 +749,7 @@ def _call(found, given):
         about["method"] = method_text(METHODS["vecchia, 30 neighbours"][0])
     source, lines = _reading(found, given), ["import geomxp as gx", ""]
     if source:
-        lines += reading_lines(replace(given, source=source), source["path"])
+        lines += reading_lines(given, source)
     elif found.sentinels:
         # observations from arrays have no file to read again
         columns = _columns(given, Trend.of(given, found.trend))

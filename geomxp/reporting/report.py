@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import warnings
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from .. import plots
 from .._version import __version__
 from ..data import datasets, tables
-from ..errors import InvalidInput
+from ..errors import GeomxpWarning, InvalidInput
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
@@ -165,7 +166,10 @@ def _page_of_exploration(found, command):
     if one is not None:
         z, _ = transformed(observations.values, one.name, one.parameter)
         name = f"{one.name} of {observations.value_name}"
-        after = replace(observations, values=z, value_name=name, log_jacobian=None)
+        with warnings.catch_warnings():
+            # the coordinates have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            after = replace(observations, values=z, value_name=name, log_jacobian=None)
         draw["transformed"] = partial(plots.histogram, after)
     bins = []
     if found.variogram is not None:

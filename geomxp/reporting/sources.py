@@ -85,9 +85,11 @@ def python_lines(fit):
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
 
 
-def reading_lines(observations, path=None):
-    """Return the lines that read the observations; `path` if it is not the name of their file."""
-    source = observations.source
+def reading_lines(observations, source=None):
+    """Return the lines that read the observations; without a source, from the file's name alone."""
+    if source is None:
+        path = PurePath(observations.source.get("path") or "").name
+        source = observations.source | {"path": path}
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
         metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
@@ -101,8 +103,7 @@ def reading_lines(observations, path=None):
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
     usual = {"locations": (), "values": None, "covariates": (), "metric": None}
-    path = path or PurePath(source.get("path") or "").name
-    start = f"observations = gx.read_table({path!r}"
+    start = f"observations = gx.read_table({source['path']!r}"
     if entry:
         usual = {"locations": entry.locations, "values": entry.value}
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
