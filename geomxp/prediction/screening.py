@@ -30,6 +30,14 @@ POWERS = (-2.0, 2.0)
 NEAREST = 8
 """Number of neighbours whose median an observation is compared with."""
 
+WORST = 1e100
+"""Criterion of a power that overflows, which a search can compute with."""
+
+EPS = float(np.finfo(float).eps)
+
+FARTHEST = 1e6
+"""Largest score of an outlier."""
+
 DOUBT = 0.01
 """Probability that some value of a normal sample is called an outlier."""
 
@@ -96,13 +104,15 @@ def transformations_of(observations, trend, ends=None):
     scale = float(np.exp(np.mean(np.log(y)))) if low > 0 else 1.0
 
     def judged(name, parameter=None):
-        z, jacobian = transformed(y / scale if name == "boxcox" else y, name, parameter)
-        r = residuals_of(z)
-        variance = float(r @ r) / len(r)
-        if not variance > 0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            z, jacobian = transformed(y / scale if name == "boxcox" else y, name, parameter)
+            r = residuals_of(z)
+            spread = float(np.sqrt(np.mean(r**2)))
+        # rounding errors of values that the trend fits exactly
+        if not 16 * EPS * np.abs(z).max() < spread < inf:
             return Transformation(name, parameter, -inf, 0.0)
         jacobian = float(jacobian.sum()) - (len(y) * log(scale) if name == "boxcox" else 0.0)
-        value = -0.5 * len(r) * (log(2 * np.pi * variance) + 1.0) + jacobian
+        value = -len(r) * (log(2 * np.pi) / 2 + log(spread) + 0.5) + jacobian
         return Transformation(name, parameter, value, skewness(r))
 
     names = ["none"]
@@ -111,10 +121,10 @@ def transformations_of(observations, trend, ends=None):
     if low > 0 and high < 1:
         names.append("logit")
     found = [judged(name) for name in names]
-    if low > 0:
+    if low > 0 and found[0].known:
 
         def minus(power):
-            return -judged("boxcox", power).log_likelihood
+            return min(-judged("boxcox", power).log_likelihood, WORST)
 
         best = minimize_scalar(minus, bounds=POWERS, method="bounded", options={"xatol": 1e-4})
         found.append(judged("boxcox", float(best.x)))
@@ -174,7 +184,7 @@ def outliers_of(observations, residuals, seed=0):
     """Return the `Outliers` among observations by their residuals from a trend, (n,)."""
     from scipy.special import ndtri
 
-    n = len(observations)
+    n, residuals = len(observations), residuals / (np.abs(residuals).max() or 1.0)
     by_value = _scores(residuals)
     by_neighbours = _scores(_from_neighbours(observations, residuals, seed))
     limit = float(-ndtri(DOUBT / (2 * n)))
@@ -210,4 +220,6 @@ def _scores(d):
     """Return numbers less their median in units of 1.4826 MAD; zeros if the MAD is 0."""
     d = d - np.median(d)
     size = 1.4826 * float(np.median(np.abs(d)))
-    return d / size if size > 0 else np.zeros(len(d))
+    if not size > 16 * EPS:
+        return np.zeros(len(d))
+    return np.clip(d / size, -FARTHEST, FARTHEST)

@@ -33,6 +33,9 @@ and Huijbregts 1978, Mining Geostatistics, section III.C.1)."""
 NARROW = 22.5
 """Tolerance of a single direction, in degrees."""
 
+SQUARES = (1e-145, 1e145)
+"""Spreads of values whose squares neither overflow nor underflow."""
+
 MOST_DIRECTIONS = 36
 """Largest number of directions."""
 
@@ -371,7 +374,8 @@ def variogram(
     ------
     InvalidInput
         For an argument out of its range, if all locations are the same, if no pair is within the
-        cutoff and tolerance, or for observations of several times or variables.
+        cutoff and tolerance, if squares of the values overflow or underflow, or for observations of
+        several times or variables.
 
     Examples
     --------
@@ -395,6 +399,7 @@ def variogram(
     check_whole("seed", seed, 0)
     if cutoff is not None and not (_real(cutoff) and 0 < cutoff < np.inf):
         raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
+    check_squares(observations.values)
     angles, tolerance = _angles(observations, directions, tolerance)
     residuals = least_squares(observations, trend)(observations.values)
     lags = lags_of(
@@ -422,6 +427,16 @@ def variogram(
         observations.value_name,
         observations.unit,
     )
+
+
+def check_squares(values):
+    """Raise `InvalidInput` if squares of values overflow or underflow in FP64."""
+    spread = float(np.ptp(values / 2)) * 2 if len(values) else 0.0
+    if spread and not SQUARES[0] < spread < SQUARES[1]:
+        raise InvalidInput(
+            f"the values spread by about {spread:.0e}, whose square overflows or underflows in "
+            "FP64: divide them by a constant first."
+        )
 
 
 def _real(x):

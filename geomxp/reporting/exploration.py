@@ -15,7 +15,7 @@ import numpy as np
 from .._version import __version__
 from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
-from ..data.observations import Observations, summary, summary_html
+from ..data.observations import LEAST_LOCATIONS, Observations, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
 from ..likelihood.cost import Cost, in_words, predicted_cost
 from ..likelihood.exact import Exact
@@ -31,7 +31,7 @@ from ..prediction.screening import (
     transformations_of,
     transformed,
 )
-from ..prediction.variogram import MOST, Variogram, least_squares, variogram
+from ..prediction.variogram import MOST, Variogram, check_squares, least_squares, variogram
 from ..runtime.devices import human_bytes
 from .sources import call, method_text, reading_lines
 
@@ -68,6 +68,9 @@ EXPLAINED = 0.3
 ALIKE, RISING = 0.9, 1.25
 """Share of the semivariance at long distances above which near values are not alike; ratio of the
 last semivariance to their mean from which it still rises."""
+
+FEW = 0.1
+"""Share of the observations up to which outliers are left out when transformations are judged."""
 
 SHOWN = 10
 """Outliers that are listed."""
@@ -113,6 +116,8 @@ class Exploration:
         Of all directions together; None if all locations are the same.
     directional : Variogram or None
         In four directions; None unless the locations have two dimensions.
+    spacing : float or None
+        Median distance to the nearest other location; None if all locations are the same.
     costs : dict of str to Cost
         Predicted seconds and bytes of a fit by method.
     command : str or None
@@ -132,6 +137,7 @@ class Exploration:
     suggestion: Transformation | None
     variogram: Variogram | None
     directional: Variogram | None
+    spacing: float | None
     costs: dict[str, Cost]
     command: str | None
     call: str
@@ -147,7 +153,6 @@ class Exploration:
     def to_dict(self) -> Document:
         """Return the exploration as a JSON object."""
         seen, values = self.observations, self.observations.values
-        distances = {} if self.variogram is None else {"median_nearest": spacing(seen)}
         return {
             "geomxp": __version__,
             "rows": self.rows,
@@ -160,7 +165,7 @@ class Exploration:
                 name: [float(column.min()), float(column.max())]
                 for name, column in zip(seen.location_names, seen.locations.T, strict=True)
             },
-            "distances": distances,
+            "spacing": self.spacing,
             "values": {
                 "minimum": float(values.min()),
                 "median": float(np.median(values)),
@@ -320,6 +325,7 @@ def explore(
     kind = Trend.of(observations, trend)
     given = observations
     sentinels, observations = _without_sentinels(given, kind)
+    check_squares(observations.values)
     about = {"trend": trend, "sample": sample, "seed": seed}
     omni = around = None
     if observations.duplicate() is None or np.ptp(observations.locations, axis=0).any():
@@ -347,6 +353,7 @@ def explore(
         suggestion,
         omni,
         around,
+        None if omni is None else spacing(observations),
         costs,
         None,
         "",
@@ -367,7 +374,15 @@ def _without_sentinels(observations, trend):
     marked = np.zeros(len(observations), dtype=bool)
     for name, numbers in found.items():
         marked |= np.isin(columns[name], list(numbers))
-    return found, observations.subset(~marked) if marked.any() else observations
+    if not marked.any():
+        return found, observations
+    if marked.sum() > len(observations) - LEAST_LOCATIONS:
+        raise InvalidInput(
+            f"{int(marked.sum())} of {len(observations)} observations hold a suspected sentinel "
+            f"({', '.join(found)}), and fewer than {LEAST_LOCATIONS} are left: replace these "
+            "numbers by measurements."
+        )
+    return found, observations.subset(~marked)
 
 
 def _columns(observations, trend):
@@ -394,19 +409,24 @@ def _trend_of_shape(observations, trend):
 
 def _judge_values(observations, trend, seed):
     """Return transformations, the suggested one or None, and the outliers on its scale."""
-    kept, values = observations, observations.values
+    values = observations.values
+    found = transformations_of(observations, trend)
     # the second time without outliers, which alone can make values skewed
-    for _ in range(2):
-        found = transformations_of(kept, trend, (values.min(), values.max()))
+    for last in (False, True):
         suggestion = suggested(found)
         z = values
         if suggestion is not None:
             z, _ = transformed(z, suggestion.name, suggestion.parameter)
         outliers = outliers_of(observations, least_squares(observations, trend)(z), seed)
         far = outliers.rows[np.abs(outliers.by_value) > outliers.limit]
-        if not len(far):
+        if last or not 0 < len(far) <= FEW * len(values):
             break
-        kept = observations.subset(np.setdiff1d(np.arange(len(observations)), far))
+        kept = observations.subset(np.setdiff1d(np.arange(len(values)), far))
+        try:
+            found = transformations_of(kept, trend, (values.min(), values.max()))
+        except InvalidInput:
+            # a level of a covariate that only outliers have
+            break
     return found, suggestion, outliers
 
 
@@ -452,7 +472,7 @@ def _of_extent(found):
     return Finding(
         "extent",
         f"{text} in a region of {sides} {unit}. The nearest other location is "
-        f"{spacing(seen):.3g} {seen.unit} away (median).",
+        f"{found.spacing:.3g} {seen.unit} away (median).",
     )
 
 
@@ -606,10 +626,11 @@ def _plateau(known, semivariance):
 
 def _of_trend(found, shape):
     values = found.observations.values
-    if shape != "linear" or found.trend != "constant" or not np.ptp(values) > 0:
+    total = float(((values - values.mean()) ** 2).sum())
+    if shape != "linear" or found.trend != "constant" or not total > 0:
         return None
     r = least_squares(found.observations, "linear")(values)
-    share = 1.0 - float(r @ r) / float(((values - values.mean()) ** 2).sum())
+    share = 1.0 - float(r @ r) / total
     if share < EXPLAINED:
         return None
     return Finding(

@@ -26,7 +26,7 @@ from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
 from ..prediction.screening import transformed
 from .charts import chart
-from .exploration import SHOWN, Exploration, cost_rows, spacing
+from .exploration import SHOWN, Exploration, cost_rows
 from .findings import BUDGET, findings_of
 from .maps import Maps, shown
 from .sources import date, held, machine, python_lines, without_home
@@ -184,7 +184,6 @@ def _page_of_exploration(found, command):
         "observations": observations,
         "value_name": plain_name(observations.value_name),
         "table_name": PurePath(observations.source.get("path") or "").name,
-        "spacing": None if found.variogram is None else spacing(observations),
         "command": found.command and without_home(found.command),
         "made_by": command and without_home(command),
         "maps": ring,

@@ -332,6 +332,38 @@ def test_little_data_are_explored_too(places, values, words):
     assert str(found)
 
 
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+def test_the_unit_of_the_values_does_not_change_what_is_found(scale):
+    places, z = field(60)
+    values = np.exp(z)
+    values[7] = 1e4
+    ours, theirs = (gx.explore(gx.Observations(places, unit * values)) for unit in (1.0, scale))
+    assert theirs.suggestion.name == ours.suggestion.name == "log"
+    np.testing.assert_array_equal(theirs.outliers.rows, ours.outliers.rows)
+    assert 7 in ours.outliers.rows
+    gain = [one.suggestion.log_likelihood - one.transformations[0].log_likelihood
+            for one in (ours, theirs)]  # fmt: skip
+    assert gain[1] == pytest.approx(gain[0], rel=1e-9)
+
+
+def test_values_of_any_kind_at_places_of_any_kind_are_explored():
+    rng = np.random.default_rng(0)
+    places = (
+        *(rng.random((30, 2)), 1e149 * rng.random((30, 2)), 1e9 + rng.random((30, 2))),
+        *(rng.integers(0, 4, (30, 2)), np.outer(rng.random(30), [1, 1])),
+        1e-200 * rng.random((30, 3)),
+    )
+    values = (
+        *(rng.integers(0, 2, 30), rng.random(30), 1e12 + rng.random(30), np.full(30, 0.1)),
+        *(10.0 ** rng.uniform(-140, 140, 30), np.where(rng.random(30) < 0.8, 1.0, rng.random(30))),
+    )
+    for one in places:
+        for z in values:
+            found = gx.explore(gx.Observations(one, z))
+            json.dumps(found.to_dict(), allow_nan=False)
+            assert str(found)
+
+
 def test_what_cannot_be_explored_is_refused():
     with pytest.raises(gx.InvalidInput, match=r"must be Observations. Got str."):
         gx.explore("meuse")
@@ -340,6 +372,10 @@ def test_what_cannot_be_explored_is_refused():
         gx.explore(seen, sample=2)
     with pytest.raises(gx.InvalidInput, match="`trend` must be one of"):
         gx.explore(seen, trend="cubic")
+    with pytest.raises(gx.InvalidInput, match=r"spread by about 2e.200, whose square"):
+        gx.explore(gx.Observations([[0.0], [1.0], [2.0]], [0.0, 1e200, 2e200]))
+    with pytest.raises(gx.InvalidInput, match="fewer than 3 are left"):
+        gx.explore(gx.Observations([[0.0], [1.0], [2.0]], [0.3, 0.1, -9999.0]))
     several = gx.Observations(seen.locations, seen.values, variable=np.arange(155) % 2)
     with pytest.raises(gx.InvalidInput, match="of one variable: take a subset"):
         gx.explore(several)
