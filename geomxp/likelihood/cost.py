@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 ORDER, REPEATS = 768, 3
 """Order of the matrix whose factorization gives the rate, and how often it is factored."""
 
-EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, VALUES = 8, 15, 150
+EXACT_EVALUATIONS, VECCHIA_EVALUATIONS, VALUES = 8, 15, 100
 """Typical numbers of evaluations of a fit: by Fisher scoring, exact (where the start is the maximum
 of Vecchia's approximation) and by Vecchia's approximation; by BOBYQA, without derivatives."""
+
+NEIGHBOURS = 30
+"""Neighbours of Vecchia's approximation where none are given."""
 
 STARTS, EVERYWHERE = 1.5e10, 450
 """Operations that find the starts of a search, from this many locations on; fewer below."""
@@ -53,6 +56,9 @@ factorization of its block; and for a location."""
 DRAWS, DRAWN = 24, 2.5e6
 """Standard errors of Vecchia's approximation come from simulated data sets, which cost this many
 evaluations and operations for each location."""
+
+OBSERVED = 1
+"""Evaluations that the observed information costs, beside one for each parameter."""
 
 GRAPH, SOUGHT = 2e5, 8e3
 """Operations that order a location, and that find one of its neighbours."""
@@ -98,7 +104,7 @@ def predicted_cost(method: Likelihood, n: int, dimensions: int = 2, free: int = 
     Exact: n³/3 operations for the factorization, 2n³/3 for Σ⁻¹, which the score needs, and the
     covariances of n²/2 pairs of locations. A fit has about 8 evaluations, and the observed
     information, which costs about one evaluation more than it has parameters. Where tiles leave no
-    memory for Σ⁻¹, it has about 150 evaluations without derivatives. A method of your own counts as
+    memory for Σ⁻¹, it has about 100 evaluations without derivatives. A method of your own counts as
     exact.
 
     Vecchia's approximation with m neighbours: n·m³ operations for the blocks, and the covariances
@@ -139,18 +145,18 @@ def predicted_cost(method: Likelihood, n: int, dimensions: int = 2, free: int = 
 
 def _of_exact(method, n, dimensions, free):
     needed, fits = _bytes_of_exact(method, n)
-    scoring = not method.tiled or bytes_for(n, 4) < free_memory()
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
-    dense = n**3 / rate()
-    pairs = 0.5 * n**2 * PAIR * (1 + dimensions / 8) / 1.25
-    rest = (pairs + TABLE) / (rate_of_core() * usable_cores())
-    evaluation, starts = dense + rest, _starts(n)
-    if scoring:
-        fit = starts + (EXACT_EVALUATIONS + 1 + free) * evaluation
-    else:
-        fit = starts + VALUES * (dense + rest) / 3
-    return Cost(evaluation, fit, needed, fits)
+    scoring = not method.tiled or bytes_for(n, 4) < free_memory()
+    return Cost(*_seconds_of_exact(n, dimensions, free, scoring), needed, fits)
+
+
+def _seconds_of_exact(n, dimensions=2, free=4, scoring=True):
+    """Return the seconds of an evaluation and of a fit."""
+    pairs = 0.5 * n**2 * PAIR * (8 + dimensions) / 10
+    evaluation = n**3 / rate() + (pairs + TABLE) / (rate_of_core() * usable_cores())
+    evaluations = EXACT_EVALUATIONS + OBSERVED + free if scoring else VALUES / 3
+    return evaluation, _starts(n) + evaluations * evaluation
 
 
 def _bytes_of_exact(method, n):
@@ -178,18 +184,28 @@ def _bytes_of_exact(method, n):
 
 
 def _of_vecchia(method, n, dimensions):
-    m = min(method.neighbours, max(n - 1, 0))
-    # neighbours and weights, those of draws from a richer approximation, and the columns of draws
-    needed = int(n * (12 * (m + max(60, 2 * m)) + 8 * 32 * 4 + 8 * (dimensions + 20)))
-    needed = min(needed, bytes_for(n, 3)) + 2**24
+    needed = _bytes_of_vecchia(n, method.neighbours, dimensions)
     fits = None if is_cluster(method.on) else needed <= free_memory()
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
+    return Cost(*_seconds_of_vecchia(n, method.neighbours), needed, fits)
+
+
+def _bytes_of_vecchia(n, neighbours, dimensions=2):
+    m = min(neighbours, max(n - 1, 0))
+    # neighbours and weights, those of draws from a richer approximation, and the columns of draws
+    needed = int(n * (12 * (m + max(60, 2 * m)) + 8 * 32 * 4 + 8 * (dimensions + 20)))
+    return min(needed, bytes_for(n, 3)) + 2**24
+
+
+def _seconds_of_vecchia(n, neighbours):
+    """Return the seconds of an evaluation and of a fit."""
+    m = min(neighbours, max(n - 1, 0))
     operations = n * (m**3 + NEIGHBOUR * m**2 + LOCATION)
     work = VECCHIA_EVALUATIONS * (operations + TABLE) + n * (GRAPH + SOUGHT * m)
     work += DRAWS * operations + n * DRAWN
     core = rate_of_core() * usable_cores()
-    return Cost((operations + TABLE) / core, _starts(n) + work / core, needed, fits)
+    return (operations + TABLE) / core, _starts(n) + work / core
 
 
 def _starts(n):
@@ -215,6 +231,41 @@ def bytes_for(n, matrices, device=None):
     if device is None or device.index is None:
         return needed
     return needed + BLOCKS * 8 * min(n, sums.BLOCK) ** 2
+
+
+def closing(method: Likelihood, free: int) -> int:
+    """Return how many evaluations the standard errors of a fit cost, after the search."""
+    return DRAWS if method.approximate else OBSERVED + free
+
+
+# Alternatives where the exact likelihood does not fit the memory
+
+
+def on_disk(n, free):
+    """Return a bound of the memory, as text, the seconds of a fit within it, and bytes on a disk.
+
+    `free` are the bytes of memory that are free.
+    """
+    size = f"{max(1, int(free / 2e9))}GB"
+    return size, _seconds_of_exact(n, scoring=bytes_for(n, 4) < free / 2)[1], 4 * n * (n + 1)
+
+
+def alternatives(n: int, on_gpu: bool = False) -> str:
+    """Return what fits if n locations are too many for one matrix, with predicted costs of a fit.
+
+    A sentence without the full stop, for messages: options of the command line and calls.
+    """
+    vecchia = in_words(_seconds_of_vecchia(n, NEIGHBOURS)[1])
+    size, seconds, disk = on_disk(n, free_memory())
+    behind = f'a disk (--memory {size}, gx.Exact(memory="{size}"): {in_words(seconds)}, '
+    behind += f"{human_bytes(disk)} of disk)"
+    if on_gpu:
+        behind = 'RAM (--device-memory 8GB, gx.Exact(on="gpu", device_memory="8GB"))'
+    return (
+        f"use Vecchia's approximation (--method vecchia, gx.Vecchia({NEIGHBOURS}): {vecchia} for a "
+        f"fit); {behind}; or coarser formats (--kl 1e-3, gx.Exact(gx.for_divergence(1e-3)): a "
+        "fifth to a half of the memory)"
+    )
 
 
 # The rate of this machine
