@@ -36,7 +36,7 @@ from ..runtime.devices import human_bytes
 from .sources import call, method_text, reading_lines
 
 if TYPE_CHECKING:
-    from .._typing import Document
+    from .._typing import Document, Whole
 
 LARGEST_EXACT = 6000
 """Number of locations above which Vecchia's approximation is the next method."""
@@ -96,6 +96,8 @@ class Exploration:
     ----------
     observations : Observations
         Those that were explored: without rows that hold a suspected sentinel.
+    kept : (n,) ndarray of int
+        Their rows among the observations that were given, from 0.
     rows : int
         Number of observations that were given.
     trend : str
@@ -110,6 +112,8 @@ class Exploration:
         Observations far from the trend or from their neighbours, judged on the suggested scale.
     transformations : tuple of Transformation
         Transformations that the values allow, with log-likelihoods of independent residuals.
+    apart : int
+        Number of outliers by value that the transformations are judged without.
     suggestion : Transformation or None
         The one to try, if any.
     variogram : Variogram or None
@@ -127,6 +131,7 @@ class Exploration:
     """
 
     observations: Observations
+    kept: Whole
     rows: int
     trend: str
     findings: tuple[Finding, ...]
@@ -134,6 +139,7 @@ class Exploration:
     sentinels: dict[str, dict[float, int]]
     outliers: Outliers
     transformations: tuple[Transformation, ...]
+    apart: int
     suggestion: Transformation | None
     variogram: Variogram | None
     directional: Variogram | None
@@ -189,6 +195,7 @@ class Exploration:
                 }
                 for one in self.transformations
             ],
+            "judged_without": self.apart,
             "suggestion": None if self.suggestion is None else self.suggestion.name,
             "trend": self.trend,
             "variogram": None if self.variogram is None else self.variogram.to_dict(),
@@ -204,7 +211,7 @@ class Exploration:
         found, seen = self.outliers, self.observations
         return [
             {
-                "observation": int(row) + 1,
+                "observation": int(self.kept[row]) + 1,
                 **dict(zip(seen.location_names, seen.locations[row].tolist(), strict=True)),
                 "value": float(seen.values[row]),
                 "by_value": float(value),
@@ -277,8 +284,8 @@ def explore(
 ) -> Exploration:
     """Explore observations before a fit.
 
-    Nothing is estimated. Observations with a suspected sentinel (a number that marks a missing
-    value) are left out of everything else; the next command leaves them out too.
+    No covariance is estimated. Observations with a suspected sentinel (a number that marks a
+    missing value) are left out of everything else; the next command leaves them out too.
 
     A transformation is suggested if the residuals of a linear trend (or of `trend`) are skewed.
     Log, square root, logit and the power of Box and Cox are compared by their log-likelihoods as if
@@ -324,7 +331,8 @@ def explore(
     check_whole("seed", seed, 0)
     kind = Trend.of(observations, trend)
     given = observations
-    sentinels, observations = _without_sentinels(given, kind)
+    sentinels, kept = _without_sentinels(given, kind)
+    observations = given if len(kept) == len(given) else given.subset(kept)
     check_squares(observations.values)
     about = {"trend": trend, "sample": sample, "seed": seed}
     omni = around = None
@@ -333,7 +341,7 @@ def explore(
         if observations.dimensions == 2:
             around = variogram(observations, directions=DIRECTIONS, **about)
     shape = _trend_of_shape(observations, trend)
-    transformations, suggestion, outliers = _judge_values(observations, shape, seed)
+    transformations, apart, suggestion, outliers = _judge_values(observations, shape, seed)
     first = observations.inputs.first_rows()
     repeated = first != np.arange(len(first))
     same = int((repeated & (observations.values == observations.values[first])).sum())
@@ -343,6 +351,7 @@ def explore(
     }
     found = Exploration(
         observations,
+        kept,
         len(given),
         kind.text,
         (),
@@ -350,6 +359,7 @@ def explore(
         sentinels,
         outliers,
         transformations,
+        apart,
         suggestion,
         omni,
         around,
@@ -367,22 +377,20 @@ def explore(
 
 
 def _without_sentinels(observations, trend):
-    """Return suspected sentinels by column, and the observations without them."""
+    """Return suspected sentinels by column, and the rows without them."""
     columns = _columns(observations, trend)
     found = {name: checks.sentinels(column) for name, column in columns.items()}
     found = {name: numbers for name, numbers in found.items() if numbers}
     marked = np.zeros(len(observations), dtype=bool)
     for name, numbers in found.items():
         marked |= np.isin(columns[name], list(numbers))
-    if not marked.any():
-        return found, observations
     if marked.sum() > len(observations) - LEAST_LOCATIONS:
         raise InvalidInput(
             f"{int(marked.sum())} of {len(observations)} observations hold a suspected sentinel "
             f"({', '.join(found)}), and fewer than {LEAST_LOCATIONS} are left: replace these "
             "numbers by measurements."
         )
-    return found, observations.subset(~marked)
+    return found, np.flatnonzero(~marked)
 
 
 def _columns(observations, trend):
@@ -408,8 +416,8 @@ def _trend_of_shape(observations, trend):
 
 
 def _judge_values(observations, trend, seed):
-    """Return transformations, the suggested one or None, and the outliers on its scale."""
-    values = observations.values
+    """Return transformations, the number of outliers apart, the suggestion, and the outliers."""
+    values, apart = observations.values, 0
     found = transformations_of(observations, trend)
     # the second time without outliers, which alone can make values skewed
     for last in (False, True):
@@ -424,10 +432,11 @@ def _judge_values(observations, trend, seed):
         kept = observations.subset(np.setdiff1d(np.arange(len(values)), far))
         try:
             found = transformations_of(kept, trend, (values.min(), values.max()))
+            apart = len(far)
         except InvalidInput:
             # a level of a covariate that only outliers have
             break
-    return found, suggestion, outliers
+    return found, apart, suggestion, outliers
 
 
 # Findings in words
@@ -540,6 +549,8 @@ def _of_shape(found, shape):
     if not np.ptp(values) > 0:
         return Finding("values", "All values are equal: there is nothing to fit.", caution=True)
     start = f"Skewness {none.skewness:.2f} {after}"
+    if found.apart:
+        start += f", without {found.apart:,} outlier{'s' if found.apart > 1 else ''}"
     if one is not None:
         gain = one.log_likelihood - none.log_likelihood
         return Finding(

@@ -187,13 +187,20 @@ def _page_of_exploration(found, command):
         "command": found.command and without_home(found.command),
         "made_by": command and without_home(command),
         "maps": ring,
-        "numbers": maps.numbers() if maps else None,
+        "numbers": _numbered(maps, found.kept) if maps else None,
         "shown_locations": len(maps.rows) if maps else 0,
         "charts": {name: chart(function, name) for name, function in draw.items()},
         "outliers": found.outlier_rows(SHOWN),
         "bins": bins,
         "costs": cost_rows(found),
     }
+
+
+def _numbered(maps, kept):
+    """Return the data of the page's script, with the numbers of observations as they were given."""
+    numbers = maps.numbers()
+    numbers["places"]["rows"] = (kept[maps.rows] + 1).tolist()
+    return numbers
 
 
 def _with_rings(maps, rows):

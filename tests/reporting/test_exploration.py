@@ -117,6 +117,12 @@ def test_a_single_outlier_does_not_make_a_transformation():
     found = gx.explore(gx.Observations(places, values))
     assert found.suggestion is None
     assert found.outliers.rows[0] == 40
+    assert "without 1 outlier:" in said(found, "values")
+    # numbers of observations are those of the table, also after rows that were left out
+    values[:2] = -9999.0
+    found = gx.explore(gx.Observations(places, values))
+    assert found.outlier_rows()[0]["observation"] == 41
+    assert found.outlier_rows()[0]["value"] == 200
 
 
 def test_outliers_by_value_and_by_their_neighbours():
@@ -155,6 +161,7 @@ def test_suspected_sentinels_are_left_out_here_and_in_the_next_command(tmp_path,
     assert found.sentinels == {"z": {-9999.0: 2}}
     assert (found.rows, len(found.observations)) == (150, 148)
     assert found.observations.values.min() > -10
+    np.testing.assert_array_equal(found.kept, np.delete(np.arange(150), [3, 17]))
     assert "column 'z' holds -9999 in 2 rows" in said(found, "sentinels").lower()
     assert "--missing -9999 --drop-missing" in found.command
     for fit in run(found, tmp_path):
