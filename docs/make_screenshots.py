@@ -99,6 +99,10 @@ def main():
             stdout=subprocess.DEVNULL,
             check=True,
         )
+        explore = [sys.executable, "-m", "geomxp", "explore", "meuse", "--value", "zinc"]
+        subprocess.run(
+            [*explore, "--report", "zinc.html"], cwd=folder, stdout=subprocess.DEVNULL, check=True
+        )
         (folder / "profile").mkdir()
         browser = Browser(executable(), folder / "profile")
         for name, words in TERMINALS.items():
@@ -107,6 +111,8 @@ def main():
             taken(browser, page.as_uri(), name, 1000, 800)
         taken(browser, (folder / "meuse.html").as_uri(), "report", 1100, 1300)
         taken(browser, (folder / "meuse.html").as_uri(), "report-phone", 390, 844, touch=True)
+        taken(browser, (folder / "zinc.html").as_uri(), "explore", 1280, 1500)
+        taken(browser, (folder / "zinc.html").as_uri(), "explore-phone", 390, 844, touch=True)
         taken(browser, site.as_uri(), "gallery", 1400, 1000)
         browser.close()
     for path in sorted(SCREENS.glob("*.png")):

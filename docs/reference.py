@@ -21,6 +21,8 @@ NOUNS = {
     "Fit": ("Estimate", "TrendTest"),
     "Evaluation": (),
     "Outcome": ("Ending",),
+    "Exploration": (),
+    "Variogram": (),
     "Prediction": (),
     "Raster": (),
     "Validation": (),
@@ -34,6 +36,8 @@ NOUNS = {
 
 VERBS = {
     "read_table": (),
+    "explore": (),
+    "variogram": (),
     "fit": (),
     "log_likelihood": (),
     "information": (),

@@ -48,10 +48,12 @@ from .prediction.misspecification import Misspecification, mloe_mmom
 from .prediction.raster import Raster, predict_raster
 from .prediction.simulate import simulate
 from .prediction.validation import Validation, cross_validate, leave_one_out
+from .prediction.variogram import Variogram, variogram
 from .tiles.placement import MemoryPlan
 
 if TYPE_CHECKING:
     from . import plots
+    from .reporting.exploration import Exploration, explore
     from .reporting.report import report
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Exact",
+    "Exploration",
     "Fit",
     "FitFailed",
     "Gaussian",
@@ -98,6 +101,7 @@ __all__ = [
     "TrendTest",
     "TukeyGH",
     "Validation",
+    "Variogram",
     "Vecchia",
     "Wendland",
     "bootstrap",
@@ -107,6 +111,7 @@ __all__ = [
     "compare_models",
     "cross_validate",
     "datasets",
+    "explore",
     "fit",
     "for_divergence",
     "information",
@@ -126,13 +131,16 @@ __all__ = [
     "scores",
     "simulate",
     "uniform",
+    "variogram",
 ]
 
 
 def __getattr__(name):
-    """Import `plots` and `report` when they are first used: most runs need neither."""
+    """Import `plots`, `explore` and `report` when they are first used: most runs need none."""
     if name == "plots":
         return import_module(".plots", __name__)
+    if name in ("Exploration", "explore"):
+        return getattr(import_module(".reporting.exploration", __name__), name)
     if name == "report":
         return import_module(".reporting.report", __name__).report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -63,6 +63,7 @@ SHOWN = {
     "Estimate": lambda n: gx.Estimate(1.0, 0.1, 0.8, 1.2),
     "Evaluation": evaluation,
     "Exact": lambda n: gx.Exact(gx.by_band(("fp32", 2), "fp16"), tile=n),
+    "Exploration": lambda n: gx.explore(observations(n)),
     "Fit": fitted,
     "LikelihoodRatio": lambda n: gx.LikelihoodRatio(1.0, 1, 0.3, "the smaller model will do"),
     "Matern": lambda n: MODEL,
@@ -81,6 +82,7 @@ SHOWN = {
     "Validation": lambda n: gx.Validation(
         observations(n), np.ones(n), np.ones(n), np.arange(n), "leave-one-out"
     ),
+    "Variogram": lambda n: gx.variogram(observations(n), directions=4),
     "Vecchia": lambda n: gx.Vecchia(ordering=np.arange(n)),
 }
 """Every public class of results and choices, for so many places."""

@@ -102,6 +102,15 @@ def keep(fit: gx.Fit, folder: Path) -> gx.Outcome:
     return outcome
 
 
+def look(seen: gx.Observations, folder: Path) -> str | None:
+    found: gx.Exploration = gx.explore(seen, trend="linear")
+    around: gx.Variogram = gx.variogram(seen, directions=[0, 90], tolerance=20.0)
+    assert len(around.to_frame()) == len(around)
+    plots.variogram(around, ax=plots.variogram(seen))
+    gx.report(found, folder / "explore.html")
+    return found.command
+
+
 def show(fit: gx.Fit, folder: Path) -> str:
     ax = plots.variogram(fit, bins=10, envelope=0)
     assert ax.figure is plots.prediction_map(fit, cells=10, ax=ax).figure

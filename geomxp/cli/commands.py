@@ -26,6 +26,7 @@ from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
+from ..reporting.exploration import explore as explore_observations
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
 from ..runtime.progress import Line, notice
@@ -46,6 +47,41 @@ COST_FORMATS = {"KL": ".3g", "seconds": ".3g", "× FP64": ".2f"}
 
 class StoppedFit(Exception):
     """A fit stopped by Ctrl-C: the `Interrupted` fit, its table and its output."""
+
+
+@command(
+    ESTIMATE,
+    *(*opt.TABLE, "trend", "formula", "seed", "report"),
+    seed={"panel": opt.DATA, "about": "Seed of the sample of many locations."},
+)
+def explore(given):
+    r"""Explore a table before a fit: checks, variograms, costs and the next command.
+
+    As text, and as a page with pictures:
+      geomxp explore meuse --value zinc --report zinc.html
+
+    With variograms of the residuals of a trend:
+      geomxp explore meuse --value zinc --formula sqrt_dist
+
+    As JSON, for scripts:
+      geomxp explore jura --value Cd --json
+    """
+    screen = given.screen
+    tables.check_writable(given.report, inputs=(given.table,))
+    trend = opt.trend_of(given, opt.usual_trend(given.table))
+    given.duplicates = given.duplicates or "keep"
+    with warnings.catch_warnings(record=True) as caught:
+        observations = opt.observations(given, given.formula)
+    with Line("exploring", shown=screen.progress):
+        found = explore_observations(observations, trend=trend, seed=given.seed)
+    for message in (str(warning.message) for warning in caught):
+        # the findings have most of them
+        if not any(message[1:] in finding.text for finding in found.findings):
+            warnings.warn(message, GeomxpWarning, stacklevel=1)
+    screen.result(found.to_dict, lambda: str(found))
+    if given.report:
+        report(found, given.report, command=shlex.join(["geomxp", *given.words]))
+        screen.note(f"  report written to {given.report}")
 
 
 @command(

@@ -408,13 +408,13 @@ class Observations:
         if function is not None:
             named, (values,) = function.text, function.variables
         needed = tables.covariates_of((), covariates, formula)[0]
-        named = {"time": time, "variable": variable, "error_variance": error_variance}
-        for what, column in named.items():
+        optional = {"time": time, "variable": variable, "error_variance": error_variance}
+        for what, column in optional.items():
             if column is not None and (not isinstance(column, str) or column == values):
                 raise InvalidInput(
                     f"`{what}` must name a column other than the values. Got {column!r}."
                 )
-        extra = tuple(name for name in named.values() if name is not None)
+        extra = tuple(name for name in optional.values() if name is not None)
         swapped = longitude_first(locations, crs)
         table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
         table = _with_system(table, swapped, crs, values)

@@ -16,6 +16,7 @@ from .comparisons import divergences, influence_of_precision, model_weights, pre
 from .diagnostics import (
     contours,
     coverage,
+    histogram,
     normal_quantiles,
     pit,
     profile,
@@ -35,6 +36,7 @@ __all__ = [
     "contours",
     "coverage",
     "divergences",
+    "histogram",
     "influence_of_precision",
     "model_weights",
     "new_figure",

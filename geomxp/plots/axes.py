@@ -18,6 +18,7 @@ VALUES, ERRORS, RESIDUALS = "viridis", "cividis", "PuOr"
 """Colour maps for colour-blind readers; that of residuals is white at 0."""
 
 BLUE, VERMILION, ORANGE, SKY = "#0072B2", "#D55E00", "#E69F00", "#56B4E9"
+GREEN = "#009E73"
 """Colours of Okabe and Ito's palette, for colour-blind readers."""
 
 LONGEST_NAME = 40

@@ -13,23 +13,43 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.observations import Observations
 from ..errors import InvalidInput
 from ..estimation.profile import LEVELS, profile_contours, profile_likelihood, wald_ellipse
 from ..estimation.result import Fit, z_value
+from ..likelihood.trend import TRENDS
 from ..prediction.validation import Validation, leave_one_out
 from ..prediction.variogram import (
-    MOST,
+    BINS,
+    LEAST,
+    Variogram,
     lags_of,
     semivariance,
     trend_residuals,
     variogram_envelope,
 )
+from ..prediction.variogram import variogram as estimate_variogram
 from . import axes
-from .axes import BLUE, SKY, VERMILION, axes_of, checked, finish, label, panels_of, plain
+from .axes import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    SKY,
+    VERMILION,
+    axes_of,
+    checked,
+    finish,
+    label,
+    panels_of,
+    plain,
+)
 from .maps import signed_map, titled
 
 if TYPE_CHECKING:
     from .._typing import Axes, AxesArray, Panels, Sequence
+
+MOST_BARS = 60
+"""Largest number of bars of a histogram of values."""
 
 EXTREME = 4.0
 """Standardised errors beyond this have the last colour of a map."""
@@ -234,31 +254,60 @@ def _pointwise(level):
     return f"{100 * level:g} %, pointwise"
 
 
-# Semivariogram of residuals, with the fitted model and an envelope of simulations.
+def histogram(observations: Observations, *, ax: Axes | None = None) -> Axes:
+    """Draw a histogram of the values.
+
+    Parameters
+    ----------
+    observations : Observations
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    checked("observations", observations, Observations)
+    ax, values = axes_of(ax), observations.values
+    # numpy's rule has a bin for every value of some heavy tails
+    bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_BARS)
+    ax.hist(values, bins, color=BLUE, edgecolor="white", linewidth=0.6)
+    labels = plain(observations.value_name), f"observations (of {len(values):,})"
+    return finish(ax, "Histogram", *labels)
+
+
+# Semivariogram of observations; of residuals, with the fitted model and an envelope of simulations.
+
+
+DIRECTIONS = (BLUE, VERMILION, GREEN, ORANGE)
+"""Colours of up to four directions."""
 
 
 def variogram(
-    fit: Fit,
+    source: Fit | Observations | Variogram,
     *,
-    bins: int = 15,
+    bins: int | None = None,
     envelope: int = 199,
     level: float = 0.95,
     ax: Axes | None = None,
     seed: int = 0,
 ) -> Axes:
-    """Draw the empirical semivariogram of the trend's residuals, and that of the fitted model.
+    """Draw the empirical semivariogram of observations, or of a fit's residuals with its model.
 
-    γ(h) = τ² + σ²(1 - ρ(h)). The area of a point grows with its number of pairs. The model was
-    fitted by maximum likelihood to the values, not to the points. The band comes from fields
-    simulated at the estimate, with the trend estimated again and the covariance parameters held.
-    It is pointwise, so that one of fifteen points often lies outside.
+    The area of a point grows with its number of pairs. Of a fit, the semivariogram of the trend's
+    residuals is drawn, with that of the model, γ(h) = τ² + σ²(1 - ρ(h)), which was fitted by
+    maximum likelihood to the values, not to the points. The band comes from fields simulated at the
+    estimate, with the trend estimated again and the covariance parameters held. It is pointwise, so
+    that one of fifteen points often lies outside.
 
     Parameters
     ----------
-    fit : Fit
-    bins : int
+    source : Fit, Observations or Variogram
+        Observations are compared with `geomxp.variogram`. A Variogram with directions is drawn as
+        one line for each, without bins of fewer than 30 pairs if others have more.
+    bins : int, optional
+        If not given, 15 for a fit, and those of `geomxp.variogram` for observations.
     envelope : int
-        Number of fields to simulate for the band; 0 for no band.
+        Number of fields to simulate for the band of a fit; 0 for no band.
     level : float
         Of the band.
     ax : matplotlib.axes.Axes, optional
@@ -272,16 +321,29 @@ def variogram(
     Raises
     ------
     InvalidInput
-        If there are too few bins or fields, or the model is not isotropic.
+        If there are too few bins or fields, or the model is not isotropic; or if `bins` is given
+        for a Variogram.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> meuse = gx.datasets.load("meuse")
+    >>> ax = variogram(meuse)
+    >>> ax = variogram(gx.variogram(meuse, trend="sqrt_dist", directions=4))
     """
-    observations, model = checked("fit", fit, Fit).observations, fit.model
+    checked("source", source, Fit, Observations, Variogram)
     ax = axes_of(ax)
-    lags = lags_of(observations, model=model, bins=bins, seed=seed)
-    gamma, distance = lags.semivariances(trend_residuals(fit)[lags.rows]), lags.distance
-    n, pairs = len(observations), lags.pairs
-    places = f"{MOST:,} of {n:,} locations, at random" if n > MOST else f"{n:,} locations"
-    area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
-    ax.scatter(distance, gamma, s=area, color="0.35", label=f"empirical, {places}", zorder=3)
+    if isinstance(source, Variogram):
+        if bins is not None:
+            raise InvalidInput("`bins` are those of the Variogram: give them to gx.variogram.")
+        return _draw_variogram(ax, source)
+    if isinstance(source, Observations):
+        return _draw_variogram(ax, estimate_variogram(source, bins=bins, seed=seed))
+    observations, model = source.observations, source.model
+    lags = lags_of(observations, model=model, bins=BINS if bins is None else bins, seed=seed)
+    gamma, distance = lags.semivariances(trend_residuals(source)[lags.rows]), lags.distance
+    words = f"empirical, {_compared(len(lags.rows), len(observations))}"
+    _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
     # finest near 0, where the curve bends most
     h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
     curve = semivariance(model, h)
@@ -291,7 +353,7 @@ def variogram(
         ax.axhline(sill, color=BLUE, linewidth=1, linestyle=":", label="variance + nugget")
         top = max(top, sill)
     if envelope:
-        ends = variogram_envelope(fit, lags, draws=envelope, level=level, seed=seed)
+        ends = variogram_envelope(source, lags, draws=envelope, level=level, seed=seed)
         words = f"{100 * level:g} % of {envelope} simulations, at each distance"
         axes.band(ax, distance, *ends, words)
         # a band may be several times higher than the points
@@ -300,6 +362,54 @@ def variogram(
     along = "distance" if model.anisotropy is None else "distance along the longest range"
     up = label("semivariance", axes.unit_of("variance", observations))
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
+
+
+def _draw_variogram(ax, found):
+    """Draw an empirical semivariogram: both estimates, or one line for each direction."""
+    words, top = _compared(found.locations, found.total), 0.0
+    if found.directions:
+        for direction, look in zip(found.directions, _looks(len(found.directions)), strict=True):
+            one = found.of_direction(direction)
+            enough = one.pairs >= min(LEAST, one.pairs.max())
+            distance, gamma = one.distance[enough], one.semivariance[enough]
+            ax.plot(distance, gamma, linewidth=1.2, **look)
+            name = f"{direction:g}° ± {found.tolerance:g}°"
+            _points(ax, distance, gamma, one.pairs[enough], label=name, **look)
+            top = max(top, float(gamma.max()))
+    else:
+        _points(ax, found.distance, found.semivariance, found.pairs, color=BLUE, label=words)
+        about = {"color": VERMILION, "linewidth": 1.2, "marker": "D", "markersize": 4}
+        ax.plot(found.distance, found.robust, label="robust to outliers", **about)
+        top = max(found.semivariance.max(), found.robust.max())
+    ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
+    squared = f"squared units of {found.value_name}"
+    title = "Empirical semivariogram"
+    if found.trend not in ("zero", "constant"):
+        trend = f"{found.trend} trend" if found.trend in TRENDS else f"trend {found.trend}"
+        title += f", residuals of {plain(trend)}"
+    labels = label("distance", found.unit), label("semivariance", squared)
+    return finish(ax, title, *labels, loc="best")
+
+
+def _points(ax, distance, gamma, pairs, **look):
+    """Draw points whose area grows with their number of pairs."""
+    area = (10 + 70 * pairs / pairs.max()) * axes.scale_of(ax) ** 2
+    ax.scatter(distance, gamma, s=area, zorder=3, **look)
+
+
+def _looks(count):
+    """Return a colour for each of some directions; 0 and 180 degrees are alike."""
+    if count <= len(DIRECTIONS):
+        return [{"color": colour} for colour in DIRECTIONS[:count]]
+    from matplotlib import colormaps
+
+    return [{"color": colormaps["twilight_shifted"](k / count)} for k in range(count)]
+
+
+def _compared(locations, total):
+    """Return how many locations were compared, in words."""
+    places = f"{total:,} locations"
+    return places if locations == total else f"{locations:,} of {places}, at random"
 
 
 def _family(model):

@@ -1,16 +1,25 @@
-"""The empirical semivariogram of residuals, and its envelope under a fitted model."""
+"""Empirical semivariograms of observations, and of a fit's residuals with their envelope."""
 
-from dataclasses import dataclass
-from numbers import Integral
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from html import escape
+from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..covariance.base import Isotropic
 from ..covariance.distance import between, embed
+from ..data.observations import Observations
 from ..errors import InvalidInput, check_whole
 from ..estimation.result import design_of, z_value
 from ..likelihood.replicates import dense_covariance
+from ..likelihood.trend import Trend
 from ..runtime.devices import blas_threads
+
+if TYPE_CHECKING:
+    from .._typing import Document, Floats, Frame, Sequence, Whole
 
 MOST = 2000
 """Number of locations above which a random subsample is used."""
@@ -18,14 +27,28 @@ MOST = 2000
 CHUNK = 1 << 11
 """Pairs whose differences are computed at one time."""
 
+BINS, LEAST = 15, 30
+"""Number of bins, and the number of pairs below which a bin is joined with the next one (Journel
+and Huijbregts 1978, Mining Geostatistics, section III.C.1)."""
+
+NARROW = 22.5
+"""Tolerance of a single direction, in degrees."""
+
+SQUARES = (1e-145, 1e145)
+"""Spreads of values whose squares neither overflow nor underflow."""
+
+MOST_DIRECTIONS = 36
+"""Largest number of directions."""
+
 
 @dataclass(frozen=True)
 class Lags:
-    """Pairs of locations in k bins of distance.
+    """Pairs of locations in k bins of distance, or of distance and direction.
 
     `rows` (m,) are the rows of the observations that are compared; `first` and `second` (p,) are
     pairs, as positions in `rows`, sorted by bin; `ends` (k,) is the end of each bin among the
-    pairs; `distance` (k,) is the mean distance in each bin.
+    pairs; `distance` (k,) is the mean distance in each bin, which has the distances `lower` (k,) <
+    h <= `upper` (k,); `direction` (k,) is the number of its direction, 0 without directions.
     """
 
     rows: np.ndarray
@@ -33,6 +56,9 @@ class Lags:
     second: np.ndarray
     ends: np.ndarray
     distance: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    direction: np.ndarray
 
     @property
     def pairs(self):
@@ -49,10 +75,36 @@ class Lags:
                 sums[k] += np.einsum("i...,i...->...", d, d)
         return (sums.T / (2 * self.pairs)).T
 
+    def robust(self, residuals):
+        """Return Cressie and Hawkins' robust semivariance in each bin, (k,), of residuals (m,).
 
-def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
-    """Return the pairs of locations in bins of distance; arguments as of `empirical_variogram`."""
-    check_whole("bins", bins)
+        2γ̂(h) = [1/N Σ |r_i - r_j|^½]⁴ / (0.457 + 0.494/N + 0.045/N²)
+        (Cressie and Hawkins 1980, Math. Geol. 12:115)
+        """
+        roots = np.sqrt(np.abs(residuals[self.first] - residuals[self.second]))
+        count = self.pairs
+        mean = np.add.reduceat(roots, self.ends - count) / count
+        return mean**4 / (2 * (0.457 + 0.494 / count + 0.045 / count**2))
+
+
+def lags_of(
+    observations,
+    *,
+    model=None,
+    bins=BINS,
+    cutoff=None,
+    directions=None,
+    tolerance=None,
+    most=MOST,
+    seed=0,
+):
+    """Return the pairs of locations in bins of distance, and of direction if there are any.
+
+    Arguments as of `empirical_variogram`; with `bins=None` those of `BINS` bins that have few pairs
+    are joined with the next. `directions` (q,) are angles in degrees.
+    """
+    if bins is not None:
+        check_whole("bins", bins)
     if model is not None and not isinstance(model, Isotropic):
         raise InvalidInput(
             f"a semivariogram over distance needs an isotropic model. Got family {model.family!r}."
@@ -75,16 +127,385 @@ def lags_of(observations, *, model=None, bins=15, most=MOST, seed=0):
             "a variogram needs distances, and all locations are the same: give different locations."
         )
     reach = h.max() / 2 if h.min() <= h.max() / 2 else h.max()
+    if cutoff is not None:
+        if h.min() > cutoff:
+            raise InvalidInput(
+                f"no two locations are closer than `cutoff`. Got {cutoff:g}: give at least "
+                f"{h.min():.4g}."
+            )
+        reach = cutoff
     # bin k is (edges[k], edges[k + 1]]; pairs at one location belong to the first
-    edges = np.linspace(0.0, reach, bins + 1)
+    edges = np.linspace(0.0, reach, (bins or BINS) + 1)
     inside = np.flatnonzero(h <= edges[-1])
+    group = 0
+    if directions is not None:
+        group = _directions_of(observations, rows, first[inside], second[inside])
+        group = _nearest(group, directions, tolerance)
+        inside, group = inside[group >= 0], group[group >= 0]
+        if not len(inside):
+            raise InvalidInput(
+                f"no pair of locations lies in a direction within {tolerance:g} degrees: give "
+                "other `directions` or a larger `tolerance`."
+            )
     number = np.searchsorted(edges[1:], h[inside], side="left")
-    inside = inside[np.argsort(number, kind="stable")]
-    pairs = np.bincount(number, minlength=bins)
-    pairs = pairs[pairs > 0]
+    if bins is None:
+        groups = 1 if directions is None else len(directions)
+        last = _joined(np.bincount(number, minlength=BINS), LEAST * groups)
+        edges, number = edges[[0, *(last + 1)]], np.searchsorted(last, number)
+    count = len(edges) - 1
+    number = number + count * group
+    order = np.argsort(number, kind="stable")
+    inside = inside[order]
+    pairs = np.bincount(number)
+    used = np.flatnonzero(pairs)
+    pairs = pairs[used]
     ends = np.cumsum(pairs)
     distance = np.add.reduceat(h[inside], ends - pairs) / pairs
-    return Lags(rows, first[inside], second[inside], ends, distance)
+    lower, upper = edges[:-1][used % count], edges[1:][used % count]
+    return Lags(rows, first[inside], second[inside], ends, distance, lower, upper, used // count)
+
+
+def _joined(counts, least):
+    """Return the last of the bins that are joined into each bin with at least so many pairs.
+
+    >>> _joined(np.array([10, 25, 40, 5, 30, 8]), 30)
+    array([1, 2, 5])
+    """
+    last, total = [], 0
+    for k, count in enumerate(counts.tolist()):
+        total += count
+        if total >= least:
+            last.append(k)
+            total = 0
+    # too few pairs that are left over belong to the last bin
+    return np.array([*last[:-1], len(counts) - 1])
+
+
+def _directions_of(observations, rows, first, second):
+    """Return the directions of pairs in degrees, 0 to 180, counter-clockwise from the first axis.
+
+    NaN for pairs at one location. Degrees of longitude are as long as at the middle latitude.
+    """
+    x, y = observations.locations[rows].T
+    across, up = x[second] - x[first], y[second] - y[first]
+    if observations.geographic:
+        across = (across + 180.0) % 360.0 - 180.0
+        across *= np.cos(np.radians((y[first] + y[second]) / 2))
+    angle = np.degrees(np.arctan2(up, across)) % 180.0
+    return np.where((across == 0) & (up == 0), np.nan, angle)
+
+
+def _nearest(angles, directions, tolerance):
+    """Return the number of the nearest direction; -1 beyond the tolerance, and for NaN."""
+    least, nearest = np.full(len(angles), np.inf), np.full(len(angles), -1)
+    for k, direction in enumerate(directions):
+        apart = np.abs((angles - direction + 90.0) % 180.0 - 90.0)
+        closer = apart < least
+        least[closer], nearest[closer] = apart[closer], k
+    # rounding puts no pair between two directions
+    nearest[~(least <= tolerance * (1 + 1e-12))] = -1
+    return nearest
+
+
+@dataclass(frozen=True)
+class Variogram:
+    """Empirical semivariogram of observations in k bins of distance.
+
+    Parameters
+    ----------
+    distance : (k,) ndarray
+        Mean distance of the pairs in each bin, in `unit`.
+    semivariance : (k,) ndarray
+        Half the mean squared difference of the pairs (Matheron), in squared units of the values.
+    robust : (k,) ndarray
+        Cressie and Hawkins' estimate, which outliers change less.
+    pairs : (k,) ndarray
+        Number of pairs.
+    lower, upper : (k,) ndarray
+        Each bin holds the distances lower < h <= upper; the first one those of 0 too.
+    direction : (k,) ndarray or None
+        Direction of each bin in degrees counter-clockwise from the first axis (from east, for
+        longitude and latitude); None for all directions together.
+    tolerance : float or None
+        Largest difference of a pair's direction from that of its bin, in degrees.
+    locations, total : int
+        Number of locations that were compared, and of all.
+    trend : str
+        Trend whose residuals were compared.
+    value_name, unit : str
+        Name of the values, and unit of the distances.
+    """
+
+    distance: Floats
+    semivariance: Floats
+    robust: Floats
+    pairs: Whole
+    lower: Floats
+    upper: Floats
+    direction: Floats | None = None
+    tolerance: float | None = None
+    locations: int = 0
+    total: int = 0
+    trend: str = "constant"
+    value_name: str = "value"
+    unit: str = "units of the locations"
+
+    def __len__(self) -> int:
+        return len(self.distance)
+
+    def __repr__(self) -> str:
+        around = f" in {len(self.directions)} directions" if self.directions else ""
+        return (
+            f"<Variogram of {self.value_name}: {len(self)} bins{around} up to "
+            f"{self.upper.max():.4g} {self.unit}, {self.pairs.sum():,} pairs>"
+        )
+
+    @property
+    def directions(self) -> tuple[float, ...]:
+        """The different directions in degrees; empty for all directions together."""
+        return () if self.direction is None else tuple(np.unique(self.direction).tolist())
+
+    def of_direction(self, direction: float) -> Variogram:
+        """Return the bins of one of `directions`.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no bins of this direction.
+        """
+        if direction not in self.directions:
+            known = ", ".join(f"{one:g}" for one in self.directions) or "none"
+            raise InvalidInput(f"`direction` must be one of: {known}. Got {direction!r}.")
+        return replace(
+            self, **{name: vars(self)[name][self.direction == direction] for name in BY_BIN}
+        )
+
+    def to_frame(self) -> Frame:
+        """Return a frame with a row for each bin.
+
+        Columns: direction (if there are directions), lower, upper, distance, pairs, semivariance,
+        robust.
+        """
+        import pandas as pd
+
+        names = [name for name in BY_BIN if getattr(self, name) is not None]
+        return pd.DataFrame({name: getattr(self, name) for name in names})
+
+    def to_dict(self) -> Document:
+        """Return the variogram as a JSON object."""
+        columns = {name: column.tolist() for name, column in self.to_frame().items()}
+        about = ("tolerance", "locations", "total", "trend", "value_name", "unit")
+        return columns | {name: getattr(self, name) for name in about}
+
+    @property
+    def title(self) -> str:
+        """What was compared: values, locations, trend and unit, in one line."""
+        places = f"{self.total:,} locations"
+        if self.locations < self.total:
+            places = f"{self.locations:,} of {places}, at random"
+        return (
+            f"Empirical semivariogram of {self.value_name}, {places}, trend {self.trend}, "
+            f"distances in {self.unit}"
+        )
+
+    def __str__(self) -> str:
+        heads = {"lower": "from", "upper": "to"}
+        frame = self.to_frame().rename(columns=heads)
+        table = frame.to_string(index=False, float_format=lambda x: f"{x:.6g}", col_space=10)
+        return f"{self.title}\n\n{table}"
+
+    def _repr_html_(self) -> str:
+        table = self.to_frame().to_html(index=False, border=0, float_format=lambda x: f"{x:.6g}")
+        return f"<p>{escape(self.title)}</p>{table}"
+
+
+BY_BIN = ("direction", "lower", "upper", "distance", "pairs", "semivariance", "robust")
+"""Fields of a `Variogram` with a number for each bin."""
+
+
+def variogram(
+    observations: Observations,
+    *,
+    trend: str = "constant",
+    bins: int | None = None,
+    cutoff: float | None = None,
+    directions: int | Sequence[float] | None = None,
+    tolerance: float | None = None,
+    sample: int = MOST,
+    seed: int = 0,
+) -> Variogram:
+    """Estimate the semivariogram of observations from the pairs of their locations.
+
+    γ̂(h) = 1/(2|N(h)|) Σ_{(i, j) in N(h)} (r_i - r_j)²  (Matheron 1963, Econ. Geol. 58:1246)
+
+    N(h) are the pairs in one bin of distance, r the residuals of the trend by ordinary least
+    squares. The robust estimate of Cressie and Hawkins is computed too. `geomxp.fit` needs no
+    variogram; look at one before a fit to see whether near values are alike, at which distances,
+    and in which directions.
+
+    Parameters
+    ----------
+    observations : Observations
+    trend : str
+        Trend to remove: "constant", "linear", "covariates" or a formula, as of `geomxp.fit`.
+    bins : int, optional
+        Number of equally wide bins; empty ones are left out. If not given 15, of which those with
+        fewer than 30 pairs (on average over the directions) are joined with the next one.
+    cutoff : float, optional
+        Largest distance, in `observations.unit`; half of the largest distance between locations if
+        not given.
+    directions : int or sequence of float, optional
+        Number of equally spaced directions (4 are 0, 45, 90 and 135 degrees), or angles in degrees
+        counter-clockwise from the first axis, as of `Anisotropy`; from east for longitude and
+        latitude. Each pair belongs to the nearest direction, and pairs at one location to none. If
+        not given, all directions together. Locations must have two dimensions.
+    tolerance : float, optional
+        Largest difference from a direction, in degrees. If not given 90/q for q directions, with
+        which equally spaced ones take all pairs; 22.5 for one.
+    sample : int
+        Number of locations above which a random sample of this size is compared.
+    seed : int
+        Seed of the sample.
+
+    Returns
+    -------
+    Variogram
+
+    Raises
+    ------
+    InvalidInput
+        For an argument out of its range, if all locations are the same, if no pair is within the
+        cutoff and tolerance, if squares of the values overflow or underflow, or for observations of
+        several times or variables.
+
+    Examples
+    --------
+    >>> import geomxp as gx
+    >>> found = gx.variogram(gx.datasets.load("meuse"), bins=3)
+    >>> print(found)
+    Empirical semivariogram of log_zinc, 155 locations, trend constant, distances in m
+    <BLANKLINE>
+          from         to   distance      pairs  semivariance     robust
+             0    740.127    450.008       2856      0.439205   0.415103
+       740.127    1480.25    1090.07       3576      0.640599   0.686793
+       1480.25    2220.38    1824.93       2578      0.536207   0.576557
+    >>> around = gx.variogram(gx.datasets.load("meuse"), directions=4)
+    >>> around.directions
+    (0.0, 45.0, 90.0, 135.0)
+    """
+    if not isinstance(observations, Observations):
+        kind = type(observations).__name__
+        raise InvalidInput(f"`observations` must be Observations. Got {kind}.")
+    check_whole("sample", sample, 2)
+    check_whole("seed", seed, 0)
+    if cutoff is not None and not (_real(cutoff) and 0 < cutoff < np.inf):
+        raise InvalidInput(f"`cutoff` must be a distance greater than 0. Got {cutoff!r:.60}.")
+    check_squares(observations.values)
+    angles, tolerance = _angles(observations, directions, tolerance)
+    residuals = least_squares(observations, trend)(observations.values)
+    lags = lags_of(
+        observations,
+        bins=bins,
+        cutoff=cutoff,
+        directions=angles,
+        tolerance=tolerance,
+        most=sample,
+        seed=seed,
+    )
+    r = residuals[lags.rows]
+    return Variogram(
+        lags.distance,
+        lags.semivariances(r),
+        lags.robust(r),
+        lags.pairs,
+        lags.lower,
+        lags.upper,
+        None if angles is None else angles[lags.direction],
+        tolerance,
+        len(lags.rows),
+        len(observations),
+        Trend.of(observations, trend).text,
+        observations.value_name,
+        observations.unit,
+    )
+
+
+def check_squares(values):
+    """Raise `InvalidInput` if squares of values overflow or underflow in FP64."""
+    spread = float(np.ptp(values / 2)) * 2 if len(values) else 0.0
+    if spread and not SQUARES[0] < spread < SQUARES[1]:
+        raise InvalidInput(
+            f"the values spread by about {spread:.0e}, whose square overflows or underflows in "
+            "FP64: divide them by a constant first."
+        )
+
+
+def _real(x):
+    return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def _angles(observations, directions, tolerance):
+    """Return validated directions in degrees from 0 to 180, (q,), and their tolerance, or Nones."""
+    if directions is None:
+        if tolerance is not None:
+            raise InvalidInput("`tolerance` is of directions: give `directions` too.")
+        return None, None
+    if observations.dimensions != 2:
+        raise InvalidInput(
+            "`directions` need locations in two dimensions. Got "
+            f"{observations.dimensions}: leave `directions` out."
+        )
+    if isinstance(directions, Integral) and not isinstance(directions, bool):
+        if not 2 <= directions <= MOST_DIRECTIONS:
+            raise InvalidInput(
+                f"`directions` must be a number from 2 to {MOST_DIRECTIONS}, or angles in degrees. "
+                f"Got {directions!r}."
+            )
+        angles = 180.0 * np.arange(directions) / directions
+    else:
+        try:
+            angles = np.asarray(directions, dtype=np.float64)
+        except (TypeError, ValueError):
+            angles = np.array(np.nan)
+        if angles.ndim != 1 or not 0 < len(angles) <= MOST_DIRECTIONS:
+            angles = np.array([np.nan])
+        angles = angles % 180.0
+        if not np.isfinite(angles).all() or len(set(angles.tolist())) < len(angles):
+            raise InvalidInput(
+                f"`directions` must be a number from 2 to {MOST_DIRECTIONS}, or different angles "
+                f"in degrees, such as [0, 90]. Got {directions!r:.60}."
+            )
+    if tolerance is None:
+        tolerance = 90.0 / len(angles) if len(angles) > 1 else NARROW
+    elif not (_real(tolerance) and 0 < tolerance <= 90):
+        raise InvalidInput(
+            f"`tolerance` must be degrees, more than 0 and at most 90. Got {tolerance!r:.60}."
+        )
+    return angles, float(tolerance)
+
+
+def least_squares(observations, trend):
+    """Return the function that takes values (n,) to their residuals from a trend, (n,).
+
+    The trend is estimated by ordinary least squares.
+    """
+    kind = Trend.of(observations, trend)
+    design = kind.design(observations.locations, observations.covariates)
+    kind.check_full_rank(design)
+    constant = design.shape[1] > 0 and bool((design[:, 0] == 1).all())
+    if constant:
+        # columns that are orthogonal to 1 lose no digits to large coordinates
+        design = design[:, 1:] - design[:, 1:].mean(axis=0)
+    q, _ = np.linalg.qr(design / np.abs(design).max(axis=0))
+
+    def residuals(values):
+        r = values - values.mean() if constant else values
+        # the second time removes what rounding left (Parlett 1998, section 6.9)
+        for _ in range(2):
+            r = r - q @ (q.T @ r)
+        return r
+
+    return residuals
 
 
 def trend_residuals(fit):

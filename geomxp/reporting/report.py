@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import warnings
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from math import isfinite, sqrt
@@ -18,11 +20,13 @@ from typing import TYPE_CHECKING
 from .. import plots
 from .._version import __version__
 from ..data import datasets, tables
-from ..errors import InvalidInput
+from ..errors import GeomxpWarning, InvalidInput
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
+from ..prediction.screening import transformed
 from .charts import chart
+from .exploration import SHOWN, Exploration, cost_rows
 from .findings import BUDGET, findings_of
 from .maps import Maps, shown
 from .sources import date, held, machine, python_lines, without_home
@@ -41,26 +45,30 @@ NEUTRAL = (
 )
 """Beginnings of messages that only say how a search ended."""
 
+RING = 6.0
+"""Pixels by which a ring around a dot is larger than the dot."""
+
 WIDER = 1.28
 """Largest factor by which the spread of a coverage exceeds that of independent errors."""
 
 
 def report(
-    fit: Fit,
+    fit: Fit | Exploration,
     path: PathLikeText,
     *,
     command: str | None = None,
     budget: float = BUDGET,
     progress: bool = True,
 ) -> None:
-    """Write a report of a fit as one HTML file.
+    """Write a report of a fit, or of an exploration, as one HTML file.
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or Exploration
+        An `Exploration` is what `geomxp.explore` returns.
     path : path
     command : str, optional
-        Command line of the fit, which the report shows.
+        Command line of the fit or exploration, which the report shows.
     budget : float
         Seconds for what the report computes beside the fit: validation, maps, profiles, contours
         and the divergence of an approximation. Parts that would take longer are skipped, and the
@@ -71,8 +79,8 @@ def report(
     Raises
     ------
     InvalidInput
-        If `fit` is not a Fit, if `budget` is not a number of at least 0, or if the file cannot be
-        written; this is checked before anything is computed.
+        If `fit` is neither a Fit nor an Exploration, if `budget` is not a number of at least 0, or
+        if the file cannot be written; this is checked before anything is computed.
 
     Examples
     --------
@@ -92,7 +100,11 @@ def report(
 
 
 def report_html(
-    fit: Fit, *, command: str | None = None, budget: float = BUDGET, progress: bool = False
+    fit: Fit | Exploration,
+    *,
+    command: str | None = None,
+    budget: float = BUDGET,
+    progress: bool = False,
 ) -> str:
     """Return the report as text; parameters as of `report`."""
     import jinja2
@@ -107,13 +119,16 @@ def report_html(
         lstrip_blocks=True,
     )
     environment.filters |= FILTERS
-    text = environment.get_template("report.html").render(_page(fit, command, budget, progress))
+    if isinstance(fit, Exploration):
+        text = environment.get_template("explore.html").render(_page_of_exploration(fit, command))
+    else:
+        text = environment.get_template("report.html").render(_page(fit, command, budget, progress))
     # the name of a file may contain bytes that are not text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _check(fit, budget):
-    plots.checked("fit", fit, Fit)
+    plots.checked("fit", fit, Fit, Exploration)
     if not (isinstance(budget, Real) and budget >= 0):
         raise InvalidInput(f"`budget` must be seconds, 0 or more. Got {budget!r}.")
 
@@ -123,23 +138,91 @@ def _asset(name):
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _page(fit, command, budget, progress):
-    """Return the variables of the template."""
+def _frame():
+    """Return the variables that all pages have."""
     from markupsafe import Markup
 
-    findings = findings_of(fit, budget, progress)
-    observations, source, script = fit.observations, fit.observations.source, _asset("report.js")
-    validation = findings.validation
-    maps = None
-    if observations.dimensions > 1:
-        maps = Maps(fit, validation, findings.raster)
-        findings.notes += maps.notes()
+    script = _asset("report.js")
     return {
         "version": __version__,
         "date": date(),
         "style": Markup(_asset("report.css")),
         "script": Markup(script),
         "digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
+        "machine": machine(),
+    }
+
+
+def _page_of_exploration(found, command):
+    """Return the variables of the page of an exploration."""
+    observations, maps, ring = found.observations, None, []
+    draw = {"histogram": partial(plots.histogram, observations)}
+    if observations.dimensions > 1:
+        maps = Maps(found)
+        ring = [_with_rings(maps, found.outliers.rows)]
+    else:
+        draw["line"] = partial(plots.values_map, observations)
+    one = found.suggestion
+    if one is not None:
+        z, _ = transformed(observations.values, one.name, one.parameter)
+        name = f"{one.name} of {observations.value_name}"
+        with warnings.catch_warnings():
+            # the coordinates have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            after = replace(observations, values=z, value_name=name)
+        draw["transformed"] = partial(plots.histogram, after)
+    bins = []
+    if found.variogram is not None:
+        known = found.variogram
+        draw["variogram"] = partial(plots.variogram, known)
+        columns = (known.distance, known.pairs, known.semivariance, known.robust)
+        bins = [*zip(*(column.tolist() for column in columns), strict=True)]
+    if found.directional is not None:
+        draw["directional"] = partial(plots.variogram, found.directional)
+    return _frame() | {
+        "found": found,
+        "observations": observations,
+        "value_name": plain_name(observations.value_name),
+        "table_name": PurePath(observations.source.get("path") or "").name,
+        "command": found.command and without_home(found.command),
+        "made_by": command and without_home(command),
+        "maps": ring,
+        "numbers": _numbered(maps, found.kept) if maps else None,
+        "shown_locations": len(maps.rows) if maps else 0,
+        "charts": {name: chart(function, name) for name, function in draw.items()},
+        "outliers": found.outlier_rows(SHOWN),
+        "bins": bins,
+        "costs": cost_rows(found),
+    }
+
+
+def _numbered(maps, kept):
+    """Return the data of the page's script, with the numbers of observations as they were given."""
+    numbers = maps.numbers()
+    numbers["places"]["rows"] = (kept[maps.rows] + 1).tolist()
+    return numbers
+
+
+def _with_rings(maps, rows):
+    """Return the map of the values with a ring around some rows."""
+    one = maps.values()
+    if not len(rows):
+        return one
+    path = maps.frame.path(*maps.observations.locations[rows, :2].T)
+    ring = (maps.dot + RING, [("dot", "var(--mark)", path)])
+    return replace(one, layers=(ring, *one.layers))
+
+
+def _page(fit, command, budget, progress):
+    """Return the variables of the page of a fit."""
+    findings = findings_of(fit, budget, progress)
+    observations, source = fit.observations, fit.observations.source
+    validation = findings.validation
+    maps = None
+    if observations.dimensions > 1:
+        maps = Maps(fit, validation, findings.raster)
+        findings.notes += maps.notes()
+    return _frame() | {
         "fit": fit,
         "model": fit.model,
         "observations": observations,
@@ -159,7 +242,6 @@ def _page(fit, command, budget, progress):
         "source": source,
         "table_name": PurePath(source.get("path") or "").name,
         "dataset": datasets.DATASETS.get(source.get("dataset")),
-        "machine": machine(),
         "command": without_home(command) if command else None,
         "python": python_lines(fit),
     }

@@ -72,7 +72,7 @@ def python_lines(fit):
     """Return Python code that repeats the fit."""
     model, trend = fit.model, fit.trend.text
     about = {
-        "method": _method(fit.method, len(fit.observations)),
+        "method": method_text(fit.method, len(fit.observations)),
         "fixed": held(fit) or None,
         "bounds": fit.bounds or None,
         "trend": None if trend == "constant" else trend,
@@ -82,14 +82,16 @@ def python_lines(fit):
         "transform": None if model.transform is None else model.transform.name,
     }
     about = {name: value for name, value in about.items() if value is not None}
-    lines = ["import geomxp as gx", "", *_reading(fit.observations)]
-    lines += [_call("fit = gx.fit(observations", about), "print(fit)"]
+    lines = ["import geomxp as gx", "", *reading_lines(fit.observations)]
+    lines += [call("fit = gx.fit(observations", about), "print(fit)"]
     return "\n".join([*lines, f"# log-likelihood {fit.log_likelihood:.6f}"])
 
 
-def _reading(observations):
-    """Return the lines that read the observations."""
-    source = observations.source
+def reading_lines(observations, source=None):
+    """Return the lines that read the observations; without a source, from the file's name alone."""
+    if source is None:
+        path = PurePath(observations.source.get("path") or "").name
+        source = observations.source | {"path": path}
     if source.get("digest") != observations.digest():
         covariates = "" if observations.covariates is None else ", covariates"
         metric = "" if observations.metric == "euclidean" else f", metric={observations.metric!r}"
@@ -101,7 +103,7 @@ def _reading(observations):
         ]
     entry = datasets.DATASETS.get(source.get("dataset"))
     usual = {"locations": (), "values": None, "covariates": (), "metric": None}
-    start = f"observations = gx.read_table({PurePath(source.get('path') or '').name!r}"
+    start = f"observations = gx.read_table({source['path']!r}"
     if entry:
         usual = {"locations": entry.locations, "values": entry.value}
         usual |= {"covariates": entry.covariates, "metric": entry.metric}
@@ -121,7 +123,7 @@ def _reading(observations):
         "error_variance": source.get("error_variance"),
         **{name: source.get(name) for name in ("missing", "decimal", "duplicates")},
     }
-    return [_call(start, {name: value for name, value in about.items() if value != usual[name]})]
+    return [call(start, {name: value for name, value in about.items() if value != usual[name]})]
 
 
 class _Code(str):
@@ -139,7 +141,7 @@ def _family(model):
     return model.family if known else _Code(type(model).__name__)
 
 
-def _method(method, n):
+def method_text(method, n):
     """Return the expression of a method for n locations; None for the default."""
     usual, about = Exact(), method.describe(0)
     if about["name"] == "vecchia":
@@ -162,7 +164,7 @@ def _method(method, n):
     return _Code(f"gx.Exact({', '.join(arguments)})")
 
 
-def _call(start, about):
+def call(start, about):
     """Return a call with keyword arguments, over several lines if it is long."""
     arguments = [f"{name}={value!r}" for name, value in about.items()]
     line = ", ".join([start, *arguments]) + ")"

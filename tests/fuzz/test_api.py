@@ -416,7 +416,8 @@ def test_verbs_of_fits(about, case):
 
 
 PLOTS = (
-    *("contours", "coverage", "divergences", "influence_of_precision", "model_weights"),
+    *("contours", "coverage", "divergences", "histogram", "influence_of_precision"),
+    *("model_weights",),
     *("normal_quantiles", "overview", "pit", "precision_map", "prediction_error_map"),
     *("prediction_map", "profile", "profiles", "residuals", "residuals_against_prediction"),
     *("residuals_map", "standardised_residuals_map", "timeline", "values_map", "variogram"),

@@ -106,6 +106,11 @@ METHOD = (
     "--memory",
 )
 COMMANDS = {
+    "explore": (
+        ("table.csv",),
+        TABLE,
+        ("--covariates", "--trend", "--formula", "--metric", "--crs", "--seed"),
+    ),
     "fit": (
         ("table.csv",),
         {**TABLE, "--evaluations": "15", "--fix": "smoothness=0.5"},

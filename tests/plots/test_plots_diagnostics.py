@@ -59,6 +59,7 @@ def pictures(fit, validation, influence, comparison, meuse):
         "prediction_map": lambda ax: plots.prediction_map(fit, cells=9, ax=ax),
         "prediction_error_map": lambda ax: plots.prediction_error_map(fit, cells=9, ax=ax),
         "variogram": lambda ax: plots.variogram(fit, ax=ax),
+        "histogram": lambda ax: plots.histogram(fit.observations, ax=ax),
         "profile": lambda ax: plots.profile(fit, "range", points=5, ax=ax),
         "contours": lambda ax: plots.contours(fit, "range", "variance", ax=ax, rays=12),
         "residuals_against_prediction": lambda ax: plots.residuals_against_prediction(
@@ -79,7 +80,7 @@ def pictures(fit, validation, influence, comparison, meuse):
 
 ONE_PANEL = (
     *("values_map", "residuals_map", "prediction_map", "prediction_error_map", "variogram"),
-    *("profile", "contours", "residuals_against_prediction", "normal_quantiles"),
+    *("histogram", "profile", "contours", "residuals_against_prediction", "normal_quantiles"),
     *("standardised_residuals_map", "pit", "coverage", "model_weights", "precision_map"),
     *("divergences", "timeline"),
 )
@@ -153,8 +154,9 @@ def test_pictures_refuse_what_they_cannot_draw(fit, validation):
     for draw, words in (
         (plots.values_map, "`observations` must be an Observations"),
         (plots.residuals_map, "`fit` must be a Fit"),
+        (plots.histogram, "`observations` must be an Observations"),
         (plots.prediction_map, "`fit` must be a Fit"),
-        (plots.variogram, "`fit` must be a Fit"),
+        (plots.variogram, "`source` must be a Fit or an Observations or a Variogram"),
         (plots.profiles, "`fit` must be a Fit"),
         (plots.overview, "`fit` must be a Fit"),
         (plots.residuals, "`source` must be a Fit or a Validation"),
@@ -267,6 +269,46 @@ def test_variogram_draws_its_envelope_and_says_that_it_is_pointwise(fit):
     words = [text.get_text() for text in ax.get_legend().get_texts()]
     assert "95 % of 39 simulations, at each distance" in words
     assert len(plots.variogram(fit, envelope=0).collections) == 1
+
+
+def test_variogram_of_observations_has_both_estimates(meuse):
+    ax = plots.variogram(meuse, bins=6)
+    found = gx.variogram(meuse, bins=6)
+    offsets = ax.collections[0].get_offsets()
+    np.testing.assert_array_equal(offsets, np.column_stack((found.distance, found.semivariance)))
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), found.robust)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (
+        *("distance (m)", "semivariance (squared units of log_zinc)"),
+    )
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert words == ["155 locations", "robust to outliers"]
+    ax = plots.variogram(gx.variogram(meuse, trend="sqrt_dist", sample=60))
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "60 of 155 locations, at random" in words
+    assert ax.get_title().replace("\n", " ").endswith("residuals of trend sqrt_dist")
+    with pytest.raises(gx.InvalidInput, match="`bins` are those of the Variogram"):
+        plots.variogram(found, bins=3)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_variogram_of_directions_has_a_line_of_its_own_colour_for_each(meuse, count):
+    found = gx.variogram(meuse, directions=count)
+    ax = plots.variogram(found)
+    assert len(ax.lines) == count
+    assert len({str(line.get_color()) for line in ax.lines}) == count
+    for line, direction in zip(ax.lines, found.directions, strict=True):
+        one = found.of_direction(direction)
+        np.testing.assert_array_equal(line.get_ydata(), one.semivariance[one.pairs >= 30])
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert words[1] == f"{180 / count:g}° ± {90 / count:g}°"
+
+
+def test_a_histogram_counts_every_value_with_few_bars(meuse):
+    bars = plots.histogram(meuse).patches
+    assert sum(bar.get_height() for bar in bars) == len(meuse)
+    places = np.random.default_rng(0).random((2000, 2))
+    heavy = np.random.default_rng(1).standard_cauchy(2000)
+    assert len(plots.histogram(gx.Observations(places, heavy)).patches) <= 60
 
 
 def test_contours_are_drawn_with_wald_and_ridge_of_variance_and_range(fit):

@@ -569,9 +569,9 @@ def test_report_is_refused_before_work_where_it_cannot_be_written(fit, tmp_path,
 
 
 def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
-    with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got NoneType"):
+    with pytest.raises(gx.InvalidInput, match=r"must be a Fit or an Exploration\. Got NoneType"):
         gx.report(None, tmp_path / "report.html")
-    with pytest.raises(gx.InvalidInput, match=r"`fit` must be a Fit\. Got str"):
+    with pytest.raises(gx.InvalidInput, match=r"must be a Fit or an Exploration\. Got str"):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
         report_html(fit, budget=-1)

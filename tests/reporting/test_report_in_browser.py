@@ -399,3 +399,56 @@ def test_paper_has_the_whole_map_and_all_that_was_folded(page, tmp_path):
     assert len(re.findall(rb"/Type\s*/Page\b", data)) >= 3
     assert view(page) == (1.0, 0.0, 0.0)
     assert page.ask("[...document.querySelectorAll('details')].every((d) => d.open)")
+
+
+@pytest.fixture(scope="module")
+def explored(browser, tmp_path_factory):
+    path = tmp_path_factory.mktemp("explore") / "zinc.html"
+    gx.report(gx.explore(gx.datasets.load("meuse", values="zinc")), path, command="geomxp explore")
+    return path.as_uri()
+
+
+def test_an_exploration_opens_from_a_file_without_a_complaint_or_a_request(opened, explored):
+    tab = opened(where=explored)
+    assert tab.complaints() == []
+    assert tab.requests() == [explored]
+    places = numbers(tab)["places"]
+    tab.mouse("mouseMoved", *at(tab, "values", places["x"][7], places["y"][7]))
+    assert tip(tab, "values")["title"] == "observation 8"
+
+
+def test_pictures_of_an_exploration_are_visible(opened, explored):
+    sizes = opened(where=explored).ask(
+        "[...document.querySelectorAll('main svg')].map((svg) => "
+        "{ const r = svg.getBoundingClientRect(); return [r.width, r.height]; })"
+    )
+    assert len(sizes) == 5
+    assert np.array(sizes).min() > 150
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_exploration_is_as_wide_as_the_screen(opened, explored, width):
+    tab = opened(width, 800, where=explored, touch=width < 500)
+    assert tab.ask("document.documentElement.scrollWidth") <= width
+    sizes = tab.ask(
+        "[...document.querySelectorAll('main svg text')].map((t) => "
+        "parseFloat(getComputedStyle(t).fontSize) * (t.getScreenCTM().a || 0) || null)"
+        ".filter((s) => s)"
+    )
+    assert min(sizes) > 7
+
+
+def test_names_from_strangers_run_nothing_in_an_exploration(opened, browser, tmp_path):
+    random = np.random.default_rng(0)
+    seen = gx.Observations(
+        random.random((30, 2)),
+        random.lognormal(size=30),
+        location_names=(NASTY, "y"),
+        value_name=NASTY,
+        source={"path": NASTY},
+    )
+    gx.report(gx.explore(seen), tmp_path / "r.html", command=NASTY)
+    tab = opened(where=(tmp_path / "r.html").as_uri())
+    assert tab.complaints() == []
+    assert tab.ask("typeof hacked") == "undefined"
+    assert tab.ask("document.querySelectorAll('img').length") == 0

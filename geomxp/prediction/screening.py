@@ -1,0 +1,219 @@
+"""Screening of observations before a fit: transformations of the values, and outliers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..covariance.distance import embed
+from ..covariance.observation import BoxCox, observation_model
+from ..errors import InvalidInput
+from .variogram import lags_of, least_squares
+
+if TYPE_CHECKING:
+    from .._typing import Floats, Whole
+
+SKEWED = 0.5
+"""Skewness of the residuals from which a transformation may be suggested."""
+
+SHARE = 0.9
+"""Share of the gain in log-likelihood of the best transformation that a simpler one must reach."""
+
+LESS = 0.5
+"""Largest skewness after a transformation, as a share of that before."""
+
+POWERS = (-2.0, 2.0)
+"""Range of the power of Box and Cox."""
+
+NEAREST = 8
+"""Number of neighbours whose median an observation is compared with."""
+
+WORST = 1e100
+"""Criterion of a power that overflows, which a search can compute with."""
+
+EPS = float(np.finfo(float).eps)
+
+FARTHEST = 1e6
+"""Largest score of an outlier."""
+
+DOUBT = 0.01
+"""Probability that some value of a normal sample is called an outlier."""
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """A transformation of the values, judged as if the residuals were independent.
+
+    The log-likelihood is that of the measured values: of normal residuals about the trend by least
+    squares, on the transformed scale, with the Jacobian. `parameter` is the power of Box and Cox.
+    `skewness` is that of the residuals.
+    """
+
+    name: str
+    parameter: float | None
+    log_likelihood: float
+    skewness: float
+
+    @property
+    def title(self) -> str:
+        """Name in words, with the power of Box and Cox."""
+        words = {"sqrt": "square root (sqrt)", "none": "no transformation"}
+        if self.name == "boxcox":
+            return f"Box-Cox with power {self.parameter:.2f} (boxcox)"
+        return words.get(self.name, self.name)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a log-likelihood: the values are not all equal."""
+        return isfinite(self.log_likelihood)
+
+
+def transformed(values, name, parameter=None):
+    """Return transformed values and log|dz/dy| of each, (n,) and (n,).
+
+    >>> transformed(np.array([1.0, 4.0]), "sqrt")[0]
+    array([1., 2.])
+    """
+    if name == "none":
+        return values, np.zeros(len(values))
+    model = observation_model(name) if parameter is None else BoxCox(parameter)
+    return model.transform(values), model.log_jacobian(values)
+
+
+def transformations_of(observations, trend, ends=None):
+    """Return the transformations that the values allow, judged after a trend; "none" is first.
+
+    log, sqrt and boxcox need values above 0, logit needs values between 0 and 1. `ends` are the
+    smallest and largest value that must be allowed, where they are not those of the observations.
+    """
+    from scipy.optimize import minimize_scalar
+
+    residuals_of = least_squares(observations, trend)
+    y = observations.values
+    low, high = (y.min(), y.max()) if ends is None else ends
+    # powers of values in another unit differ by a factor only
+    scale = float(np.exp(np.mean(np.log(y)))) if low > 0 else 1.0
+
+    def judged(name, parameter=None):
+        with np.errstate(over="ignore", invalid="ignore"):
+            z, jacobian = transformed(y / scale if name == "boxcox" else y, name, parameter)
+            r = residuals_of(z)
+            spread = float(np.sqrt(np.mean(r**2)))
+        # rounding errors of values that the trend fits exactly
+        if not 16 * EPS * np.abs(z).max() < spread < inf:
+            return Transformation(name, parameter, -inf, 0.0)
+        jacobian = float(jacobian.sum()) - (len(y) * log(scale) if name == "boxcox" else 0.0)
+        value = -len(r) * (log(2 * np.pi) / 2 + log(spread) + 0.5) + jacobian
+        return Transformation(name, parameter, value, skewness(r))
+
+    names = ["none"]
+    if low > 0:
+        names += ["log", "sqrt"]
+    if low > 0 and high < 1:
+        names.append("logit")
+    found = [judged(name) for name in names]
+    if low > 0 and found[0].known:
+
+        def minus(power):
+            return min(-judged("boxcox", power).log_likelihood, WORST)
+
+        best = minimize_scalar(minus, bounds=POWERS, method="bounded", options={"xatol": 1e-4})
+        found.append(judged("boxcox", float(best.x)))
+    return tuple(found)
+
+
+def suggested(found):
+    """Return the `Transformation` to suggest, or None.
+
+    The simplest one with `SHARE` of the gain of the best; None if the residuals of the values are
+    not skewed, if no transformation is more likely, or if they stay about as skewed with it.
+    """
+    none, *others = found
+    best = max(found, key=lambda one: one.log_likelihood)
+    if not none.known:
+        return None
+    gain = best.log_likelihood - none.log_likelihood
+    # 1.92: half the 95 % quantile of chi-square with one degree of freedom
+    if abs(none.skewness) < SKEWED or gain < 1.92:
+        return None
+    simple = [one for one in others if one.parameter is None]
+    nearest = max(simple, key=lambda one: one.log_likelihood, default=best)
+    one = nearest if nearest.log_likelihood - none.log_likelihood >= SHARE * gain else best
+    return one if abs(one.skewness) <= LESS * abs(none.skewness) else None
+
+
+def skewness(r):
+    """Return the skewness of numbers, 0 if they are equal."""
+    d = r - r.mean()
+    size = float(np.abs(d).max())
+    if not size > 0:
+        return 0.0
+    d = d / size
+    return float(np.mean(d**3) / np.mean(d**2) ** 1.5)
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """Observations that are far from the trend, or from their neighbours, on one scale.
+
+    `rows` (k,) are in descending order of the larger score. `by_value` (k,) are the residuals from
+    the trend, and `by_neighbours` (k,) the differences from the median of the nearest neighbours in
+    units of their usual size at that distance; both less their median, in units of their robust
+    standard deviation. A score beyond `limit` is one of an outlier.
+    """
+
+    rows: Whole
+    by_value: Floats
+    by_neighbours: Floats
+    limit: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def outliers_of(observations, residuals, seed=0):
+    """Return the `Outliers` among observations by their residuals from a trend, (n,)."""
+    from scipy.special import ndtri
+
+    n, residuals = len(observations), residuals / (np.abs(residuals).max() or 1.0)
+    by_value = _scores(residuals)
+    by_neighbours = _scores(_from_neighbours(observations, residuals, seed))
+    limit = float(-ndtri(DOUBT / (2 * n)))
+    size = np.maximum(np.abs(by_value), np.abs(by_neighbours))
+    rows = np.flatnonzero(size > limit)
+    rows = rows[np.argsort(-size[rows], kind="stable")]
+    return Outliers(rows, by_value[rows], by_neighbours[rows], limit)
+
+
+def _from_neighbours(observations, r, seed):
+    """Return the difference of each residual from the median of its neighbours, (n,), scaled."""
+    from scipy.spatial import KDTree
+
+    try:
+        lags = lags_of(observations, bins=None, seed=seed)
+    except InvalidInput:
+        # one location has no distances
+        return np.zeros(len(r))
+    points = embed(observations.locations, observations.metric)
+    count = min(NEAREST, len(r) - 1)
+    distance, rows = KDTree(points).query(points, count + 1)
+    # an observation is not the first of several at its location
+    own = rows == np.arange(len(r))[:, None]
+    own[~own.any(axis=1), -1] = True
+    distance, rows = (part[~own].reshape(-1, count) for part in (distance, rows))
+    known = lags.robust(r[lags.rows])
+    gamma = np.interp(distance.mean(axis=1), lags.distance, known)
+    least = max(1e-12 * float(known.max()), 1e-300)
+    return (r - np.median(r[rows], axis=1)) / np.sqrt(np.maximum(gamma, least))
+
+
+def _scores(d):
+    """Return numbers less their median in units of 1.4826 MAD; zeros if the MAD is 0."""
+    d = d - np.median(d)
+    size = 1.4826 * float(np.median(np.abs(d)))
+    if not size > 16 * EPS:
+        return np.zeros(len(d))
+    return np.clip(d / size, -FARTHEST, FARTHEST)

@@ -1,0 +1,284 @@
+import json
+from math import asin, atan2, cos, degrees, radians, sin, sqrt
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.covariance.distance import EARTH_RADIUS
+from geomxp.prediction.variogram import MOST, least_squares
+
+U = 2.0**-53
+
+
+def field(n=70, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    places = rng.random((n, d)) * ([3.0, 1.0, 2.0][:d])
+    return gx.Observations(places, np.sin(4 * places[:, 0]) + rng.standard_normal(n))
+
+
+def on_earth(n=60):
+    rng = np.random.default_rng(1)
+    places = np.column_stack((170 + 25 * rng.random(n), 40 + 20 * rng.random(n)))
+    places[:, 0] = (places[:, 0] + 180) % 360 - 180
+    return gx.Observations(places, rng.standard_normal(n), metric="great-circle")
+
+
+def distance(seen, i, j):
+    a, b = seen.locations[i], seen.locations[j]
+    if seen.metric == "euclidean":
+        return sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+    (lon, lat), (lon2, lat2) = np.radians(a), np.radians(b)
+    half = sin((lat2 - lat) / 2) ** 2 + cos(lat) * cos(lat2) * sin((lon2 - lon) / 2) ** 2
+    return 2 * EARTH_RADIUS * asin(sqrt(half))
+
+
+def direction(seen, i, j):
+    dx, dy = seen.locations[j] - seen.locations[i]
+    if seen.geographic:
+        dx = (dx + 180) % 360 - 180
+        dx *= cos(radians((seen.locations[i, 1] + seen.locations[j, 1]) / 2))
+    return degrees(atan2(dy, dx)) % 180
+
+
+def counted(seen, r, found):
+    """Pairs, mean distance and both estimates in the bins of a variogram, by a double loop."""
+    rows = []
+    centres = found.lower * 0 if found.direction is None else found.direction
+    for low, high, centre in zip(found.lower, found.upper, centres, strict=True):
+        h, d = [], []
+        for i in range(len(seen)):
+            for j in range(i + 1, len(seen)):
+                length = distance(seen, i, j)
+                inside = low < length <= high or (low == 0 and length == 0)
+                if inside and found.direction is not None:
+                    apart = [
+                        abs((direction(seen, i, j) - a + 90) % 180 - 90) for a in found.directions
+                    ]
+                    nearest = found.directions[int(np.argmin(apart))]
+                    inside = length > 0 and nearest == centre and min(apart) <= found.tolerance
+                if inside:
+                    h.append(length)
+                    d.append(abs(r[i] - r[j]))
+        n, d = len(d), np.array(d)
+        roots = np.sqrt(d).mean() ** 4 / (0.457 + 0.494 / n + 0.045 / n**2) / 2
+        rows.append((n, np.mean(h), np.mean(d**2) / 2, roots))
+    return np.array(rows).T
+
+
+@pytest.mark.parametrize(
+    ("seen", "about"),
+    [
+        (field(), {}),
+        (field(), {"bins": 6}),
+        (field(), {"bins": 4, "cutoff": 0.5}),
+        (field(d=1), {"bins": 5}),
+        (field(d=3), {"bins": 5}),
+        (on_earth(), {"bins": 6}),
+        (field(), {"bins": 5, "directions": 4}),
+        (field(), {"directions": [30, 120], "tolerance": 20}),
+        (field(), {"directions": [100]}),
+        (on_earth(), {"bins": 4, "directions": 3}),
+        (field(), {"bins": 6, "trend": "linear"}),
+        (field(), {"bins": 6, "trend": "x + I(x**2)"}),
+    ],
+)
+def test_a_variogram_is_what_a_double_loop_counts(seen, about):
+    found = gx.variogram(seen, **about)
+    r = seen.values
+    if about.get("trend"):
+        x = seen.locations[:, :1]
+        columns = x**2 if "I" in about["trend"] else seen.locations[:, 1:]
+        design = np.column_stack((np.ones(len(seen)), x, columns))
+        r = r - design @ np.linalg.solve(design.T @ design, design.T @ r)
+    pairs, distances, classical, robust = counted(seen, r, found)
+    np.testing.assert_array_equal(found.pairs, pairs)
+    np.testing.assert_allclose(found.distance, distances, rtol=1e-12)
+    np.testing.assert_allclose(found.semivariance, classical, rtol=1e-12)
+    np.testing.assert_allclose(found.robust, robust, rtol=1e-12)
+
+
+def test_usual_bins_have_at_least_thirty_pairs_each():
+    for n in (5, 12, 40, 300):
+        found = gx.variogram(field(n))
+        assert len(found) == 1 or found.pairs.min() >= 30
+        assert len(found) <= 15
+        # no pair is lost between two bins
+        np.testing.assert_array_equal(found.lower[1:], found.upper[:-1])
+        assert found.lower[0] == 0
+
+
+def test_equally_spaced_directions_share_all_pairs_of_different_locations():
+    seen = field(60)
+    for metric in (seen, on_earth()):
+        whole = gx.variogram(metric, bins=7)
+        for count in (2, 3, 4, 7):
+            around = gx.variogram(metric, bins=7, directions=count)
+            frame = around.to_frame().groupby("upper").agg({"pairs": "sum"})
+            np.testing.assert_array_equal(frame["pairs"], whole.pairs)
+            # the mean over the directions is that of all pairs
+            sums = np.bincount(
+                np.searchsorted(whole.upper, around.upper), around.pairs * around.semivariance
+            )
+            np.testing.assert_allclose(sums / whole.pairs, whole.semivariance, rtol=1e-12)
+
+
+def test_pairs_on_the_border_of_two_directions_belong_to_one():
+    # a square grid has pairs at 45 degrees, half-way between 0 and 90
+    x, y = np.meshgrid(np.arange(6.0), np.arange(6.0))
+    seen = gx.Observations(np.column_stack((x.ravel(), y.ravel())), np.arange(36.0) % 7)
+    whole = gx.variogram(seen, bins=3)
+    assert gx.variogram(seen, bins=3, directions=2).pairs.sum() == whole.pairs.sum()
+
+
+def test_pairs_at_one_location_are_in_the_first_bin_and_in_no_direction():
+    seen = field(40)
+    twice = gx.Observations(
+        np.vstack((seen.locations, seen.locations[:5])), np.r_[seen.values, seen.values[:5] + 1]
+    )
+    before, after = (gx.variogram(one, bins=6) for one in (seen, twice))
+    rows = np.abs(twice.locations[:, None] - twice.locations[None]).max(axis=2) == 0
+    assert rows[np.triu_indices(45, 1)].sum() == 5
+    around = gx.variogram(twice, bins=6, directions=4)
+    assert after.pairs.sum() - around.pairs.sum() == 5
+    assert before.pairs[0] < after.pairs[0]
+
+
+def test_a_direction_is_counter_clockwise_from_the_first_axis_as_that_of_anisotropy():
+    angle = 35.0
+    rng = np.random.default_rng(3)
+    places = rng.random((500, 2))
+    c, s = np.cos(np.radians(angle)), np.sin(np.radians(angle))
+    # constant along the angle
+    seen = gx.Observations(places, np.sin(12 * (c * places[:, 1] - s * places[:, 0])))
+    found = gx.variogram(seen, directions=[angle, angle + 90], tolerance=5, cutoff=0.2)
+    along, across = (found.of_direction(one) for one in found.directions)
+    assert along.semivariance.mean() < 0.05 * across.semivariance.mean()
+
+
+def test_a_linear_field_has_no_variogram_after_a_linear_trend():
+    # coordinates as large as those of national grids
+    places = 300 * np.random.default_rng(0).random((50, 2)) + [180000, 5200000]
+    seen = gx.Observations(places, places @ [2.0, -1.0] + 7)
+    flat = gx.variogram(seen, trend="linear", bins=5)
+    scale = np.abs(seen.values).max()
+    assert (flat.semivariance <= (100 * U * scale) ** 2).all()
+    assert gx.variogram(seen, bins=5).semivariance.min() > 1
+
+
+def test_residuals_of_least_squares_are_orthogonal_to_the_trend():
+    seen = field()
+    r = least_squares(seen, "linear")(seen.values)
+    design = np.column_stack((np.ones(len(seen)), seen.locations))
+    assert (np.abs(design.T @ r) <= 100 * U * np.abs(design).T @ np.abs(seen.values)).all()
+
+
+def test_an_outlier_changes_the_robust_estimate_less():
+    seen = field(200)
+    values = seen.values.copy()
+    values[17] += 50
+    clean, dirty = (
+        gx.variogram(gx.Observations(seen.locations, z), bins=8) for z in (seen.values, values)
+    )
+    assert (dirty.semivariance / clean.semivariance).max() > 5
+    assert (dirty.robust / clean.robust).max() < 1.5
+
+
+def test_both_estimates_agree_for_independent_normal_values():
+    rng = np.random.default_rng(8)
+    places = rng.random((1500, 2))
+    found = gx.variogram(gx.Observations(places, 3 * rng.standard_normal(1500)), bins=5)
+    np.testing.assert_allclose(found.semivariance, 9, rtol=0.1)
+    np.testing.assert_allclose(found.robust, 9, rtol=0.1)
+
+
+def test_many_locations_are_a_sample_that_the_variogram_admits():
+    seen = field(MOST + 300)
+    first, again, other = (gx.variogram(seen, bins=5, seed=seed) for seed in (4, 4, 5))
+    assert (first.locations, first.total) == (MOST, MOST + 300)
+    assert f"{MOST:,} of {MOST + 300:,} locations, at random" in str(first)
+    np.testing.assert_array_equal(first.semivariance, again.semivariance)
+    assert not np.array_equal(first.semivariance, other.semivariance)
+    few = gx.variogram(seen, bins=5, sample=50)
+    assert few.locations == 50
+    assert few.pairs.sum() <= 50 * 49 / 2
+    whole = gx.variogram(seen, bins=5, sample=len(seen))
+    assert "at random" not in str(whole)
+
+
+def test_a_variogram_is_a_frame_and_json_and_text():
+    found = gx.variogram(gx.datasets.load("meuse"), bins=5, directions=2, trend="sqrt_dist")
+    frame = found.to_frame()
+    assert list(frame.columns) == [
+        *("direction", "lower", "upper", "distance", "pairs", "semivariance", "robust")
+    ]
+    assert len(frame) == len(found)
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["semivariance"] == found.semivariance.tolist()
+    assert document["trend"] == "sqrt_dist"
+    assert (document["unit"], document["value_name"]) == ("m", "log_zinc")
+    assert "direction" not in gx.variogram(gx.datasets.load("meuse")).to_frame()
+    text = str(found)
+    assert "trend sqrt_dist, distances in m" in text
+    assert len(text.splitlines()) == len(found) + 3
+    assert found._repr_html_().count("<tr") == len(found) + 1
+    assert found.of_direction(90.0).to_frame()["pairs"].tolist() == (
+        frame.loc[frame["direction"] == 90, "pairs"].tolist()
+    )
+
+
+def test_units_are_those_of_the_metric():
+    found = gx.variogram(gx.datasets.load("ozone"))
+    assert found.unit == "km"
+    # the stations lie within 1,200 km
+    assert 100 < found.upper.max() < 1200
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"bins": 0}, r"`bins` must be a whole number of at least 1. Got 0."),
+        ({"bins": 2.5}, r"`bins` must be a whole number"),
+        ({"cutoff": -1.0}, r"`cutoff` must be a distance greater than 0. Got -1.0."),
+        ({"cutoff": np.inf}, r"`cutoff` must be a distance"),
+        ({"cutoff": "far"}, r"`cutoff` must be a distance greater than 0. Got 'far'."),
+        ({"cutoff": 1e-9}, r"no two locations are closer than `cutoff`. Got 1e-09: give at least"),
+        ({"directions": 1}, r"`directions` must be a number from 2 to 36.*Got 1."),
+        ({"directions": 99}, r"`directions` must be a number from 2 to 36"),
+        ({"directions": []}, r"`directions` must be .* different angles"),
+        ({"directions": [0, 180]}, r"different angles in degrees, such as \[0, 90\]"),
+        ({"directions": [0, np.nan]}, r"different angles"),
+        ({"directions": "north"}, r"different angles.*Got 'north'."),
+        ({"directions": True}, r"different angles"),
+        ({"directions": 4, "tolerance": 0}, r"`tolerance` must be degrees.*Got 0."),
+        ({"directions": 4, "tolerance": 100}, r"at most 90. Got 100."),
+        ({"tolerance": 10}, r"`tolerance` is of directions: give `directions` too."),
+        ({"sample": 1}, r"`sample` must be a whole number of at least 2. Got 1."),
+        ({"seed": -1}, r"`seed` must be a whole number"),
+        ({"trend": "cubic"}, r"`trend` must be one of: zero.*Got 'cubic'."),
+        ({"trend": "covariates"}, r"needs covariates"),
+    ],
+)
+def test_invalid_arguments_are_named_with_the_value(about, words):
+    with pytest.raises(gx.InvalidInput, match=words):
+        gx.variogram(field(20), **about)
+
+
+def test_observations_that_have_no_variogram_are_refused():
+    with pytest.raises(gx.InvalidInput, match=r"must be Observations. Got list."):
+        gx.variogram([1, 2, 3])
+    with pytest.raises(gx.InvalidInput, match="all locations are the same"):
+        gx.variogram(gx.Observations(np.zeros((4, 2)), np.arange(4.0)))
+    with pytest.raises(gx.InvalidInput, match=r"two dimensions. Got 1"):
+        gx.variogram(field(20, d=1), directions=2)
+    with pytest.raises(gx.InvalidInput, match=r"two dimensions. Got 3"):
+        gx.variogram(field(20, d=3), directions=2)
+    seen = field(20)
+    several = gx.Observations(seen.locations, seen.values, time=np.arange(20.0))
+    with pytest.raises(gx.InvalidInput, match="of one time: take a subset"):
+        gx.variogram(several)
+    line = gx.Observations([[0, 0], [1, 0], [2, 0], [4, 0]], [1.0, 2.0, 3.0, 1.0])
+    with pytest.raises(gx.InvalidInput, match="no pair of locations lies in a direction"):
+        gx.variogram(line, directions=[90], tolerance=5)
+    with pytest.raises(gx.InvalidInput, match=r"must be one of: 0, 90. Got 45"):
+        gx.variogram(seen, directions=2).of_direction(45)

@@ -1,0 +1,421 @@
+"""Exploration before a fit: what it finds, what it suggests, and that its next command works."""
+
+import json
+import re
+import shlex
+import warnings
+
+import numpy as np
+import pytest
+
+import geomxp as gx
+from geomxp.cli.main import main
+from geomxp.prediction.screening import transformations_of, transformed
+
+
+@pytest.fixture(scope="module")
+def zinc():
+    return gx.explore(gx.datasets.load("meuse", values="zinc"))
+
+
+def field(n=150, seed=3):
+    places = 1000 * np.random.default_rng(seed).random((n, 2))
+    return places, gx.simulate(gx.Matern(1.0, 100.0, 0.5, 0.1), places, seed=seed)[0]
+
+
+def topics(found, caution=None):
+    return {one.topic for one in found.findings if caution is None or one.caution == caution}
+
+
+def said(found, topic):
+    return " ".join(one.text for one in found.findings if one.topic == topic)
+
+
+def table(tmp_path, monkeypatch, places, values, name="wells.csv", header="x,y,z"):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{x!r},{y!r},{z!r}" for (x, y), z in zip(places.tolist(), values.tolist(), strict=True)
+    ]
+    (tmp_path / name).write_text("\n".join([header, *rows]) + "\n")
+    return gx.read_table(name, locations=header.split(",")[:2], values=header.split(",")[2])
+
+
+def run(found, tmp_path):
+    """Run the next command and the next call; return the fit of both."""
+    words = shlex.split(found.command)
+    assert words[0] == "geomxp"
+    assert main([*words[1:], "--fix", "smoothness=0.5", "--quiet"]) == 0
+    written = gx.Fit.load(words[words.index("--output") + 1])
+    names = {}
+    line = found.call.replace("print(fit)", "").replace(
+        "gx.fit(observations", "gx.fit(observations, fixed={'smoothness': 0.5}, progress=False"
+    )
+    exec(line, names)
+    return written, names["fit"]
+
+
+def test_log_likelihoods_of_transformations_have_their_jacobians():
+    seen = gx.datasets.load("meuse", values="zinc")
+    y, n = seen.values, len(seen)
+    design = np.column_stack((np.ones(n), seen.locations))
+    design = (design - design.mean(axis=0)) / np.maximum(design.std(axis=0), 1)
+    design[:, 0] = 1.0
+
+    def independent(z, jacobian):
+        r = z - design @ np.linalg.lstsq(design, z, rcond=None)[0]
+        return -n / 2 * (np.log(2 * np.pi * (r @ r) / n) + 1) + jacobian.sum()
+
+    for one in transformations_of(seen, "linear"):
+        power = {"none": 1.0, "sqrt": 0.5, "log": 0.0}.get(one.name, one.parameter)
+        z = np.log(y) if power == 0 else y**power
+        jacobian = np.log(abs(power) * y ** (power - 1)) if power else -np.log(y)
+        assert one.log_likelihood == pytest.approx(independent(z, jacobian), abs=1e-7)
+    best = transformations_of(seen, "linear")[-1]
+    for power in (best.parameter - 0.01, best.parameter + 0.01):
+        assert independent(y**power, np.log(abs(power) * y ** (power - 1))) < best.log_likelihood
+
+
+@pytest.mark.parametrize(("name", "power"), [("log", None), ("sqrt", None), ("boxcox", -0.7)])
+def test_jacobians_are_the_derivatives_of_the_transformations(name, power):
+    y, step = np.array([0.2, 1.0, 7.0]), 1e-6
+    up, down = (transformed(y * (1 + h), name, power)[0] for h in (step, -step))
+    slope = (up - down) / (2 * step * y)
+    np.testing.assert_allclose(transformed(y, name, power)[1], np.log(slope), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("of_normal", "expected"),
+    [
+        (lambda z: z, None),
+        (lambda z: np.exp(1.2 * z), "log"),
+        (lambda z: (z + 4) ** 2, "sqrt"),
+        (lambda z: 1 / (1 + np.exp(3 - 1.5 * z)), "logit"),
+        (lambda z: 1 / (4.5 + z), "boxcox"),
+    ],
+)
+def test_the_transformation_that_made_the_values_is_suggested(of_normal, expected):
+    places = np.random.default_rng(0).random((400, 2))
+    z = gx.simulate(gx.Matern(1.0, 0.03, 0.5, 0.2), places, seed=4)[0]
+    found = gx.explore(gx.Observations(places, of_normal(np.clip(z, -3.4, 3.4))))
+    assert (found.suggestion and found.suggestion.name) == expected
+    assert ("values" in topics(found, caution=True)) == (expected is not None)
+
+
+def test_values_with_zeros_are_not_logged_and_the_reason_is_given():
+    places, z = field()
+    values = np.exp(1.5 * z)
+    values[:20] = 0.0
+    found = gx.explore(gx.Observations(places, values))
+    assert found.suggestion is None
+    assert "need values above 0, and 20 values are not" in said(found, "values")
+
+
+def test_a_single_outlier_does_not_make_a_transformation():
+    places, z = field()
+    values = z + 10
+    values[40] = 200.0
+    found = gx.explore(gx.Observations(places, values))
+    assert found.suggestion is None
+    assert found.outliers.rows[0] == 40
+    assert "without 1 outlier:" in said(found, "values")
+    # numbers of observations are those of the table, also after rows that were left out
+    values[:2] = -9999.0
+    found = gx.explore(gx.Observations(places, values))
+    assert found.outlier_rows()[0]["observation"] == 41
+    assert found.outlier_rows()[0]["value"] == 200
+
+
+def test_outliers_by_value_and_by_their_neighbours():
+    places, z = field(300)
+    x = places[:, 0]
+    # a value that is usual elsewhere, and one that is usual nowhere
+    values = 10 * np.sin(x / 160) + 0.1 * z
+    low = int(np.argmin(np.abs(x - 754)))
+    odd = int(np.argmin(np.abs(x - 251)))
+    assert values[low] < -8
+    values[low], values[odd] = 8.0, 60.0
+    found = gx.explore(gx.Observations(places, values))
+    rows = {row["observation"] - 1: row for row in found.outlier_rows()}
+    assert abs(rows[low]["by_value"]) < found.outliers.limit < abs(rows[low]["by_neighbours"])
+    assert rows[odd]["by_value"] > found.outliers.limit
+    assert found.outliers.rows[0] == odd
+    assert f"observation {odd + 1:,}" in said(found, "outliers")
+
+
+def test_clean_fields_have_few_outliers():
+    counts = []
+    for seed in range(20):
+        places, z = field(150, seed)
+        counts.append(len(gx.explore(gx.Observations(places, z)).outliers))
+    # one per cent of the fields should have one
+    assert sum(count > 0 for count in counts) <= 4
+
+
+def test_suspected_sentinels_are_left_out_here_and_in_the_next_command(tmp_path, monkeypatch):
+    places, z = field()
+    values = z.copy()
+    values[[3, 17]] = -9999.0
+    with pytest.warns(gx.GeomxpWarning, match="holds -9999 in 2 rows"):
+        seen = table(tmp_path, monkeypatch, places, values)
+    found = gx.explore(seen)
+    assert found.sentinels == {"z": {-9999.0: 2}}
+    assert (found.rows, len(found.observations)) == (150, 148)
+    assert found.observations.values.min() > -10
+    np.testing.assert_array_equal(found.kept, np.delete(np.arange(150), [3, 17]))
+    assert "column 'z' holds -9999 in 2 rows" in said(found, "sentinels").lower()
+    assert "--missing -9999 --drop-missing" in found.command
+    for fit in run(found, tmp_path):
+        assert len(fit.observations) == 148
+    # arrays have no file to be read again
+    bare = gx.explore(gx.Observations(places, values))
+    assert bare.command is None
+    names = {"observations": gx.Observations(places, values)}
+    exec(bare.call.replace("print(fit)", ""), names)
+    assert names["fit"].observations.digest() == found.observations.digest()
+
+
+def test_copied_rows_are_to_be_dropped_and_replicates_to_be_kept(tmp_path, monkeypatch):
+    places, z = field(60)
+    again = np.vstack((places, places[:2]))
+    with pytest.warns(gx.GeomxpWarning, match="2 rows are at the location"):
+        copied = table(tmp_path, monkeypatch, again, np.r_[z, z[:2]])
+    found = gx.explore(copied)
+    assert found.duplicates == {"rows": 2, "same": 2}
+    assert "--duplicates drop" in found.command
+    assert [len(fit.observations) for fit in run(found, tmp_path)] == [60, 60]
+    with pytest.warns(gx.GeomxpWarning, match="2 rows are at the location"):
+        measured = table(tmp_path, monkeypatch, again, np.r_[z, z[:2] + 0.1], "again.csv")
+    found = gx.explore(measured)
+    assert found.duplicates == {"rows": 2, "same": 0}
+    assert "--duplicates keep" in found.command
+    assert "keeps them as replicates" in said(found, "duplicates")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [len(fit.observations) for fit in run(found, tmp_path)] == [62, 62]
+
+
+def test_the_next_command_repeats_how_the_table_was_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    lines = ['"East, m";North;lead;elev']
+    places, z = field(40)
+    for (x, y), lead, e in zip(places.round(3), z.round(3), rng.random(40).round(3), strict=True):
+        lines.append(f"{x};{y};{lead};{e}".replace(".", ","))
+    lines[5] = "0,3;0,4;;0,1"
+    (tmp_path / "of site.csv").write_text("\n".join(lines) + "\n")
+    seen = gx.read_table(
+        "of site.csv",
+        locations=("East, m", "North"),
+        values="lead",
+        formula="elev",
+        decimal=",",
+        drop_missing=True,
+    )
+    found = gx.explore(seen, trend="elev")
+    words = shlex.split(found.command)
+    for option, value in (
+        ("--locations", '"East, m",North'),
+        ("--value", "lead"),
+        ("--formula", "elev"),
+        ("--decimal", ","),
+    ):
+        assert words[words.index(option) + 1] == value
+    assert words[2] == "of site.csv"
+    assert "--drop-missing" in words
+    for fit in run(found, tmp_path):
+        assert fit.observations.digest() == seen.digest()
+        assert fit.trend.text == "elev"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "trend", "words"),
+    [
+        ("meuse", {}, "constant", []),
+        (
+            "meuse",
+            {"values": "zinc"},
+            "covariates",
+            ["--value", "zinc", "--trend", "covariates", "--transform", "log"],
+        ),
+        ("ozone", {"metric": "great-circle"}, "constant", ["--metric", "great-circle"]),
+        ("meuse", {}, "linear", ["--trend", "linear"]),
+    ],
+)
+def test_the_next_command_of_a_data_set_works(tmp_path, monkeypatch, name, columns, trend, words):
+    monkeypatch.chdir(tmp_path)
+    seen = gx.datasets.load(name, **columns)
+    found = gx.explore(seen, trend=trend)
+    end = ["--output", f"{name}-fit.json", "--report", f"{name}-fit.html"]
+    assert shlex.split(found.command) == ["geomxp", "fit", name, *words, *end]
+    for fit in run(found, tmp_path):
+        assert fit.observations.digest() == seen.digest()
+        assert fit.trend.text == trend
+
+
+def test_many_locations_are_fitted_by_vecchias_approximation():
+    rng = np.random.default_rng(0)
+    many = gx.Observations(rng.random((6001, 2)), rng.standard_normal(6001))
+    found = gx.explore(many, sample=300)
+    assert "method=gx.Vecchia(30)" in found.call
+    assert "more than 6,000 locations" in said(found, "cost")
+    assert "at random" in str(found)
+    few = gx.explore(many.subset(np.arange(6000)), sample=300)
+    assert "Vecchia" not in few.call
+    assert found.costs["exact"].bytes > 8 * 6001**2
+
+
+def test_coordinates_of_different_kinds_are_a_caution():
+    places, z = field(40)
+    degrees = gx.Observations(
+        places / 100 + [5, 50], z, location_names=("a", "b"), metric="chordal"
+    )
+    assert "coordinates" not in topics(gx.explore(degrees))
+    with pytest.warns(gx.GeomxpWarning, match="look like longitude and latitude"):
+        wrong = gx.Observations(places / 100 + [5, 50], z)
+    assert "look like longitude and latitude" in said(gx.explore(wrong), "coordinates")
+    mixed = gx.Observations(places, z, location_names=("x_km", "y_m"))
+    assert "probably have different units" in said(gx.explore(mixed), "axes")
+
+
+def test_correlation_and_direction_are_seen_where_they_are():
+    places = np.random.default_rng(0).random((400, 2))
+    turned = gx.Matern(1.0, 0.3, 0.5, 0.02, anisotropy=(45, 0.15))
+    found = gx.explore(gx.Observations(places, gx.simulate(turned, places, seed=1)[0]))
+    assert "near values are alike" in said(found, "distance")
+    assert "direction 135° is" in said(found, "direction")
+    assert "--anisotropy" in said(found, "direction")
+    noise = np.random.default_rng(1).standard_normal(400)
+    found = gx.explore(gx.Observations(places, noise))
+    assert "no spatial correlation is visible" in said(found, "distance")
+    assert "common by chance" in said(found, "direction")
+    found = gx.explore(gx.Observations(places, 5 * places[:, 0] + noise))
+    assert "--trend linear" in said(found, "trend")
+
+
+def test_an_exploration_is_json_text_and_html(zinc):
+    document = json.loads(json.dumps(zinc.to_dict(), allow_nan=False))
+    assert document["n"] == 155
+    assert document["suggestion"] == "log"
+    assert document["extent"]["x"] == [178605, 181390]
+    assert document["variogram"]["semivariance"] == zinc.variogram.semivariance.tolist()
+    assert {*document["directional"]["direction"]} == {0, 45, 90, 135}
+    assert {row["method"] for row in document["costs"]} == set(zinc.costs)
+    assert all(row["seconds_of_fit"] > 0 for row in document["costs"])
+    assert document["command"] == zinc.command
+    text, page = str(zinc), zinc._repr_html_()
+    for one in zinc.findings:
+        assert one.text in re.sub(r"\s+", " ", text)
+    assert f"  {zinc.command}\n" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert "Suggested transformation: log, --transform log." in page
+    assert "<script" not in page
+
+
+def test_names_of_columns_are_escaped_in_html():
+    places, z = field(40)
+    found = gx.explore(gx.Observations(places, z, value_name="<b>z</b>"))
+    assert "<b>z</b>" not in found._repr_html_()
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_locations_on_a_line_and_in_space_have_no_directions(d):
+    places = np.random.default_rng(0).random((50, d))
+    found = gx.explore(gx.Observations(places, places[:, 0] ** 2))
+    assert found.directional is None
+    assert "direction" not in topics(found)
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert str(found)
+
+
+@pytest.mark.parametrize(
+    ("places", "values", "words"),
+    [
+        (np.zeros((4, 2)), np.arange(4.0), "all at one location"),
+        (np.arange(12.0).reshape(6, 2), np.ones(6), "All values are equal"),
+        ([[0, 0], [1, 0], [0, 2]], [1.0, 2.0, 4.0], "3 observations"),
+        (np.arange(10.0)[:, None] * [1.0, 2.0], np.arange(10.0), "10 observations"),
+    ],
+    ids=["one location", "one value", "three", "on a line"],
+)
+def test_little_data_are_explored_too(places, values, words):
+    found = gx.explore(gx.Observations(places, values))
+    assert words in " ".join(one.text for one in found.findings)
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert str(found)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+def test_the_unit_of_the_values_does_not_change_what_is_found(scale):
+    places, z = field(60)
+    values = np.exp(z)
+    values[7] = 1e4
+    ours, theirs = (gx.explore(gx.Observations(places, unit * values)) for unit in (1.0, scale))
+    assert theirs.suggestion.name == ours.suggestion.name == "log"
+    np.testing.assert_array_equal(theirs.outliers.rows, ours.outliers.rows)
+    assert 7 in ours.outliers.rows
+    gain = [one.suggestion.log_likelihood - one.transformations[0].log_likelihood
+            for one in (ours, theirs)]  # fmt: skip
+    assert gain[1] == pytest.approx(gain[0], rel=1e-9)
+
+
+def test_values_of_any_kind_at_places_of_any_kind_are_explored():
+    rng = np.random.default_rng(0)
+    places = (
+        *(rng.random((30, 2)), 1e149 * rng.random((30, 2)), 1e9 + rng.random((30, 2))),
+        *(rng.integers(0, 4, (30, 2)), np.outer(rng.random(30), [1, 1])),
+        1e-200 * rng.random((30, 3)),
+    )
+    values = (
+        *(rng.integers(0, 2, 30), rng.random(30), 1e12 + rng.random(30), np.full(30, 0.1)),
+        *(10.0 ** rng.uniform(-140, 140, 30), np.where(rng.random(30) < 0.8, 1.0, rng.random(30))),
+    )
+    for one in places:
+        for z in values:
+            found = gx.explore(gx.Observations(one, z))
+            json.dumps(found.to_dict(), allow_nan=False)
+            assert str(found)
+
+
+def test_what_cannot_be_explored_is_refused():
+    with pytest.raises(gx.InvalidInput, match=r"must be Observations. Got str."):
+        gx.explore("meuse")
+    seen = gx.datasets.load("meuse")
+    with pytest.raises(gx.InvalidInput, match=r"`sample` must be a whole number of at least 3"):
+        gx.explore(seen, sample=2)
+    with pytest.raises(gx.InvalidInput, match="`trend` must be one of"):
+        gx.explore(seen, trend="cubic")
+    with pytest.raises(gx.InvalidInput, match=r"spread by about 2e.200, whose square"):
+        gx.explore(gx.Observations([[0.0], [1.0], [2.0]], [0.0, 1e200, 2e200]))
+    with pytest.raises(gx.InvalidInput, match="fewer than 3 are left"):
+        gx.explore(gx.Observations([[0.0], [1.0], [2.0]], [0.3, 0.1, -9999.0]))
+    several = gx.Observations(seen.locations, seen.values, variable=np.arange(155) % 2)
+    with pytest.raises(gx.InvalidInput, match="of one variable: take a subset"):
+        gx.explore(several)
+
+
+def test_the_page_of_an_exploration_has_the_findings_and_loads_nothing(zinc, tmp_path):
+    path = tmp_path / "zinc.html"
+    gx.report(zinc, path, command="geomxp explore meuse --value zinc")
+    text = path.read_text("utf-8")
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", text)).replace("\xa0", " ")
+    for one in zinc.findings:
+        assert one.text in plain.replace("&#39;", "'")
+    assert zinc.command in plain
+    assert "geomxp explore meuse --value zinc" in plain
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', text)
+    assert text.count('class="chart"') == 4
+    assert text.count('class="map"') == 1
+    # the ring is drawn below the dots
+    assert text.index("var(--mark)") < text.index("dot halo")
+    with pytest.raises(gx.InvalidInput, match=r"must be a Fit or an Exploration. Got int"):
+        gx.report(3, path)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_there_is_a_page_for_locations_on_a_line_and_in_space(d, tmp_path):
+    places = np.random.default_rng(0).random((50, d))
+    path = tmp_path / "r.html"
+    gx.report(gx.explore(gx.Observations(places, places[:, 0] ** 2)), path)
+    text = path.read_text("utf-8")
+    assert ("Map, first two coordinates" in text) == (d == 3)
+    assert ("Along the line" in text) == (d == 1)
