@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 NODES = 64
 """Nodes of Gauss-Hermite quadrature for moments of back-transformed predictions."""
 
-FARTHEST = 8.3
-"""Standard deviations beyond which a normal distribution has less than 1e-16."""
+FARTHEST, FAR = 8.3, 4.9
+"""Standard deviations beyond which a normal distribution has less than 1e-16, and about 1e-6."""
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,30 @@ class ObservationModel:
     def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of t⁻¹(Z) for normal Z. Here by Gauss-Hermite quadrature.
 
-        Infinite where t⁻¹ is infinite within 8.3 standard deviations of the mean.
+        Where t⁻¹ can be infinite, as with a negative power of Box and Cox, there are no moments.
+        Then values beyond 4.9 standard deviations, of probability 1e-6, are left out; both are
+        infinite if t⁻¹ is infinite nearer.
         """
+        first, second = self._moments(mean, variance, FARTHEST)
+        lost = ~(np.isfinite(first) & np.isfinite(second))
+        if np.any(lost):
+            near = self._moments(mean, variance, FAR)
+            first, second = (
+                np.where(lost, *both) for both in zip(near, (first, second), strict=True)
+            )
+        finite = np.isfinite(first) & np.isfinite(second)
+        return np.where(finite, first, inf), np.where(finite, second, inf)
+
+    def _moments(self, mean, variance, reach):
+        """Return the moments by the nodes within so many standard deviations."""
         x, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        kept = np.abs(x) < FARTHEST
+        kept = np.abs(x) < reach
         x, weights = x[kept], weights[kept] / weights[kept].sum()
         with np.errstate(over="ignore", invalid="ignore"):
             spread = np.sqrt(np.asarray(variance))
             y = self.inverse(np.add.outer(x, 0.0 * spread) * spread + mean)
             first = np.tensordot(weights, y, 1)
-            second = np.tensordot(weights, (y - first) ** 2, 1)
-        return first, np.where(np.isfinite(first), second, inf)
+            return first, np.tensordot(weights, (y - first) ** 2, 1)
 
 
 def _step(parameter):

@@ -554,6 +554,12 @@ def _grid(path, fit, name, points):
         half = min(WIDTH * error, 90.0) if known else 45.0
         steps = np.concatenate((np.linspace(-half, 0.0, left + 1), np.linspace(0, half, right + 1)))
         return value + np.delete(steps, left)
+    if path.table[name].transform == "identity":
+        lower, upper = path.limits(name)
+        half = WIDTH * error if known else (upper - lower) / 4
+        ends = max(value - half, lower), min(value + half, upper)
+        steps = np.linspace(ends[0], value, left + 1), np.linspace(value, ends[1], right + 1)
+        return np.unique(np.concatenate(steps))
     # the standard error of the logarithm is that of the parameter over the parameter
     factor = exp(min(WIDTH * error / value, log(WIDEST))) if known else WITHOUT_ERROR
     lower, upper = path.limits(name)

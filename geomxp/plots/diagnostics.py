@@ -422,8 +422,13 @@ def _family(model):
 HALF_QUANTILE = 1.92
 """Half the 0.95 quantile of chi-square with one degree of freedom."""
 
-LINEAR = ("anisotropy_angle", "nugget")
-"""Parameters with linear axes, because they may be 0 or negative."""
+CLOSED = ("nugget", "microscale")
+"""Parameters with linear axes in contours, because they may be 0."""
+
+
+def _is_plain(fit, name):
+    """Whether a parameter is searched as it is, not in logarithms: it may be negative."""
+    return {p.name: p for p in fit.model.table}[name].transform == "identity"
 
 
 def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> Axes:
@@ -449,7 +454,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     ax = axes_of(ax)
     values, heights = profile_likelihood(fit, name, points=points)
     words, top = name.replace("_", " "), fit.log_likelihood
-    ax.plot(*_through(values, heights, name), color=BLUE, linewidth=2)
+    ax.plot(*_through(values, heights, _is_plain(fit, name)), color=BLUE, linewidth=2)
     ax.plot(values, heights, "o", color=BLUE, markersize=5)
     level = top - HALF_QUANTILE
     ax.axhline(level, color="0.35", linestyle="--", linewidth=1, label="maximum − 1.92 (95 %)")
@@ -460,7 +465,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     bottom = min(max(float(heights.min()), top - 3 * HALF_QUANTILE), level)
     room = max(top, float(heights.max())) - bottom
     ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
-    if name != "anisotropy_angle":
+    if not _is_plain(fit, name):
         axes.logarithmic(ax.xaxis, values[0], values[-1])
     along = axes.parameter_label(name, fit.observations)
     up = "profile log-likelihood" + (" (REML)" if fit.reml else "")
@@ -549,7 +554,8 @@ def contours(
         reach.append(ellipse)
     values = fit.model.parameters()
     axes.estimate(ax, values[first], values[second], "estimate")
-    _scale(ax, (first, second), np.concatenate(reach))
+    plain = [name in CLOSED or _is_plain(fit, name) for name in (first, second)]
+    _scale(ax, plain, np.concatenate(reach))
     if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
     labels = [axes.parameter_label(name, fit.observations) for name in (first, second)]
@@ -558,11 +564,11 @@ def contours(
     return finish(ax, title, *labels, loc="best")
 
 
-def _scale(ax, names, points):
+def _scale(ax, plain, points):
     """Set the scale and the ends of each axis."""
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    for axis, name, a, b in zip((ax.xaxis, ax.yaxis), names, low, high, strict=True):
-        if name in LINEAR:
+    for axis, linear, a, b in zip((ax.xaxis, ax.yaxis), plain, low, high, strict=True):
+        if linear:
             margin = 0.06 * (b - a)
             ends = (a - margin, b + margin)
         else:
@@ -584,14 +590,13 @@ def _ridge(ax, model, first):
     ax.set(xlim=limits[0], ylim=limits[1])
 
 
-def _through(values, heights, name):
-    """Return points of a smooth curve through a profile, logarithmic but for an angle."""
+def _through(values, heights, plain):
+    """Return points of a smooth curve through a profile, in logarithms unless `plain`."""
     from scipy.interpolate import Akima1DInterpolator
 
-    angle = name == "anisotropy_angle"
-    x = values if angle else np.log(values)
+    x = values if plain else np.log(values)
     if len(x) < 3:
         return values, heights
     fine = np.linspace(x[0], x[-1], 201)
     curve = Akima1DInterpolator(x, heights, method="makima")(fine)
-    return (fine if angle else np.exp(fine)), curve
+    return (fine if plain else np.exp(fine)), curve

@@ -83,6 +83,8 @@ def prediction_map(
 ) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their locations.
 
+    With a transformation the median of the field is drawn.
+
     Parameters
     ----------
     fit : Fit
@@ -103,8 +105,9 @@ def prediction_map(
     """
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
     name = plain(fit.observations.value_name)
-    _raster_map(ax, fit.observations, raster.mean, raster.extent, name, cmap=axes.VALUES)
-    return titled(ax, fit.observations, "Kriging mean")
+    _raster_map(ax, fit.observations, raster.centre, raster.extent, name, cmap=axes.VALUES)
+    title = "Kriging mean" if raster.transform is None else "Median of the prediction"
+    return titled(ax, fit.observations, title)
 
 
 def prediction_error_map(

@@ -30,6 +30,10 @@ MOST = 10**9
 """Most cells of a grid: more are probably a mistake in a unit."""
 
 
+ONE_SIGMA = 0.6826894921370859
+"""Probability within one standard deviation of a normal distribution."""
+
+
 @dataclass(frozen=True)
 class Raster:
     """Predictions on a regular grid; NaN where a mask excludes cells.
@@ -96,8 +100,20 @@ class Raster:
 
     @property
     def standard_error(self) -> Floats:
-        """Standard error of the predicted noiseless field, (rows, columns)."""
-        return np.sqrt(self.variance)
+        """Standard error of the predicted noiseless field, (rows, columns).
+
+        With a transformation half the width of the interval that holds the field with 68 %, since
+        variances of back-transformed fields can be infinite.
+        """
+        if self.transform is None:
+            return np.sqrt(self.variance)
+        lower, upper = self.interval(ONE_SIGMA)
+        return 0.5 * (upper - lower)
+
+    @property
+    def centre(self) -> Floats:
+        """The values to show on a map: the mean, with a transformation the median."""
+        return self.mean if self.transform is None else self.median
 
     @property
     def x(self) -> Floats:

@@ -17,6 +17,7 @@ from ..covariance.distance import embed
 from ..data import checks, datasets, spatial
 from ..data.observations import LEAST_LOCATIONS, Observations, summary, summary_html
 from ..errors import GeomxpWarning, InvalidInput, check_whole
+from ..likelihood.automatic import LARGEST
 from ..likelihood.cost import Cost, in_words, predicted_cost
 from ..likelihood.exact import Exact
 from ..likelihood.trend import Trend
@@ -37,9 +38,6 @@ from .sources import call, method_text, reading_lines
 
 if TYPE_CHECKING:
     from .._typing import Document, Whole
-
-LARGEST_EXACT = 6000
-"""Number of locations above which Vecchia's approximation is the next method."""
 
 METHODS = {
     "exact": (Exact(), "--method exact"),
@@ -657,8 +655,8 @@ def _of_cost(found):
     text = f"A fit by {method} takes {cost} (predicted)."
     if name == "exact":
         return Finding("cost", text)
-    why = f"there are more than {LARGEST_EXACT:,} locations"
-    if n <= LARGEST_EXACT:
+    why = f"there are more than {LARGEST:,} locations"
+    if n <= LARGEST:
         why = "the exact method needs more than the memory of this machine"
     return Finding("cost", f"{text} It is chosen because {why}.")
 
@@ -666,7 +664,7 @@ def _of_cost(found):
 def next_method(found):
     """Return the name and the cost of the method to use: exact, or Vecchia's approximation."""
     name = "exact"
-    if len(found.observations) > LARGEST_EXACT or not found.costs[name].fits:
+    if len(found.observations) > LARGEST or not found.costs[name].fits:
         name = "vecchia, 30 neighbours"
     return name, found.costs[name]
 

@@ -211,7 +211,7 @@ class Maps:
         """Return the maps that can be drawn, in the order of the page."""
         maps = [self.values()]
         if self.raster is not None:
-            mean, error = self.raster.mean, self.raster.standard_error
+            mean, error = self.raster.centre, self.raster.standard_error
             low, high = maps[0].scale.low, maps[0].scale.high
             beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
             # observed and predicted values have the same colours
@@ -272,7 +272,7 @@ class Maps:
             },
         }
         if self.raster is not None:
-            mean, error = self.raster.mean, self.raster.standard_error
+            mean, error = self.raster.centre, self.raster.standard_error
             columns = [[f"{self.name}, predicted", rounded(mean, 4)]]
             columns.append(["standard error", rounded(error, 3)])
             box, shape = list(self.raster.extent), list(mean.shape)

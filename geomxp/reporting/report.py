@@ -353,7 +353,7 @@ def _draw_line(findings, ax):
     if prediction is not None:
         x, (low, high) = prediction.locations[:, 0], prediction.interval()
         band(ax, x, low, high)
-        ax.plot(x, prediction.mean, color=BLUE, linewidth=1.5)
+        ax.plot(x, prediction.median, color=BLUE, linewidth=1.5)
 
 
 def _conventions(model):
