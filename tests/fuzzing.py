@@ -195,6 +195,7 @@ class Data:
     size: float
     covariates: int
     seed: int
+    errors: float = 0.0
 
     def locations(self):
         """Return the locations, (n, d)."""
@@ -227,13 +228,16 @@ class Data:
         random = np.random.default_rng(self.seed + 1)
         values = {
             "normal": random.standard_normal(self.n),
+            "positive": np.exp(random.standard_normal(self.n)),
             "offset": random.standard_normal(self.n) + 1e9,
             "constant": np.ones(self.n),
             "zero": np.zeros(self.n),
             "whole": random.integers(0, 3, self.n).astype(float),
         }[self.values]
         covariates = random.standard_normal((self.n, self.covariates)) if self.covariates else None
-        return gx.Observations(self.locations(), values * self.size, covariates, self.metric)
+        errors = self.errors * random.random(self.n) if self.errors else None
+        about = covariates, self.metric
+        return gx.Observations(self.locations(), values * self.size, *about, error_variance=errors)
 
 
 PLAIN = {
@@ -243,10 +247,11 @@ PLAIN = {
     "metric": st.sampled_from(("euclidean", "euclidean", "chordal")),
     "scale": st.just(1.0),
     "offset": st.just(0.0),
-    "values": st.sampled_from(("normal", "normal", "offset", "whole")),
+    "values": st.sampled_from(("normal", "positive", "offset", "whole")),
     "size": st.just(1.0),
     "covariates": st.integers(1, 2),
     "seed": st.integers(0, 99),
+    "errors": st.sampled_from((0.0, 0.0, 0.5)),
 }
 ODD = {
     "kind": st.sampled_from(KINDS),
@@ -257,6 +262,7 @@ ODD = {
     "values": st.sampled_from(("constant", "zero")),
     "size": st.sampled_from(EXTREMES),
     "covariates": st.just(0),
+    "errors": st.sampled_from((-1.0, *EXTREMES)),
 }
 
 
@@ -332,13 +338,21 @@ def positive(low=0.01, high=10.0, *also):
 
 
 ANISOTROPY = st.one_of(st.none(), st.tuples(st.floats(-180, 180), ordinary(0.1, 1.0)))
-models = models_of(ordinary(1e-3, 1.0), ordinary(0.1, 10.0), ordinary(0.01, 2.0), ordinary)
+TRANSFORMS = st.sampled_from((*(None,) * 6, "tukey-gh", "log", "sqrt", "boxcox", "logit"))
+MICROSCALE = st.one_of(st.none(), st.none(), ordinary(1e-3, 1.0))
+models = models_of(
+    *(ordinary(1e-3, 1.0), ordinary(0.1, 10.0), ordinary(0.01, 2.0), ordinary),
+    microscale=MICROSCALE,
+    transform=TRANSFORMS,
+)
 odd_models = models_of(
     st.one_of(st.just(0.0), positive()),
     positive(0.1, 10.0),
     positive(0.01, 10.0),
     positive,
     anisotropy=ANISOTROPY,
+    microscale=st.one_of(MICROSCALE, positive()),
+    transform=TRANSFORMS,
 )
 
 FORMATS = st.sampled_from(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"))

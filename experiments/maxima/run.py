@@ -294,7 +294,9 @@ def fitted(observations, options):
 
 USABLE = ("CONVERGED", "ON_BOUND", "COMPUTED", "AT_LIMIT")
 ENDINGS = (*USABLE, "UNIDENTIFIED", "EVALUATION_LIMIT", "STALLED", "NO_FINITE_MAXIMUM")
-LOST = 0.01
+LOST, SAME = 0.01, 0.05
+"""Log-likelihood by which a lower fit falls short; difference between values of one field, whose
+parameters are rounded to 8 digits."""
 
 
 def summarize(folder):
@@ -327,6 +329,15 @@ def summarize(folder):
     write_rows(folder / "shares.csv", rows)
 
 
+def is_of(row, reference):
+    """Whether a reference's maximum in a table is one of this field."""
+    shapes = dict(pair.split("=") for pair in row["model"].split())
+    shapes = {name: float(value) for name, value in shapes.items()}
+    practical, ratio = shapes.pop("practical_range"), shapes.pop("ratio")
+    value = reference.at(practical, ratio, shapes | reference.held)
+    return abs(value - value_of(row)) < SAME
+
+
 def value_of(row):
     """Return the log-likelihood of a row; -inf without one."""
     return float(row["log_likelihood"] or "-inf")
@@ -342,6 +353,7 @@ def main():
     parser.add_argument("--label", default="")
     parser.add_argument("--seconds", type=float, default=np.inf)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--check", action="store_true", help="look at all fields again")
     parser.add_argument("--summary", action="store_true", help="write shares.csv only")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
@@ -361,9 +373,13 @@ def main():
         if time.perf_counter() - began > options.seconds:
             break
         missing = k not in known[0], fits is not None and k not in known[1]
-        if not any(missing):
+        if not any(missing) and not options.check:
             continue
         observations, request, h, about = case(k)
+        if k in known[0] and not is_of(known[0][k], Reference(observations, request, h)):
+            # eigenvectors of equal or close eigenvalues differ between processors
+            missing = True, missing[1]
+            print(f"case {k} is another field here: its reference is computed again", flush=True)
         if missing[0]:
             start = time.process_time()
             value, found = Reference(observations, request, h).maximum()

@@ -129,7 +129,7 @@ def independent(observations, model):
     """
     n, u = len(observations), np.finfo(float).eps
     points, arc = points_of(observations, model), observations.metric == "great-circle"
-    matrix, scatter = mpmath.matrix(n, n), 0.0
+    matrix, scatter, largest = mpmath.matrix(n, n), 0.0, 0.0
     for i in range(n):
         for j in range(i + 1):
             h = distance(points[i], points[j], arc)
@@ -138,18 +138,30 @@ def independent(observations, model):
             if i != j:
                 size = max(abs(x) for x in (*points[i], *points[j]))
                 scatter = max(scatter, moved(model, h, rho, 4 * u * (h + size)) if h else 0.0)
-        matrix[i, i] += model.nugget
-    total = model.variance + model.nugget
+        noise = model.nugget
+        if observations.error_variance is not None:
+            noise += float(observations.error_variance[i])
+        matrix[i, i] += noise
+        largest = max(largest, noise)
+    microscale, first = model.microscale or 0.0, observations.inputs.first_rows()
+    for i, j in zip(*np.nonzero(first[:, None] == first), strict=True):
+        # replicates share it
+        matrix[int(i), int(j)] += microscale
+    total = model.variance + largest + microscale
+    values, jacobian = observations.values, 0.0
+    if model.transform is not None:
+        jacobian = float(model.transform.log_jacobian(values).sum())
+        values = model.transform.transform(values)
     try:
         factor = mpmath.cholesky(matrix)
     except ValueError:
         return None, None
     white = []
-    for i, x in enumerate(observations.values.tolist()):
+    for i, x in enumerate(values.tolist()):
         white.append((x - mpmath.fsum(factor[i, k] * white[k] for k in range(i))) / factor[i, i])
     form = mpmath.fsum(x * x for x in white)
     determinant = 2 * mpmath.fsum(mpmath.log(factor[i, i]) for i in range(n))
-    value = -(n * mpmath.log(2 * mpmath.pi) + determinant + form) / 2
+    value = jacobian - (n * mpmath.log(2 * mpmath.pi) + determinant + form) / 2
     scaled = np.array([[float(matrix[i, j] / total) for j in range(n)] for i in range(n)])
     least = np.linalg.eigvalsh(scaled)[0]
     epsilon = 10 * n * u + n * float(scatter)
@@ -279,6 +291,8 @@ FIT = {
     "trend": fuzzing.TREND,
     "reml": st.booleans(),
     "anisotropy": st.booleans(),
+    "microscale": st.sampled_from((None, None, True, False)),
+    "transform": fuzzing.TRANSFORMS,
     "search": st.sampled_from(("scoring", "bobyqa", "lbfgs", "slsqp")),
     "starts": st.integers(1, 2),
     "tolerance": (fuzzing.ordinary(1e-8, 1e-2), fuzzing.positive()),

@@ -47,6 +47,9 @@ OPTIONS = {
     "--family": either(
         "matern", "gaussian", "spherical", "cauchy", "wendland", "powered-exponential"
     ),
+    "--error-variance": either("w", "name", "z"),
+    "--transform": either("log", "sqrt", "boxcox", "logit", "tukey-gh"),
+    "--microscale": either("yes", "no"),
     "--fix": either("smoothness=0.5", "nugget=0", "range=1e300", "power=1"),
     "--start": either("range=0.1", "variance=1e-300", "nugget=0.1"),
     "--bounds": either("range=0.01:1", "nugget=1:0", "smoothness=0.1:3"),
@@ -118,6 +121,7 @@ COMMANDS = {
             *("--covariates", "--trend", "--formula", "--metric", "--crs", "--family", "--fix"),
             *("--start", "--bounds", "--search", "--starts", "--tolerance", "--evaluations"),
             *("--checkpoint", "--seed", "--scratch", "--intervals", "--level", "--output", *METHOD),
+            *("--error-variance", "--transform", "--microscale"),
         ),
     ),
     "log-likelihood": (
