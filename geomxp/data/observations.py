@@ -600,8 +600,8 @@ def read_table(
         it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable, missing,
-        duplicates: as of `Observations.from_frame`. `values` is the name of a column, `locations`
-        and `covariates` are sequences of names.
+        duplicates: as of `Observations.from_frame`. `values` is the name of a column, or a function
+        of one such as "log(zinc)"; `locations` and `covariates` are sequences of names.
 
     Returns
     -------

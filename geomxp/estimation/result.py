@@ -737,11 +737,9 @@ def _observations(document, path, metric):
         _check(table, TABLE, str(path), "table.")
     if table is not None and "observations" not in document:
         observations = _read_again(table, path)
-        named = f"those of the data set {table['dataset']}" if table.get("dataset") else ""
-        return (
-            observations,
-            f"the observations are {named or 'read from ' + _file_of(table, path)}.",
-        )
+        read_from = f"read from {_file_of(table, path)}"
+        named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
+        return observations, f"the observations are {named}."
     _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
     levels = document["observations"].setdefault("levels", {})
     _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
