@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite, sqrt
@@ -16,13 +17,12 @@ from ..covariance.base import Covariance, Isotropic, family_of
 from ..covariance.matern import Matern
 from ..data import tables
 from ..data.observations import Observations, read_table
-from ..errors import Ending, InvalidInput, Outcome, check_one_of
+from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
 from ..likelihood.base import as_html
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from ..runtime.progress import notice
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import ANISOTROPY, check_bounds, template, words
 from .profile import design_of as design_of
@@ -886,9 +886,11 @@ def _warn_if_changed(table, path):
         # what cannot be read is not needed
         return
     if changed:
-        notice(
+        warnings.warn(
             f"{file}: the table has changed since the fit in {path} was made. The observations in "
-            "the fit are used; fit again for those in the table."
+            "the fit are used; fit again for those in the table.",
+            GeomxpWarning,
+            stacklevel=5,
         )
 
 
