@@ -436,7 +436,6 @@ def predict(given):
     if given.discretisation is not None and given.block is None:
         raise InvalidInput("--discretisation is for blocks: give --block.")
     fitted, origin = load_fit(given.fit_file)
-    notice(origin)
     if given.on is not None:
         fitted = replace(fitted, method=replace(fitted.method, on=given.on))
     names = ("discretisation", "neighbours", "local_trend")
@@ -446,6 +445,8 @@ def predict(given):
         _predict_map(fitted, given, about)
     else:
         _predict_at(fitted, given, about)
+    # last, so that an error is the only line
+    notice(origin)
 
 
 def _predict_at(fitted, given, about):

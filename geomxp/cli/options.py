@@ -652,17 +652,19 @@ def _check_named(given):
             f"{given.table}: name the columns with --locations x,y --value z. It has one column."
         )
     numbers = [name for name, kind in data_tables.typed(frame).dtypes.items() if kind.kind in "iuf"]
-    known = ending in data_tables.VECTORS or given.locations
     pairs = spatial.location_pairs(numbers)
+    known = ending in data_tables.VECTORS or given.locations or len(pairs) == 1
     pair = words(given.locations or "") or tuple(pairs[0] if pairs else numbers[:2])
-    needed = "the column of the values with --value"
-    if not known and len(pairs) != 1:
-        needed = "the columns with --locations and --value"
-    value = next((name for name in numbers if name not in pair), frame.columns[-1])
-    options = ("--locations", ",".join(pair)) if not known and len(pairs) != 1 else ()
-    line = shlex.join(["geomxp", *given.words, *options, "--value", str(value)])
+    needed = "column of the values with" if known else "columns with --locations and"
+    value = next((name for name in numbers if name not in pair), None)
+    example = ""
+    if value is not None:
+        quoted = (f'"{name}"' if "," in name else name for name in pair)
+        options = () if known else ("--locations", ",".join(quoted))
+        line = shlex.join(["geomxp", *given.words, *options, "--value", value])
+        example = f", for example: {line}"
     raise InvalidInput(
-        f"{given.table}: name {needed}, for example: {line}. The columns are: "
+        f"{given.table}: name the {needed} --value{example}. The columns are: "
         f"{few(frame.columns, 12)}."
     )
 

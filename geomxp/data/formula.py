@@ -108,10 +108,15 @@ class Formula:
         if called is None or called[1] not in FUNCTIONS:
             return None
         formula = cls.parse(text)
-        calls = [node for node in ast.walk(ast.parse(formula.plain)) if isinstance(node, ast.Call)]
-        names = {ast.unparse(node.func).removeprefix("np.") for node in calls}
-        single = isinstance(ast.parse(formula.plain).body[0].value, ast.Call)
-        if len(formula.variables) != 1 or not single or names & {*TRANSFORMS} - {"I"}:
+        try:
+            whole = ast.parse(formula.plain, mode="eval")
+        except SyntaxError:
+            # several terms, such as log(a):b
+            whole = ast.Expression(ast.Constant(None))
+        calls = [node for node in ast.walk(whole) if isinstance(node, ast.Call)]
+        names = {ast.unparse(node.func) for node in calls}
+        single = isinstance(whole.body, ast.Call) and len(formula.variables) == 1
+        if not single or names & ({*TRANSFORMS} - {"I"}):
             raise InvalidInput(
                 f"values {text!r}: must be a function of one column, of: {', '.join(NUMPY)}; or "
                 "I(…) for arithmetic, such as I(zinc / 1000)."
@@ -136,24 +141,23 @@ class Formula:
             stated = name in self.categories
             if not stated and name not in levels:
                 continue
-            found, quoted = (
-                frame[name].dropna().unique(),
-                name if name.isidentifier() else f"`{name}`",
-            )
-            if len(found) >= len(frame) and stated:
+            found = frame[name].dropna().unique()
+            factor = f"C({name})" if name.isidentifier() else f"C(`{name}`)"
+            if stated and len(found) >= len(frame):
                 raise self._invalid(
-                    f"C({quoted}) has {len(found)} levels for {len(frame)} observations, so that "
-                    "its coefficients are not estimable: leave it out, or merge levels"
+                    f"{factor} has {len(found)} levels for {len(frame)} observations, so that its "
+                    "coefficients are not estimable: leave it out, or merge levels"
                 )
-            dates = not stated and all(re.fullmatch(DATE, str(level)) for level in found)
-            if not stated and (dates or len(found) > MANY_LEVELS):
-                kind, remedy = ("text", "holds a quantity, make it a column of numbers")
-                if dates:
-                    kind = f"text that looks like dates ({found[0]!r})"
-                    remedy = "is a time, write it as a number: days, or years"
+            if stated:
+                continue
+            kind, remedy = "", "holds a quantity, make it a column of numbers"
+            if all(re.fullmatch(DATE, str(level)) for level in found):
+                kind = f" that looks like dates ({found[0]!r})"
+                remedy = "is a time, write it as a number: days, or years"
+            if kind or len(found) > MANY_LEVELS:
                 raise self._invalid(
-                    f"{name!r} is {kind} and would be a factor of {len(found)} levels. If it "
-                    f"{remedy}; if it is a factor, write C({quoted})"
+                    f"{name!r} is text{kind} and would be a factor of {len(found)} levels. If it "
+                    f"{remedy}; if it is a factor, write {factor}"
                 )
 
     def check_columns(self, known, texts=()):

@@ -637,7 +637,8 @@ def read_table(
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
         error_variance, missing, duplicates: as of `Observations.from_frame`. `values` is the name
-        of a column, `locations` and `covariates` are sequences of names.
+        of a column, or a function of one such as "log(zinc)"; `locations` and `covariates` are
+        sequences of names.
 
     Returns
     -------

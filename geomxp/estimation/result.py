@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, sqrt
@@ -17,13 +18,12 @@ from ..covariance.matern import Matern
 from ..covariance.observation import TRANSFORMS, ObservationModel, observation_model
 from ..data import tables
 from ..data.observations import Observations, read_table
-from ..errors import Ending, InvalidInput, Outcome, check_one_of
+from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
 from ..likelihood.base import as_html
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision as rules
-from ..runtime.progress import notice
 from .diagnose import Estimate, derived_logarithms, exp_or_inf, z_value
 from .parameters import ANISOTROPY, check_bounds, template, words
 from .profile import design_of as design_of
@@ -804,11 +804,9 @@ def _observations(document, path, metric):
         _check(table, TABLE, str(path), "table.")
     if table is not None and "observations" not in document:
         observations = _read_again(table, path)
-        named = f"those of the data set {table['dataset']}" if table.get("dataset") else ""
-        return (
-            observations,
-            f"the observations are {named or 'read from ' + _file_of(table, path)}.",
-        )
+        read_from = f"read from {_file_of(table, path)}"
+        named = f"those of the data set {table['dataset']}" if table.get("dataset") else read_from
+        return observations, f"the observations are {named}."
     _check(document.get("observations"), OBSERVATIONS, str(path), "observations.")
     levels = document["observations"].setdefault("levels", {})
     _check(levels, {name: [str] for name in levels}, str(path), "observations.levels.")
@@ -956,9 +954,11 @@ def _warn_if_changed(table, path):
         # what cannot be read is not needed
         return
     if changed:
-        notice(
+        warnings.warn(
             f"{file}: the table has changed since the fit in {path} was made. The observations in "
-            "the fit are used; fit again for those in the table."
+            "the fit are used; fit again for those in the table.",
+            GeomxpWarning,
+            stacklevel=5,
         )
 
 

@@ -267,6 +267,8 @@ def test_markers_of_missing_values_are_those_of_the_column():
         ("sqrt(zn - 30)", r"sqrt\(zn - 30\) is not finite for zn = 10 in row 1 \(2 such rows\)"),
         ("log(x * zn)", r"must be a function of one column"),
         ("log(zn) + 1", r"must be a function of one column.*I\(zinc / 1000\)"),
+        ("log(zn):x", "must be a function of one column"),
+        ("log(zn):zn", "must be a function of one column"),
         ("scale(zn)", "must be a function of one column"),
         ("log(gold)", "no column 'gold'. The columns are: x, y, zn"),
         ("Zn (ppm)", r"no column 'Zn \(ppm\)'. The columns are"),

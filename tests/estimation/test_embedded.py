@@ -120,7 +120,7 @@ def test_predict_says_where_it_took_the_observations_from(table, tmp_path, capsy
     table.write_text(table.read_text().replace("1022", "1023", 1))
     status, err = told("held.json")
     assert status == 0
-    assert err.splitlines(keepends=True)[1] == held
+    assert err.splitlines(keepends=True)[0] == held
     assert "wells.csv: the table has changed since the fit in held.json was made" in err
     assert told("named.json")[0] == 2
     table.unlink()
