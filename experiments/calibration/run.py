@@ -60,7 +60,7 @@ TRANSFORMS = {
     "boxcox": gx.BoxCox(0.3),
     "tukey-gh": gx.TukeyGH(0.5, 0.1),
 }
-MEANS = {"sqrt": 5.0, "boxcox": 1.0}
+MEANS = {"sqrt": 5.0, "boxcox": 4.0}
 """Laws of the values, and means on the Gaussian scale that keep √y and 1 + λz positive."""
 
 QUIET = {"progress": False, "raise_on_failure": False}
