@@ -8,6 +8,7 @@ from functools import partial
 from math import isfinite
 
 from ..covariance.base import FAMILIES
+from ..covariance.observation import TRANSFORMS
 from ..data import datasets, rasters, spatial, tables
 from ..data.observations import found_locations, longitude_first
 from ..errors import FitFailed, GeomxpError, GeomxpWarning, InvalidInput
@@ -284,7 +285,7 @@ def validate(given):
 @command(
     ESTIMATE,
     *opt.TABLE,
-    *("family", "smoothness", "nugget", "anisotropy"),
+    *("family", "smoothness", "nugget", "anisotropy", "transforms"),
     *("trends", "formulas", "reml", "criterion", "method", "neighbours", "on", "output"),
     family={"value": "A,B,…", "about": "Covariance families: matern,spherical."},
     smoothness={
@@ -313,6 +314,10 @@ def compare_models(given):
     Which covariates explain the values?
       geomxp compare-models meuse --smoothness 0.5 \
         --formulas "1; sqrt_dist; sqrt_dist + poly(elev, 2)" --output models.csv
+
+    Which transformation suits the values?
+      geomxp compare-models meuse --value zinc --smoothness 0.5 \
+        --transforms none,log,boxcox
     """
     screen = given.screen
     tables.check_writable(given.output, inputs=(given.table,))
@@ -324,6 +329,9 @@ def compare_models(given):
     families = opt.words(given.family)
     for family in families:
         opt.check_choice("--family", family, tuple(FAMILIES))
+    transforms = opt.words(given.transforms)
+    for transform in transforms:
+        opt.check_choice("--transforms", transform, ("none", *TRANSFORMS))
     observations = opt.observations(given, formulas or None)
     if not (kinds or formulas):
         kinds = ("covariates" if given.covariates else opt.usual_trend(given.table),)
@@ -334,6 +342,7 @@ def compare_models(given):
         smoothness=opt.held_or_free("--smoothness", given.smoothness),
         nuggets=opt.held_or_free("--nugget", given.nugget),
         anisotropy=opt.yes_or_no("--anisotropy", given.anisotropy),
+        transforms=transforms,
         # a column may have the name of a kind of trend
         trends=(*kinds, *(f"~ {formula}" for formula in formulas)),
         reml=given.reml,

@@ -277,6 +277,9 @@ OPTIONS = {
         "field",
         FIELD_OR_OBSERVATION,
     ),
+    "transforms": Option(
+        MODEL, "A,B,…", "Transformations of the values: none,log,boxcox.", "none", TRANSFORMS
+    ),
     "trends": Option(MODEL, "A,B,…", "Kinds of trend: constant,linear.", None, TRENDS),
     "formulas": Option(MODEL, "A; B; …", 'Trends by formula: "elev; elev + poly(x, 2)".'),
     "criterion": Option(MODEL, "NAME", "aic, aicc or bic.", "aic", ("aic", "aicc", "bic")),

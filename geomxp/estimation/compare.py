@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..covariance.base import Covariance, family_of
 from ..covariance.matern import Matern
+from ..covariance.observation import observation_model
 from ..errors import (
     LACKING,
     FitFailed,
@@ -27,7 +28,7 @@ from ..linalg.precision import by_tile_norm, uniform
 from ..runtime.progress import Line
 from .fit import fit as fit_model
 from .likelihood_ratio import at_supremum
-from .parameters import ANISOTROPY, LENGTH, NUGGET, practical_factor
+from .parameters import ANISOTROPY, LENGTH, MICROSCALE, NUGGET, practical_factor
 from .profile import held_values
 from .result import Fit
 
@@ -58,6 +59,7 @@ class Choice:
     nugget: float | str
     smoothness: float | str | None
     family: type[Covariance] = Matern
+    transform: str | None = None
 
     @property
     def fixed(self):
@@ -72,6 +74,7 @@ class Choice:
         return {
             **({} if self.family is Matern else {"family": self.family.family}),
             "trend": self.trend,
+            **({} if self.transform is None else {"transform": self.transform}),
             **{k: v if v == "free" else f"{v:g}" for k, v in held.items() if v is not None},
             "anisotropic": "yes" if self.anisotropic else "no",
         }
@@ -79,7 +82,8 @@ class Choice:
     def contains(self, other):
         """Whether the other choice is nested in this one."""
         return (
-            (self.family, self.trend) == (other.family, other.trend)
+            (self.family, self.trend, self.transform)
+            == (other.family, other.trend, other.transform)
             and self.anisotropic >= other.anisotropic
             and self.nugget in ("free", other.nugget)
             and self.smoothness in ("free", other.smoothness)
@@ -175,15 +179,21 @@ class ModelComparison:
         total = sum(exp(-delta / 2) for delta in deltas if isfinite(delta))
         for candidate, row, delta in zip(self.candidates, rows, deltas, strict=True):
             row["family"], row["delta"] = candidate.choice.family.family, delta
+            row["transform"] = candidate.choice.transform or "none"
             row["weight"] = exp(-delta / 2) / total if isfinite(delta) else nan
         return [{name: row.get(name, nan) for name in columns} for row in rows]
 
     def _columns(self):
         """Return the names of the columns of all rows."""
         families = dict.fromkeys(c.choice.family for c in self.candidates)
+        transforms = dict.fromkeys(c.choice.transform for c in self.candidates)
         names = [p.name for family in families for p in family.declared]
+        names += [p.name for t in transforms if t for p in observation_model(t).declared]
+        if any(c.fit is not None and c.fit.model.microscale is not None for c in self.candidates):
+            names.append(MICROSCALE)
         return [
             *(() if set(families) == {Matern} else ("family",)),
+            *(("transform",) if any(c.choice.transform for c in self.candidates) else ()),
             *("trend", "smoothness", "nugget", "anisotropic", "parameters", *RESULTS),
             *("delta", "weight", "outcome", "seconds"),
             *(f"estimate_{name}" for name in dict.fromkeys((*names, *ANISOTROPY))),
@@ -196,7 +206,7 @@ class ModelComparison:
         frame = self.to_frame()
         estimates = [name for name in frame.columns if name.startswith("estimate_")]
         columns = {
-            **{name: name for name in frame.columns if name == "family"},
+            **{name: name for name in frame.columns if name in ("family", "transform")},
             **{name: name for name in ("trend", "smoothness", "nugget")},
             "anisotropic": "anis.",
             "parameters": "k",
@@ -234,6 +244,7 @@ def compare_models(
     smoothness: Sequence[HeldOrFree] = (0.5, 1.5, "free"),
     nuggets: Sequence[HeldOrFree] = ("free",),
     anisotropy: Sequence[bool] = (False,),
+    transforms: Sequence[str] = ("none",),
     trends: Sequence[str] = ("constant",),
     reml: bool = False,
     criterion: Criterion = "aic",
@@ -258,6 +269,9 @@ def compare_models(
     nuggets : sequence of (float or "free")
         0, say, and "free".
     anisotropy : sequence of bool
+    transforms : sequence of str
+        Transformations of the values, as `fit` takes them, or "none". The criteria are those of the
+        measured values and can be compared.
     trends : sequence of str
         Kinds or formulas, as `fit` takes them; one only with `reml`.
     reml : bool
@@ -287,7 +301,8 @@ def compare_models(
     >>> result.best.trend.text, len(result.candidates), bool(result.to_frame()["delta"][0] == 0)
     ('sqrt_dist', 4, True)
     """
-    choices = _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml)
+    about = families, smoothness, nuggets, anisotropy, transforms, trends, reml
+    choices = _choices(observations, *about)
     check_one_of("criterion", criterion, CRITERIA)
     method = Exact() if method is None else method
     check_is_method(method)
@@ -306,9 +321,10 @@ def compare_models(
     return ModelComparison(tuple(done), criterion, reml, len(observations))
 
 
-def _choices(observations, families, smoothness, nuggets, anisotropy, trends, reml):
+def _choices(observations, families, smoothness, nuggets, anisotropy, transforms, trends, reml):
     """Return the choices, each after those nested in it."""
     options = {"smoothness": smoothness, "nuggets": nuggets, "anisotropy": anisotropy}
+    options["transforms"] = transforms
     for name, given in (options | {"trends": trends, "families": families}).items():
         values = [*given] if isinstance(given, Iterable) and not isinstance(given, str) else []
         if not values:
@@ -326,14 +342,20 @@ def _choices(observations, families, smoothness, nuggets, anisotropy, trends, re
         )
     if not all(isinstance(value, bool) for value in anisotropy):
         raise InvalidInput(f"`anisotropy` must hold True and False. Got {anisotropy!r}.")
+    for transform in transforms:
+        if transform != "none":
+            observation_model(transform).check(observations.values)
     smoothness = _held("smoothness", smoothness, zero=False)
     nuggets = _held("nuggets", nuggets, zero=True)
     texts, anisotropy = [kind.text for kind in kinds], sorted(anisotropy)
     choices = []
     for family in map(family_of, families):
         shapes = smoothness if family is Matern else (None,)
-        combinations = product(texts, anisotropy, nuggets, shapes)
-        choices += [Choice(*values, family) for values in combinations]
+        combinations = product(texts, anisotropy, nuggets, shapes, transforms)
+        choices += [
+            Choice(*values, family, None if transform == "none" else transform)
+            for *values, transform in combinations
+        ]
     return choices
 
 
@@ -368,6 +390,7 @@ def _fitted(observations, method, choice, reml, done):
                 trend=choice.trend,
                 reml=reml,
                 anisotropy=choice.anisotropic,
+                transform=choice.transform,
                 progress=False,
                 raise_on_failure=False,
             )
@@ -397,6 +420,8 @@ def _start(model, choice):
         start[NUGGET] = start[NUGGET] or START_NUGGET * model.largest_variance
     if not choice.anisotropic:
         start = {name: value for name, value in start.items() if name not in ANISOTROPY}
+    # as large as it is needed, from 0
+    start.pop(MICROSCALE, None)
     return start
 
 

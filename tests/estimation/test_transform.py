@@ -244,3 +244,18 @@ def test_wrong_requests_are_refused():
     with pytest.raises(gx.InvalidInput, match="`threshold` must be a finite number"):
         gx.predict(fit, [[0.5, 0.5]]).probability_above(np.nan)
     assert gx.predict(fit, [[0.5, 0.5]]).probability_above(-1.0) == 1.0
+
+
+def test_transformations_are_ranked_by_the_aic_of_the_values():
+    seen = observations("log")
+    options = {"smoothness": (0.5,), "transforms": ("none", "log", "boxcox"), "progress": False}
+    ranking = gx.compare_models(seen, **options)
+    frame = ranking.to_frame().set_index("transform")
+    assert ranking.best.model.transform.name in ("log", "boxcox")
+    assert frame["aic"]["none"] > frame["aic"]["log"] + 10
+    logs = gx.fit(seen, fixed=HELD, transform="log", progress=False)
+    assert frame["aic"]["log"] == pytest.approx(logs.aic, abs=1e-3)
+    assert frame["estimate_boxcox_power"].notna().sum() == 1
+    assert "boxcox" in str(ranking)
+    with pytest.raises(gx.InvalidInput, match="`transform` must be one of"):
+        gx.compare_models(seen, transforms=("none", "cube"))
