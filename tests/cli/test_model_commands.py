@@ -67,7 +67,7 @@ def test_predictions_take_the_columns_by_name(run, rocks, tmp_path):
     pd.DataFrame({"rock": ["sand", "lime"], "y": [10.0, 20.0], "x": [5.0, 6.0]}).to_csv(
         places, index=False
     )
-    status, _, err = run("predict", fit, places, "--output", output)
+    status, _, err = run("predict", fit, places, "--output", output, "--quiet")
     assert (status, err) == (0, "")
     expected = gx.predict(gx.Fit.load(fit), [[5.0, 10.0], [6.0, 20.0]], {"rock": ["sand", "lime"]})
     np.testing.assert_array_equal(pd.read_csv(output)["mean"], expected.mean)

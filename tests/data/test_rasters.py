@@ -347,7 +347,8 @@ def test_the_command_writes_the_maps_of_python(run, saved, raster, tmp_path):
     for ending in ("tif", "nc", "csv"):
         path = tmp_path / f"map.{ending}"
         status, out, err = run("predict", saved, "--resolution", 50, *BOUNDS, "--output", path)
-        assert (status, out, err) == (0, f"240 predictions written to {path}\n", "")
+        assert (status, out) == (0, f"240 predictions written to {path}\n")
+        assert err == f"geomxp: the observations are those in {saved}.\n"
     with rasterio.open(tmp_path / "map.tif") as tif, xarray.open_dataset(tmp_path / "map.nc") as nc:
         known = np.isfinite(raster.mean)
         np.testing.assert_allclose(tif.read(1)[::-1][known], raster.mean[known], rtol=1e-12)

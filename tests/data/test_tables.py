@@ -278,7 +278,7 @@ def test_columns_that_are_not_a_data_sets_coordinates_have_no_unit():
 def test_the_unit_is_said_wherever_lengths_are(tmp_path):
     fit = gx.fit(gx.datasets.load("meuse"), fixed={"smoothness": 0.5})
     assert "correlation 5 %, in m\n" in str(fit)
-    fit.save(tmp_path / "fit.json")
+    fit.save(tmp_path / "fit.json", embed=False)
     again = gx.Fit.load(tmp_path / "fit.json")
     assert again.observations.unit == again.observations.subset(slice(9)).unit == "m"
     # observations that are no longer the table's are kept as they are

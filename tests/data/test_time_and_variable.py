@@ -97,7 +97,7 @@ def test_columns_of_a_table_serve_fits_files_and_predictions(tmp_path):
     np.testing.assert_array_equal(data.variable, VARIABLE)
     model = Both(1.0, 0.3, 0.1)
     fit = gx.fit(data, model, fixed=tuple(model.parameters()), trend="zero")
-    fit.save(tmp_path / "fit.json")
+    fit.save(tmp_path / "fit.json", embed=False)
     again = gx.Fit.load(tmp_path / "fit.json", family=Both)
     # a frame has the columns; Inputs and keyword arguments say the same
     means = [
