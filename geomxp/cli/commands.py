@@ -27,6 +27,7 @@ from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.exploration import explore as explore_observations
+from ..reporting.findings import LEVELS
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
 from ..runtime.progress import Line, notice
@@ -91,7 +92,7 @@ def explore(given):
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
-    *("intervals", "level", "output", "embed", "report"),
+    *("intervals", "level", "output", "embed", "report", "report_level"),
     output={"about": "JSON file to write the fit to."},
 )
 def fit(given):
@@ -125,6 +126,7 @@ def fit(given):
         "progress": screen.progress,
     }
     z_value(given.level)
+    opt.check_choice("--report-level", given.report_level, LEVELS)
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
@@ -149,7 +151,8 @@ def fit(given):
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
-        report(fitted, given.report, command=line, progress=screen.progress)
+        about = {"level": given.report_level, "progress": screen.progress}
+        report(fitted, given.report, command=line, **about)
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:
         warnings.warn(str(fitted.outcome), GeomxpWarning, stacklevel=1)

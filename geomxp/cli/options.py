@@ -35,6 +35,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
+from ..reporting.findings import LEVELS
 from ..runtime.devices import is_cluster
 from ..runtime.progress import notice, noticing
 from . import display
@@ -410,6 +411,13 @@ OPTIONS = {
         name="--embed/--no-embed",
     ),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
+    "report_level": Option(
+        OUTPUT,
+        "NAME",
+        "quick or full: a quick report has no maps of predictions, profiles and contours.",
+        "full",
+        LEVELS,
+    ),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),

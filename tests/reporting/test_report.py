@@ -258,6 +258,32 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
     assert "In Python: geomxp.leave_one_out(fit)." in text
 
 
+def test_a_quick_report_computes_no_map_and_no_profile_and_says_what_adds_them(fit, monkeypatch):
+    assert "A quick report leaves out" not in Page(report_html(fit, budget=0.0)).text
+
+    def refuse(*_, **__):
+        raise AssertionError("a quick report must not compute this")
+
+    for name in ("predict_raster", "predict", "compare", "seconds_of_a_score"):
+        monkeypatch.setattr(f"geomxp.reporting.findings.{name}", refuse)
+    for name in ("profile", "contours", "pit", "normal_quantiles", "coverage"):
+        monkeypatch.setattr(f"geomxp.plots.{name}", refuse)
+    monkeypatch.setattr("geomxp.plots.diagnostics.variogram_envelope", refuse)
+    page = Page(report_html(fit, level="quick"))
+    assert "--report-level full adds them" in page.text
+    assert f"{fit.model.range:.6g}" in page.text
+    assert "leave-one-out RMSE" in page.text
+
+
+def test_the_progress_line_names_the_section(fit, monkeypatch):
+    lines = []
+    names = [(section, lowest) for _, section, lowest in Findings.PARTS]
+    watched = [(lambda found: lines.append(str(found.progress)), *about) for about in names]
+    monkeypatch.setattr(Findings, "PARTS", watched)
+    findings.findings_of(fit)
+    assert [line.split("  ")[0] for line in lines] == [f"report: {name}" for name, _ in names]
+
+
 def test_a_budget_spends_no_more_than_it_has(monkeypatch):
     monkeypatch.setattr("geomxp.reporting.findings.time", stopped(10.0, 11.5))
     done, budget = [], Findings(None, left=2.0)
@@ -575,3 +601,5 @@ def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
         report_html(fit, budget=-1)
+    with pytest.raises(gx.InvalidInput, match="`level` must be one of: quick, full. Got 'brief'"):
+        report_html(fit, level="brief")
