@@ -507,7 +507,7 @@ def _predict_map(fitted, given, about):
     # warnings of the frame come before the file is written
     frame = raster.to_frame(given.level, given.of)
     if given.output:
-        raster.save(given.output, given.level, given.of)
+        raster.save(given.output, given.level, given.of, fitted.observations.value_unit)
     _show_predictions(frame, lambda: frame.to_dict("records"), given)
 
 

@@ -216,6 +216,7 @@ OPTIONS = {
         DATA, "NAME", f"{either(METRICS)}; chordal if the columns are lon,lat.", known=METRICS
     ),
     "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
+    "unit": Option(DATA, "TEXT", "Unit of the values, for tables and figures: mg/kg."),
     "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
     "missing": Option(DATA, "A,B", "Numbers that mark a missing value: -9999."),
     "decimal": Option(
@@ -424,7 +425,7 @@ OPTIONS = {
 }
 
 READING = ("error_variance", "drop_missing", "missing", "decimal", "duplicates")
-TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
+TABLE = ("table", "locations", "value", "covariates", "metric", "unit", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
@@ -615,6 +616,7 @@ def observations(given, formula=None):
         "metric": given.metric,
         "drop_missing": given.drop_missing,
         "missing": numbers("--missing", given.missing or ""),
+        "value_unit": vars(given).get("unit"),
     }
     if given.duplicates is not None:
         check_choice("--duplicates", given.duplicates, DUPLICATES)

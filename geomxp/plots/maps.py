@@ -13,7 +13,7 @@ from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, predict_raster
 from ..prediction.variogram import trend_residuals
 from . import axes
-from .axes import BLUE, axes_of, checked, finish, label, plain
+from .axes import BLUE, axes_of, checked, finish, label
 
 if TYPE_CHECKING:
     from .._typing import Axes
@@ -35,7 +35,7 @@ def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     checked("observations", observations, Observations)
-    ax, name = axes_of(ax), plain(observations.value_name)
+    ax, name = axes_of(ax), axes.value_label(observations)
     if observations.dimensions == 1:
         _scatter_line(ax, observations, observations.values, name)
     else:
@@ -55,8 +55,8 @@ def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
     """
-    observations, residuals = checked("fit", fit, Fit).observations, trend_residuals(fit)
-    name = f"{plain(observations.value_name)} minus its trend"
+    observations, residuals = checked("fit", fit, Fit).gaussian.observations, trend_residuals(fit)
+    name = label(f"{observations.value_name} minus its trend", observations.value_unit)
     ax = signed_map(observations, residuals, name, ax=ax)
     return titled(ax, observations, f"Residuals, {fit.trend.title}")
 
@@ -104,7 +104,7 @@ def prediction_map(
         If the locations do not extend over a plane, or if the trend needs covariates.
     """
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    name = plain(fit.observations.value_name)
+    name = axes.value_label(fit.observations)
     _raster_map(ax, fit.observations, raster.centre, raster.extent, name, cmap=axes.VALUES)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
     return titled(ax, fit.observations, title)
@@ -115,7 +115,8 @@ def prediction_error_map(
 ) -> Axes:
     """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    name = f"standard error of {plain(fit.observations.value_name)}"
+    seen = fit.observations
+    name = label(f"standard error of {seen.value_name}", seen.value_unit)
     _raster_map(ax, fit.observations, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
     return titled(ax, fit.observations, "Kriging standard error")
 

@@ -195,6 +195,7 @@ class Maps:
         self.rows = sample_of(len(self.observations))
         self.x, self.y = self.observations.locations[self.rows, :2].T
         self.name = plain_name(self.observations.value_name)
+        self.unit = self.observations.value_unit
         self.dot = diameter(len(self.rows))
 
     def notes(self):
@@ -215,9 +216,11 @@ class Maps:
             low, high = maps[0].scale.low, maps[0].scale.high
             beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
             # observed and predicted values have the same colours
-            maps.append(self._cells("mean", Scale(self.name, low, high, "viridis", beyond), mean))
+            name = self._with_unit(self.name)
+            maps.append(self._cells("mean", Scale(name, low, high, "viridis", beyond), mean))
             ends = float(np.nanmin(error)), float(np.nanmax(error))
-            scale = Scale(f"standard error of {self.name}", *ends, "cividis")
+            name = self._with_unit(f"standard error of {self.name}")
+            scale = Scale(name, *ends, "cividis")
             maps.append(self._cells("error", scale, error))
         return maps if self.validation is None else [*maps, self.errors()]
 
@@ -229,8 +232,13 @@ class Maps:
             name: [*zip(names, observations.locations[row], strict=True)]
             for name, row in (("largest", np.argmax(z)), ("smallest", np.argmin(z)))
         }
-        scale = Scale(self.name, float(z.min()), float(z.max()), "viridis")
+        name = self._with_unit(self.name)
+        scale = Scale(name, float(z.min()), float(z.max()), "viridis")
         return self._dots("values", scale, z, z, facts)
+
+    def _with_unit(self, name):
+        """Return a name with the unit of the values, if it is known."""
+        return f"{name} ({plain_name(self.unit)})" if self.unit else name
 
     def errors(self):
         """Return the map of standardised leave-one-out errors."""

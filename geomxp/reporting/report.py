@@ -300,7 +300,7 @@ def _tells_ratio(findings):
 
 def _estimates(findings):
     """Return the rows of the table of estimates: parameters, then coefficients of the trend."""
-    fit, observations, rows = findings.fit, findings.fit.observations, []
+    fit, observations, rows = findings.fit, findings.fit.gaussian.observations, []
     for name, value in fit.model.parameters().items():
         error = fit.standard_errors.get(name)
         missing = "not known" if name in fit.free else "held"
@@ -317,7 +317,7 @@ def _estimates(findings):
                 "unit": plots.unit_of(name, observations) or "",
             }
         )
-    unit = f"units of {observations.value_name}"
+    unit = observations.value_unit or f"units of {observations.value_name}"
     for row in fit.coefficient_table(LEVEL).itertuples():
         name = row.coefficient
         rows.append(

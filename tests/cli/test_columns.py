@@ -98,3 +98,21 @@ def test_simulate_takes_the_locations_of_a_table(run):
     named = run("simulate", "--at", "ll.csv", *model, "--locations", "longitude,latitude")
     assert named[0] == 0
     assert run("simulate", "--at", "ll.csv", *model) == named
+
+
+def test_the_unit_of_the_values_is_kept_in_the_fit_and_named_in_the_report(run):
+    write("wells.csv")
+    words = ("fit", "wells.csv", "--value", "zinc", "--unit", "mg/kg", *HELD)
+    for more in ((), ("--no-embed",)):
+        status, *_ = run(*words, "--output", "fit.json", *more)
+        assert status == 0
+        assert gx.Fit.load("fit.json").observations.value_unit == "mg/kg"
+    status, *_ = run(*words, "--report", "fit.html", "--report-level", "quick")
+    assert status == 0
+    assert "zinc (mg/kg)" in Path("fit.html").read_text("utf-8")
+    status, out, _ = run("explore", "wells.csv", "--value", "zinc", "--unit", "mg/kg")
+    assert status == 0
+    assert "--unit mg/kg" in out
+    status, _, err = run(*words, "--report", "fit.html", "--report-level", "brief")
+    assert status == 2
+    assert "'brief'" in err

@@ -275,6 +275,16 @@ def test_a_quick_report_computes_no_map_and_no_profile_and_says_what_adds_them(f
     assert "leave-one-out RMSE" in page.text
 
 
+def test_the_unit_of_the_values_is_in_tables_and_on_axes(tmp_path):
+    zinc = gx.datasets.load("meuse", values="zinc", value_unit="mg/kg")
+    page = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick"))
+    text = page.text
+    for words in ("zinc (mg/kg)", "semivariance ((mg/kg)²)", "zinc, in mg/kg"):
+        assert words in text, words
+    assert "units of zinc" not in text
+    assert "value_unit='mg/kg'" in text
+
+
 def test_the_progress_line_names_the_section(fit, monkeypatch):
     lines = []
     names = [(section, lowest) for _, section, lowest in Findings.PARTS]
@@ -601,5 +611,5 @@ def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
         report_html(fit, budget=-1)
-    with pytest.raises(gx.InvalidInput, match="`level` must be one of: quick, full. Got 'brief'"):
+    with pytest.raises(gx.InvalidInput, match=r"`level` must be one of: quick, full\. Got 'brief'"):
         report_html(fit, level="brief")
