@@ -22,6 +22,7 @@ from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import grid_over, predict_raster
+from ..prediction.screening import below_zero
 from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
@@ -479,6 +480,7 @@ def _predict_at(fitted, given, about):
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
+    _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     _show_predictions(spatial.tabulate(plain).columns, records, given)
 
@@ -506,9 +508,17 @@ def _predict_map(fitted, given, about):
     raster = predict_raster(fitted, **grid, **about)
     # warnings of the frame come before the file is written
     frame = raster.to_frame(given.level, given.of)
+    _note_below_zero(fitted, frame)
     if given.output:
         raster.save(given.output, given.level, given.of, fitted.observations.value_unit)
     _show_predictions(frame, lambda: frame.to_dict("records"), given)
+
+
+def _note_below_zero(fitted, frame):
+    """Suggest a transformation on standard error if intervals of positive values go below 0."""
+    sentence = below_zero(fitted, frame.filter(like="lower").to_numpy()) if len(frame) else None
+    if sentence:
+        notice(f"{sentence}.", warn=False)
 
 
 def _show_predictions(frame, records, given):

@@ -22,6 +22,10 @@ SLIM = 12.0
 """Regions more elongated than this are stretched, so that something can be seen."""
 
 
+FAINT = 0.12
+"""Opacity of a map of predictions far from all observations."""
+
+
 def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
     """Draw the values on a map; in one dimension against the coordinate.
 
@@ -83,7 +87,9 @@ def prediction_map(
 ) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their locations.
 
-    With a transformation the median of the field is drawn.
+    With a transformation the median of the field is drawn. The colours are those of the observed
+    values, as in `values_map`. Cells fade where the variance of the prediction exceeds 40 % of that
+    of the values (or of the field, if it is smaller).
 
     Parameters
     ----------
@@ -105,7 +111,13 @@ def prediction_map(
     """
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
     name = axes.value_label(fit.observations)
-    _raster_map(ax, fit.observations, raster.centre, raster.extent, name, cmap=axes.VALUES)
+    centre, values = raster.centre, fit.observations.values
+    low, high = float(values.min()), float(values.max())
+    beyond = bool(np.nanmin(centre) < low), bool(np.nanmax(centre) > high)
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}
+    about = {"cmap": axes.VALUES, "vmin": low, "vmax": high, "alpha": opacity(raster, fit)}
+    about["extend"] = extend.get(beyond, "neither")
+    _raster_map(ax, fit.observations, centre, raster.extent, name, **about)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
     return titled(ax, fit.observations, title)
 
@@ -119,6 +131,20 @@ def prediction_error_map(
     name = label(f"standard error of {seen.value_name}", seen.value_unit)
     _raster_map(ax, fit.observations, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
     return titled(ax, fit.observations, "Kriging standard error")
+
+
+def opacity(raster, fit):
+    """Return the opacity of the cells of a map of predictions, (rows, columns).
+
+    A cell is opaque where the variance of the prediction is at most 40 % of that of the field or of
+    the values, whichever is smaller, and nearly transparent from 80 %.
+    """
+    if raster.samples is not None:
+        return np.ones(raster.mean.shape)
+    variance = raster.variance if raster.gaussian is None else raster.gaussian[1]
+    values = float(np.var(fit.gaussian.observations.values)) or np.inf
+    left = variance / min(fit.model.largest_variance, values)
+    return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, FAINT)))
 
 
 def _raster(fit, cells, raster):
@@ -203,8 +229,10 @@ def _scatter_line(ax, observations, values, name):
     ax.set_ylabel(name)
 
 
-def _raster_map(ax, observations, cells, extent, name, **colours):
+def _raster_map(ax, observations, cells, extent, name, *, extend="neither", **colours):
     """Draw a raster, the locations over it, and a colour bar."""
+    from matplotlib.cm import ScalarMappable
+
     # a continuous field is nearly linear between the centres of cells
     drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T
@@ -212,4 +240,6 @@ def _raster_map(ax, observations, cells, extent, name, **colours):
     # dots on the border are not clipped
     ax.scatter(x, y, s=size, color="black", alpha=0.6, linewidths=0, clip_on=False)
     _lay_map(ax, observations)
-    axes.colour_bar(ax, drawn, name)
+    # the bar shows the colours of opaque cells
+    colours = ScalarMappable(drawn.norm, drawn.cmap)
+    axes.colour_bar(ax, colours, name, extend)

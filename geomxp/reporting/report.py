@@ -24,7 +24,7 @@ from ..errors import GeomxpWarning, InvalidInput, check_one_of
 from ..estimation.diagnose import ridge
 from ..estimation.result import Fit, z_value
 from ..plots.axes import BLUE, band, plain_name
-from ..prediction.screening import transformed
+from ..prediction.screening import below_zero, transformed
 from .charts import chart
 from .exploration import SHOWN, Exploration, cost_rows
 from .findings import BUDGET, LEVELS, findings_of
@@ -239,6 +239,7 @@ def _page(fit, command, level, budget, progress):
         "findings": findings,
         "about": fit.method.describe(len(observations)),
         "value_name": plain_name(observations.value_name),
+        "scale": plain_name(fit.gaussian.observations.value_name),
         "held": held(fit),
         "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(LEVEL) if validation else {},
@@ -273,6 +274,11 @@ def cautions(findings):
         if not any(name in sentence for sentence in result):
             result.append(f"the {name} is on a boundary")
     result += findings.warnings
+    for bounds in (validation, findings.raster, findings.transect):
+        sentence = bounds is not None and below_zero(fit, bounds.interval()[0])
+        if sentence:
+            result.append(sentence)
+            break
     if validation is not None:
         covered, n = validation.scores(LEVEL)["coverage"], len(validation)
         if abs(covered - LEVEL) > z_value(0.99) * WIDER * sqrt(LEVEL * (1 - LEVEL) / n):

@@ -116,3 +116,14 @@ def test_the_unit_of_the_values_is_kept_in_the_fit_and_named_in_the_report(run):
     status, _, err = run(*words, "--report", "fit.html", "--report-level", "brief")
     assert status == 2
     assert "'brief'" in err
+
+
+def test_intervals_below_zero_of_positive_values_suggest_a_transformation(run):
+    words = ("fit", "meuse", "--value", "zinc", "--fix", "smoothness=0.5")
+    for more, said in (((), 1), (("--transform", "log"), 0)):
+        assert run(*words, *more, "--output", "fit.json")[0] == 0
+        for where in (("meuse",), ("--grid", "20")):
+            status, _, err = run("predict", "fit.json", *where)
+            assert status == 0
+            assert err.count("--transform log") == said
+            assert run("predict", "fit.json", *where, "--quiet")[2] == ""

@@ -8,15 +8,17 @@ from html.parser import HTMLParser
 from math import cos, radians
 from pathlib import Path
 
+import matplotlib.image as mpimg
 import numpy as np
 import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
+from geomxp.plots.maps import FAINT, opacity
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Findings, findings_of
-from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
+from geomxp.reporting.maps import FINER, Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import cautions, number, report_html
 from geomxp.reporting.sources import python_lines
 
@@ -283,6 +285,43 @@ def test_the_unit_of_the_values_is_in_tables_and_on_axes(tmp_path):
         assert words in text, words
     assert "units of zinc" not in text
     assert "value_unit='mg/kg'" in text
+
+
+def test_a_transformed_fit_says_which_numbers_are_on_the_gaussian_scale():
+    zinc = gx.datasets.load("meuse", values="zinc")
+    logs = gx.fit(zinc, fixed={"smoothness": 0.5}, transform="log")
+    page = Page(report_html(logs, level="quick"))
+    assert "are on the Gaussian scale: log of zinc" in page.text
+    assert "leave-one-out RMSE, log of zinc" in page.text
+    assert "squared units of log of zinc" in page.text
+    assert "squared units of zinc" not in page.text
+    assert "begin below 0" not in page.text
+
+
+def test_positive_values_with_intervals_below_zero_are_to_be_transformed():
+    zinc = gx.datasets.load("meuse", values="zinc")
+    text = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick")).text
+    assert "All values of zinc are positive and they are skewed" in text
+    assert text.count("begin below 0") == 1
+    assert "--transform log" in text
+    logs = gx.datasets.load("meuse")
+    text = Page(report_html(gx.fit(logs, fixed={"smoothness": 0.5}), level="quick")).text
+    assert "begin below 0" not in text
+
+
+def test_the_map_of_predictions_fades_far_from_observations(fit):
+    raster = gx.predict_raster(fit, cells=30)
+    share = opacity(raster, fit)
+    order = np.argsort(raster.variance, axis=None)
+    assert np.all(np.diff(share.ravel()[order]) <= 0)
+    assert (share.max(), share.min()) == (1.0, FAINT)
+    mean = Maps(fit, raster=raster).all()[1]
+    image = mpimg.imread(io.BytesIO(base64.b64decode(mean.image["address"].partition(",")[2])))
+    near = np.unravel_index(order[[0, -1]], raster.mean.shape)
+    rows, columns = FINER * (len(share) - 1 - near[0]) + 2, FINER * near[1] + 2
+    opaque, faint = image[rows, columns, 3]
+    assert opaque > 0.99
+    assert faint < 0.2
 
 
 def test_the_progress_line_names_the_section(fit, monkeypatch):
