@@ -93,7 +93,7 @@ def explore(given):
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
-    *("intervals", "level", "output", "embed", "report", "report_level"),
+    *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
     output={"about": "JSON file to write the fit to."},
 )
 def fit(given):
@@ -128,6 +128,11 @@ def fit(given):
     }
     z_value(given.level)
     opt.check_choice("--report-level", given.report_level, LEVELS)
+    places = given.report_places
+    if places is not None:
+        if not given.report:
+            raise InvalidInput("--places is for the maps of the report: give --report FILE too.")
+        places = tables.read_data(opt.file_of(places), opt.decimal_of(given, places))
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
@@ -152,7 +157,7 @@ def fit(given):
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
-        about = {"level": given.report_level, "progress": screen.progress}
+        about = {"level": given.report_level, "places": places, "progress": screen.progress}
         report(fitted, given.report, command=line, **about)
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:

@@ -412,6 +412,14 @@ OPTIONS = {
         name="--embed/--no-embed",
     ),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
+    "report_places": Option(
+        OUTPUT,
+        "TABLE",
+        "Regular grid for the report's maps, with the covariates of the trend.",
+        None,
+        tables,
+        name="--places",
+    ),
     "report_level": Option(
         OUTPUT,
         "NAME",

@@ -89,7 +89,7 @@ def prediction_map(
 
     With a transformation the median of the field is drawn. The colours are those of the observed
     values, as in `values_map`. Cells fade where the variance of the prediction exceeds 40 % of that
-    of the values (or of the field, if it is smaller).
+    of the values less the nugget.
 
     Parameters
     ----------
@@ -136,14 +136,15 @@ def prediction_error_map(
 def opacity(raster, fit):
     """Return the opacity of the cells of a map of predictions, (rows, columns).
 
-    A cell is opaque where the variance of the prediction is at most 40 % of that of the field or of
-    the values, whichever is smaller, and nearly transparent from 80 %.
+    A cell is opaque where the variance of the prediction is at most 40 % of that of the values less
+    the nugget, and nearly transparent from 80 %.
     """
     if raster.samples is not None:
         return np.ones(raster.mean.shape)
     variance = raster.variance if raster.gaussian is None else raster.gaussian[1]
     values = float(np.var(fit.gaussian.observations.values)) or np.inf
-    left = variance / min(fit.model.largest_variance, values)
+    # values may have a larger nugget than variance
+    left = variance / max(values - fit.model.nugget, 0.1 * values)
     return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, FAINT)))
 
 

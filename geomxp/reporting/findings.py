@@ -17,7 +17,7 @@ from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
-from ..prediction.raster import Raster, predict_raster
+from ..prediction.raster import Raster, predict_raster, raster_at
 from ..prediction.validation import Validation, leave_one_out
 from ..runtime.progress import Line
 from .charts import Chart, chart
@@ -32,7 +32,7 @@ LEVELS = ("quick", "full")
 """Names of the levels of a report."""
 
 BRIEF = (
-    "A quick report leaves out maps of predictions, the band of the semivariogram, profiles with "
+    "A quick report leaves out {}the band of the semivariogram, profiles with "
     "their intervals, contours, divergences, and three charts of the validation (quantiles, "
     "probability integral transform, coverage): --report-level full adds them, in Python "
     'level="full".'
@@ -82,6 +82,7 @@ class Findings:
     fit: Fit
     left: float = BUDGET  # seconds
     level: str = "full"
+    places: object = None  # table of locations for the maps of predictions
     progress: Line = field(default_factory=lambda: Line("", shown=False))
     score: float = QUICK  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
@@ -136,6 +137,17 @@ class Findings:
     def predict(self):
         """Predict from all observations, or from the nearest ones if that would take too long."""
         fit, observations, n = self.fit, self.fit.observations, len(self.fit.observations)
+        if self.places is not None:
+            work = partial(raster_at, fit, self.places, progress=False)
+            self.raster = self.spend("Maps of predictions", 0.0, work)
+            return
+        if observations.dimensions > 1 and fit.trend.needs:
+            self.notes.append(
+                f"Maps of predictions: left out, the trend needs {', '.join(fit.trend.needs)}: "
+                "give a table of the cells of a regular grid with it, --places grid.csv (in Python "
+                "places=frame)."
+            )
+            return
         if observations.dimensions == 1:
             line = np.linspace(observations.locations.min(), observations.locations.max(), STEPS)
             self.transect = self.spend(
@@ -284,19 +296,19 @@ def duration(seconds):
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.3g} hours"
 
 
-def findings_of(fit, budget=BUDGET, progress=False, level="full"):
+def findings_of(fit, budget=BUDGET, progress=False, level="full", places=None):
     """Compute what a report shows in about `budget` seconds; `progress` is shown on a terminal."""
     line = Line("report", shown=progress)
-    findings = Findings(fit, budget, level, line)
+    findings = Findings(fit, budget, level, places, line)
     with line, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
         for part, section, lowest in Findings.PARTS:
-            if level in ("full", lowest):
+            if level in ("full", lowest) or (section == "maps" and places is not None):
                 line.what = f"report: {section}"
                 part(findings)
     if level == "quick":
-        findings.notes.insert(0, BRIEF)
+        findings.notes.insert(0, BRIEF.format("maps of predictions, " if places is None else ""))
     findings.warnings = list(dict.fromkeys(str(warning.message) for warning in caught))
     return findings
 

@@ -32,7 +32,7 @@ from .maps import Maps, shown
 from .sources import date, held, machine, python_lines, without_home
 
 if TYPE_CHECKING:
-    from .._typing import PathLikeText
+    from .._typing import Frame, PathLikeText
 
 LEVEL = 0.95
 
@@ -58,6 +58,7 @@ def report(
     *,
     command: str | None = None,
     level: str = "full",
+    places: Frame | None = None,
     budget: float = BUDGET,
     progress: bool = True,
 ) -> None:
@@ -74,6 +75,9 @@ def report(
         A quick report of a fit leaves out maps of predictions, the band of the semivariogram,
         profiles with their intervals, contours, divergences, and all charts of the validation but
         one. It takes one to two seconds for 1,000 locations.
+    places : pandas.DataFrame, optional
+        Locations of the maps of predictions, the cells of a regular grid in the plane, with the
+        covariates of the trend. Cells may be missing. The report says if the table does not suit.
     budget : float
         Seconds for what the report computes beside the fit: validation, maps, profiles, contours
         and the divergence of an approximation. Parts that would take longer are skipped, and the
@@ -101,7 +105,8 @@ def report(
     """
     _check(fit, level, budget)
     tables.check_writable(path)
-    text = report_html(fit, command=command, level=level, budget=budget, progress=progress)
+    about = {"level": level, "places": places, "budget": budget, "progress": progress}
+    text = report_html(fit, command=command, **about)
     tables.write_text(path, text)
 
 
@@ -110,6 +115,7 @@ def report_html(
     *,
     command: str | None = None,
     level: str = "full",
+    places: Frame | None = None,
     budget: float = BUDGET,
     progress: bool = False,
 ) -> str:
@@ -130,7 +136,7 @@ def report_html(
         text = environment.get_template("explore.html").render(_page_of_exploration(fit, command))
     else:
         text = environment.get_template("report.html").render(
-            _page(fit, command, level, budget, progress)
+            _page(fit, command, level, places, budget, progress)
         )
     # the name of a file may contain bytes that are not text
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -223,9 +229,9 @@ def _with_rings(maps, rows):
     return replace(one, layers=(ring, *one.layers))
 
 
-def _page(fit, command, level, budget, progress):
+def _page(fit, command, level, places, budget, progress):
     """Return the variables of the page of a fit."""
-    findings = findings_of(fit, budget, progress, level)
+    findings = findings_of(fit, budget, progress, level, places)
     observations, source = fit.observations, fit.observations.source
     validation = findings.validation
     maps = None

@@ -127,3 +127,30 @@ def test_intervals_below_zero_of_positive_values_suggest_a_transformation(run):
             assert status == 0
             assert err.count("--transform log") == said
             assert run("predict", "fit.json", *where, "--quiet")[2] == ""
+
+
+def test_a_table_of_places_gives_the_report_its_map_where_the_trend_needs_covariates(run):
+    write("wells.csv")
+    x, y = np.meshgrid(np.arange(179000.0, 180000, 100), np.arange(330000.0, 331500, 100))
+    grid = pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "elev": 8.0}).drop(index=[3, 20])
+    grid.to_csv("grid.csv", index=False)
+    words = ("fit", "wells.csv", "--value", "log_zinc", "--formula", "elev", *HELD)
+    report = ("--report", "fit.html", "--report-level", "quick")
+    assert run(*words, *report)[0] == 0
+    assert "map-mean" not in Path("fit.html").read_text("utf-8")
+    assert run(*words, *report, "--places", "grid.csv", "--output", "fit.json")[0] == 0
+    page = Path("fit.html").read_text("utf-8")
+    assert "map-mean" in page
+    numbers = json.loads(page.partition('id="numbers">')[2].partition("</script>")[0])["cells"]
+    assert numbers["shape"] == [15, 10]
+    assert numbers["box"] == [178950.0, 179950.0, 329950.0, 331450.0]
+    cells = np.array(numbers["columns"][0][1], dtype=float)
+    assert np.flatnonzero(np.isnan(cells)).tolist() == [3, 20]
+    expected = gx.predict(gx.Fit.load("fit.json"), grid).mean
+    np.testing.assert_allclose(cells[~np.isnan(cells)], expected, rtol=1e-3)
+    status, _, err = run(*words, "--places", "grid.csv")
+    assert (status, "give --report" in err) == (2, True)
+    grid.assign(x=grid.x + np.sqrt(grid.y)).to_csv("grid.csv", index=False)
+    status, _, err = run(*words, *report, "--places", "grid.csv")
+    assert status == 0
+    assert "must be those of a regular grid" in Path("fit.html").read_text("utf-8")

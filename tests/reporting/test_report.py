@@ -243,7 +243,8 @@ def test_text_between_the_tags_of_a_picture_stays_as_it_is():
 def test_report_says_what_is_left_out_and_why(nasty):
     page = Page(report_html(nasty))
     assert "Profiles of the log-likelihood: no parameter was estimated." in page.text
-    assert "Maps of predictions: left out, a map of predictions needs the covariates" in page.text
+    assert "Maps of predictions: left out, the trend needs" in page.text
+    assert "--places grid.csv" in page.text
 
 
 def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit):
