@@ -23,11 +23,13 @@ from ..likelihood.exact import log_likelihood as evaluate
 from ..plots import divergences
 from ..prediction import kriging
 from ..prediction.raster import grid_over, predict_raster
+from ..prediction.screening import below_zero
 from ..prediction.simulate import lay_out
 from ..prediction.simulate import simulate as draw_fields
 from ..prediction.supports import targets_of
 from ..prediction.validation import cross_validate, leave_one_out
 from ..reporting.exploration import explore as explore_observations
+from ..reporting.findings import LEVELS
 from ..reporting.report import report
 from ..runtime.devices import human_bytes, is_cluster
 from ..runtime.progress import Line, notice
@@ -92,7 +94,7 @@ def explore(given):
     *opt.SEARCH_OPTIONS,
     "strict",
     *opt.METHOD_OPTIONS,
-    *("intervals", "level", "output", "embed", "report"),
+    *("intervals", "level", "output", "embed", "report", "report_level", "report_places"),
     output={"about": "JSON file to write the fit to."},
 )
 def fit(given):
@@ -126,6 +128,12 @@ def fit(given):
         "progress": screen.progress,
     }
     z_value(given.level)
+    opt.check_choice("--report-level", given.report_level, LEVELS)
+    places = given.report_places
+    if places is not None:
+        if not given.report:
+            raise InvalidInput("--places is for the maps of the report: give --report FILE too.")
+        places = tables.read_data(opt.file_of(places), opt.decimal_of(given, places))
     if given.intervals is not None:
         opt.check_choice("--intervals", given.intervals, opt.INTERVALS)
     try:
@@ -150,7 +158,8 @@ def fit(given):
         screen.note(f"  fit written to {output}")
     if given.report:
         line = shlex.join(["geomxp", *given.words])
-        report(fitted, given.report, command=line, progress=screen.progress)
+        about = {"level": given.report_level, "places": places, "progress": screen.progress}
+        report(fitted, given.report, command=line, **about)
         screen.note(f"  report written to {given.report}")
     if not fitted.outcome.good:
         warnings.warn(str(fitted.outcome), GeomxpWarning, stacklevel=1)
@@ -486,6 +495,7 @@ def _predict_at(fitted, given, about):
     elif output:
         result = kriging.for_file(prediction, output, observations, given.level, given.of)
         tables.write_frame(result, output)
+    _note_below_zero(fitted, frame)
     records = lambda: kriging.records(prediction, fitted, given.level, given.of)  # noqa: E731
     _show_predictions(spatial.tabulate(plain).columns, records, given)
 
@@ -513,9 +523,17 @@ def _predict_map(fitted, given, about):
     raster = predict_raster(fitted, **grid, **about)
     # warnings of the frame come before the file is written
     frame = raster.to_frame(given.level, given.of)
+    _note_below_zero(fitted, frame)
     if given.output:
-        raster.save(given.output, given.level, given.of)
+        raster.save(given.output, given.level, given.of, fitted.observations.value_unit)
     _show_predictions(frame, lambda: frame.to_dict("records"), given)
+
+
+def _note_below_zero(fitted, frame):
+    """Suggest a transformation on standard error if intervals of positive values go below 0."""
+    sentence = below_zero(fitted, frame.filter(like="lower").to_numpy()) if len(frame) else None
+    if sentence:
+        notice(f"{sentence}.", warn=False)
 
 
 def _show_predictions(frame, records, given):

@@ -35,6 +35,7 @@ from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
+from ..reporting.findings import LEVELS
 from ..runtime.devices import is_cluster
 from ..runtime.progress import notice, noticing
 from . import display
@@ -215,6 +216,7 @@ OPTIONS = {
         DATA, "NAME", f"{either(METRICS)}; chordal if the columns are lon,lat.", known=METRICS
     ),
     "crs": Option(DATA, "EPSG:N", "Coordinate reference system of the coordinates."),
+    "unit": Option(DATA, "TEXT", "Unit of the values, for tables and figures: mg/kg."),
     "drop_missing": Option(DATA, "", "Leave out rows with missing or infinite numbers."),
     "missing": Option(DATA, "A,B", "Numbers that mark a missing value: -9999."),
     "decimal": Option(
@@ -413,13 +415,28 @@ OPTIONS = {
         name="--embed/--no-embed",
     ),
     "report": Option(OUTPUT, "FILE", "HTML report to write."),
+    "report_places": Option(
+        OUTPUT,
+        "TABLE",
+        "Regular grid for the report's maps, with the covariates of the trend.",
+        None,
+        tables,
+        name="--places",
+    ),
+    "report_level": Option(
+        OUTPUT,
+        "NAME",
+        "quick or full: a quick report has no maps of predictions, profiles and contours.",
+        "full",
+        LEVELS,
+    ),
     "figure": Option(OUTPUT, "FILE", "PNG, PDF or SVG file to write."),
     "as_json": Option(OUTPUT, "", "Print one JSON object and nothing else.", name="--json"),
     "quiet": Option(OUTPUT, "", "Print only the result: no progress, notes or warnings."),
 }
 
 READING = ("error_variance", "drop_missing", "missing", "decimal", "duplicates")
-TABLE = ("table", "locations", "value", "covariates", "metric", "crs", *READING)
+TABLE = ("table", "locations", "value", "covariates", "metric", "unit", "crs", *READING)
 TREND = ("trend", "formula", "reml")
 GIVEN_MODEL = ("family", "variance", "range", "smoothness", "nugget", "parameter")
 SEARCH_OPTIONS = (
@@ -610,6 +627,7 @@ def observations(given, formula=None):
         "metric": given.metric,
         "drop_missing": given.drop_missing,
         "missing": numbers("--missing", given.missing or ""),
+        "value_unit": vars(given).get("unit"),
     }
     if given.duplicates is not None:
         check_choice("--duplicates", given.duplicates, DUPLICATES)

@@ -61,6 +61,7 @@ class TableColumns(TypedDict, total=False):
     error_variance: str | None
     missing: float | Sequence[float]
     duplicates: str | None
+    value_unit: str | None
 
 
 EXTRA = ("time", "variable", "error_variance", "replicates")
@@ -101,6 +102,8 @@ class Observations:
         Coordinate reference system of the locations: "EPSG:28992", or WKT.
     length_unit : str, optional
         Unit of the locations, such as "metre", for tables and figures.
+    value_unit : str, optional
+        Unit of the values, such as "mg/kg", for tables and figures.
     time : (n,) array_like, optional
         Time of each observation, a number in any unit, for space-time families. Ranges in time
         have its unit.
@@ -147,6 +150,7 @@ class Observations:
     error_variance: Floats | None = None
     replicates: Floats | None = None
     error_variance_name: str = "error_variance"
+    value_unit: str = field(default="", compare=False)
 
     if TYPE_CHECKING:
         # the fields hold the validated arguments
@@ -170,12 +174,13 @@ class Observations:
             error_variance: ArrayLike | None = None,
             replicates: ArrayLike | None = None,
             error_variance_name: str = "error_variance",
+            value_unit: str = "",
         ) -> None: ...
 
     def __post_init__(self):
         metric = metric_of(self.metric)
         texts = ("value_name", "crs", "length_unit", "time_name", "variable_name")
-        for name in (*texts, "error_variance_name"):
+        for name in (*texts, "error_variance_name", "value_unit"):
             text = getattr(self, name)
             if not (isinstance(text, str) or (name == "crs" and text is None)):
                 raise InvalidInput(f"`{name}` must be text. Got {text!r:.60}.")
@@ -332,6 +337,7 @@ class Observations:
         error_variance: str | None = None,
         missing: float | Sequence[float] = (),
         duplicates: str | None = None,
+        value_unit: str | None = None,
     ) -> Observations:
         """Make observations from a pandas or geopandas frame, or an xarray grid.
 
@@ -375,6 +381,8 @@ class Observations:
             Rows at the location (time and variable) of an earlier row: keep them as replicates,
             drop them, replace such rows by the mean of their values and covariates, or raise. If
             not given they are kept, and a warning counts them.
+        value_unit : str, optional
+            Unit of the values, for tables and figures: "mg/kg".
 
         Returns
         -------
@@ -478,6 +486,7 @@ class Observations:
             variable_name=variable or "variable",
             error_variance=inputs.get(error_variance),
             error_variance_name=error_variance or "error_variance",
+            value_unit="" if value_unit is None else value_unit,
         )
         return observations._with_duplicates(duplicates)
 
@@ -549,7 +558,7 @@ class Observations:
             the attributes `standard_name` and `units` of the CF conventions.
         **columns
             values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-            error_variance, missing, duplicates: as of `from_frame`.
+            error_variance, missing, duplicates, value_unit: as of `from_frame`.
 
         Returns
         -------
@@ -636,9 +645,9 @@ def read_table(
         it: a table in which 1,000 may be 1 or 1000 is refused.
     **columns
         values, locations, covariates, formula, metric, drop_missing, crs, time, variable,
-        error_variance, missing, duplicates: as of `Observations.from_frame`. `values` is the name
-        of a column, or a function of one such as "log(zinc)"; `locations` and `covariates` are
-        sequences of names.
+        error_variance, missing, duplicates, value_unit: as of `Observations.from_frame`. `values`
+        is the name of a column, or a function of one such as "log(zinc)"; `locations` and
+        `covariates` are sequences of names.
 
     Returns
     -------
@@ -676,7 +685,7 @@ def read_table(
         observations.source["formula"] = columns["formula"]
     if columns.get("crs") is not None:
         observations.source["crs"] = observations.crs
-    for name in ("time", "variable", "error_variance", "duplicates"):
+    for name in ("time", "variable", "error_variance", "duplicates", "value_unit"):
         if columns.get(name) is not None:
             observations.source[name] = columns[name]
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()

@@ -566,5 +566,6 @@ def _frame(rows, observations):
     tiles = [name for name in frame.columns if name.startswith("tiles_")]
     rest = [name for name in frame.columns if name not in tiles]
     frame = frame[rest + tiles].assign(**{n: frame[n].fillna(0).astype(int) for n in tiles})
-    frame.attrs.update(value_name=observations.value_name, unit=observations.unit)
+    names = ("value_name", "value_unit", "unit")
+    frame.attrs.update({name: getattr(observations, name) for name in names})
     return frame

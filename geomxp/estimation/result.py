@@ -157,6 +157,7 @@ class Fit(Generic[Model]):
             self.observations,
             values=transform.transform(self.observations.values),
             value_name=f"{transform.name} of {self.observations.value_name}",
+            value_unit="",
             source={},
         )
         model = replace(self.model, transform=None)
@@ -794,6 +795,7 @@ def _arrays_entry(observations):
         "levels": {name: list(words) for name, words in observations.levels.items()},
         "crs": observations.crs,
         "length_unit": observations.length_unit,
+        "value_unit": observations.value_unit,
     }
 
 
@@ -924,7 +926,7 @@ def _read_again(table, path):
 
     columns = {name: table[name] for name in ("locations", "covariates", "metric", "drop_missing")}
     columns |= {"values": table["value"], "formula": table.get("formula")}
-    options = ("time", "variable", "error_variance", "missing", "duplicates")
+    options = ("time", "variable", "error_variance", "missing", "duplicates", "value_unit")
     columns |= {name: table[name] for name in options if name in table}
     if table.get("dataset"):
         observations = datasets.load(table["dataset"], **columns)

@@ -102,13 +102,24 @@ def plain(name: str) -> str:
 
 def unit_of(parameter: str, observations: Observations) -> str:
     """Return the unit of a parameter in words; None if it has none."""
-    squared = f"squared units of {observations.value_name}"
+    squared = squared_unit(observations)
     return {
         "variance": squared,
         "nugget": squared,
         "range": observations.unit,
         "anisotropy_angle": "degrees",
     }.get(parameter)
+
+
+def squared_unit(about):
+    """Return the squared unit of the values of observations or of a variogram, in words."""
+    unit = about.value_unit
+    return f"({unit})²" if unit else f"squared units of {about.value_name}"
+
+
+def value_label(observations):
+    """Return the axis label of the values, with their unit if it is known."""
+    return label(observations.value_name, observations.value_unit)
 
 
 def label(text, unit):

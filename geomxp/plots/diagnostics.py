@@ -98,7 +98,7 @@ def residuals_against_prediction(
     matplotlib.axes.Axes
     """
     half, ax, validation = z_value(level), axes_of(ax), _validation(source)
-    z, name = validation.standardised_errors, plain(validation.observations.value_name)
+    z, name = validation.standardised_errors, axes.value_label(validation.observations)
     ax.scatter(validation.mean, z, s=axes.dots(len(z), ax), color=BLUE, alpha=0.7, linewidths=0)
     axes.zero_line(ax)
     for end in (-half, half):
@@ -271,7 +271,7 @@ def histogram(observations: Observations, *, ax: Axes | None = None) -> Axes:
     # numpy's rule has a bin for every value of some heavy tails
     bins = min(len(np.histogram_bin_edges(values, "auto")) - 1, MOST_BARS)
     ax.hist(values, bins, color=BLUE, edgecolor="white", linewidth=0.6)
-    labels = plain(observations.value_name), f"observations (of {len(values):,})"
+    labels = axes.value_label(observations), f"observations (of {len(values):,})"
     return finish(ax, "Histogram", *labels)
 
 
@@ -360,7 +360,7 @@ def variogram(
         top = max(top, min(float(ends[1].max()), 2 * top))
     ax.set(xlim=(0, h[-1]), ylim=(0, 1.08 * top))
     along = "distance" if model.anisotropy is None else "distance along the longest range"
-    up = label("semivariance", axes.unit_of("variance", observations))
+    up = label("semivariance", axes.unit_of("variance", source.gaussian.observations))
     return finish(ax, "Semivariogram", label(along, observations.unit), up, loc="best")
 
 
@@ -382,7 +382,7 @@ def _draw_variogram(ax, found):
         ax.plot(found.distance, found.robust, label="robust to outliers", **about)
         top = max(found.semivariance.max(), found.robust.max())
     ax.set(xlim=(0, 1.04 * found.distance.max()), ylim=(0, 1.08 * (top or 1.0)))
-    squared = f"squared units of {found.value_name}"
+    squared = axes.squared_unit(found)
     title = "Empirical semivariogram"
     if found.trend not in ("zero", "constant"):
         trend = f"{found.trend} trend" if found.trend in TRENDS else f"trend {found.trend}"
@@ -467,7 +467,7 @@ def profile(fit: Fit, name: str, *, ax: Axes | None = None, points: int = 9) -> 
     ax.set(ylim=(bottom - 0.1 * room, bottom + 1.1 * room))
     if not _is_plain(fit, name):
         axes.logarithmic(ax.xaxis, values[0], values[-1])
-    along = axes.parameter_label(name, fit.observations)
+    along = axes.parameter_label(name, fit.gaussian.observations)
     up = "profile log-likelihood" + (" (REML)" if fit.reml else "")
     return finish(ax, f"Profile of the {words}", along, up, loc="best")
 
@@ -558,7 +558,7 @@ def contours(
     _scale(ax, plain, np.concatenate(reach))
     if {first, second} == {"variance", "range"} and np.isfinite(fit.model.infill_exponent):
         _ridge(ax, fit.model, first)
-    labels = [axes.parameter_label(name, fit.observations) for name in (first, second)]
+    labels = [axes.parameter_label(name, fit.gaussian.observations) for name in (first, second)]
     both = f"{first} and {second}".replace("_", " ")
     title = f"Profile likelihood of {both}" + (" (REML)" if fit.reml else "")
     return finish(ax, title, *labels, loc="best")

@@ -13,13 +13,17 @@ from ..estimation.result import Fit
 from ..prediction.raster import CELLS, Raster, predict_raster
 from ..prediction.variogram import trend_residuals
 from . import axes
-from .axes import BLUE, axes_of, checked, finish, label, plain
+from .axes import BLUE, axes_of, checked, finish, label
 
 if TYPE_CHECKING:
     from .._typing import Axes
 
 SLIM = 12.0
 """Regions more elongated than this are stretched, so that something can be seen."""
+
+
+FAINT = 0.12
+"""Opacity of a map of predictions far from all observations."""
 
 
 def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
@@ -35,7 +39,7 @@ def values_map(observations: Observations, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     checked("observations", observations, Observations)
-    ax, name = axes_of(ax), plain(observations.value_name)
+    ax, name = axes_of(ax), axes.value_label(observations)
     if observations.dimensions == 1:
         _scatter_line(ax, observations, observations.values, name)
     else:
@@ -55,8 +59,8 @@ def residuals_map(fit: Fit, *, ax: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
     """
-    observations, residuals = checked("fit", fit, Fit).observations, trend_residuals(fit)
-    name = f"{plain(observations.value_name)} minus its trend"
+    observations, residuals = checked("fit", fit, Fit).gaussian.observations, trend_residuals(fit)
+    name = label(f"{observations.value_name} minus its trend", observations.value_unit)
     ax = signed_map(observations, residuals, name, ax=ax)
     return titled(ax, observations, f"Residuals, {fit.trend.title}")
 
@@ -83,7 +87,9 @@ def prediction_map(
 ) -> Axes:
     """Draw the kriging mean over the bounding box of the observations, and their locations.
 
-    With a transformation the median of the field is drawn.
+    With a transformation the median of the field is drawn. The colours are those of the observed
+    values, as in `values_map`. Cells fade where the variance of the prediction exceeds 40 % of that
+    of the values less the nugget.
 
     Parameters
     ----------
@@ -104,8 +110,14 @@ def prediction_map(
         If the locations do not extend over a plane, or if the trend needs covariates.
     """
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    name = plain(fit.observations.value_name)
-    _raster_map(ax, fit.observations, raster.centre, raster.extent, name, cmap=axes.VALUES)
+    name = axes.value_label(fit.observations)
+    centre, values = raster.centre, fit.observations.values
+    low, high = float(values.min()), float(values.max())
+    beyond = bool(np.nanmin(centre) < low), bool(np.nanmax(centre) > high)
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}
+    about = {"cmap": axes.VALUES, "vmin": low, "vmax": high, "alpha": opacity(raster, fit)}
+    about["extend"] = extend.get(beyond, "neither")
+    _raster_map(ax, fit.observations, centre, raster.extent, name, **about)
     title = "Kriging mean" if raster.transform is None else "Median of the prediction"
     return titled(ax, fit.observations, title)
 
@@ -115,9 +127,25 @@ def prediction_error_map(
 ) -> Axes:
     """Draw the standard error of the kriging mean; parameters as of `prediction_map`."""
     ax, raster = axes_of(ax), _raster(fit, cells, raster)
-    name = f"standard error of {plain(fit.observations.value_name)}"
+    seen = fit.observations
+    name = label(f"standard error of {seen.value_name}", seen.value_unit)
     _raster_map(ax, fit.observations, raster.standard_error, raster.extent, name, cmap=axes.ERRORS)
     return titled(ax, fit.observations, "Kriging standard error")
+
+
+def opacity(raster, fit):
+    """Return the opacity of the cells of a map of predictions, (rows, columns).
+
+    A cell is opaque where the variance of the prediction is at most 40 % of that of the values less
+    the nugget, and nearly transparent from 80 %.
+    """
+    if raster.samples is not None:
+        return np.ones(raster.mean.shape)
+    variance = raster.variance if raster.gaussian is None else raster.gaussian[1]
+    values = float(np.var(fit.gaussian.observations.values)) or np.inf
+    # values may have a larger nugget than variance
+    left = variance / max(values - fit.model.nugget, 0.1 * values)
+    return np.nan_to_num(np.interp(left, (0.4, 0.8), (1.0, FAINT)))
 
 
 def _raster(fit, cells, raster):
@@ -202,8 +230,10 @@ def _scatter_line(ax, observations, values, name):
     ax.set_ylabel(name)
 
 
-def _raster_map(ax, observations, cells, extent, name, **colours):
+def _raster_map(ax, observations, cells, extent, name, *, extend="neither", **colours):
     """Draw a raster, the locations over it, and a colour bar."""
+    from matplotlib.cm import ScalarMappable
+
     # a continuous field is nearly linear between the centres of cells
     drawn = ax.imshow(cells, origin="lower", extent=extent, interpolation="bilinear", **colours)
     x, y = observations.locations.T
@@ -211,4 +241,6 @@ def _raster_map(ax, observations, cells, extent, name, **colours):
     # dots on the border are not clipped
     ax.scatter(x, y, s=size, color="black", alpha=0.6, linewidths=0, clip_on=False)
     _lay_map(ax, observations)
-    axes.colour_bar(ax, drawn, name)
+    # the bar shows the colours of opaque cells
+    colours = ScalarMappable(drawn.norm, drawn.cmap)
+    axes.colour_bar(ax, colours, name, extend)

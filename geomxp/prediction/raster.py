@@ -30,6 +30,9 @@ MOST = 10**9
 """Most cells of a grid: more are probably a mistake in a unit."""
 
 
+MOST_PLACES = 2_000
+"""Most cells along a side of a grid that a table lists."""
+
 ONE_SIGMA = 0.6826894921370859
 """Probability within one standard deviation of a normal distribution."""
 
@@ -262,6 +265,66 @@ class Raster:
 
     def _attributes(self):
         return {"title": f"Kriging of {self.value_name}", "source": f"geomxp {__version__}"}
+
+
+def raster_at(fit: Fit, places: Any, *, progress: bool = True) -> Raster:
+    """Predict at the cells of a regular grid that a table lists; a missing cell is NaN.
+
+    Parameters
+    ----------
+    fit : Fit
+        Of locations in the plane.
+    places : frame
+        Columns of the coordinates, which are equally spaced, and of the trend's covariates.
+    progress : bool
+
+    Returns
+    -------
+    Raster
+
+    Raises
+    ------
+    InvalidInput
+        If the locations are not in the plane, or not those of a regular grid.
+    """
+    seen = fit.observations
+    if seen.dimensions != 2:
+        raise InvalidInput(f"a map needs locations in the plane. Got {seen.dimensions} dimensions.")
+    prediction = predict(fit, places, progress=progress)
+    at, sides, ends = [], [], []
+    for name, x in zip(seen.location_names, prediction.locations.T, strict=True):
+        known = np.unique(x)
+        side = float(np.diff(known).min()) if len(known) > 1 else 0.0
+        steps = (x - known[0]) / side if side else np.full(len(x), 0.5)
+        cells = np.rint(steps).astype(int)
+        if np.abs(steps - cells).max() > 0.01 or cells.max() >= MOST_PLACES:
+            raise InvalidInput(
+                f"the places of a map must be those of a regular grid. Column {name!r} is not "
+                f"equally spaced with at most {MOST_PLACES:,} cells; cells may be missing."
+            )
+        at.append(cells)
+        ends += [float(known[0]) - side / 2, float(known[-1]) + side / 2]
+        sides.append(int(cells.max()) + 1)
+    columns, rows = at
+
+    def grid(values):
+        cells = np.full((sides[1], sides[0]), np.nan)
+        cells[rows, columns] = values
+        return cells
+
+    return Raster(
+        grid(prediction.mean),
+        grid(prediction.variance),
+        tuple(ends),
+        fit.model.nugget,
+        seen.location_names,
+        seen.value_name,
+        seen.metric,
+        seen.crs,
+        seen.length_unit,
+        prediction.transform,
+        prediction.gaussian and tuple(map(grid, prediction.gaussian)),
+    )
 
 
 def predict_raster(

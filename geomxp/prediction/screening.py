@@ -174,6 +174,23 @@ class Outliers:
         return len(self.rows)
 
 
+def below_zero(fit, lower):
+    """Return a sentence that suggests a transformation, or None.
+
+    It is for positive, skewed values without one, if a prediction interval begins below 0.
+    """
+    values = fit.observations.values
+    if fit.model.transform is not None or values.min() <= 0 or skewness(values) < SKEWED:
+        return None
+    if not np.nanmin(lower) < 0:
+        return None
+    return (
+        f"all values of {fit.observations.value_name} are positive and they are skewed, but "
+        "prediction intervals begin below 0: fit again with a transformation, such as "
+        '--transform log (transform="log")'
+    )
+
+
 def outliers_of(observations, residuals, seed=0):
     """Return the `Outliers` among observations by their residuals from a trend, (n,)."""
     from scipy.special import ndtri

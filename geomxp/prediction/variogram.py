@@ -232,8 +232,8 @@ class Variogram:
         Number of locations that were compared, and of all.
     trend : str
         Trend whose residuals were compared.
-    value_name, unit : str
-        Name of the values, and unit of the distances.
+    value_name, unit, value_unit : str
+        Name of the values, unit of the distances, and unit of the values if it is known.
     """
 
     distance: Floats
@@ -249,6 +249,7 @@ class Variogram:
     trend: str = "constant"
     value_name: str = "value"
     unit: str = "units of the locations"
+    value_unit: str = ""
 
     def __len__(self) -> int:
         return len(self.distance)
@@ -294,7 +295,7 @@ class Variogram:
     def to_dict(self) -> Document:
         """Return the variogram as a JSON object."""
         columns = {name: column.tolist() for name, column in self.to_frame().items()}
-        about = ("tolerance", "locations", "total", "trend", "value_name", "unit")
+        about = ("tolerance", "locations", "total", "trend", "value_name", "unit", "value_unit")
         return columns | {name: getattr(self, name) for name in about}
 
     @property
@@ -427,6 +428,7 @@ def variogram(
         Trend.of(observations, trend).text,
         observations.value_name,
         observations.unit,
+        observations.value_unit,
     )
 
 

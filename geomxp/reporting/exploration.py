@@ -755,8 +755,9 @@ def _command(found, given):
             ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
         ]
     words += ["--drop-missing"] if source["drop_missing"] else []
-    for name in ("decimal", "duplicates"):
-        words += [f"--{name}", source[name]] if source.get(name) else []
+    for name in ("decimal", "duplicates", "value_unit"):
+        option = {"value_unit": "unit"}.get(name, name)
+        words += [f"--{option}", source[name]] if source.get(name) else []
     if found.suggestion is not None:
         words += ["--transform", found.suggestion.name]
     if next_method(found)[0] != "exact":

@@ -17,7 +17,7 @@ from ..estimation.result import Fit
 from ..likelihood.divergence import Divergence, compare
 from ..linalg.precision import ByTileNorm, ForDivergence, PrecisionMap
 from ..prediction.kriging import Prediction, predict
-from ..prediction.raster import Raster, predict_raster
+from ..prediction.raster import Raster, predict_raster, raster_at
 from ..prediction.validation import Validation, leave_one_out
 from ..runtime.progress import Line
 from .charts import Chart, chart
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 BUDGET = 60.0
 """Seconds for all parts together."""
+
+LEVELS = ("quick", "full")
+"""Names of the levels of a report."""
+
+BRIEF = (
+    "A quick report leaves out {}the band of the semivariogram, profiles with "
+    "their intervals, contours, divergences, and three charts of the validation (quantiles, "
+    "probability integral transform, coverage): --report-level full adds them, in Python "
+    'level="full".'
+)
+"""Note of a report of the level quick."""
 
 QUICK = 0.02
 """Smallest assumed time of a score in seconds, which includes the work around it."""
@@ -70,6 +81,8 @@ class Findings:
 
     fit: Fit
     left: float = BUDGET  # seconds
+    level: str = "full"
+    places: object = None  # table of locations for the maps of predictions
     progress: Line = field(default_factory=lambda: Line("", shown=False))
     score: float = QUICK  # seconds of the log-likelihood and its gradient
     validation: Validation | None = None
@@ -99,7 +112,6 @@ class Findings:
                 f"report’s time is bounded. {advice}".rstrip()
             )
             return None
-        self.progress.about = name[0].lower() + name[1:]
         start = time.perf_counter()
         try:
             return work()
@@ -125,6 +137,17 @@ class Findings:
     def predict(self):
         """Predict from all observations, or from the nearest ones if that would take too long."""
         fit, observations, n = self.fit, self.fit.observations, len(self.fit.observations)
+        if self.places is not None:
+            work = partial(raster_at, fit, self.places, progress=False)
+            self.raster = self.spend("Maps of predictions", 0.0, work)
+            return
+        if observations.dimensions > 1 and fit.trend.needs:
+            self.notes.append(
+                f"Maps of predictions: left out, the trend needs {', '.join(fit.trend.needs)}: "
+                "give a table of the cells of a regular grid with it, --places grid.csv (in Python "
+                "places=frame)."
+            )
+            return
         if observations.dimensions == 1:
             line = np.linspace(observations.locations.min(), observations.locations.max(), STEPS)
             self.transect = self.spend(
@@ -151,18 +174,23 @@ class Findings:
             )
 
     def draw_variogram(self):
-        """Draw the semivariogram."""
-        draw = partial(plots.variogram, self.fit)
+        """Draw the semivariogram; at the level quick without the band of simulated fields."""
+        about = {"envelope": 0} if self.level == "quick" else {}
+        draw = partial(plots.variogram, self.fit, **about)
         self.variogram = self.spend("Semivariogram", 0.0, lambda: chart(draw, "variogram"))
 
     def find_intervals(self):
-        """Find intervals from standard errors, and from profiles if there is time."""
-        fit, count = self.fit, len(self.fit.free + self.fit.boundary)
-        if not count:
-            return
+        """Find intervals from standard errors."""
+        fit = self.fit
         if fit.outcome.good and fit.free:
             self.wald = self.spend("Wald intervals", 0.0, fit.confidence_intervals) or {}
             self.derived = self.spend("Derived quantities", 0.0, fit.derived) or {}
+
+    def find_profile_intervals(self):
+        """Find intervals from profiles of the log-likelihood."""
+        fit, count = self.fit, len(self.fit.free + self.fit.boundary)
+        if not count:
+            return
         profiled = self.spend(
             "Profile intervals",
             INTERVAL * self.score * count,
@@ -240,10 +268,19 @@ class Findings:
             )
 
     PARTS = (
-        *(time_score, validate, predict, draw_variogram, find_intervals, draw_profiles),
-        *(diverge, find_neighbours, draw_contours),
+        (time_score, "time of an evaluation", "full"),
+        (validate, "validation", "quick"),
+        (predict, "maps", "full"),
+        (draw_variogram, "variogram", "quick"),
+        (find_intervals, "intervals", "quick"),
+        (find_profile_intervals, "profile intervals", "full"),
+        (draw_profiles, "profiles", "full"),
+        (diverge, "divergence", "full"),
+        (find_neighbours, "neighbours", "quick"),
+        (draw_contours, "contours", "full"),
     )
-    """Parts of the report in the order of their computation."""
+    """Parts of the report in the order of their computation, what the progress line calls them, and
+    the lowest level that has them."""
 
 
 def duration(seconds):
@@ -259,15 +296,19 @@ def duration(seconds):
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.3g} hours"
 
 
-def findings_of(fit, budget=BUDGET, progress=False):
+def findings_of(fit, budget=BUDGET, progress=False, level="full", places=None):
     """Compute what a report shows in about `budget` seconds; `progress` is shown on a terminal."""
-    line = Line("writing the report", shown=progress)
-    findings = Findings(fit, budget, line)
+    line = Line("report", shown=progress)
+    findings = Findings(fit, budget, level, places, line)
     with line, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", GeomxpWarning)
-        for part in Findings.PARTS:
-            part(findings)
+        for part, section, lowest in Findings.PARTS:
+            if level in ("full", lowest) or (section == "maps" and places is not None):
+                line.what = f"report: {section}"
+                part(findings)
+    if level == "quick":
+        findings.notes.insert(0, BRIEF.format("maps of predictions, " if places is None else ""))
     findings.warnings = list(dict.fromkeys(str(warning.message) for warning in caught))
     return findings
 

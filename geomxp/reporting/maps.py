@@ -13,7 +13,7 @@ import numpy as np
 
 from ..plots.axes import plain_name
 from ..plots.diagnostics import EXTREME
-from ..plots.maps import SLIM, length_ratio
+from ..plots.maps import SLIM, length_ratio, opacity
 
 ACROSS, HIGHEST = 330.0, 1.15
 """Largest width of a map, and its largest height in widths."""
@@ -111,14 +111,17 @@ class Scale:
 
         return [*map(to_hex, colormaps[self.colours]((np.arange(COLOURS) + 0.5) / COLOURS))]
 
-    def image(self, cells):
+    def image(self, cells, opacity=None):
         """Return an array, its first row at the bottom, as the address of a PNG image."""
         from matplotlib import colormaps
         from matplotlib.image import imsave
 
         shares = np.clip((finer(cells)[::-1] - self.low) / self.room, 0.0, 1.0)
         buffer = io.BytesIO()
-        imsave(buffer, colormaps[self.colours](np.ma.masked_invalid(shares)), format="png")
+        pixels = colormaps[self.colours](np.ma.masked_invalid(shares))
+        if opacity is not None:
+            pixels[..., 3] *= finer(opacity)[::-1]
+        imsave(buffer, pixels, format="png")
         return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
     def dots(self, frame, x, y, numbers, order):
@@ -195,6 +198,8 @@ class Maps:
         self.rows = sample_of(len(self.observations))
         self.x, self.y = self.observations.locations[self.rows, :2].T
         self.name = plain_name(self.observations.value_name)
+        self.unit = self.observations.value_unit
+        self.fit = fit  # or an exploration, which has no map of predictions
         self.dot = diameter(len(self.rows))
 
     def notes(self):
@@ -215,9 +220,11 @@ class Maps:
             low, high = maps[0].scale.low, maps[0].scale.high
             beyond = bool(np.nanmin(mean) < low or np.nanmax(mean) > high)
             # observed and predicted values have the same colours
-            maps.append(self._cells("mean", Scale(self.name, low, high, "viridis", beyond), mean))
+            name, faded = self._with_unit(self.name), opacity(self.raster, self.fit)
+            maps.append(self._cells("mean", Scale(name, low, high, "viridis", beyond), mean, faded))
             ends = float(np.nanmin(error)), float(np.nanmax(error))
-            scale = Scale(f"standard error of {self.name}", *ends, "cividis")
+            name = self._with_unit(f"standard error of {self.name}")
+            scale = Scale(name, *ends, "cividis")
             maps.append(self._cells("error", scale, error))
         return maps if self.validation is None else [*maps, self.errors()]
 
@@ -229,8 +236,13 @@ class Maps:
             name: [*zip(names, observations.locations[row], strict=True)]
             for name, row in (("largest", np.argmax(z)), ("smallest", np.argmin(z)))
         }
-        scale = Scale(self.name, float(z.min()), float(z.max()), "viridis")
+        name = self._with_unit(self.name)
+        scale = Scale(name, float(z.min()), float(z.max()), "viridis")
         return self._dots("values", scale, z, z, facts)
+
+    def _with_unit(self, name):
+        """Return a name with the unit of the values, if it is known."""
+        return f"{name} ({plain_name(self.unit)})" if self.unit else name
 
     def errors(self):
         """Return the map of standardised leave-one-out errors."""
@@ -287,9 +299,11 @@ class Maps:
             name = plain_name(observations.location_names[2])
             columns.insert(0, [name, rounded(observations.locations[rows, 2], 7)])
         if self.validation is not None:
-            left_out = self.validation
+            left_out, scale = self.validation, ""
+            if self.fit.model.transform is not None:
+                scale = f", {plain_name(left_out.observations.value_name)}"
             columns += [
-                ["predicted from the others", rounded(left_out.mean[rows], 4)],
+                [f"predicted from the others{scale}", rounded(left_out.mean[rows], 4)],
                 ["its standard deviation", rounded(np.sqrt(left_out.variance[rows]), 3)],
                 ["standardised error", rounded(left_out.standardised_errors[rows], 3)],
             ]
@@ -306,12 +320,12 @@ class Maps:
         facts |= {"spread": spread(numbers)}
         return Map(key, self.frame, scale, ((self.dot, strokes),), "places", facts)
 
-    def _cells(self, key, scale, cells):
+    def _cells(self, key, scale, cells, opacity=None):
         """Return a map of a raster with the locations as small dots."""
         left, right, bottom, top = self.raster.extent
         x, y = self.frame.x([left, right]), self.frame.y([top, bottom])
         box = [round(float(v), 2) for v in (x[0], y[0], x[1] - x[0], y[1] - y[0])]
-        image = {"address": scale.image(cells), "box": box}
+        image = {"address": scale.image(cells, opacity), "box": box}
         facts = {"spread": spread(cells), "shape": cells.shape}
         return Map(key, self.frame, scale, (self._ground("dot"),), "cells", facts, image)
 

@@ -110,6 +110,7 @@ def reading_lines(observations, source=None):
         start = f"observations = gx.datasets.load({source['dataset']!r}"
     usual |= {"formula": None, "drop_missing": False, "crs": None, "time": None, "variable": None}
     usual |= {"error_variance": None, "missing": None, "decimal": None, "duplicates": None}
+    usual |= {"value_unit": None}
     about = {
         "locations": tuple(source["locations"]),
         "values": source["value"],
@@ -121,7 +122,7 @@ def reading_lines(observations, source=None):
         "time": source.get("time"),
         "variable": source.get("variable"),
         "error_variance": source.get("error_variance"),
-        **{name: source.get(name) for name in ("missing", "decimal", "duplicates")},
+        **{name: source.get(name) for name in ("missing", "decimal", "duplicates", "value_unit")},
     }
     return [call(start, {name: value for name, value in about.items() if value != usual[name]})]
 

@@ -98,3 +98,59 @@ def test_simulate_takes_the_locations_of_a_table(run):
     named = run("simulate", "--at", "ll.csv", *model, "--locations", "longitude,latitude")
     assert named[0] == 0
     assert run("simulate", "--at", "ll.csv", *model) == named
+
+
+def test_the_unit_of_the_values_is_kept_in_the_fit_and_named_in_the_report(run):
+    write("wells.csv")
+    words = ("fit", "wells.csv", "--value", "zinc", "--unit", "mg/kg", *HELD)
+    for more in ((), ("--no-embed",)):
+        status, *_ = run(*words, "--output", "fit.json", *more)
+        assert status == 0
+        assert gx.Fit.load("fit.json").observations.value_unit == "mg/kg"
+    status, *_ = run(*words, "--report", "fit.html", "--report-level", "quick")
+    assert status == 0
+    assert "zinc (mg/kg)" in Path("fit.html").read_text("utf-8")
+    status, out, _ = run("explore", "wells.csv", "--value", "zinc", "--unit", "mg/kg")
+    assert status == 0
+    assert "--unit mg/kg" in out
+    status, _, err = run(*words, "--report", "fit.html", "--report-level", "brief")
+    assert status == 2
+    assert "'brief'" in err
+
+
+def test_intervals_below_zero_of_positive_values_suggest_a_transformation(run):
+    words = ("fit", "meuse", "--value", "zinc", "--fix", "smoothness=0.5")
+    for more, said in (((), 1), (("--transform", "log"), 0)):
+        assert run(*words, *more, "--output", "fit.json")[0] == 0
+        for where in (("meuse",), ("--grid", "20")):
+            status, _, err = run("predict", "fit.json", *where)
+            assert status == 0
+            assert err.count("--transform log") == said
+            assert run("predict", "fit.json", *where, "--quiet")[2] == ""
+
+
+def test_a_table_of_places_gives_the_report_its_map_where_the_trend_needs_covariates(run):
+    write("wells.csv")
+    x, y = np.meshgrid(np.arange(179000.0, 180000, 100), np.arange(330000.0, 331500, 100))
+    grid = pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "elev": 8.0}).drop(index=[3, 20])
+    grid.to_csv("grid.csv", index=False)
+    words = ("fit", "wells.csv", "--value", "log_zinc", "--formula", "elev", *HELD)
+    report = ("--report", "fit.html", "--report-level", "quick")
+    assert run(*words, *report)[0] == 0
+    assert "map-mean" not in Path("fit.html").read_text("utf-8")
+    assert run(*words, *report, "--places", "grid.csv", "--output", "fit.json")[0] == 0
+    page = Path("fit.html").read_text("utf-8")
+    assert "map-mean" in page
+    numbers = json.loads(page.partition('id="numbers">')[2].partition("</script>")[0])["cells"]
+    assert numbers["shape"] == [15, 10]
+    assert numbers["box"] == [178950.0, 179950.0, 329950.0, 331450.0]
+    cells = np.array(numbers["columns"][0][1], dtype=float)
+    assert np.flatnonzero(np.isnan(cells)).tolist() == [3, 20]
+    expected = gx.predict(gx.Fit.load("fit.json"), grid).mean
+    np.testing.assert_allclose(cells[~np.isnan(cells)], expected, rtol=1e-3)
+    status, _, err = run(*words, "--places", "grid.csv")
+    assert (status, "give --report" in err) == (2, True)
+    grid.assign(x=grid.x + np.sqrt(grid.y)).to_csv("grid.csv", index=False)
+    status, _, err = run(*words, *report, "--places", "grid.csv")
+    assert status == 0
+    assert "must be those of a regular grid" in Path("fit.html").read_text("utf-8")

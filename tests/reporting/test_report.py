@@ -8,15 +8,17 @@ from html.parser import HTMLParser
 from math import cos, radians
 from pathlib import Path
 
+import matplotlib.image as mpimg
 import numpy as np
 import pytest
 from reports import in_no_time, stopped
 
 import geomxp as gx
+from geomxp.plots.maps import FAINT, opacity
 from geomxp.reporting import findings
 from geomxp.reporting.charts import chart, chart_of
 from geomxp.reporting.findings import Findings, findings_of
-from geomxp.reporting.maps import Frame, Maps, Scale, finer, sample_of, ticks
+from geomxp.reporting.maps import FINER, Frame, Maps, Scale, finer, sample_of, ticks
 from geomxp.reporting.report import cautions, number, report_html
 from geomxp.reporting.sources import python_lines
 
@@ -241,7 +243,8 @@ def test_text_between_the_tags_of_a_picture_stays_as_it_is():
 def test_report_says_what_is_left_out_and_why(nasty):
     page = Page(report_html(nasty))
     assert "Profiles of the log-likelihood: no parameter was estimated." in page.text
-    assert "Maps of predictions: left out, a map of predictions needs the covariates" in page.text
+    assert "Maps of predictions: left out, the trend needs" in page.text
+    assert "--places grid.csv" in page.text
 
 
 def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit):
@@ -256,6 +259,79 @@ def test_without_time_the_report_has_the_estimates_and_says_what_it_has_not(fit)
     ):
         assert f"{what}: left out, because it would take about" in text
     assert "In Python: geomxp.leave_one_out(fit)." in text
+
+
+def test_a_quick_report_computes_no_map_and_no_profile_and_says_what_adds_them(fit, monkeypatch):
+    assert "A quick report leaves out" not in Page(report_html(fit, budget=0.0)).text
+
+    def refuse(*_, **__):
+        raise AssertionError("a quick report must not compute this")
+
+    for name in ("predict_raster", "predict", "compare", "seconds_of_a_score"):
+        monkeypatch.setattr(f"geomxp.reporting.findings.{name}", refuse)
+    for name in ("profile", "contours", "pit", "normal_quantiles", "coverage"):
+        monkeypatch.setattr(f"geomxp.plots.{name}", refuse)
+    monkeypatch.setattr("geomxp.plots.diagnostics.variogram_envelope", refuse)
+    page = Page(report_html(fit, level="quick"))
+    assert "--report-level full adds them" in page.text
+    assert f"{fit.model.range:.6g}" in page.text
+    assert "leave-one-out RMSE" in page.text
+
+
+def test_the_unit_of_the_values_is_in_tables_and_on_axes(tmp_path):
+    zinc = gx.datasets.load("meuse", values="zinc", value_unit="mg/kg")
+    page = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick"))
+    text = page.text
+    for words in ("zinc (mg/kg)", "semivariance ((mg/kg)²)", "zinc, in mg/kg"):
+        assert words in text, words
+    assert "units of zinc" not in text
+    assert "value_unit='mg/kg'" in text
+
+
+def test_a_transformed_fit_says_which_numbers_are_on_the_gaussian_scale():
+    zinc = gx.datasets.load("meuse", values="zinc")
+    logs = gx.fit(zinc, fixed={"smoothness": 0.5}, transform="log")
+    page = Page(report_html(logs, level="quick"))
+    assert "are on the Gaussian scale: log of zinc" in page.text
+    assert "leave-one-out RMSE, log of zinc" in page.text
+    assert "squared units of log of zinc" in page.text
+    assert "squared units of zinc" not in page.text
+    assert "begin below 0" not in page.text
+
+
+def test_positive_values_with_intervals_below_zero_are_to_be_transformed():
+    zinc = gx.datasets.load("meuse", values="zinc")
+    text = Page(report_html(gx.fit(zinc, fixed={"smoothness": 0.5}), level="quick")).text
+    assert "All values of zinc are positive and they are skewed" in text
+    assert text.count("begin below 0") == 1
+    assert "--transform log" in text
+    logs = gx.datasets.load("meuse")
+    text = Page(report_html(gx.fit(logs, fixed={"smoothness": 0.5}), level="quick")).text
+    assert "begin below 0" not in text
+
+
+def test_the_map_of_predictions_fades_far_from_observations(fit):
+    raster = gx.predict_raster(fit, cells=30)
+    share = opacity(raster, fit)
+    order = np.argsort(raster.variance, axis=None)
+    assert np.all(np.diff(share.ravel()[order]) <= 0)
+    assert (share.max(), share.min()) == (1.0, FAINT)
+    mean = Maps(fit, raster=raster).all()[1]
+    image = mpimg.imread(io.BytesIO(base64.b64decode(mean.image["address"].partition(",")[2])))
+    near = np.unravel_index(order[[0, -1]], raster.mean.shape)
+    rows, columns = FINER * (len(share) - 1 - near[0]) + 2, FINER * near[1] + 2
+    opaque, faint = image[rows, columns, 3]
+    assert opaque > 0.99
+    assert faint < 0.2
+
+
+def test_the_progress_line_names_the_section(fit, monkeypatch):
+    lines = []
+    names = [(section, lowest) for _, section, lowest in Findings.PARTS]
+    watched = [(lambda found: lines.append(str(found.progress)), *about) for about in names]
+    monkeypatch.setattr(Findings, "PARTS", watched)
+    findings.findings_of(fit)
+    assert [line.split("  ")[0] for line in lines] == [f"report: {name}" for name, _ in names]
 
 
 def test_a_budget_spends_no_more_than_it_has(monkeypatch):
@@ -575,3 +651,5 @@ def test_report_is_of_a_fit_and_of_nothing_else(fit, tmp_path):
         report_html("fit")
     with pytest.raises(gx.InvalidInput, match="`budget` must be"):
         report_html(fit, budget=-1)
+    with pytest.raises(gx.InvalidInput, match=r"`level` must be one of: quick, full\. Got 'brief'"):
+        report_html(fit, level="brief")
