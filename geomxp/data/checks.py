@@ -149,8 +149,8 @@ def error_columns(names, value):
 
     Examples
     --------
-    >>> error_columns(["x", "zinc", "zinc_se", "lead_se", "variance"], "zinc")
-    {'zinc_se': 'standard errors', 'variance': 'variances'}
+    >>> error_columns(["x", "zinc", "zincSE", "lead_se", "variance"], "zinc")
+    {'zincSE': 'standard errors', 'variance': 'variances'}
     """
     own, found = _words(value), {}
     for name in map(str, names):
@@ -163,4 +163,5 @@ def error_columns(names, value):
 
 
 def _words(name):
-    return [word for word in re.split(r"[\W_]+", str(name).lower()) if word]
+    """Return the words of a name in small letters: precip and se of precipSE."""
+    return [word.lower() for word in re.findall(r"[^\W\d_]?[^\W\d_A-Z]+|[A-Z]+|\d+", str(name))]
