@@ -320,7 +320,7 @@ def explore(
     >>> found.suggestion.name
     'log'
     >>> print(found.command)
-    geomxp fit meuse --value zinc --output meuse-fit.json --report meuse-fit.html
+    geomxp fit meuse --value zinc --transform log --output meuse-fit.json --report meuse-fit.html
     """
     if not isinstance(observations, Observations):
         kind = type(observations).__name__
