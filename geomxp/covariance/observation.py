@@ -17,6 +17,7 @@ from ..errors import InvalidInput, did_you_mean
 from .parameter import Parameter, central_derivative
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from .._typing import Floats
