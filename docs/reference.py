@@ -16,6 +16,7 @@ NOUNS = {
     "Wendland": (),
     "Covariance": ("Isotropic", "Parameter", "Inputs"),
     "Metric": (),
+    "ObservationModel": ("Log", "Sqrt", "BoxCox", "Logit", "TukeyGH"),
     "Exact": ("MemoryPlan",),
     "Vecchia": (),
     "Fit": ("Estimate", "TrendTest"),

@@ -190,6 +190,21 @@ GOOD = (*ATTAINED, Ending.AT_LIMIT)
 """Outcomes whose result may be used."""
 
 
+PLAIN = {
+    Ending.COMPUTED: "Computed at given parameters.",
+    Ending.CONVERGED: "Converged: the log-likelihood is at a maximum.",
+    Ending.ON_BOUND: "An estimate is at its bound.",
+    Ending.AT_LIMIT: "The likelihood approaches its supremum as a parameter goes to a limit; the "
+    "estimates are those next to the limit.",
+    Ending.UNIDENTIFIED: "The data do not identify all parameters.",
+    Ending.NO_FINITE_MAXIMUM: "The likelihood increases without limit: there is no estimate.",
+    Ending.EVALUATION_LIMIT: "Stopped at the limit of evaluations, before a maximum.",
+    Ending.STALLED: "The search stalled before a maximum.",
+    Ending.NOT_POSITIVE_DEFINITE: "The covariance matrix has no Cholesky factor.",
+}
+"""Outcomes in plain words."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Outcome of a computation.
@@ -224,6 +239,17 @@ class Outcome:
     def attained(self) -> bool:
         """Whether the result is a maximum, and not one of a model next to a limit."""
         return self.ending in ATTAINED
+
+    @property
+    def plain(self) -> str:
+        """The outcome as a sentence, without its message.
+
+        Examples
+        --------
+        >>> Outcome(Ending.CONVERGED).plain
+        'Converged: the log-likelihood is at a maximum.'
+        """
+        return PLAIN[self.ending]
 
     def __str__(self) -> str:
         text = f"{self.ending}: {self.message}" if self.message else str(self.ending)

@@ -132,6 +132,13 @@ def test_examples_of_the_scripts_hold(script):
     assert not found.failed
 
 
+def test_the_index_of_the_reference_links_every_page():
+    index = (ROOT / "docs/pages/reference/index.md").read_text()
+    pages = [path for group in reference.pages().values() for path in group]
+    for path in (*pages, *reference.command_pages()):
+        assert f"]({path.removeprefix('reference/')})" in index, path
+
+
 def test_every_public_name_has_a_page_of_reference():
     assert set(gx.__all__) <= reference.names_with_a_page()
 

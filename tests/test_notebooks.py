@@ -16,6 +16,7 @@ NAMES = (
     "03_accuracy_and_kl",
     "04_larger_than_memory",
     "05_vecchia_millions",
+    "06_messy_data",
 )
 SECONDS = 1800
 """Time limit of one cell, or of the start of a kernel, on a loaded machine."""

@@ -73,6 +73,8 @@ def explore(given):
     tables.check_writable(given.report, inputs=(given.table,))
     trend = opt.trend_of(given, opt.usual_trend(given.table))
     given.duplicates = given.duplicates or "keep"
+    # a finding counts the rows that are left out
+    given.drop_missing = True
     with warnings.catch_warnings(record=True) as caught:
         observations = opt.observations(given, given.formula)
     with Line("exploring", shown=screen.progress):

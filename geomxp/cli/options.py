@@ -208,7 +208,8 @@ OPTIONS = {
     "error_variance": Option(
         DATA,
         "COLUMN",
-        "Column of the known variances of the errors of measurement.",
+        "Column of the known variances of the errors of measurement, or a function of columns: "
+        '"I(zinc_se ** 2)".',
         None,
         columns,
     ),

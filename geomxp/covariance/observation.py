@@ -17,6 +17,7 @@ from ..errors import InvalidInput, did_you_mean
 from .parameter import Parameter, central_derivative
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from .._typing import Floats
@@ -82,7 +83,7 @@ class ObservationModel:
         """Return the values of the parameters by name."""
         return {p.name: getattr(self, p.name) for p in self.declared}
 
-    def with_parameters(self, values) -> Self:
+    def with_parameters(self, values: Iterable[float]) -> Self:
         """Return the model with other values of its parameters, in their order."""
         names = [p.name for p in self.declared]
         return replace(self, **dict(zip(names, map(float, values), strict=True)))

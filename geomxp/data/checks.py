@@ -132,3 +132,36 @@ def axes_warning(names, locations):
 def _kind(name):
     word = UNITS.sub("", str(name).strip().lower())
     return "time" if word in TIMES else "degrees" if word in DEGREES else ""
+
+
+ERRORS = {
+    **dict.fromkeys(("se", "sd", "std", "stdev", "stderr", "sigma", "uncertainty", "error", "err")),
+    **dict.fromkeys(("var", "variance"), "variances"),
+}
+"""Words in names of columns of errors, and what the columns hold; None for standard errors."""
+
+BESIDE = {"standard", "std", "error", "err", "measurement", "of", "deviation", "dev"}
+"""Other words that such names have."""
+
+
+def error_columns(names, value):
+    """Return columns that may hold errors of the values by their names: {name: kind}.
+
+    Examples
+    --------
+    >>> error_columns(["x", "zinc", "zincSE", "lead_se", "variance"], "zinc")
+    {'zincSE': 'standard errors', 'variance': 'variances'}
+    """
+    own, found = _words(value), {}
+    for name in map(str, names):
+        words = _words(name)
+        kinds = [ERRORS[word] for word in words if word in ERRORS]
+        others = {word for word in words if word not in ERRORS} - BESIDE
+        if kinds and name != value and others <= {*own}:
+            found[name] = "variances" if "variances" in kinds else "standard errors"
+    return found
+
+
+def _words(name):
+    """Return the words of a name in small letters: precip and se of precipSE."""
+    return [word.lower() for word in re.findall(r"[^\W\d_]?[^\W\d_A-Z]+|[A-Z]+|\d+", str(name))]

@@ -94,8 +94,10 @@ class Formula:
         )
 
     @classmethod
-    def of_values(cls, text):
+    def of_values(cls, text, what="values", columns=1):
         """Parse values such as "log(zinc)": a function of one column. None for any other text.
+
+        `columns` is the largest number of columns, and `what` the name of the argument.
 
         Functions that learn from the observations, such as scale, are an `InvalidInput`.
 
@@ -114,21 +116,23 @@ class Formula:
             # several terms, such as log(a):b
             whole = ast.Expression(ast.Constant(None))
         calls = [node for node in ast.walk(whole) if isinstance(node, ast.Call)]
-        names = {ast.unparse(node.func) for node in calls}
-        single = isinstance(whole.body, ast.Call) and len(formula.variables) == 1
-        if not single or names & ({*TRANSFORMS} - {"I"}):
+        names = {ast.unparse(node.func).removeprefix("np.") for node in calls}
+        single = isinstance(whole.body, ast.Call)
+        known = 1 <= len(formula.variables) <= columns
+        if not known or not single or names & ({*TRANSFORMS} - {"I"}):
+            most = "one column" if columns == 1 else f"at most {columns} columns"
             raise InvalidInput(
-                f"values {text!r}: must be a function of one column, of: {', '.join(NUMPY)}; or "
+                f"{what} {text!r}: must be a function of {most}, of: {', '.join(NUMPY)}; or "
                 "I(…) for arithmetic, such as I(zinc / 1000)."
             )
         return formula
 
-    def values(self, column):
-        """Evaluate a formula of `of_values` for a column, (n,)."""
+    def values(self, *columns):
+        """Evaluate a formula of `of_values` for its columns, (n,) each, in order of `variables`."""
         import pandas as pd
 
         parsed = _parsed(self.text, f"0 + {self.plain}")
-        frame = pd.DataFrame({self.variables[0]: column})
+        frame = pd.DataFrame(dict(zip(self.variables, columns, strict=True)))
         return self._run(parsed.get_model_matrix, frame, na_action="ignore")[0][:, 0]
 
     def check_factors(self, frame, levels):

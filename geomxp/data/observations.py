@@ -374,7 +374,8 @@ class Observations:
         time, variable : str, optional
             Columns of the times, and of the numbers of the variables from 0.
         error_variance : str, optional
-            Column of the known variances of the errors of measurement.
+            Column of the known variances of the errors of measurement, or a function of at most two
+            columns, such as "I(zinc_se ** 2)" for a column of standard errors.
         missing : float or sequence of float
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional
@@ -412,7 +413,7 @@ class Observations:
         markers = np.atleast_1d(_as_numbers(missing, "missing"))
         values = _only_variable(frame) if values is None else values
         _names("values", (values,))
-        named, function = values, _function_of_values(frame, values)
+        named, function = values, _function_of_columns(frame, values)
         if function is not None:
             named, (values,) = function.text, function.variables
         needed = tables.covariates_of((), covariates, formula)[0]
@@ -422,7 +423,14 @@ class Observations:
                 raise InvalidInput(
                     f"`{what}` must name a column other than the values. Got {column!r}."
                 )
-        extra = tuple(name for name in optional.values() if name is not None)
+        squares = None
+        if error_variance is not None:
+            squares = _function_of_columns(frame, error_variance, "error_variance", 2)
+        extra = tuple(name for name in (time, variable) if name is not None)
+        if error_variance is not None:
+            extra += (error_variance,) if squares is None else squares.variables
+        # the error variance may be a function of the values
+        extra = tuple(dict.fromkeys(name for name in extra if name != values))
         swapped = longitude_first(locations, crs)
         table = spatial.tabulate(frame, (values, *needed, *extra), swapped)
         table = _with_system(table, swapped, crs, values)
@@ -445,6 +453,7 @@ class Observations:
             table = _in_degrees(table)
         names, texts = tables.covariates_of(table.locations, covariates, formula)
         codes, levels = tables.encode(table.columns, names, texts=texts)
+        left_out = 0
         numbers = tables.number_columns(table.columns, (*table.locations, *extra, values))
         numbers = np.where(np.isin(numbers, markers), np.nan, numbers)
         for column, name in enumerate(names):
@@ -453,6 +462,7 @@ class Observations:
         if drop_missing:
             known = np.isfinite(numbers).all(axis=1) & np.isfinite(codes).all(axis=1)
             numbers, codes = numbers[known], codes[known]
+            left_out = int((~known).sum())
         degrees = spatial.names_say_degrees(table.locations)
         d = len(table.locations)
         metric = metric or table.metric or ("chordal" if degrees else "euclidean")
@@ -468,7 +478,10 @@ class Observations:
         ):
             if sentence:
                 warnings.warn(sentence, GeomxpWarning, stacklevel=3)
-        inputs = dict(zip(extra, numbers[:, d:-1].T, strict=True))
+        inputs = dict(zip((*extra, values), numbers[:, d:].T, strict=True))
+        if squares is not None:
+            columns = [inputs[name] for name in squares.variables]
+            inputs[error_variance] = _computed_values(squares, *columns)
         observations = cls(
             numbers[:, :d],
             numbers[:, -1] if function is None else _computed_values(function, numbers[:, -1]),
@@ -488,7 +501,9 @@ class Observations:
             error_variance_name=error_variance or "error_variance",
             value_unit="" if value_unit is None else value_unit,
         )
-        return observations._with_duplicates(duplicates)
+        observations = observations._with_duplicates(duplicates)
+        observations.source.update({"left_out": left_out} if left_out else {})
+        return observations
 
     def _with_duplicates(self, duplicates):
         """Return the observations with the rows at an earlier location as the user asks."""
@@ -691,6 +706,8 @@ def read_table(
     missing = np.ravel(columns.get("missing", ())).astype(np.float64).tolist()
     observations.source.update({"missing": missing} if missing else {})
     observations.source.update({"decimal": decimal} if decimal else {})
+    errors = checks.error_columns(getattr(data, "columns", ()), observations.value_name)
+    observations.source.update({"errors": errors} if errors else {})
     return observations
 
 
@@ -750,21 +767,25 @@ def _only_variable(data):
     return names[0]
 
 
-def _function_of_values(frame, values):
-    """Return the `Formula` of values that are a function of a column; None for a column."""
+def _function_of_columns(frame, text, what="values", most=1):
+    """Return the `Formula` of a function of at most so many columns; None for a column."""
     grid = spatial.is_grid(frame)
     names = spatial.variable_names(frame) if grid else getattr(frame, "columns", ())
-    return None if values in names else Formula.of_values(values)
+    return None if text in names else Formula.of_values(text, what, most)
 
 
-def _computed_values(function, column):
-    """Return a function of a column of values; an `InvalidInput` where it is not finite."""
-    check_finite(column[:, None], function.variables, "values", ADVICE)
-    values = function.values(column)
+def _computed_values(function, *columns):
+    """Return a function of columns of numbers; an `InvalidInput` where it is not finite."""
+    check_finite(np.column_stack(columns), function.variables, "values", ADVICE)
+    values = function.values(*columns)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
+        cells = ", ".join(
+            f"{name} = {column[bad[0]]:g}"
+            for name, column in zip(function.variables, columns, strict=True)
+        )
         raise InvalidInput(
-            f"{function.text} is not finite for {function.variables[0]} = {column[bad[0]]:g} in "
+            f"{function.text} is not finite for {cells} in "
             f"row {bad[0] + 1} ({len(bad)} such rows): use another function, such as log1p or "
             "cbrt, or the column itself."
         )

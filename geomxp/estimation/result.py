@@ -6,6 +6,7 @@ import json
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from math import isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
@@ -19,7 +20,6 @@ from ..covariance.observation import TRANSFORMS, ObservationModel, observation_m
 from ..data import tables
 from ..data.observations import Observations, read_table
 from ..errors import Ending, GeomxpWarning, InvalidInput, Outcome, check_one_of
-from ..likelihood.base import as_html
 from ..likelihood.exact import Exact
 from ..likelihood.trend import TRENDS, Trend
 from ..likelihood.vecchia import Vecchia
@@ -133,7 +133,20 @@ class Fit(Generic[Model]):
     score_variance: Floats | None = None
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        outcome = self.outcome
+        remedy = f"Try: {outcome.remedy}" if outcome.remedy else ""
+        said = [escape(text) for text in (outcome.message, remedy) if text]
+        heads = "".join(f"<th>{name}</th>" for name in ("", "estimate", "std. error", "95 %"))
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{'</td><td>'.join(cells)}</td></tr>"
+            for name, *cells in (map(escape, row) for row in self._cells())
+        )
+        notes = [" ".join(line.split()) for line in (*self._results(), *self._work())]
+        return (
+            f"<p><strong>{escape(outcome.plain)}</strong> {' '.join(said)}</p>"
+            f"<p>{escape(self._title())}</p><table><tr>{heads}</tr>{rows}</table>"
+            f"<p>{'<br>'.join(map(escape, notes))}</p>"
+        )
 
     def __repr__(self) -> str:
         observations = self.observations
@@ -329,48 +342,66 @@ class Fit(Generic[Model]):
         rows += zip(self.trend.names, self.coefficients, self._coefficient_errors(), strict=True)
         return rows
 
-    def __str__(self) -> str:
+    def _title(self):
         observations, model = self.observations, self.model
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
-        # names of a formula's columns may be long
-        width = max(18, 1 + max((len(f"trend: {name}") for name in self.trend.names), default=0))
-        lines = [
+        return (
             f"{family_title(model)} model by {kind}, {len(observations):,} locations, "
             f"{observations.metric} distances, "
             f"trend {self.trend.text}"
-            + (f", transformation {model.transform.name}" if model.transform else ""),
-            "",
-            f"  {'parameter':<{width}}{'estimate':>14}{'std. error':>14}",
-        ]
+            + (f", transformation {model.transform.name}" if model.transform else "")
+        )
+
+    def _cells(self):
+        """Yield (name, estimate, standard error, interval of a coefficient) as text."""
+        count = len(self.model.parameters())
         intervals = self.coefficient_table()[["lower", "upper"]].to_numpy()
         for k, (name, value, error) in enumerate(self._rows()):
-            text = name.replace("_", " ") if k < len(model.parameters()) else f"trend: {name}"
-            shown = "" if error is None else f"{error:>14.5g}"
-            if k >= len(model.parameters()):
-                row = intervals[k - len(model.parameters())]
-                shown += f"   95 % {row[0]:.6g} to {row[1]:.6g}"
-            lines.append(f"  {text:<{width}}{value:>14.6g}{shown}".rstrip())
+            shown = "" if error is None else f"{error:.5g}"
+            if k < count:
+                yield name.replace("_", " "), f"{value:.6g}", shown, ""
+            else:
+                lower, upper = intervals[k - count]
+                yield f"trend: {name}", f"{value:.6g}", shown, f"{lower:.6g} to {upper:.6g}"
+
+    def _results(self, width=18):
+        """Return lines with the effective range, the log-likelihood and the criteria."""
+        lines = []
+        if isinstance(self.model, Isotropic):
+            effective = f"{'effective range':<{width}}{self.model.effective_range():>14.6g}"
+            lines.append(f"{effective}   correlation 5 %, in {self.observations.unit}")
         reml = "   (REML)" if self.reml else ""
-        lines.append("")
-        if isinstance(model, Isotropic):
-            effective = f"  {'effective range':<{width}}{model.effective_range():>14.6g}"
-            lines.append(f"{effective}   correlation 5 %, in {observations.unit}")
-        lines += [
-            f"  {'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
-            f"  {'AIC':<{width}}{self.aic:>14.4f}",
-            f"  {'BIC':<{width}}{self.bic:>14.4f}",
-            "",
-            f"  {self.outcome}",
-            f"  {self.evaluations} evaluations in {self.seconds:.2f} s",
+        return [
+            *lines,
+            f"{'log-likelihood':<{width}}{self.log_likelihood:>14.6f}{reml}",
+            f"{'AIC':<{width}}{self.aic:>14.4f}",
+            f"{'BIC':<{width}}{self.bic:>14.4f}",
         ]
+
+    def _work(self):
+        """Return lines about the evaluations, the approximation and the formats."""
+        lines = [f"{self.evaluations} evaluations in {self.seconds:.2f} s"]
         if self.method.approximate:
-            method = self.method.describe(len(observations))
+            method = self.method.describe(len(self.observations))
             neighbours = f"{method['neighbours']} neighbours, {method['ordering']} order"
-            lines.append(f"  Vecchia's approximation, {neighbours}")
+            lines.append(f"Vecchia's approximation, {neighbours}")
         if len(self.formats) > 1 or "fp64" not in self.formats:
             tiles = ", ".join(f"{count} {name}" for name, count in self.formats.items())
-            lines.append(f"  tiles: {tiles}; {self.promotions} promoted")
-        return "\n".join(lines)
+            lines.append(f"tiles: {tiles}; {self.promotions} promoted")
+        return lines
+
+    def __str__(self) -> str:
+        # names of a formula's columns may be long
+        width = max(18, 1 + max((len(f"trend: {name}") for name in self.trend.names), default=0))
+        table = [
+            f"{name:<{width}}{estimate:>14}"
+            + (f"{error:>14}" if error else "")
+            + (f"   95 % {interval}" if interval else "")
+            for name, estimate, error, interval in self._cells()
+        ]
+        heads = f"{'parameter':<{width}}{'estimate':>14}{'std. error':>14}"
+        lines = [heads, *table, "", *self._results(width), "", str(self.outcome), *self._work()]
+        return "\n".join([self._title(), "", *(f"  {line}".rstrip() for line in lines)])
 
     def confidence_intervals(
         self,

@@ -107,7 +107,10 @@ class Prediction:
         return summary_html(*self._summary())
 
     def _summary(self):
-        columns = {"mean": self.mean, "standard error": np.sqrt(self.variance)}
+        columns = {"mean": self.mean}
+        if self.transform is not None:
+            columns["median"] = self.median
+        columns["standard error"] = np.sqrt(self.variance)
         if self.noise is None:
             return f"Averages over {len(self.mean):,} blocks", columns
         columns["of an observation"] = np.sqrt(self.variance_of_observation)

@@ -320,7 +320,7 @@ def explore(
     >>> found.suggestion.name
     'log'
     >>> print(found.command)
-    geomxp fit meuse --value zinc --output meuse-fit.json --report meuse-fit.html
+    geomxp fit meuse --value zinc --transform log --output meuse-fit.json --report meuse-fit.html
     """
     if not isinstance(observations, Observations):
         kind = type(observations).__name__
@@ -449,7 +449,8 @@ def _findings(found, given, shape):
     ):
         if text:
             yield Finding(name, text[0].upper() + text[1:], caution=True)
-    yield from (_of_extent(found), _of_duplicates(found))
+    yield from filter(None, (_of_missing(given), _of_extent(found), _of_duplicates(found)))
+    yield from filter(None, (_of_errors(found, given),))
     yield from filter(None, (_of_outliers(found), _of_shape(found, shape), _of_distance(found)))
     yield from filter(None, (_of_direction(found), _of_trend(found, shape)))
     yield _of_cost(found)
@@ -458,6 +459,46 @@ def _findings(found, given, shape):
 def _of_sentinels(found, name, given):
     column = _columns(given, Trend.of(given, found.trend))[name]
     return f"{checks.sentinel_warning({name: column})} Everything below is without these rows."
+
+
+def _of_missing(given):
+    count = given.source.get("left_out", 0)
+    if not count:
+        return None
+    rows = "1 row has" if count == 1 else f"{count:,} rows have"
+    text = f"{rows} no number in a used column: left out (drop_missing=True, --drop-missing)."
+    return Finding("missing", text)
+
+
+GAUSSIAN = {
+    None: "{v}",
+    "log": "{v} / {y} ** 2",
+    "sqrt": "{v} / (4 * {y})",
+    "logit": "{v} / ({y} * (1 - {y})) ** 2",
+}
+"""Error variance t'(y)²v on the Gaussian scale, of values y with error variance v."""
+
+
+def _of_errors(found, given):
+    errors = given.source.get("errors")
+    if given.error_variance is not None or not errors:
+        return None
+    name, kind = next(iter(errors.items()))
+    transform = None if found.suggestion is None else found.suggestion.name
+    scale = transform if transform in GAUSSIAN else "log"
+    column, value = (n if n.isidentifier() else f"`{n}`" for n in (name, given.value_name))
+    square = column if kind == "variances" else f"{column} ** 2"
+    text = GAUSSIAN[scale].format(v=square, y=value)
+    text = name if text == name else f"I({text})"
+    option = f"--error-variance {shlex.quote(text)}"
+    option = option if scale == transform else f"--transform {scale} {option}"
+    about = "" if scale is None else f" ({scale} scale)"
+    return Finding(
+        "errors",
+        f"Column {name!r} may hold {kind} of {given.value_name}. If they are those of the "
+        f"measurements, a fit uses them with error_variance={text!r} ({option}){about}.",
+        caution=True,
+    )
 
 
 def _complaints(observations):
@@ -713,7 +754,8 @@ def _reading(found, given):
     changed = {}
     if markers:
         missing = sorted({*source.get("missing", ()), *markers})
-        changed = {"missing": missing, "drop_missing": True}
+        changed = {"missing": missing}
+    changed["drop_missing"] = bool(markers or source.get("left_out"))
     rows, same = found.duplicates["rows"], found.duplicates["same"]
     if rows and source.get("duplicates") in (None, "keep"):
         changed["duplicates"] = "drop" if same == rows else "keep"
@@ -755,8 +797,8 @@ def _command(found, given):
             ",".join(f"{number!r}".removesuffix(".0") for number in source["missing"]),
         ]
     words += ["--drop-missing"] if source["drop_missing"] else []
-    for name in ("decimal", "duplicates", "value_unit"):
-        option = {"value_unit": "unit"}.get(name, name)
+    for name in ("error_variance", "decimal", "duplicates", "value_unit"):
+        option = {"value_unit": "unit"}.get(name, name.replace("_", "-"))
         words += [f"--{option}", source[name]] if source.get(name) else []
     if found.suggestion is not None:
         words += ["--transform", found.suggestion.name]

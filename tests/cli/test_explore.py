@@ -121,3 +121,47 @@ def test_bad_input_is_one_line_and_status_2(run, words, said):
     assert (status, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_rows_without_a_number_are_left_out_and_counted(run, tmp_path):
+    rng = np.random.default_rng(3)
+    rows = [f"{x:.3f},{y:.3f},{z:.3f}" for x, y, z in rng.random((30, 3))]
+    path = tmp_path / "holes.csv"
+    path.write_text("\n".join(["x,y,z", *rows]) + "\n")
+    assert "--drop-missing" not in run("explore", path, "--value", "z")[1]
+    rows[4], rows[8] = "0.1,0.2,", "0.1,0.2,NA"
+    path.write_text("\n".join(["x,y,z", *rows]) + "\n")
+    status, out, err = run("explore", path, "--value", "z")
+    assert (status, err.count("warning")) == (0, 0)
+    assert "28 observations" in out
+    assert "2 rows have no number in a used column: left out" in out
+    assert "--value z --drop-missing" in out
+
+
+@pytest.mark.parametrize(
+    ("power", "header", "option"),
+    [
+        (1, "x,y,z,z_se", "--error-variance 'I(z_se ** 2)'"),
+        (1, "x,y,z,variance", "--error-variance variance"),
+        (np.exp, "x,y,z,z_se", "--error-variance 'I(z_se ** 2 / z ** 2)'"),
+        (np.exp, "x,y,z,z_var", "--error-variance 'I(z_var / z ** 2)'"),
+    ],
+)
+def test_columns_that_may_hold_errors_are_advised_as_an_option_that_works(
+    run, tmp_path, monkeypatch, power, header, option
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(4)
+    values = 10 + 2 * rng.standard_normal(60)
+    values = np.exp(values / 3) if power is np.exp else values
+    rows = zip(*rng.random((2, 60)), values, 0.1 + 0.1 * rng.random(60), strict=True)
+    text = "\n".join(",".join(f"{number:.4f}" for number in row) for row in rows)
+    (tmp_path / "e.csv").write_text(f"{header}\n{text}\n")
+    status, out, _ = run("explore", "e.csv", "--value", "z")
+    assert status == 0
+    assert f"({option})" in " ".join(out.split())
+    # the option is part of the next command once it is given
+    status, out, _ = run("explore", "e.csv", "--value", "z", *shlex.split(option))
+    assert status == 0
+    assert option in out[out.index("Run next:") : out.index("In Python:")]
+    assert "may hold" not in out

@@ -333,3 +333,23 @@ def test_a_level_for_each_observation_is_not_estimable(text):
     seen = gx.Observations.from_frame(many(80), values="zn", formula=text)
     with pytest.raises(gx.InvalidInput, match="has 80 levels for 80 observations"):
         gx.fit(seen, trend=text)
+
+
+def test_error_variances_may_be_a_function_of_columns():
+    frame = pd.DataFrame(
+        {"x": [0.0, 1, 2], "y": [1.0, 5, 2], "zinc": [2.0, 4, 8], "zinc se": [0.2, 0.1, 0.4]}
+    )
+    about = {"locations": ("x", "y"), "values": "zinc"}
+    squares = gx.Observations.from_frame(frame, error_variance="I(`zinc se` ** 2)", **about)
+    np.testing.assert_allclose(squares.error_variance, frame["zinc se"] ** 2, rtol=1e-15)
+    relative = gx.Observations.from_frame(
+        frame, error_variance="I((`zinc se` / zinc) ** 2)", **about
+    )
+    np.testing.assert_allclose(
+        relative.error_variance, (frame["zinc se"] / frame["zinc"]) ** 2, rtol=1e-15
+    )
+    np.testing.assert_array_equal(relative.values, frame["zinc"])
+    with pytest.raises(gx.InvalidInput, match=r"error_variance 'I.*at most 2 columns"):
+        gx.Observations.from_frame(frame, error_variance="I(x + y + zinc)", **about)
+    with pytest.raises(gx.InvalidInput, match=r"not finite for zinc = 2, x = 0 in row 1"):
+        gx.Observations.from_frame(frame, error_variance="I(zinc / x)", **about)

@@ -556,3 +556,21 @@ def test_the_call_in_the_message_of_a_strict_fit_works():
     with pytest.warns(gx.GeomxpWarning, match="AT_LIMIT"):
         again = eval(call, {"gx": gx, "observations": meuse})
     assert again.model == caught.value.fit.model
+
+
+def test_a_fit_shows_its_outcome_in_words_then_a_table_in_notebooks():
+    frame = gx.datasets.load("meuse").covariate_frame().rename(columns={"sqrt_dist": "<b>"})
+    seen = gx.datasets.load("meuse")
+    named = gx.Observations(seen.locations, seen.values, frame[["<b>"]])
+    fit = gx.fit(named, fixed={"smoothness": 0.5}, trend="covariates")
+    html = fit._repr_html_()
+    assert html.startswith("<p><strong>Converged: the log-likelihood is at a maximum.</strong>")
+    rows = len(fit.model.parameters()) + len(fit.coefficients)
+    assert html.count("<tr>") == 1 + rows
+    assert "<pre>" not in html
+    # names of columns are text
+    assert "<b>" not in html
+    assert "trend: &lt;b&gt;" in html
+    for name, value in fit.model.parameters().items():
+        assert f"<th>{name}</th><td>{value:.6g}</td>" in html
+    assert f"{fit.log_likelihood:.6f}" in html

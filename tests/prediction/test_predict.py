@@ -158,3 +158,14 @@ def test_predictions_show_themselves_as_a_table_in_notebooks():
         html = result._repr_html_()
         assert html.count("<tr>") == len(str(result).split("\n\n")[1].splitlines())
         assert "standard error" in html
+
+
+def test_a_prediction_with_a_transformation_shows_its_median_in_notebooks():
+    seen = testing.observations()
+    positive = gx.Observations(seen.locations, np.exp(seen.values))
+    fit = gx.fit(positive, testing.MODEL, fixed=tuple(testing.MODEL.parameters()), transform="log")
+    prediction = gx.predict(fit, testing.places(5, seed=3))
+    html = prediction._repr_html_()
+    assert f"{np.median(prediction.median):.6g}" in html
+    assert "<th>median</th><td>" in html
+    assert "<th>median</th><td>" not in gx.predict(fit.gaussian, [[0.5, 0.5]])._repr_html_()
