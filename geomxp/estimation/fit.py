@@ -185,7 +185,7 @@ def fit(
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
-    named = {*fixed, *(start or {}), *(bounds or {})} if isinstance(fixed, Iterable) else set()
+    named = [*(fixed if isinstance(fixed, Iterable) else ()), *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
     microscale = _microscale(microscale, model, named, reduced, observations, design)
     start_model = _start_model(model, family, anisotropy, microscale)
@@ -287,7 +287,9 @@ def _microscale(requested, model, named, reduced, observations, design):
     """
     if requested is not None:
         check_flags(microscale=requested)
-    given = MICROSCALE in named or (model is not None and model.microscale is not None)
+    given = any(isinstance(name, str) and name == MICROSCALE for name in named) or (
+        model is not None and model.microscale is not None
+    )
     if requested is None and not given:
         return reduced and determine_microscale(observations, design)
     if requested and not (reduced and observations.duplicate_inputs):

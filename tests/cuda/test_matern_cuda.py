@@ -412,7 +412,7 @@ def test_gpu_counts_missed_pairs_and_extends_the_table(form, smoothness):
         form,
         (x, n, x, n, 1, 0, n, 0, n, pairs.inverse, 0),
         *table.polynomials("correlation", single),
-        (real(1), real(0), real(1), -n, out, 0, n),
+        (real(1), real(0), x, 0, real(1), -n, out, 0, n),
     )
     # three places that are nearly one: three pairs, each in both orders
     assert int(missed.sum()) == 6
