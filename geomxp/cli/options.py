@@ -244,8 +244,8 @@ OPTIONS = {
     "microscale": Option(
         MODEL,
         "YES|NO",
-        "Estimate variation that replicates share, beside the nugget; by default where there are "
-        "10 replicates.",
+        "Whether to estimate the microscale variance separately from the nugget; if not given, yes "
+        "if at least 10 replicates differ.",
         known=("yes", "no"),
     ),
     "transform": Option(

@@ -130,9 +130,9 @@ class Inputs:
         return rows
 
     def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows (i, j), i < j, that need a nugget, or None.
+        """Return the first pair of rows (i, j), i < j, without a known error at the same inputs.
 
-        They have the same inputs, and neither has an error variance.
+        None if there is none: otherwise the model needs a nugget.
         """
         if self.error_variance is not None:
             exact = np.flatnonzero(self.error_variance == 0)
@@ -154,11 +154,11 @@ class Covariance:
     Parameters
     ----------
     microscale : float or None
-        Variance of variation at distances shorter than any in the data, which replicates at one
-        location share and the nugget does not include; None if the nugget is all of both.
+        Variance of variation at distances shorter than any in the data. Replicates at one location
+        share it. If None, it is part of the nugget.
     transform : ObservationModel, str or None
-        Transformation of the measured values to the Gaussian scale, on which the covariance is
-        that of the values; None if they are Gaussian themselves.
+        Transformation of the measured values to the Gaussian scale; the covariance is that of the
+        transformed values. None: no transformation.
 
     Attributes
     ----------
@@ -269,10 +269,9 @@ class Covariance:
         return self.parameters()["variance"]
 
     def noise(self, inputs: Inputs) -> float | Floats:
-        """Return the variance of observations beside the field's, a number or (n,).
+        """Return the variance of the noise, a number or (n,).
 
-        The nugget, divided by the number of replicates, the microscale variation and the known
-        error variance.
+        It is nugget/replicates + microscale + known error variance.
         """
         own = self.unshared_noise(inputs)
         return own if self.microscale is None else own + self.microscale

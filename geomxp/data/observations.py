@@ -610,7 +610,7 @@ class Observations:
         """
         return self.inputs.duplicate()
 
-    @property
+    @cached_property
     def duplicate_inputs(self) -> bool:
         """Whether several values have the same location, time and variable."""
         return len(np.unique(self.inputs.first_rows())) < len(self)

@@ -238,7 +238,21 @@ def simulated(fit, draws, seed):
             white = np.random.default_rng([seed, k]).standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
     transform = fit.model.transform
-    return values if transform is None else [transform.inverse(z) for z in values]
+    return values if transform is None else [_measured(transform, z) for z in values]
+
+
+def _measured(transform, z):
+    """Return values drawn on the Gaussian scale as measured ones; refuse those that cannot be."""
+    values, (low, high) = transform.inverse(z), transform.support
+    lost = int(np.sum(~(np.isfinite(values) & (low < values) & (values < high))))
+    if lost:
+        raise InvalidInput(
+            f"{lost:,} of the {len(z):,} values of a draw are beyond the range of the "
+            f"transformation {transform.name!r}, so that the draw cannot be fitted again: use a "
+            "transformation without such limits (log or tukey-gh), or intervals from profile "
+            "likelihoods (gx.profile)."
+        )
+    return values
 
 
 def _estimated(fit, values):

@@ -134,7 +134,7 @@ def diagnose(problem, table, model, pinned, coordinates, summit):
     if NUGGET in problem.table.free and model.nugget == 0:
         notes.append("The nugget is 0, its lower limit: the data show no noise.")
     if MICROSCALE in problem.table.free and model.parameters()[MICROSCALE] == 0:
-        notes.append("The microscale variance is 0: the data show no variation of this kind.")
+        notes.append("The microscale variance is 0, its lower limit.")
     return Verdict(Outcome(Ending.CONVERGED, " ".join(notes)))
 
 
@@ -346,6 +346,9 @@ def _on_bound(table, model, pinned):
         if name == ANISOTROPY[1] and side == "upper" and name not in table.bounds:
             parts.append("The anisotropy ratio is 1: the field is isotropic, and its angle has no "
                          "meaning.")  # fmt: skip
+        elif model.transform is not None and name in model.transform.parameters():
+            kind = "limit" if table.is_limit(name, side, model) else "bound"
+            parts.append(f"The {words([name])} is {limit:g}, its {side} {kind}.")
         elif table.is_limit(name, side, model):
             edge = "largest" if side == "upper" else "smallest"
             parts.append(

@@ -29,10 +29,10 @@ from ..errors import (
     check_whole,
 )
 from ..likelihood.automatic import AUTO, LARGEST, automatic, choice_in_words
-from ..likelihood.base import coincidence
+from ..likelihood.base import DIFFERENT_REPLICATES, coincidence
 from ..likelihood.divergence import missed_target
 from ..likelihood.exact import caution, check_model_and_method
-from ..likelihood.replicates import determine_microscale
+from ..likelihood.replicates import Groups, determine_microscale
 from ..likelihood.trend import Trend
 from .parameters import (
     ANISOTROPY,
@@ -121,9 +121,10 @@ def fit(
     anisotropy : bool
         Estimate geometric anisotropy (also if `model` has one); for locations in the plane.
     microscale : bool, optional
-        Estimate a variance of microscale variation, which replicates at one location share, beside
-        the nugget, which they do not. If not given, where there are at least 10 replicates that
-        differ. Without replicates both are the nugget.
+        Whether to estimate a microscale variance, shared by replicates at one location, in
+        addition to the nugget, which is independent for each value. Default: only if there are at
+        least 10 replicates with different values, and those at one location have the same error
+        variance and covariates. Otherwise the nugget includes microscale variation.
     transform : str or ObservationModel, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
@@ -187,7 +188,8 @@ def fit(
     check_options(search, starts, tolerance, evaluations, seed)
     named = [*(fixed if isinstance(fixed, Iterable) else ()), *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
-    microscale = _microscale(microscale, model, named, reduced, observations, design)
+    held = fixed if isinstance(fixed, Iterable) else ()
+    microscale = _microscale(microscale, model, named, held, reduced, observations, design)
     start_model = _start_model(model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
     request = _request(
@@ -280,10 +282,11 @@ def _text_of(transform):
     return None if transform is None else transform.name
 
 
-def _microscale(requested, model, named, reduced, observations, design):
+def _microscale(requested, model, named, held, reduced, observations, design):
     """Return whether the model has microscale variation; raise `InvalidInput` if it cannot have.
 
-    `reduced` tells whether the method reduces replicates.
+    `named` are the parameters that the caller names, `held` those that are fixed, and `reduced`
+    tells whether the method reduces replicates.
     """
     if requested is not None:
         check_flags(microscale=requested)
@@ -292,12 +295,23 @@ def _microscale(requested, model, named, reduced, observations, design):
     )
     if requested is None and not given:
         return reduced and determine_microscale(observations, design)
-    if requested and not (reduced and observations.duplicate_inputs):
+    if requested is False:
+        if given:
+            raise InvalidInput(
+                "`microscale` is False, and a microscale variance is given in `model`, `fixed`, "
+                "`start` or `bounds`: leave one of them out."
+            )
+        return False
+    known = any(isinstance(name, str) and name == MICROSCALE for name in held)
+    if not known and not (reduced and observations.duplicate_inputs):
         raise InvalidInput(
-            "microscale variation can be told from the nugget only by replicates, several values "
-            "at one location: leave `microscale` out; the nugget is then the sum of both."
+            "a microscale variance can be estimated only from replicates (several values at one "
+            "location), and these observations have none: leave it out; the nugget then includes "
+            "it."
         )
-    return bool(requested) or given
+    if reduced and Groups.of_inputs(observations.inputs, design).split:
+        raise InvalidInput(DIFFERENT_REPLICATES)
+    return True
 
 
 def _start_model(model, family, anisotropy, microscale=False):

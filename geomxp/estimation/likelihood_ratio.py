@@ -363,7 +363,8 @@ def _check_comparable(restricted, full):
         )
     if _kind(restricted.model.transform) != _kind(full.model.transform):
         raise InvalidInput(
-            "the fits are not nested: their transformations differ. Compare them by AIC."
+            "the fits are not nested: their transformations differ. Compare them by AIC, "
+            "or fix parameters of one transformation, for example fixed={'boxcox_power': 0}."
         )
     if full.reml and not np.array_equal(design_of(restricted), design_of(full)):
         raise InvalidInput(

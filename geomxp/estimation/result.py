@@ -161,18 +161,23 @@ class Fit(Generic[Model]):
         """The fit on the Gaussian scale of a transformation; the fit itself without one.
 
         Its values are transformed, its model has no transformation, and what is predicted or drawn
-        from it is on the Gaussian scale.
+        from it is on the Gaussian scale. So is its log-likelihood, which therefore does not
+        include the Jacobian.
         """
         transform = self.model.transform
         if transform is None:
             return self
-        observations = replace(
-            self.observations,
-            values=transform.transform(self.observations.values),
-            value_name=f"{transform.name} of {self.observations.value_name}",
-            value_unit="",
-            source={},
-        )
+        with warnings.catch_warnings():
+            # the observations have been checked already
+            warnings.simplefilter("ignore", GeomxpWarning)
+            observations = replace(
+                self.observations,
+                values=transform.transform(self.observations.values),
+                value_name=f"{transform.name} of {self.observations.value_name}",
+                value_unit="",
+                source={},
+            )
+        jacobian = float(np.sum(transform.log_jacobian(self.observations.values)))
         model = replace(self.model, transform=None)
         known = model.parameters()
 
@@ -182,6 +187,7 @@ class Fit(Generic[Model]):
         return replace(
             self,
             model=model,
+            log_likelihood=self.log_likelihood - jacobian,
             observations=observations,
             free=kept(self.free),
             boundary=kept(self.boundary),
@@ -798,6 +804,12 @@ def _transform_of(document, given, path):
             "not have: give it, Fit.load(path, transform=...)."
         )
     model = observation_model(entry["name"] if given is None else given)
+    if model.name != entry["name"] or set(values) != set(model.constants()):
+        raise InvalidInput(
+            f"{path}: the fit was made with the transformation {entry['name']!r} and its numbers "
+            f"{', '.join(values) or '(none)'}; `transform` is {model.name!r} with "
+            f"{', '.join(model.constants()) or 'none'}: give the transformation of the fit."
+        )
     return replace(model, **values)
 
 

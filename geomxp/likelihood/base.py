@@ -437,6 +437,19 @@ def coincidence(observations):
     )
 
 
+def check_microscale(model, observations):
+    """Raise `InvalidInput` where values at one location would have microscale variation each."""
+    if model.microscale and observations.duplicate_inputs:
+        raise InvalidInput(DIFFERENT_REPLICATES)
+
+
+DIFFERENT_REPLICATES = (
+    "microscale variation is shared by replicates, and geomxp can take this into account only if "
+    "all replicates at one location have the same error variance, count and covariates. Here they "
+    "differ: leave `microscale` out; the nugget then includes microscale variation."
+)
+
+
 def gaussian_log_likelihood(n, log_determinant, least_squares, reml):
     """Return ℓ from n, log|Σ| and the `GeneralisedLeastSquares` of the trend.
 

@@ -66,6 +66,7 @@ from .base import (
     Evaluator,
     Likelihood,
     Values,
+    check_microscale,
     coincidence,
     gaussian_log_likelihood,
 )
@@ -233,6 +234,7 @@ class ExactEvaluator(Evaluator):
         """
         observations = self.observations
         model.check_inputs(observations.inputs)
+        check_microscale(model, observations)
         if model.nugget == 0 and self._twins:
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)

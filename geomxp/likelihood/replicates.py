@@ -68,6 +68,11 @@ class Groups:
         return len(self.first)
 
     @property
+    def split(self):
+        """Whether rows at one location are in several groups."""
+        return len(np.unique(self.inputs.first_rows())) < len(self)
+
+    @property
     def alone(self):
         """Whether no location has replicates."""
         return len(self.first) == len(self.of)
@@ -124,11 +129,13 @@ LEAST = 10
 
 
 def determine_microscale(observations, design):
-    """Whether replicates tell variation at one location from variation at short distances.
+    """Whether there are enough replicates to estimate microscale and nugget separately.
 
-    There must be some, and they must differ: of equal ones the noise would vanish.
+    They must have different values, since the nugget of equal ones would vanish.
     """
     groups = Groups.of_inputs(observations.inputs, design)
+    if groups.split:
+        return False
     if len(groups.of) - len(groups) < LEAST:
         return False
     z = observations.values
@@ -149,7 +156,7 @@ def sufficient(observations, design=None):
     """Return observations with one value for each location, their design, and the first rows.
 
     The same observations if no location has replicates. The values are means; their likelihood
-    lacks the part of the deviations.
+    does not include the deviations from the means.
 
     Examples
     --------
@@ -178,7 +185,7 @@ def _means(observations, groups):
 
 
 def evaluator_of(kind, observations, design, reml, method):
-    """Return an evaluator kind(observations, design, reml, method), of means where replicates are.
+    """Return an evaluator kind(observations, design, reml, method); of means, with replicates.
 
     Observations without values are not reduced.
     """
@@ -195,7 +202,10 @@ def evaluator_of(kind, observations, design, reml, method):
 
 
 class MeanValues:
-    """Means of transformed values at each location; see `Values`. The Jacobian counts elsewhere."""
+    """Means of transformed values at each location; see `Values`.
+
+    The Jacobian is added by `ReplicatesEvaluator`.
+    """
 
     def __init__(self, groups, values):
         self._groups, self._values, self._last = groups, values, (None, None)

@@ -29,6 +29,7 @@ from .base import (
     Evaluator,
     Likelihood,
     Values,
+    check_microscale,
     coincidence,
     gaussian_log_likelihood,
 )
@@ -284,6 +285,7 @@ class VecchiaEvaluator(Evaluator):
 
     def _check(self, model):
         model.check_inputs(self.observations.inputs)
+        check_microscale(model, self.observations)
         if model.nugget == 0 and self._twins:
             raise NotPositiveDefinite(coincidence(self.observations))
 

@@ -364,6 +364,7 @@ def predict(
     check_whole("draws", draws)
     if transform is not None and block is None:
         about = {"neighbours": neighbours, "local_trend": local_trend, "progress": progress}
+        about |= {"discretisation": discretisation}
         about |= {"time": time, "variable": variable, "error_variance": error_variance}
         prediction = predict(fit.gaussian, new_locations, covariates, **about)
         return Prediction.back_transformed(prediction, transform)
@@ -400,6 +401,8 @@ def predict(
                 "averages of a transformed field are drawn, not kriged: leave `neighbours` and "
                 "`local_trend` out."
             )
+        check_whole("draws", draws, 2)
+        check_whole("seed", seed, 0)
         with Line("drawing", shown=progress):
             samples = averages_of_draws(fit, targets, covariates, int(draws), seed)
         mean, variance = samples.mean(axis=0), samples.var(axis=0, ddof=1)

@@ -157,7 +157,7 @@ def mloe_mmom(
         result = _from_nearest(models, inputs, targets, int(neighbours))
     best, claimed, excess = result
     if of == "observation":
-        best, claimed = best + true.nugget, claimed + approximated.nugget
+        best, claimed = best + true.noise(targets), claimed + approximated.noise(targets)
     lost = best <= 8 * len(inputs) * np.finfo(float).eps * true.largest_variance
     if lost.any():
         raise InvalidInput(
@@ -213,7 +213,8 @@ def _errors(models, factors, inputs, targets):
         explained = np.einsum("ij,ij->j", k, weights[-1])
         errors.append(model.diagonal(targets) - explained)
     difference = weights[1] - weights[0]
-    excess = true.nugget * np.einsum("ij,ij->j", difference, difference)
+    noise = np.broadcast_to(true.noise(inputs), len(inputs))
+    excess = np.einsum("i,ij,ij->j", noise, difference, difference)
     for first in range(0, len(inputs), PANEL):
         rows = slice(first, first + PANEL)
         product = true(inputs[rows], inputs) @ difference

@@ -121,7 +121,7 @@ def test_values_outside_the_support_of_a_law_without_tails_are_not_finite():
         (
             "logit",
             [0.5, 45.0],
-            "between 0 and 1, without both. Got 45 in row 2.*divide percentages",
+            "greater than 0 and less than 1. Got 45 in row 2.*divide them by 100",
         ),
     ],
 )
@@ -170,3 +170,37 @@ def test_a_models_transformation_is_part_of_it():
         gx.Matern(1.0, 2.0, 0.5, 0.1, (30.0, 0.5), transform="log").scaled(4.0).transform
         == gx.Log()
     )
+
+
+@pytest.mark.parametrize(
+    ("g", "h", "variance"), [(0.5, 0.1, 4.0), (0.5, 0.2, 2.0), (0.0, 0.2, 1.5)]
+)
+def test_moments_of_heavy_tails_are_integrals(g, h, variance):
+    model, spread = gx.TukeyGH(g, h, 1.0, 2.0), np.sqrt(variance)
+
+    def mean_of(power):
+        def integrand(z):
+            return float(model.inverse(z)) ** power * stats.norm.pdf(z, 0.5, spread)
+
+        return integrate.quad(integrand, -40, 55, limit=500, points=[0.0, 10.0, 25.0])[0]
+
+    first, second = model.moments(np.array([0.5]), np.array([variance]))
+    assert first[0] == pytest.approx(mean_of(1), rel=1e-6)
+    assert second[0] == pytest.approx(mean_of(2) - mean_of(1) ** 2, rel=1e-6)
+
+
+def test_moments_that_do_not_exist_are_infinite():
+    mean, variance = np.zeros(3), np.array([1.0, 3.0, 6.0])
+    first, second = gx.TukeyGH(0.5, 0.2).moments(mean, variance)
+    np.testing.assert_array_equal(np.isinf(first), [False, False, True])
+    np.testing.assert_array_equal(np.isinf(second), [False, True, True])
+
+
+@pytest.mark.parametrize("model", [gx.Sqrt(), gx.BoxCox(0.5), gx.BoxCox(-0.5), gx.Log()], ids=repr)
+def test_the_probability_above_a_value_includes_the_one_of_0(model):
+    normal = gx.Prediction(np.zeros((1, 1)), np.array([-1.0]), np.array([1.0]), 0.0)
+    prediction = gx.Prediction.back_transformed(normal, model)
+    draws = model.inverse(np.random.default_rng(1).normal(-1.0, 1.0, 100_000))
+    for threshold in (-1.0, 0.0, 0.5):
+        share = np.mean(draws > threshold)
+        assert prediction.probability_above(threshold)[0] == pytest.approx(share, abs=0.006)

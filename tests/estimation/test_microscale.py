@@ -135,7 +135,7 @@ def test_a_saved_fit_keeps_it(fitted, tmp_path):
 
 def test_it_needs_replicates():
     seen = gx.Observations(testing.places(30), np.arange(30.0))
-    with pytest.raises(gx.InvalidInput, match="only by replicates, several values at one location"):
+    with pytest.raises(gx.InvalidInput, match="only from replicates"):
         gx.fit(seen, microscale=True)
     assert gx.fit(seen, fixed=HELD, progress=False).model.microscale is None
     copies = gx.Observations(np.tile(testing.places(30), (2, 1)), np.tile(np.arange(30.0), 2))
@@ -143,3 +143,41 @@ def test_it_needs_replicates():
         gx.fit(copies, fixed=HELD, progress=False)
     with pytest.raises(gx.InvalidInput, match="`microscale` must be at least 0"):
         gx.Matern(1.0, 1.0, 0.5, microscale=-1.0)
+
+
+@pytest.mark.parametrize("method", [None, gx.Vecchia(10), gx.Exact(tile=32)])
+def test_replicates_that_differ_in_their_errors_are_refused(method):
+    places = locations()
+    errors = np.random.default_rng(2).uniform(0.05, 0.3, N)
+    seen = gx.Observations(places, observations().values, error_variance=errors)
+    for call in (
+        lambda: gx.log_likelihood(seen, TRUTH, method),
+        lambda: gx.fit(seen, fixed=HELD, method=method, microscale=True),
+        lambda: gx.fit(seen, method=method, fixed=HELD | {"microscale": 0.1}),
+        lambda: gx.fit(seen, TRUTH, method),
+    ):
+        with pytest.raises(gx.InvalidInput, match="same error variance, count and covariates"):
+            call()
+    assert gx.fit(seen, fixed=HELD, method=method, progress=False).model.microscale is None
+
+
+def test_replicates_with_equal_errors_share_the_variation():
+    places = locations()
+    of = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+    errors = np.random.default_rng(2).uniform(0.05, 0.3, U)[of]
+    seen = gx.Observations(places, observations().values, error_variance=errors)
+    sigma = dense(TRUTH, places) + np.diag(errors)
+    expected = stats.multivariate_normal(np.zeros(N), sigma).logpdf(seen.values)
+    assert gx.log_likelihood(seen, TRUTH).log_likelihood == pytest.approx(expected, rel=1e-11)
+
+
+def test_contradictions_are_refused():
+    with pytest.raises(gx.InvalidInput, match="`microscale` is False"):
+        gx.fit(observations(), fixed=HELD | {"microscale": 0.1}, microscale=False)
+    alone = gx.Observations(testing.places(30), np.arange(30.0))
+    for request in (
+        {"start": {"microscale": 0.1}},
+        {"model": gx.Matern(1.0, 0.2, 0.5, microscale=0.2)},
+    ):
+        with pytest.raises(gx.InvalidInput, match="only from replicates"):
+            gx.fit(alone, **request)

@@ -1,5 +1,7 @@
 """Fits, predictions, draws and files of transformed values."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -259,3 +261,55 @@ def test_transformations_are_ranked_by_the_aic_of_the_values():
     assert "boxcox" in str(ranking)
     with pytest.raises(gx.InvalidInput, match="`transform` must be one of"):
         gx.compare_models(seen, transforms=("none", "cube"))
+
+
+@pytest.mark.parametrize("transform", ["sqrt", "boxcox"])
+def test_bootstrap_draws_beyond_the_range_are_refused(transform):
+    zinc = gx.datasets.load("meuse", values="zinc")
+    fit = gx.fit(zinc, fixed=HELD, transform=transform, progress=False)
+    with pytest.raises(gx.InvalidInput, match="beyond the range of the transformation"):
+        gx.bootstrap(fit, draws=5, progress=False)
+
+
+def test_the_gaussian_fit_has_the_likelihood_of_its_own_values():
+    fit = gx.fit(observations("boxcox"), fixed=HELD, transform="boxcox", progress=False)
+    own = gx.log_likelihood(fit.gaussian.observations, fit.gaussian.model, trend="constant")
+    assert fit.gaussian.log_likelihood == pytest.approx(own.log_likelihood, rel=1e-12)
+
+
+def test_another_transformation_is_not_loaded(tmp_path):
+    fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
+    fit.save(tmp_path / "fit.json")
+    with pytest.raises(gx.InvalidInput, match="give the transformation of the fit"):
+        gx.Fit.load(tmp_path / "fit.json", transform="sqrt")
+
+
+def test_a_parameter_without_upper_limit_can_be_searched():
+    @dataclass(frozen=True)
+    class Shifted(gx.ObservationModel):
+        name = "shifted"
+        support = (0.0, np.inf)
+        declared = (gx.Parameter("shift", 0.5),)
+        shift: float = 0.5
+
+        def transform(self, values):
+            return np.log(values + self.shift)
+
+        def inverse(self, z):
+            return np.exp(z) - self.shift
+
+        def log_jacobian(self, values):
+            return -np.log(values + self.shift)
+
+    z = gx.simulate(FIELD, testing.places(200, seed=3), seed=3)[0]
+    seen = gx.Observations(testing.places(200, seed=3), np.exp(z + 2.0) - 0.5)
+    fit = gx.fit(seen, fixed=HELD, transform=Shifted, progress=False)
+    low, high = fit.confidence_intervals()["shift"]
+    assert low < 0.5 < high
+
+
+@pytest.mark.parametrize("wrong", [{"seed": -1}, {"seed": 1.5}, {"draws": 1}])
+def test_wrong_draws_of_block_averages_are_refused(wrong):
+    fit = gx.fit(observations("log"), fixed=HELD, transform="log", progress=False)
+    with pytest.raises(gx.InvalidInput, match="must be a whole number"):
+        gx.predict(fit, [[0.5, 0.5]], block=0.1, **wrong)
