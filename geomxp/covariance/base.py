@@ -206,7 +206,16 @@ class Covariance:
             object.__setattr__(self, parameter.name, value)
         if self.microscale is not None:
             object.__setattr__(self, "microscale", MICROSCALE.check(self.microscale))
-        object.__setattr__(self, "transform", observation_model(self.transform))
+        transform = observation_model(self.transform)
+        object.__setattr__(self, "transform", transform)
+        if transform is not None:
+            own = {p.name for p in (*self.declared, MICROSCALE)}
+            clash = [p.name for p in transform.declared if p.name in own]
+            if clash:
+                raise InvalidInput(
+                    f"the parameter {clash[0]!r} of the transformation {transform.name!r} has the "
+                    f"name of a parameter of {type(self).__name__}: rename it."
+                )
 
     @cached_property
     def table(self) -> tuple[Parameter, ...]:

@@ -204,3 +204,13 @@ def test_the_probability_above_a_value_includes_the_one_of_0(model):
     for threshold in (-1.0, 0.0, 0.5):
         share = np.mean(draws > threshold)
         assert prediction.probability_above(threshold)[0] == pytest.approx(share, abs=0.006)
+
+
+def test_a_parameter_with_the_name_of_a_covariance_parameter_is_refused():
+    class Ranged(ObservationModel):
+        name = "ranged"
+        declared = (gx.Parameter("range", 1.0),)
+        range = 1.0
+
+    with pytest.raises(gx.InvalidInput, match="'ranged' has the name of a parameter of Matern: rename"):
+        gx.Matern(1.0, 0.2, 0.5, transform=Ranged())
