@@ -188,7 +188,7 @@ def fill_matern(machine, a, places, model):
     if machine.gpu:
         whole = slice(0, len(places))
         model.pairs(gx.Inputs(places)).write_on_gpu(
-            "correlation", whole, whole, a, triangle=True, nugget=model.nugget
+            "correlation", whole, whole, a, triangle=True, noise=model.nugget
         )
     else:
         covariance_matrix(model, places, "euclidean", a)

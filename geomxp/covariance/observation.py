@@ -214,7 +214,7 @@ class Log(ObservationModel):
     --------
     The mean of a lognormal distribution:
 
-    >>> float(Log().moments(0.0, 1.0)[0]) == np.exp(0.5)
+    >>> bool(Log().moments(0.0, 1.0)[0] == np.exp(0.5))
     True
     """
 

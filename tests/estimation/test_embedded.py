@@ -110,7 +110,9 @@ def test_predict_says_where_it_took_the_observations_from(table, tmp_path, capsy
     def told(name):
         capsys.readouterr()
         status = main(["predict", name, "--grid", "3"])
-        return status, capsys.readouterr().err
+        # zinc is skewed, for which a transformation is suggested first
+        lines = capsys.readouterr().err.splitlines(keepends=True)
+        return status, "".join(line for line in lines if "a transformation" not in line)
 
     read_from = f"geomxp: the observations are read from {table}.\n"
     held = f"geomxp: the observations are those in held.json; they were read from {table}.\n"

@@ -45,7 +45,15 @@ def test_fits_that_were_made_already_give_the_same_frame(frame, meuse):
     again = frame_of_fits(fits)
     assert again["precision"].tolist() == ["fp64", "1e-03"]
     assert again["estimate_range"].tolist() == frame["estimate_range"][[0, 2]].tolist()
-    assert again.attrs == frame.attrs == {"value_name": "log_zinc", "unit": meuse.unit}
+    assert (
+        again.attrs
+        == frame.attrs
+        == {
+            "value_name": "log_zinc",
+            "value_unit": "",
+            "unit": meuse.unit,
+        }
+    )
     with pytest.raises(gx.InvalidInput, match="one of `fits` must be in FP64"):
         frame_of_fits(fits[:1])
     with pytest.raises(gx.InvalidInput, match=r"by another rule or method \(vecchia\)"):
