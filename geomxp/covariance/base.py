@@ -130,9 +130,9 @@ class Inputs:
         return rows
 
     def duplicate(self) -> tuple[int, int] | None:
-        """Return the first pair of rows (i, j), i < j, without a known error at the same inputs.
+        """Return the first rows (i, j), i < j, that have equal inputs and no known error, or None.
 
-        None if there is none: otherwise the model needs a nugget.
+        With such rows the model needs a nugget.
         """
         if self.error_variance is not None:
             exact = np.flatnonzero(self.error_variance == 0)

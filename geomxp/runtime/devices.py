@@ -56,7 +56,7 @@ COMPILING = 1.0
 
 @cache
 def _announce_compilation():
-    """Tell whoever listens to notices now, once, if numba compiles for more than `COMPILING`."""
+    """Arrange for one notice if numba compiles for longer than `COMPILING`."""
     event, here = import_module("numba.core.event"), copy_context()
 
     def tell():

@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
 
 HELD = ["--fix", "smoothness=0.5"]
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -5,17 +5,6 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from terminals import Run
 
 import geomxp as gx
 from geomxp.cli import options
-from geomxp.cli.main import main
 
 COMMANDS = {
     (command.__name__).replace("_", "-"): command
@@ -23,16 +22,6 @@ def examples(command):
     text = inspect.getdoc(command).replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("geomxp ")]
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,20 +3,7 @@
 import json
 import re
 
-import pytest
-
 import geomxp as gx
-from geomxp.cli.main import main
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 def test_info_says_what_there_is(run):

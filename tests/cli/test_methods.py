@@ -6,20 +6,9 @@ import numpy as np
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
 
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 def log_likelihood(run, *options):

@@ -7,20 +7,9 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.cli.main import main
 
 HELD = ["--fix", "smoothness=0.5"]
 MODEL = ["--variance", "0.2", "--range", "200", "--smoothness", "0.5", "--nugget", "0.02"]
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

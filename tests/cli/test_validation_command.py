@@ -8,16 +8,6 @@ import geomxp as gx
 from geomxp.cli.main import main
 
 
-@pytest.fixture
-def run(capsys):
-    def run(*arguments):
-        status = main(list(map(str, arguments)))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit") / "fit.json"

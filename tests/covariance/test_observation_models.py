@@ -72,7 +72,7 @@ def test_moments_are_those_of_the_back_transformed_distribution(model):
         return integrate.quad(weighted, -8.3, 8.3, limit=500, epsabs=1e-12)[0]
 
     if model.name == "boxcox" and model.boxcox_power < 0:
-        # 1 + λz < 0 at 1.3 standard deviations: there is no mean
+        # t⁻¹ is infinite beyond 1.3 standard deviations, so that there is no mean
         assert np.isinf(found).all()
         near = model.moments(np.array([mean]), np.array([0.01]))
         assert near[0][0] == pytest.approx(model.inverse(np.array([mean]))[0], rel=0.1)
