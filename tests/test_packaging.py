@@ -189,7 +189,9 @@ for name, entry in datasets.DATASETS.items():
     assert tables.sha256(datasets.path(name)) == entry.sha256, name
 for path in sorted((package / "cuda").glob("*.cu")):
     assert "__global__" in cuda.source(path.name)
-assert "<html" in (package / "reporting" / "templates" / "report.html").read_text(encoding="utf-8")
+templates = package / "reporting" / "templates"
+assert "<html" in (templates / "head.html").read_text(encoding="utf-8")
+assert "<body" in (templates / "report.html").read_text(encoding="utf-8")
 """
     run = run_away(installed, tmp_path, "-c", code, str(installed))
     assert run.returncode == 0, run.stderr

@@ -835,7 +835,7 @@ def chosen(given, method, observations, tabulated=True):
     """
     if given.method != AUTO:
         return method
-    because = "--neighbours" if given.neighbours is not None else " and ".join(_of_exact(given))
+    because = "--neighbours" if given.neighbours is not None else ", ".join(_of_exact(given))
     n = len(observations)
     if method == AUTO:
         method = automatic(n, tabulated, given.on)

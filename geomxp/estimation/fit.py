@@ -186,9 +186,9 @@ def fit(
     design = mean.design(observations.locations, observations.covariates)
     mean.check_full_rank(design)
     check_options(search, starts, tolerance, evaluations, seed)
-    named = [*(fixed if isinstance(fixed, Iterable) else ()), *(start or {}), *(bounds or {})]
+    held = [name for name in fixed if isinstance(name, str)] if isinstance(fixed, Iterable) else []
+    named = [*held, *(start or {}), *(bounds or {})]
     reduced = chosen is None or chosen.replicates
-    held = fixed if isinstance(fixed, Iterable) else ()
     microscale = _microscale(microscale, model, named, held, reduced, observations, design)
     start_model = _start_model(model, family, anisotropy, microscale)
     start_model = _with_transform(start_model, model, transform, observations, design)
@@ -290,9 +290,7 @@ def _microscale(requested, model, named, held, reduced, observations, design):
     """
     if requested is not None:
         check_flags(microscale=requested)
-    given = any(isinstance(name, str) and name == MICROSCALE for name in named) or (
-        model is not None and model.microscale is not None
-    )
+    given = MICROSCALE in named or (model is not None and model.microscale is not None)
     if requested is None and not given:
         return reduced and determine_microscale(observations, design)
     if requested is False:
@@ -302,8 +300,7 @@ def _microscale(requested, model, named, held, reduced, observations, design):
                 "`start` or `bounds`: leave one of them out."
             )
         return False
-    known = any(isinstance(name, str) and name == MICROSCALE for name in held)
-    if not known and not (reduced and observations.duplicate_inputs):
+    if MICROSCALE not in held and not (reduced and observations.duplicate_inputs):
         raise InvalidInput(
             "a microscale variance can be estimated only from replicates (several values at one "
             "location), and these observations have none: leave it out; the nugget then includes "

@@ -776,14 +776,14 @@ def _command(found, given):
     words = ["geomxp", "fit", source["dataset"] if entry else source["path"]]
     own = (list(entry.locations), entry.value, entry.metric) if entry else (None, None, None)
     if source["locations"] != own[0]:
-        words += ["--locations", listed(source["locations"])]
+        words += ["--locations", quoted(source["locations"])]
     if source["value"] != own[1]:
         words += ["--value", source["value"]]
     usual = "chordal" if spatial.names_say_degrees(source["locations"]) else "euclidean"
     if source["metric"] != (own[2] or usual):
         words += ["--metric", source["metric"]]
     if found.trend == "covariates" and not (entry and source["covariates"] == [*entry.covariates]):
-        words += ["--covariates", listed(source["covariates"])]
+        words += ["--covariates", quoted(source["covariates"])]
     kind = Trend.of(given, found.trend)
     if kind.formula is not None:
         words += ["--formula", kind.formula.text]
@@ -808,10 +808,10 @@ def _command(found, given):
     return shlex.join([*words, "--output", f"{stem}-fit.json", "--report", f"{stem}-fit.html"])
 
 
-def listed(names):
-    """Return names of columns as the command line reads them.
+def quoted(names):
+    """Return names of columns as one argument of the command line.
 
-    >>> listed(["East", "North, m"])
+    >>> quoted(["East", "North, m"])
     'East,"North, m"'
     """
     return ",".join(f'"{name}"' if "," in name else name for name in names)
