@@ -121,7 +121,7 @@ def fit(given):
             "--output of a fit must be a file. Got '-': for standard output use --json."
         )
     if given.embed is not None and not output:
-        raise InvalidInput("--embed and --no-embed are about the file of --output: give it.")
+        raise InvalidInput("--embed and --no-embed need --output FILE, the file that they concern.")
     tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
     about = opt.search_settings(given) | {

@@ -245,7 +245,7 @@ OPTIONS = {
         MODEL,
         "YES|NO",
         "Whether to estimate the microscale variance separately from the nugget; if not given, yes "
-        "if at least 10 replicates differ.",
+        "if at least 10 observations are repeated, not all with equal values.",
         known=("yes", "no"),
     ),
     "transform": Option(
@@ -427,7 +427,7 @@ OPTIONS = {
     "report_level": Option(
         OUTPUT,
         "NAME",
-        "quick or full: a quick report has no maps of predictions, profiles and contours.",
+        "quick or full: a quick report has no maps of predictions, no profiles and no contours.",
         "full",
         LEVELS,
     ),

@@ -249,8 +249,8 @@ def _measured(transform, z):
         raise InvalidInput(
             f"{lost:,} of the {len(z):,} values of a draw are beyond the range of the "
             f"transformation {transform.name!r}, so that the draw cannot be fitted again: use a "
-            "transformation without such limits (log or tukey-gh), or intervals from profile "
-            "likelihoods (gx.profile)."
+            "transformation without such limits (log, logit or tukey-gh), or profile intervals: "
+            "fit.confidence_intervals(method='profile')."
         )
     return values
 

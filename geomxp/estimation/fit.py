@@ -123,8 +123,8 @@ def fit(
     microscale : bool, optional
         Whether to estimate a microscale variance, shared by replicates at one location, in
         addition to the nugget, which is independent for each value. Default: only if there are at
-        least 10 replicates with different values, and those at one location have the same error
-        variance and covariates. Otherwise the nugget includes microscale variation.
+        least 10 repeated observations, not all with equal values, and those at one location have
+        the same error variance and covariates. Otherwise the nugget includes microscale variation.
     transform : str or ObservationModel, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are

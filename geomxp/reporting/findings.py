@@ -143,9 +143,9 @@ class Findings:
             return
         if observations.dimensions > 1 and fit.trend.needs:
             self.notes.append(
-                f"Maps of predictions: left out, the trend needs {', '.join(fit.trend.needs)}: "
-                "give a table of the cells of a regular grid with it, --places grid.csv (in Python "
-                "places=frame)."
+                "Maps of predictions: left out, because the trend needs "
+                f"{', '.join(fit.trend.needs)} at the cells. Give a table of a regular grid with "
+                "these columns: --places grid.csv (in Python places=frame)."
             )
             return
         if observations.dimensions == 1:

@@ -128,4 +128,4 @@ def test_predict_says_where_it_took_the_observations_from(table, tmp_path, capsy
     table.unlink()
     assert told("held.json") == (0, held)
     assert main(["fit", "meuse", *HELD, "--embed"]) == 2
-    assert "--embed and --no-embed are about the file of --output" in capsys.readouterr().err
+    assert "--embed and --no-embed need --output FILE" in capsys.readouterr().err

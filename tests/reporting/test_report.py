@@ -243,7 +243,7 @@ def test_text_between_the_tags_of_a_picture_stays_as_it_is():
 def test_report_says_what_is_left_out_and_why(nasty):
     page = Page(report_html(nasty))
     assert "Profiles of the log-likelihood: no parameter was estimated." in page.text
-    assert "Maps of predictions: left out, the trend needs" in page.text
+    assert "Maps of predictions: left out, because the trend needs" in page.text
     assert "--places grid.csv" in page.text
 
 
