@@ -11,6 +11,8 @@ import io
 import os
 import re
 import shlex
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass, field
 from math import isclose
@@ -19,7 +21,8 @@ from pathlib import Path
 import geomxp.cli.main
 from geomxp.errors import GeomxpWarning
 
-PAGES = Path(__file__).parent / "pages"
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "pages"
 
 FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"\s*!\[[^\]]*\]\(([^)]*pictures/[^)]*\.png)\)")
@@ -121,7 +124,7 @@ def _folder(path):
 
 
 def _call(command, said):
-    """Run one `geomxp …` line and return its output, including the error message.
+    """Run a `geomxp …` line, or a script of the repository; return what it prints, or its error.
 
     Parameters
     ----------
@@ -130,8 +133,13 @@ def _call(command, said):
         The printed output; an error is expected if it begins with "geomxp: ".
     """
     words = shlex.split(command.replace("\\\n", " "))
+    if words[0] == "python":
+        script = [sys.executable, ROOT / words[1], *words[2:]]
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONPATH": paths}
+        return subprocess.check_output(script, env=environment, text=True).rstrip()
     if words[0] != "geomxp":
-        raise ValueError(f"only geomxp's commands can be run. Got {command!r}.")
+        raise ValueError(f"only geomxp and the repository's scripts can be run. Got {command!r}.")
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = geomxp.cli.main.main(words[1:])

@@ -20,12 +20,15 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Browser, Tab, executable  # noqa: E402 (the tests' own driver)
 
-COLUMNS, COLOURS = 100, 256
+COLOURS = 256
 
+FIT = ("geomxp", "fit", "meuse", "--fix", "smoothness=0.5", "--intervals", "wald")
 TERMINALS = {
-    "terminal-fit": ("geomxp", "fit", "meuse", "--fix", "smoothness=0.5", "--intervals", "wald"),
-    "terminal-help": ("geomxp", "--help"),
+    "terminal-fit": (100, FIT),
+    "terminal-fit-phone": (44, FIT),
+    "terminal-help": (100, ("geomxp", "--help")),
 }
+"""Columns of the terminal, and the command."""
 
 PAGE = (
     '<body style="margin:0;background:{background};padding:16px;display:inline-block">'
@@ -33,10 +36,10 @@ PAGE = (
 )
 
 
-def typed(words):
+def typed(words, columns):
     """Run a command in a pseudo-terminal and return its output, including colours."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color", "LINES": "60"}
+    environment = os.environ | {"COLUMNS": str(columns), "TERM": "xterm-256color", "LINES": "60"}
     process = subprocess.Popen(
         [sys.executable, "-m", *words], stdout=theirs, stderr=subprocess.DEVNULL, env=environment
     )
@@ -57,12 +60,12 @@ def typed(words):
     return shown.decode().replace("\r\n", "\n").strip("\n")
 
 
-def as_page(words):
+def as_page(words, columns):
     """Return an HTML page that shows a command and its output as a terminal would."""
     with open(os.devnull, "w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
+        console = Console(record=True, width=columns, file=nowhere, force_terminal=True)
         console.print(Text("$ " + " ".join(words), style="bold"))
-        console.print(Text.from_ansi(typed(words)))
+        console.print(Text.from_ansi(typed(words, columns)))
         return console.export_html(code_format=PAGE, inline_styles=True)
 
 
@@ -105,15 +108,16 @@ def main():
         )
         (folder / "profile").mkdir()
         browser = Browser(executable(), folder / "profile")
-        for name, words in TERMINALS.items():
+        for name, (columns, words) in TERMINALS.items():
             page = folder / f"{name}.html"
-            page.write_text(f'<meta charset="utf-8">{as_page(words)}', encoding="utf-8")
+            page.write_text(f'<meta charset="utf-8">{as_page(words, columns)}', encoding="utf-8")
             taken(browser, page.as_uri(), name, 1000, 800)
         taken(browser, (folder / "meuse.html").as_uri(), "report", 1100, 1300)
         taken(browser, (folder / "meuse.html").as_uri(), "report-phone", 390, 844, touch=True)
         taken(browser, (folder / "zinc.html").as_uri(), "explore", 1280, 1500)
         taken(browser, (folder / "zinc.html").as_uri(), "explore-phone", 390, 844, touch=True)
         taken(browser, site.as_uri(), "gallery", 1400, 1000)
+        taken(browser, site.as_uri(), "gallery-phone", 390, 844, touch=True)
         browser.close()
     for path in sorted(SCREENS.glob("*.png")):
         print(f"{path.relative_to(ROOT)} {path.stat().st_size // 1000} kB")

@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import blocks
 
-DPI, COLOURS = 88, 256
+DPI, COLOURS = 150, 256
 
 
 def _picture(figure, path):

@@ -410,7 +410,15 @@ def likelihood_ratio(given):
 @command(
     PREDICT,
     *("fit_file", "places", "decimal", "grid", "resolution", "bounds", "like", "mask"),
-    *("block", "discretisation", "neighbours", "local_trend", "on", "level", "of", "output"),
+    *("block", "discretisation", "neighbours", "local_trend", "error_variance"),
+    *("on", "level", "of", "output"),
+    error_variance={
+        "panel": opt.KRIGING,
+        "value": "NUMBER|COLUMN",
+        "about": "Known error variance of a new observation: a number, a column of LOCATIONS, or a "
+        'function of columns: "I(zinc_se ** 2)".',
+        "known": None,
+    },
     bounds={
         "panel": opt.GRID,
         "value": "L,B,R,T",
@@ -461,6 +469,10 @@ def predict(given):
     names = ("discretisation", "neighbours", "local_trend")
     about = {name: vars(given)[name] for name in names} | {"progress": given.screen.progress}
     opt.decimal_of(given, places)
+    if given.error_variance is not None:
+        if places is None or given.block:
+            raise InvalidInput("--error-variance is for a table of LOCATIONS without --block.")
+        about["error_variance"] = opt.number_or_text(given.error_variance)
     if places is None and fitted.observations.dimensions == 2:
         _predict_map(fitted, given, about)
     else:

@@ -571,6 +571,14 @@ def number(option, name, text):
         raise InvalidInput(f"{option} {name}={text}: {text!r} is not a number.") from None
 
 
+def number_or_text(text):
+    """Return a number, or the text if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def numbers(option, text):
     """Parse `50,20`."""
     return tuple(number(option, "number", word) for word in words(text))

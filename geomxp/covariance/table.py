@@ -152,7 +152,8 @@ def _economisation(split, degree):
 
 tables_kept = OrderedDict()
 _lock = Lock()
-KEPT = 8
+KEPT = 32
+"""Tables that are kept: more than the shapes at which searches start."""
 
 
 def table_of(model, low, high):

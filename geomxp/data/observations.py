@@ -267,7 +267,7 @@ class Observations:
         names = () if self.covariates is None else self.covariate_names
         covariates = f", covariates {few(names)}" if names else ""
         return (
-            f"<Observations of {self.value_name} at {len(self):,} locations "
+            f"<Observations of {self.value_name}, {self.size} "
             f"({few(self.location_names)}), {self.metric} distances in {self.unit}{covariates}>"
         )
 
@@ -611,9 +611,20 @@ class Observations:
         return self.inputs.duplicate()
 
     @cached_property
+    def distinct_inputs(self) -> int:
+        """Number of distinct locations; those of different times or variables are different."""
+        return len(np.unique(self.inputs.first_rows()))
+
+    @property
     def duplicate_inputs(self) -> bool:
         """Whether several values have the same location, time and variable."""
-        return len(np.unique(self.inputs.first_rows())) < len(self)
+        return self.distinct_inputs < len(self)
+
+    @property
+    def size(self) -> str:
+        """How many they are, as text: "385 locations", "390 observations at 150 locations"."""
+        n, locations = len(self), f"{self.distinct_inputs:,} locations"
+        return f"{n:,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:
         """Return the observations of some rows, in their order."""
@@ -772,6 +783,14 @@ def _function_of_columns(frame, text, what="values", most=1):
     grid = spatial.is_grid(frame)
     names = spatial.variable_names(frame) if grid else getattr(frame, "columns", ())
     return None if text in names else Formula.of_values(text, what, most)
+
+
+def column_or_function(frame, text, what, most):
+    """Return a column of a frame, or a function of at most so many columns, as an (n,) array."""
+    function = _function_of_columns(frame, text, what, most)
+    names = (text,) if function is None else function.variables
+    columns = tables.number_columns(frame, names).T
+    return columns[0] if function is None else _computed_values(function, *columns)
 
 
 def _computed_values(function, *columns):

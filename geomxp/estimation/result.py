@@ -151,7 +151,7 @@ class Fit(Generic[Model]):
     def __repr__(self) -> str:
         observations = self.observations
         return (
-            f"<Fit of {observations.value_name} at {len(observations):,} locations, "
+            f"<Fit of {observations.value_name}, {observations.size}, "
             f"trend {self.trend.text:.60}: "
             f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
         )
@@ -352,7 +352,7 @@ class Fit(Generic[Model]):
         observations, model = self.observations, self.model
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
         return (
-            f"{family_title(model)} model by {kind}, {len(observations):,} locations, "
+            f"{family_title(model)} model by {kind}, {observations.size}, "
             f"{observations.metric} distances, "
             f"trend {self.trend.text}"
             + (f", transformation {model.transform.name}" if model.transform else "")

@@ -84,6 +84,9 @@ if TYPE_CHECKING:
 MOST_TILES = 5_000
 """Tiles per dimension that `Exact.plan` lists: the time grows with their square."""
 
+FEW = 500
+"""Locations up to which the covariance of the field is kept beside Σ: 2 MB."""
+
 BLIND = ("uniform", "by_band", "layered")
 """Rules that do not depend on the matrix."""
 
@@ -129,6 +132,7 @@ class ExactEvaluator(Evaluator):
         self._frozen = None
         self._last = (None, None, None)
         self._centred = (None, None)
+        self._field = (None, None)
 
     @_one_at_a_time
     def freeze(self, model):
@@ -250,9 +254,20 @@ class ExactEvaluator(Evaluator):
                     partial(tile_factor, model, observations, other, *about) for other in attempts
                 )
                 return RefinedFactor(factor, self.method.refine, finer=finer)
+            if self.device.index is None and len(observations) <= FEW:
+                return self._sharing_field(model, workspace)
             return dense_factor(model, observations, self.device, workspace)
         except NotPositiveDefinite as error:
             raise explain(error, observations, model) from None
+
+    def _sharing_field(self, model, workspace):
+        """Return `dense_factor`; only if the field differs from the last one, compute it again."""
+        inputs, field = self.observations.inputs, model.replace(nugget=0.0, microscale=None)
+        if self._field[0] != field:
+            self._field = field, assemble.field_matrix(field, inputs)
+        sigma = np.empty_like(self._field[1]) if workspace is None else workspace
+        sigma[...] = self._field[1]
+        return CholeskyFactor(recursive.potrf(assemble.with_noise(sigma, model.noise(inputs))))
 
     def _watched_placement(self):
         """Return the placement, with a new trace for each factorization if requested."""

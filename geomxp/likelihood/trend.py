@@ -309,9 +309,10 @@ def _whitened(factor, values, design):
         none = np.zeros((0, 0))
         return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
     q, r = np.linalg.qr(x)
-    beta = scipy.linalg.solve_triangular(r, q.T @ z)
+    # R⁻¹ and β̂; calling LAPACK takes a third of the time of solve_triangular's checks
+    solved = scipy.linalg.lapack.dtrtrs(r, np.column_stack((np.eye(p), q.T @ z)))[0]
+    inverse, beta = solved[:, :p], solved[:, p]
     left = z - x @ beta
-    inverse = scipy.linalg.solve_triangular(r, np.eye(p))
     return GeneralisedLeastSquares(
         beta / scale,
         inverse @ inverse.T / np.outer(scale, scale),

@@ -279,7 +279,7 @@ def predict(
     local_trend: bool = False,
     time: ArrayLike | None = None,
     variable: ArrayLike | None = None,
-    error_variance: ArrayLike | None = None,
+    error_variance: ArrayLike | str | None = None,
     draws: int = 400,
     seed: int = 0,
     progress: bool = True,
@@ -321,9 +321,11 @@ def predict(
         Time of the new locations, for a space-time model; one number for all of them is enough.
     variable : int or (m,) array_like of int, optional
         Variable to predict, for a multivariate model.
-    error_variance : float or (m,) array_like, optional
-        Known error variance of a new observation, in addition to the nugget; 0 if not given. Only
-        `variance_of_observation` and intervals of observations depend on it.
+    error_variance : float, (m,) array_like or str, optional
+        Known error variance of a new observation, in addition to the nugget; 0 if not given. Text
+        is a column of a frame, or a function of columns: "I(zinc_se ** 2)". With a transformation
+        it is a variance of transformed values. Only `variance_of_observation` and intervals of
+        observations depend on it.
     draws, seed : int
         Number and seed of the conditional draws from which averages over blocks are predicted with
         a transformation; the average of a transformed field is not a linear combination.

@@ -16,7 +16,12 @@ import scipy
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
 from ..data import spatial, tables
-from ..data.observations import Observations, checked_inputs, checked_locations
+from ..data.observations import (
+    Observations,
+    checked_inputs,
+    checked_locations,
+    column_or_function,
+)
 from ..errors import GeomxpWarning, InvalidInput, NotPositiveDefinite, check_whole
 from ..likelihood.base import coincidence
 from .averages import Region, gauss, interior_rule, unit_of
@@ -56,6 +61,13 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
         variable = _column_of(table, observations, "variable") if variable is None else variable
         if error_variance is None:
             error_variance = _column_of(table, observations, "error_variance")
+        elif isinstance(error_variance, str):
+            error_variance = column_or_function(table.columns, error_variance, "error_variance", 2)
+    elif isinstance(error_variance, str):
+        raise InvalidInput(
+            "`error_variance` may name a column if `new_locations` are a frame. Got "
+            f"{error_variance!r}: give a number, or one for each location."
+        )
     if isinstance(new_locations, (Inputs, Observations)):
         if new_locations.metric != observations.metric:
             raise InvalidInput(

@@ -40,13 +40,29 @@ def covariance_matrix(model, locations, metric, out=None, index=None):
         whole = slice(0, n)
         pairs.write_on_gpu("correlation", whole, whole, sigma, triangle=True, noise=noise)
         return sigma
-    sigma = np.empty((n, n), order="F") if out is None else out
+    return with_noise(_written(pairs, np.empty((n, n), order="F") if out is None else out), noise)
+
+
+def field_matrix(model, inputs):
+    """Return the lower triangle of the field's covariance, (n, n) in Fortran order, in RAM."""
+    n = len(inputs)
+    return _written(model.pairs(inputs), np.empty((n, n), order="F"))
+
+
+def with_noise(sigma, noise):
+    """Add the variance of the noise, a number or (n,), to the diagonal; return the matrix."""
+    sigma.reshape(-1, order="F")[:: len(sigma) + 1] += noise
+    return sigma
+
+
+def _written(pairs, sigma):
+    """Write the covariances of the lower triangle; return the matrix."""
 
     def write(block):
         pairs.write("correlation", *block, sigma[block], triangle=True)
 
+    n = len(sigma)
     in_threads(write, blocks(n), n * n // 2)
-    sigma.reshape(-1, order="F")[:: n + 1] += noise
     return sigma
 
 

@@ -154,3 +154,25 @@ def test_a_table_of_places_gives_the_report_its_map_where_the_trend_needs_covari
     status, _, err = run(*words, *report, "--places", "grid.csv")
     assert status == 0
     assert "must be those of a regular grid" in Path("fit.html").read_text("utf-8")
+
+
+def test_a_new_observation_has_the_error_of_a_column(run):
+    table, fit = "table.csv", "fit.json"
+    pd.read_csv(gx.datasets.path("meuse")).assign(se=0.5).to_csv(table, index=False)
+    status, _, messages = run(
+        "fit", table, "--value", "zinc", "--output", fit, *HELD, "--fix", "nugget=0.1"
+    )
+    assert status == 0, messages
+
+    def noise(*options):
+        status, out, messages = run("predict", fit, table, "--json", *options)
+        assert status == 0, messages
+        rows = json.loads(out)["rows"]
+        return [row["variance_of_observation"] - row["variance"] for row in rows]
+
+    np.testing.assert_allclose(noise(), 0.1, rtol=1e-5)
+    np.testing.assert_allclose(noise("--error-variance", "0.25"), 0.35, rtol=1e-5)
+    np.testing.assert_allclose(noise("--error-variance", "I(se ** 2)"), 0.35, rtol=1e-5)
+    status, _, messages = run("predict", fit, "--grid", "5", "--error-variance", "1")
+    assert status == 2
+    assert "a table of LOCATIONS" in messages

@@ -66,6 +66,14 @@ def test_a_new_observation_has_the_error_that_is_given():
     np.testing.assert_allclose(found.variance_of_observation, field.variance + 0.1 + errors)
     same = gx.predict(fit, gx.Inputs(places, error_variance=errors))
     np.testing.assert_array_equal(same.variance_of_observation, found.variance_of_observation)
+    frame = pd.DataFrame(places, columns=["x", "y"]).assign(se=np.sqrt(errors), se2=errors)
+    for column in ("se2", "I(se ** 2)"):
+        named = gx.predict(fit, frame, error_variance=column)
+        np.testing.assert_allclose(named.noise, found.noise, rtol=1e-14)
+    with pytest.raises(gx.InvalidInput, match="no column 'se3'"):
+        gx.predict(fit, frame, error_variance="se3")
+    with pytest.raises(gx.InvalidInput, match="are a frame"):
+        gx.predict(fit, places, error_variance="se2")
     with pytest.raises(gx.InvalidInput, match="at least 0"):
         gx.predict(fit, places, error_variance=-1.0)
     with pytest.raises(gx.InvalidInput, match="blocks have no `error_variance`"):
