@@ -43,7 +43,7 @@ def _estimates(fitted, intervals):
     coefficients = fitted.coefficient_table(level).set_index("coefficient")
     if intervals or len(coefficients):
         columns += [f"{100 * level:g} % from", "to"]
-    table = _table(columns)
+    table = Wide(columns)
     for row in fitted.to_frame().itertuples(index=False):
         name = row.parameter.replace("_", " ")
         if row.parameter in fitted.trend.names:
@@ -95,7 +95,7 @@ def frame(data, head="", best=None, formats=None):
 
     numeric = [is_numeric_dtype(kind) for kind in data.dtypes]
     formats = [(formats or {}).get(name, ".6g") for name in data.columns]
-    table, gap = _table(data.columns, numeric), len(data) > MOST
+    table, gap = Wide(data.columns, numeric), len(data) > MOST
     ends = [*range(MOST // 2), *range(-(MOST // 2), 0)] if gap else range(len(data))
     for k, row in enumerate(data.iloc[ends].itertuples(index=False)):
         if gap and k == MOST // 2:
@@ -107,18 +107,49 @@ def frame(data, head="", best=None, formats=None):
     return Group(*parts, table)
 
 
-def _table(columns, numeric=None):
-    """Return an empty table; by default all columns but the first hold numbers."""
-    from rich import box
-    from rich.table import Table
+class Wide:
+    """A table that a narrow terminal shows in parts, each with the first column.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for k, name in enumerate(columns):
-        right = bool(k) if numeric is None else numeric[k]
-        about = {"justify": "right" if right else "left", "no_wrap": bool(k), "overflow": "fold"}
-        table.add_column(str(name), **about)
-    table.columns[0].style = "cyan"
-    return table
+    By default all columns but the first hold numbers.
+    """
+
+    def __init__(self, columns, numeric=None):
+        self.columns = list(map(str, columns))
+        self.numeric = [bool(k) for k in range(len(self.columns))] if numeric is None else numeric
+        self.rows = []
+
+    def add_row(self, *cells, style=None):
+        """Add a row; missing cells at its end are empty."""
+        self.rows.append(([*cells, *[""] * (len(self.columns) - len(cells))], style))
+
+    def __rich_console__(self, console, options):
+        """Yield one table if it fits, or as few as do."""
+        unlimited, rest = options.update(width=10**4), list(range(1, len(self.columns)))
+        while True:
+            for count in range(len(rest), -1, -1):
+                table = self._part([0, *rest[:count]])
+                fits = table.__rich_measure__(console, unlimited).maximum <= options.max_width
+                # at least one column beside the first, even if the names have to be folded
+                if fits or count <= 1:
+                    break
+            yield table
+            rest = rest[count:]
+            if not rest:
+                return
+
+    def _part(self, chosen):
+        """Return a table of some columns."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for k in chosen:
+            about = {"justify": "right" if self.numeric[k] else "left", "no_wrap": bool(k)}
+            table.add_column(self.columns[k], **about, overflow="fold")
+        table.columns[0].style = "cyan"
+        for cells, style in self.rows:
+            table.add_row(*(cells[k] for k in chosen), style=style)
+        return table
 
 
 def _cell(value, form=".6g"):

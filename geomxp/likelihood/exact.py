@@ -263,10 +263,12 @@ class ExactEvaluator(Evaluator):
     def _sharing_field(self, model, workspace):
         """Return `dense_factor`; only if the field differs from the last one, compute it again."""
         inputs, field = self.observations.inputs, model.replace(nugget=0.0, microscale=None)
-        if self._field[0] != field:
-            self._field = field, assemble.field_matrix(field, inputs)
-        sigma = np.empty_like(self._field[1]) if workspace is None else workspace
-        sigma[...] = self._field[1]
+        known, matrix = self._field
+        if known != field:
+            matrix = assemble.field_matrix(field, inputs)
+            self._field = field, matrix
+        sigma = np.empty_like(matrix) if workspace is None else workspace
+        sigma[...] = matrix
         return CholeskyFactor(recursive.potrf(assemble.with_noise(sigma, model.noise(inputs))))
 
     def _watched_placement(self):

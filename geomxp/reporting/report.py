@@ -233,7 +233,7 @@ def _page(fit, command, level, places, budget, progress):
     """Return the variables of the page of a fit."""
     findings = findings_of(fit, budget, progress, level, places)
     observations, source = fit.observations, fit.observations.source
-    validation = findings.validation
+    validation, warned = findings.validation, cautions(findings)
     maps = None
     if observations.dimensions > 1:
         maps = Maps(fit, validation, findings.raster)
@@ -249,7 +249,8 @@ def _page(fit, command, level, places, budget, progress):
         "held": held(fit),
         "microergodic_told": _tells_ratio(findings),
         "scores": validation.scores(LEVEL) if validation else {},
-        "cautions": cautions(findings),
+        "cautions": warned,
+        "outcome_notes": _rest(fit.outcome, warned),
         "estimates": _estimates(findings),
         "maps": maps.all() if maps else [],
         "numbers": maps.numbers() if maps else None,
@@ -299,6 +300,14 @@ def cautions(findings):
             "a finer one"
         )
     return [said[0].upper() + said[1:].rstrip(".") + "." for said in result]
+
+
+def _rest(outcome, warned):
+    """Return an outcome's message without the sentences that warnings repeat."""
+    rest = outcome.message
+    for sentence in warned if outcome.good else ():
+        rest = rest.replace(sentence, "").replace(sentence.rstrip("."), "")
+    return " ".join(rest.split()).strip("; ")
 
 
 def _tells_ratio(findings):

@@ -76,6 +76,22 @@ def test_intervals_stand_beside_their_parameters(fit):
     assert held == ["smoothness", "0.5"]
 
 
+@pytest.mark.parametrize("width", [30, 44, 60])
+def test_a_narrow_terminal_shows_a_table_in_parts_with_the_names(fit, width):
+    intervals = commands.intervals_of(fit, "wald", 0.95)
+    shown = drawn(display.fit(fit, intervals), width, color_system=None)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    for row in fit.to_frame().itertuples():
+        assert f"{row.estimate:.6g}" in shown
+    for name, (lower, upper) in intervals["parameters"].items():
+        rows = [line for line in lines if line.strip().startswith(name)]
+        assert rows, name
+        numbers = " ".join(rows)
+        assert f"{lower:.6g}" in numbers
+        assert f"{upper:.6g}" in numbers
+
+
 def test_names_with_brackets_are_no_markup(fit):
     assert "trend: poly(elev, 2)[1]" in drawn(display.fit(fit), color_system=None)
 
