@@ -117,7 +117,7 @@ def test_a_representation_says_how_many_there_are(name):
 
 def test_a_representation_of_observations_says_what_they_are():
     text = repr(gx.datasets.load("ozone"))
-    assert text == "<Observations of o3_ppb at 147 locations (lon, lat), chordal distances in km>"
+    assert text == "<Observations of o3_ppb, 147 locations (lon, lat), chordal distances in km>"
     assert repr(observations(SMALL)).endswith("covariates c0, c1, c2, c3, c4, c5, … (10)>")
 
 

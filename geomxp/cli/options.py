@@ -844,7 +844,7 @@ def chosen(given, method, observations, tabulated=True):
     if given.method != AUTO:
         return method
     because = "--neighbours" if given.neighbours is not None else ", ".join(_of_exact(given))
-    n = len(observations)
+    n = observations.distinct_inputs
     if method == AUTO:
         method = automatic(n, tabulated, given.on)
     if (n > SAID or method.approximate) and not given.quiet:

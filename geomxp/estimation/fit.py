@@ -198,8 +198,9 @@ def fit(
     )
     method = request.method
     tasks = _tasks(starts_on, method)
-    if chosen is None and (method.approximate or len(observations) > LARGEST):
-        about = len(observations), observations.dimensions
+    n = observations.distinct_inputs
+    if chosen is None and (method.approximate or n > LARGEST):
+        about = n, observations.dimensions
         said = choice_in_words(method, *about, tabulated=_has_table(request))
         warnings.warn(said, GeomxpWarning, stacklevel=2)
     limit = evaluations * starts
@@ -272,7 +273,7 @@ def _call(request, anisotropy, starts, remedy):
     options |= remedy | {"fixed": fixed or None}
     bounds = {name: box for name, box in request.bounds.items() if name not in fixed}
     options |= {"bounds": bounds or None}
-    usual = automatic(len(request.observations), _has_table(request))
+    usual = automatic(request.observations.distinct_inputs, _has_table(request))
     words = ["observations", *([] if request.method == usual else ["method=method"])]
     words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
     return f"gx.fit({', '.join(words)})"
@@ -358,7 +359,8 @@ def _request(observations, base, model, method, mean, design, reml, fixed, start
         observations, base, method, mean, design, reml, fixed, start, bounds, units
     )
     if method is None:
-        request = replace(request, method=automatic(len(observations), _has_table(request)))
+        n = observations.distinct_inputs
+        request = replace(request, method=automatic(n, _has_table(request)))
     return request
 
 

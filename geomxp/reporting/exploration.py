@@ -344,7 +344,7 @@ def explore(
     repeated = first != np.arange(len(first))
     same = int((repeated & (observations.values == observations.values[first])).sum())
     costs = {
-        name: predicted_cost(method, len(observations), observations.dimensions, FREE)
+        name: predicted_cost(method, observations.distinct_inputs, observations.dimensions, FREE)
         for name, (method, _) in METHODS.items()
     }
     found = Exploration(

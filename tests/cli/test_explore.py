@@ -69,7 +69,7 @@ def test_a_messy_table_is_explored_and_the_next_command_fits_it(run, wells):
     assert "--drop-missing" in words
     status, out, err = run(*words[1:], "--fix", "smoothness=0.5")
     assert status in (0, 1)
-    assert "79 locations" in out
+    assert "79 observations at 78 locations" in out
     assert "missing" not in err
 
 

@@ -58,6 +58,14 @@ def test_a_fit_of_few_locations_is_exact_and_says_nothing(options):
     assert fit.model == gx.fit(observations, method=gx.Exact(), **HELD).model
 
 
+def test_repeated_observations_of_few_locations_are_exact():
+    locations = np.random.default_rng(1).random((60, 2)).repeat(120, axis=0)
+    (values,) = gx.simulate(MODEL, locations, seed=1, of="observation")
+    fit = gx.fit(gx.Observations(locations, values), **HELD)
+    assert len(fit.observations) == 7_200
+    assert fit.method == gx.Exact()
+
+
 def test_a_fit_of_many_locations_is_vecchias_and_says_so_in_one_line(many):
     with pytest.warns(gx.GeomxpWarning) as caught:
         fit = gx.fit(many, **HELD)
