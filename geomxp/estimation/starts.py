@@ -209,12 +209,15 @@ def _bare(problem, sizes, grid, ends):
     found = _distinct(table, (_climbed(bare, model, held=True) for model in peaks))
     found = [_climbed(bare, model) for _, model, _ in found[: 2 * BASINS]]
     coordinates = table.search_coordinates()
-    known = [model for _, model, _ in ends[:BASINS] if problem.nugget_is_small(model)]
+    known = [end for end in ends[:BASINS] if problem.nugget_is_small(end[1])]
+    if is_compact(table.model):
+        # another maximum may be near
+        known = [end for end in known if end[0] > best - APART]
 
     def near(model):
         """Whether an end with a small nugget is near."""
         x = coordinates.point(model)
-        away = [np.abs(x - coordinates.point(other)) / coordinates.scales for other in known]
+        away = [np.abs(x - coordinates.point(other)) / coordinates.scales for _, other, _ in known]
         return any(distance.max(initial=0.0) < ALIKE for distance in away)
 
     found = [end for end in _distinct(table, found) if end[0] > best - RISE]
