@@ -294,7 +294,7 @@ def fitted(observations, options):
 
 USABLE = ("CONVERGED", "ON_BOUND", "COMPUTED", "AT_LIMIT")
 ENDINGS = (*USABLE, "UNIDENTIFIED", "EVALUATION_LIMIT", "STALLED", "NO_FINITE_MAXIMUM")
-LOST, SAME = 0.01, 0.05
+LOST, SAME = 0.01, 0.001
 """Log-likelihood by which a lower fit falls short; difference between values of one field, whose
 parameters are rounded to 8 digits."""
 
@@ -303,19 +303,19 @@ def summarize(folder):
     """Write shares.csv: how the fits of each version end, and how many miss the maximum."""
     reference = read(folder / "reference.csv")
     versions = {p.stem.removeprefix("fits_"): read(p) for p in sorted(folder.glob("fits_*.csv"))}
-    cases = sorted(set(reference).intersection(*versions.values()))
-    best = {k: value_of(reference[k]) for k in cases}
+    best = {k: value_of(row) for k, row in reference.items()}
     for fits in versions.values():
-        for k in cases:
-            if fits[k]["outcome"] in USABLE:
-                best[k] = max(best[k], value_of(fits[k]))
-    groups = {"all": cases}
+        for k, row in fits.items():
+            if row["outcome"] in USABLE:
+                best[k] = max(best[k], value_of(row))
+    groups = {"all": sorted(reference)}
     for name in ("family", "design", "reml"):
-        for k in cases:
+        for k in groups["all"]:
             groups.setdefault(f"{name} {reference[k][name]}", []).append(k)
     rows = []
     for label, fits in versions.items():
         for group, members in groups.items():
+            members = [k for k in members if k in fits]
             usable = [k for k in members if fits[k]["outcome"] in USABLE]
             short = [best[k] - value_of(fits[k]) for k in usable]
             endings = [fits[k]["outcome"] for k in members]
