@@ -129,6 +129,16 @@ class Inputs:
         rows[order] = order[new][np.cumsum(new) - 1]
         return rows
 
+    @cached_property
+    def distinct_inputs(self) -> int:
+        """Number of distinct locations; those of different times or variables are different."""
+        return len(np.unique(self.first_rows()))
+
+    @property
+    def duplicate_inputs(self) -> bool:
+        """Whether several rows have the same location, time and variable."""
+        return self.distinct_inputs < len(self)
+
     def duplicate(self) -> tuple[int, int] | None:
         """Return the first rows (i, j), i < j, that have equal inputs and no known error, or None.
 

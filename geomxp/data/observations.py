@@ -610,15 +610,15 @@ class Observations:
         """
         return self.inputs.duplicate()
 
-    @cached_property
+    @property
     def distinct_inputs(self) -> int:
-        """Number of distinct locations; those of different times or variables are different."""
-        return len(np.unique(self.inputs.first_rows()))
+        """Number of distinct locations; see `Inputs.distinct_inputs`."""
+        return self.inputs.distinct_inputs
 
     @property
     def duplicate_inputs(self) -> bool:
         """Whether several values have the same location, time and variable."""
-        return self.distinct_inputs < len(self)
+        return self.inputs.duplicate_inputs
 
     @property
     def size(self) -> str:

@@ -181,3 +181,16 @@ def test_contradictions_are_refused():
     ):
         with pytest.raises(gx.InvalidInput, match="only from replicates"):
             gx.fit(alone, **request)
+
+
+def test_approximations_are_compared_with_microscale_variation():
+    places = testing.places(40, seed=3)
+    model = gx.Matern(1.0, 0.2, 0.5, nugget=0.1, microscale=0.3)
+    (found,) = gx.compare(model, places, [gx.Exact(gx.by_tile_norm(1e-3), tile=8)])
+    # one value at each location: both are noise
+    (same,) = gx.compare(
+        gx.Matern(1.0, 0.2, 0.5, nugget=0.4), places, [gx.Exact(gx.by_tile_norm(1e-3), tile=8)]
+    )
+    assert found.kl == pytest.approx(same.kl, rel=1e-9, abs=1e-12)
+    with pytest.raises(gx.InvalidInput, match="leave `microscale` out"):
+        gx.compare(model, np.repeat(places, 2, axis=0), [gx.Exact()])
