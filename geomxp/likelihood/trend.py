@@ -276,6 +276,9 @@ def centred(values, design):
     return rest.astype(np.float64) * unit, start * (unit / scale)
 
 
+SINGULAR = "X'Σ⁻¹X is not positive definite in FP64."
+
+
 def _power_of_two(size):
     """Return the largest power of two that is not above a size, 1 for 0."""
     return 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
@@ -310,7 +313,9 @@ def _whitened(factor, values, design):
         return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
     q, r = np.linalg.qr(x)
     # R⁻¹ and β̂; calling LAPACK takes a third of the time of solve_triangular's checks
-    solved = scipy.linalg.lapack.dtrtrs(r, np.column_stack((np.eye(p), q.T @ z)))[0]
+    solved, info = scipy.linalg.lapack.dtrtrs(r, np.column_stack((np.eye(p), q.T @ z)))
+    if info:
+        raise NotPositiveDefinite(SINGULAR)
     inverse, beta = solved[:, :p], solved[:, p]
     left = z - x @ beta
     return GeneralisedLeastSquares(
@@ -339,7 +344,7 @@ def _from_solutions(factor, values, design):
     try:
         inner = np.linalg.inv(np.linalg.cholesky(gram[1:, 1:])).T
     except np.linalg.LinAlgError:
-        raise NotPositiveDefinite("X'Σ⁻¹X is not positive definite in FP64.") from None
+        raise NotPositiveDefinite(SINGULAR) from None
     more = inner @ (inner.T @ gram[1:, 0])
     residual = rest - q @ more
     root = scipy.linalg.solve_triangular(r, inner)

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
-from geomxp.likelihood.trend import Trend
+from geomxp.likelihood.trend import Trend, fit_trend
+from geomxp.tiles.factor import CholeskyFactor
 
 HELD = {"smoothness": 0.5}
 FORMULA = "log(dist) + C(rock) + poly(x, 2)"
@@ -280,3 +281,10 @@ def test_fits_predictions_and_draws_do_not_depend_on_an_offset():
     assert means[1] - offset == pytest.approx(means[0], abs=1e-5)
     draws = [gx.simulate(fit, new, draws=2, seed=0) for fit in (near, far)]
     assert draws[1] - offset == pytest.approx(draws[0], abs=1e-4)
+
+
+def test_a_design_that_is_singular_has_no_estimate():
+    factor = CholeskyFactor(np.eye(4, order="F"))
+    twice = np.eye(4)[:, [0, 0]]
+    with pytest.raises(gx.NotPositiveDefinite, match="X'Σ⁻¹X is not positive definite"):
+        fit_trend(factor, np.arange(4.0), twice)
