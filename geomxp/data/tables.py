@@ -651,6 +651,18 @@ def check_writable(*paths, inputs=()):
 
 # JSON documents, and the identity of files
 
+OTHER_THAN_JSON = (".csv", ".tsv", ".parquet", ".npz", ".nc", ".tif", ".tiff", ".html", ".pdf")
+
+
+def check_is_for_json(path):
+    """Raise `InvalidInput` if the name of a file says that it is a table, a raster or a page."""
+    suffix = Path(path).suffix
+    if suffix.lower() in (*OTHER_THAN_JSON, *VECTORS, *SPREADSHEETS):
+        raise InvalidInput(
+            f"{path}: a fit is written as JSON, not as a {suffix} file: choose a name such as "
+            f"{Path(path).stem}.json."
+        )
+
 
 def read_json(path):
     """Read a JSON object; `InvalidInput` for a missing file or other content."""

@@ -541,7 +541,8 @@ class Fit(Generic[Model]):
         Raises
         ------
         InvalidInput
-            For `embed=False` if the observations are not those of a file.
+            For `embed=False` if the observations are not those of a file; for a name such as
+            fit.csv.
 
         Examples
         --------
@@ -555,6 +556,7 @@ class Fit(Generic[Model]):
         """
         if embed not in (None, True, False):
             raise InvalidInput(f"`embed` must be True, False or None. Got {embed!r:.60}.")
+        tables.check_is_for_json(path)
         document = self.to_dict()
         if document["table"] is None and embed is False:
             raise InvalidInput(

@@ -8,6 +8,7 @@ from io import StringIO
 import pandas as pd
 import pytest
 
+import geomxp as gx
 from geomxp.cli.main import main
 
 LIKELIHOOD = ["log-likelihood", "meuse", "--variance", "1", "--range", "200", "--smoothness", "0.5"]
@@ -137,3 +138,13 @@ def test_a_pipe_that_is_closed_while_a_table_is_printed_ends_the_command(saved):
         run.stdout.close()
         assert run.stderr.read() == b""
     assert run.returncode == 141
+
+
+@pytest.mark.parametrize("name", ["fit.csv", "fit.PARQUET", "fit.gpkg", "fit.html"])
+def test_a_fit_is_not_written_under_the_name_of_a_table(name, tmp_path, capsys):
+    assert main(["fit", "meuse", "--output", str(tmp_path / name)]) == 2
+    assert "choose a name such as fit.json" in capsys.readouterr().err
+    fit = gx.fit(gx.datasets.load("meuse"), gx.Matern(1.0, 300.0, 0.5), fixed=("range",))
+    with pytest.raises(gx.InvalidInput, match="a fit is written as JSON"):
+        fit.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
