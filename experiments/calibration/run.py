@@ -174,8 +174,8 @@ def transform(cell, seed):
         row |= {"covers": None, "covers_plain": None}
         if fit.outcome.good and parameter in fit.free:
             row |= {"estimate": fit.model.parameters()[parameter]}
-            # profiles of a Tukey g-and-h model take 7 s for each parameter
-            better = "wald" if name == "tukey-gh" and parameter not in own else "profile"
+            # with parameters of the transformation a profile of another one takes seconds
+            better = "profile" if parameter in own or not own else "wald"
             for column, method in (("covers", better), ("covers_plain", "wald")):
                 found = fit.confidence_intervals(names=[parameter], method=method)[parameter]
                 row[column] = int(found[0] <= value <= found[1])
