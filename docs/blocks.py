@@ -28,7 +28,10 @@ FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"\s*!\[[^\]]*\]\(([^)]*pictures/[^)]*\.png)\)")
 UNTESTED = re.compile(r'title="Not run in the tests: [^"]{10,}"')
 NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
-VARYING = re.compile(r"\d[\d.,e-]* (?:s|ms|seconds|evaluations)\b|a gain of \S+|\d+ [kMG]?B\b")
+VARYING = re.compile(
+    r"(?:(?:about|less than) )?\d[\d.,e-]* (?:s|ms|seconds|evaluations)\b|a gain of \S+"
+    r"|\d+ [kMG]?B\b"
+)
 
 MEASURED = {"seconds", "speedup", "kl", "kl_log_determinant", "log_determinant_error"}
 """Columns of tables with times and with effects of rounding, which are not compared."""
