@@ -153,7 +153,7 @@ def _economisation(split, degree):
 tables_kept = OrderedDict()
 _lock = Lock()
 KEPT = 32
-"""Tables that are kept: more than the shapes at which searches start."""
+"""Number of tables that are kept, larger than that of the shapes at which searches start."""
 
 
 def table_of(model, low, high):

@@ -128,8 +128,8 @@ def fit(
     transform : str or ObservationModel, optional
         Transformation of the values to the Gaussian scale: "log", "sqrt", "boxcox", "logit",
         "tukey-gh", or an observation model. Its parameters are estimated too. Predictions are
-        back-transformed, and the log-likelihood and the AIC are those of the values themselves. A
-        name takes constants such as a scale from the values; an instance keeps its own.
+        back-transformed, and the log-likelihood and the AIC are those of the values themselves.
+        With a name, constants such as a scale come from the values; an instance keeps its own.
     search : {"scoring", "bobyqa", "lbfgs", "slsqp"}
         Fisher scoring, followed by BOBYQA if it does not converge; or one of NLopt's algorithms.
     starts : int
