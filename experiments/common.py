@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -19,8 +20,12 @@ from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
 
 
+@cache
 def provenance():
-    """Return commit, date, machine and versions, as a dict of texts."""
+    """Return commit, date, machine and versions at the first call, as a dict of texts.
+
+    Later the tables that a run writes make the checkout dirty.
+    """
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,
@@ -64,7 +69,7 @@ def write_rows(path, rows):
     """Write dicts as CSV, below comment lines that say where they come from."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # before the file changes: a file that is being written over would make the checkout dirty
+    # before the file changes
     about = provenance()
     with open(path, "w", newline="") as file:
         file.writelines(f"# {name}: {value}\n" for name, value in about.items())

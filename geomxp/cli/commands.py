@@ -417,8 +417,8 @@ def likelihood_ratio(given):
     error_variance={
         "panel": opt.KRIGING,
         "value": "NUMBER|COLUMN",
-        "about": "Known error variance of a new observation: a number, a column of LOCATIONS, or a "
-        'function of columns: "I(zinc_se ** 2)".',
+        "about": "Known error variance of a new observation, of transformed values if the fit has "
+        'a transformation: a number, a column of LOCATIONS, or a function: "I(zinc_se ** 2)".',
         "known": None,
     },
     bounds={

@@ -124,18 +124,16 @@ class Wide:
 
     def __rich_console__(self, console, options):
         """Yield one table if it fits, or as few as do."""
-        unlimited, rest = options.update(width=10**4), list(range(1, len(self.columns)))
-        while True:
-            for count in range(len(rest), -1, -1):
-                table = self._part([0, *rest[:count]])
-                fits = table.__rich_measure__(console, unlimited).maximum <= options.max_width
-                # at least one column beside the first, even if the names have to be folded
-                if fits or count <= 1:
-                    break
-            yield table
-            rest = rest[count:]
-            if not rest:
-                return
+        unlimited, chosen = options.update(width=10**4), [0]
+        for k in range(1, len(self.columns)):
+            wider = self._part([*chosen, k])
+            fits = wider.__rich_measure__(console, unlimited).maximum <= options.max_width
+            # at least one column beside the first, even if the names have to be folded
+            if not fits and len(chosen) > 1:
+                yield self._part(chosen)
+                chosen = [0]
+            chosen.append(k)
+        yield self._part(chosen)
 
     def _part(self, chosen):
         """Return a table of some columns."""

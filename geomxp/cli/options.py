@@ -572,7 +572,7 @@ def number(option, name, text):
 
 
 def number_or_text(text):
-    """Return a number, or the text if it is none."""
+    """Return the number that a text holds; any other text unchanged."""
     try:
         return float(text)
     except ValueError:

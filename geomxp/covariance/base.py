@@ -184,6 +184,8 @@ class Covariance:
         Whether entries come from a table of polynomials, which Vecchia's approximation needs.
     noise_names : tuple of str
         Parameters of the noise: only the diagonal of Σ depends on them.
+    optional : tuple of str
+        Parameters that a model may have or not.
     """
 
     family: ClassVar[str]
@@ -191,6 +193,7 @@ class Covariance:
     uses: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
     noise_names: ClassVar[tuple[str, ...]] = (NUGGET.name, MICROSCALE.name)
+    optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name,)
     microscale: float | None = field(default=None, kw_only=True)
     transform: ObservationModel | None = field(default=None, kw_only=True)
 
@@ -274,8 +277,31 @@ class Covariance:
         return plain | {"transform": replace(transform, **own) if own else transform}
 
     def replace(self, **values: float) -> Self:
-        """Return a model of the same family with other values of some parameters."""
-        return self.from_parameters(self.parameters() | values, self.transform)
+        """Return a model of the same family with other values of some parameters.
+
+        Raises
+        ------
+        InvalidInput
+            For a name that is not a parameter. Another transformation is set by
+            `dataclasses.replace(model, transform="log")`.
+
+        Examples
+        --------
+        >>> from geomxp import Matern
+        >>> Matern(1.0, 2.0, 0.7).replace(range=3.0)
+        Matern(variance=1.0, range=3.0, smoothness=0.7, nugget=0.0, anisotropy=None)
+        """
+        known = self.parameters()
+        for name in values:
+            if name not in known and name not in self.optional:
+                hint = did_you_mean(name, known)
+                if name == "transform":
+                    hint = " Use dataclasses.replace(model, transform=...)."
+                raise InvalidInput(
+                    f"a model of the family {self.family} has the parameters "
+                    f"{', '.join(known)}. Got {name!r}.{hint}"
+                )
+        return self.from_parameters(known | values, self.transform)
 
     def scaled(self, factor: float) -> Self:
         """Return the model with covariance matrix factor·Σ."""
@@ -541,6 +567,7 @@ class Isotropic(Covariance):
     [[2.0, 0.7358]]
     """
 
+    optional: ClassVar[tuple[str, ...]] = (MICROSCALE.name, ANGLE.name, RATIO.name)
     shapes: ClassVar[tuple[Parameter, ...]] = ()
     support: ClassVar[str | None] = None
     on_sphere: ClassVar[Mapping[str, tuple[float, float]] | None] = None

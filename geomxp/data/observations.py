@@ -267,7 +267,7 @@ class Observations:
         names = () if self.covariates is None else self.covariate_names
         covariates = f", covariates {few(names)}" if names else ""
         return (
-            f"<Observations of {self.value_name}, {self.size} "
+            f"<Observations of {self.value_name}, {self.count_in_words} "
             f"({few(self.location_names)}), {self.metric} distances in {self.unit}{covariates}>"
         )
 
@@ -621,9 +621,10 @@ class Observations:
         return self.inputs.duplicate_inputs
 
     @property
-    def size(self) -> str:
-        """How many they are, as text: "385 locations", "390 observations at 150 locations"."""
-        n, locations = len(self), f"{self.distinct_inputs:,} locations"
+    def count_in_words(self) -> str:
+        """How many they are: "385 locations", "390 observations at 150 locations"."""
+        n, u = len(self), self.distinct_inputs
+        locations = "1 location" if u == 1 else f"{u:,} locations"
         return f"{n:,} observations at {locations}" if self.duplicate_inputs else locations
 
     def subset(self, rows: ArrayLike) -> Observations:

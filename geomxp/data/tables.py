@@ -656,11 +656,11 @@ OTHER_THAN_JSON = (".csv", ".tsv", ".parquet", ".npz", ".nc", ".tif", ".tiff", "
 
 def check_is_for_json(path):
     """Raise `InvalidInput` if the name of a file says that it is a table, a raster or a page."""
-    suffix = Path(path).suffix
-    if suffix.lower() in (*OTHER_THAN_JSON, *VECTORS, *SPREADSHEETS):
+    plain = Path(str(path).removesuffix(".gz"))
+    if plain.suffix.lower() in (*OTHER_THAN_JSON, *VECTORS, *SPREADSHEETS):
         raise InvalidInput(
-            f"{path}: a fit is written as JSON, not as a {suffix} file: choose a name such as "
-            f"{Path(path).stem}.json."
+            f"{path}: a fit is written as JSON, not as a {plain.suffix} file: choose a name such "
+            f"as {plain.stem}.json."
         )
 
 

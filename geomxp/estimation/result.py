@@ -151,7 +151,7 @@ class Fit(Generic[Model]):
     def __repr__(self) -> str:
         observations = self.observations
         return (
-            f"<Fit of {observations.value_name}, {observations.size}, "
+            f"<Fit of {observations.value_name}, {observations.count_in_words}, "
             f"trend {self.trend.text:.60}: "
             f"{self.outcome.ending}, log-likelihood {self.log_likelihood:.6g}, {self.model}>"
         )
@@ -352,7 +352,7 @@ class Fit(Generic[Model]):
         observations, model = self.observations, self.model
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
         return (
-            f"{family_title(model)} model by {kind}, {observations.size}, "
+            f"{family_title(model)} model by {kind}, {observations.count_in_words}, "
             f"{observations.metric} distances, "
             f"trend {self.trend.text}"
             + (f", transformation {model.transform.name}" if model.transform else "")

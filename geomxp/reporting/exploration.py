@@ -150,7 +150,7 @@ class Exploration:
         seen = self.observations
         count = sum(finding.caution for finding in self.findings)
         return (
-            f"<Exploration of {seen.value_name}, {seen.size}: {count} "
+            f"<Exploration of {seen.value_name}, {seen.count_in_words}: {count} "
             f"caution{'s' if count != 1 else ''}, {len(self.outliers):,} possible outliers>"
         )
 

@@ -275,6 +275,14 @@ def test_conventions_go_there_and_back(name):
         ),
         (lambda: family_of("spheric"), "Did you mean 'spherical'"),
         (
+            lambda: gx.Matern(1.0, 2.0, 0.5).replace(rang=3.0),
+            "variance, range, smoothness, nugget. Got 'rang'. Did you mean 'range'?",
+        ),
+        (
+            lambda: gx.Matern(1.0, 2.0, 0.5).replace(transform="log"),
+            "Use dataclasses.replace(model, transform=...)",
+        ),
+        (
             lambda: gx.Wendland(1.0, 1.0, 1.0, 2.0).check_valid_on("chordal", 2),
             "in 3 dimensions a wendland model needs shape at least 3. Got shape=2",
         ),
