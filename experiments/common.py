@@ -21,20 +21,22 @@ from geomxp.runtime.devices import blas_threads
 
 
 @cache
-def provenance():
-    """Return commit, date, machine and versions at the first call, as a dict of texts.
-
-    Later the tables that a run writes make the checkout dirty.
-    """
-    commit = subprocess.run(
+def _commit():
+    """Return the commit at the first call: later the tables that a run writes make it dirty."""
+    done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent,
         check=False,
-    ).stdout.strip()
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def provenance():
+    """Return commit, date, machine and versions, as a dict of texts."""
     return {
-        "commit": commit or "unknown",
+        "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
         "matrix_units": " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none",
