@@ -233,10 +233,13 @@ class Covariance:
     @cached_property
     def table(self) -> tuple[Parameter, ...]:
         """The parameters with the model's values; last those of the transformation."""
-        own = tuple(replace(p, value=getattr(self, p.name)) for p in self.declared)
-        if self.microscale is not None:
-            own += (replace(MICROSCALE, value=self.microscale),)
-        return own if self.transform is None else own + self.transform.table
+        values = self.parameters()
+        return tuple(replace(p, value=values[p.name]) for p in self._kinds())
+
+    def _kinds(self):
+        """Return the parameters with the values of their declaration, in the order of `table`."""
+        own = self.declared if self.microscale is None else (*self.declared, MICROSCALE)
+        return own if self.transform is None else own + self.transform.declared
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name, in the order of `table`."""
@@ -412,7 +415,7 @@ class Covariance:
         dimensions : int
             Number of coordinates of a location.
         """
-        return {p.name: (p.lower, p.upper) for p in self.table}
+        return {p.name: (p.lower, p.upper) for p in self._kinds()}
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise `InvalidInput`, with a remedy, where the model is not a covariance of inputs."""
@@ -586,16 +589,13 @@ class Isotropic(Covariance):
         super().__post_init__()
         object.__setattr__(self, "anisotropy", Anisotropy.of(self.anisotropy))
 
-    @cached_property
-    def table(self) -> tuple[Parameter, ...]:
-        """The parameters with the model's values; with anisotropy its angle and ratio too."""
-        table = super().table
-        if self.anisotropy is not None:
-            angle = replace(ANGLE, value=self.anisotropy.angle)
-            ours = (angle, replace(RATIO, value=self.anisotropy.ratio))
-            at = len(self._own_parameters())
-            table = table[:at] + ours + table[at:]
-        return table
+    def _kinds(self):
+        """Return the parameters; with anisotropy its angle and ratio too. See `Covariance`."""
+        kinds = super()._kinds()
+        if self.anisotropy is None:
+            return kinds
+        at = len(self._own_parameters())
+        return (*kinds[:at], ANGLE, RATIO, *kinds[at:])
 
     def parameters(self) -> dict[str, float]:
         """Return the values of the parameters by name; see `Covariance.parameters`."""

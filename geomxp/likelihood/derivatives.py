@@ -55,17 +55,18 @@ def differentiate(evaluator, factor, least_squares, model, names, curvature=Fals
     places = observations.inputs if order is None else observations.inputs[order]
     white = factor.half_solve(rooted) if reml and rooted.shape[1] else rooted[:, :0]
     lower, expected = factor.into_dense(), None
-    if curvature:
-        expected = _expected(lower, model, places, observations.metric, names, white)
     beside = projection if reml else projection[:, :0]
     way = in_place if backend_of(lower).on_gpu else in_ram
-    q, half, weigh = way(lower, model, (places, names), alpha, beside)
-    weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
-    average = 0.5 * (half - along.T @ along)
-    average = (average + average.T) / 2
-    observed = None
-    if curvature:
-        observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
+    with recursive.fast_underflow(lower):
+        if curvature:
+            expected = _expected(lower, model, places, observations.metric, names, white)
+        q, half, weigh = way(lower, model, (places, names), alpha, beside)
+        weighted, quadratic, along = weigh(model), alpha @ q, projection.T @ q
+        average = 0.5 * (half - along.T @ along)
+        average = (average + average.T) / 2
+        observed = None
+        if curvature:
+            observed = 2 * average - expected - 0.5 * _bending(model, names, weigh)
     trace = quadratic - weighted
     score = 0.5 * (quadratic - trace)
     found = Derivatives(names, score, average, quadratic, trace, expected, observed)

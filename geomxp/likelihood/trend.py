@@ -306,23 +306,23 @@ def _whitened(factor, values, design):
     p = design.shape[1]
     # columns near 1 prevent overflow and underflow in QR; powers of two are exact
     scale = 2.0 ** np.round(np.log2(np.abs(design).max(axis=0))) if p else np.ones(0)
-    white = factor.half_solve(np.asfortranarray(np.column_stack((values, design / scale))))
-    z, x = white[:, 0], white[:, 1:]
+    white = factor.half_solve(np.asfortranarray(np.column_stack((design / scale, values))))
     if p == 0:
-        none = np.zeros((0, 0))
+        z, none = white[:, 0], np.zeros((0, 0))
         return GeneralisedLeastSquares(np.zeros(0), none, float(z @ z), 0.0, values, none)
-    q, r = np.linalg.qr(x)
+    # L⁻¹(X, z) = Q (R, Q'z); the last column of R has the length of the residual
+    r = np.linalg.qr(white, mode="r")
     # R⁻¹ and β̂; calling LAPACK takes a third of the time of solve_triangular's checks
-    solved, info = scipy.linalg.lapack.dtrtrs(r, np.column_stack((np.eye(p), q.T @ z)))
+    solved, info = scipy.linalg.lapack.dtrtrs(r[:p, :p], np.column_stack((np.eye(p), r[:p, p])))
     if info:
         raise NotPositiveDefinite(SINGULAR)
     inverse, beta = solved[:, :p], solved[:, p]
-    left = z - x @ beta
+    left = r[p:, p]
     return GeneralisedLeastSquares(
         beta / scale,
         inverse @ inverse.T / np.outer(scale, scale),
         float(left @ left),
-        2 * float((np.log(np.abs(np.diag(r))) + np.log(scale)).sum()),
+        2 * float((np.log(np.abs(np.diag(r)[:p])) + np.log(scale)).sum()),
         values - design @ (beta / scale),
         inverse / scale[:, None],
     )

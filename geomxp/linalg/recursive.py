@@ -9,7 +9,7 @@ product reads the cast: a `Panel`.
 Sources: paper 000, algorithms 1-3; paper 003 for the triangular solve and product.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from ..errors import InvalidInput, NotPositiveDefinite
-from ..runtime.devices import usable_cores
+from ..runtime.devices import subnormals_as_zero, usable_cores
 from . import blas, gpu
 from .backend import backend_of, device_of
 from .device import empty_matrix, streams
@@ -674,6 +674,23 @@ GPU_LEAF = 2048
 yet."""
 
 
+def fast_underflow(a):
+    """Return `subnormals_as_zero` where many products of entries of a matrix in RAM underflow.
+
+    So it is where the range is less than about 1/300 of the extent. The matrix of 1,000 locations
+    took 40 times as long, with the same factor, at a range of 1/1000.
+    """
+    if backend_of(a).on_gpu:
+        return nullcontext()
+    row = np.abs(a[-1])
+    scale = row[-1]
+    if not 1e-100 < scale < 1e100:
+        # the results themselves may be near the smallest or the largest numbers
+        return nullcontext()
+    tiny = (row < 1e-150 * scale) & (row > 0)
+    return subnormals_as_zero() if tiny.any() else nullcontext()
+
+
 def potrf(a):
     """Overwrite the lower triangle of a symmetric matrix with its Cholesky factor; return it.
 
@@ -693,7 +710,8 @@ def potrf(a):
         # cupy.linalg.cholesky ignores failure
         info = gpu.factor("L", a)
     else:
-        factor, info = scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
+        with fast_underflow(a):
+            factor, info = scipy.linalg.lapack.dpotrf(a, lower=1, clean=0, overwrite_a=1)
         if factor is not a and not np.shares_memory(factor, a):
             a[...] = factor
     if info:

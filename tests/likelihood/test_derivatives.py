@@ -11,6 +11,7 @@ from geomxp.linalg import recursive
 
 MODELS = {
     "plane": (gx.Matern(1.7, 0.2, 0.8, 0.1), "euclidean"),
+    "short range": (gx.Matern(1.7, 2e-3, 0.8, 0.1), "euclidean"),
     "without nugget": (gx.Matern(1.7, 0.2, 0.8), "euclidean"),
     "anisotropic": (gx.Matern(1.7, 0.2, 0.8, 0.1, gx.Anisotropy(30.0, 0.6)), "euclidean"),
     "smoother than any table": (gx.Matern(1.7, 0.01, 60.0, 0.1), "euclidean"),

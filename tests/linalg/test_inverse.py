@@ -144,3 +144,25 @@ def test_gpu_inverses_products_and_congruences_are_those_of_the_cpu(n, monkeypat
     assert_close(recursive.trmm(on_gpu, cupy.asarray(b)), lower @ b)
     assert recursive.potri(on_gpu) is on_gpu
     assert_close(on_gpu, back.T @ back)
+
+
+def graded(n, scale=1.0):
+    """A covariance matrix whose entries fall to the smallest numbers."""
+    x = np.random.default_rng(n).random(n)
+    return np.asfortranarray(scale * np.exp(-np.abs(np.subtract.outer(x, x)) * 1000.0))
+
+
+def test_a_matrix_of_a_short_range_is_factored_without_subnormal_numbers():
+    a, tiny = graded(200), np.finfo(np.float64).tiny
+    expected = scipy.linalg.lapack.dpotrf(a.copy(order="F"), lower=1)[0]
+    assert (np.abs(expected[expected != 0]) < tiny).any()
+    lower = np.tril(recursive.potrf(a.copy(order="F")))
+    assert np.abs(lower - expected).max() <= 200 * tiny
+    inverse = np.tril(recursive.potri(lower.copy(order="F")))
+    assert np.abs(inverse - np.tril(np.linalg.inv(a))).max() < 1e-9 * np.abs(inverse).max()
+
+
+def test_a_covariance_near_the_smallest_numbers_keeps_its_subnormal_entries():
+    a = graded(60, 1e-305)
+    expected = scipy.linalg.lapack.dpotrf(a.copy(order="F"), lower=1)[0]
+    assert np.array_equal(np.tril(recursive.potrf(a)), expected)

@@ -1,3 +1,7 @@
+import platform
+import sys
+
+import numpy as np
 import pytest
 
 from geomxp.runtime import devices
@@ -57,6 +61,20 @@ def test_blas_runs_on_one_thread_for_small_matrices():
         open_blas = [lib for lib in threadpool_info() if lib["internal_api"] == "openblas"]
         counts = {lib["num_threads"] for lib in open_blas}
     assert counts == {1}
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="the mode of the processor is set on Linux on x86-64 only",
+)
+def test_subnormal_numbers_are_zero_inside_the_block_only():
+    small, subnormal = np.array([1e-200]), np.array([1e-310])
+    with pytest.raises(KeyError), devices.subnormals_as_zero():
+        product, doubled = small * 1e-110, subnormal * 2
+        raise KeyError
+    assert (product[0], doubled[0]) == (0.0, 0.0)
+    assert small[0] * 1e-110 == 1e-310
+    assert (small * 1e-110)[0] == 1e-310
 
 
 def test_a_cluster_is_an_address_or_a_client():
