@@ -119,7 +119,7 @@ class ObservationModel:
                 other = self._beyond(parameter.name, parameter.value + move)
                 return np.array((other.transform(values), other.log_jacobian(values)))
 
-            result[:, k] = central_derivative(moved, _step(parameter))
+            result[:, k] = _difference(moved, parameter)
         return result[0], result[1]
 
     def bends(self, values: Floats) -> tuple[Floats, Floats]:
@@ -132,7 +132,7 @@ class ObservationModel:
                 other = self._beyond(parameter.name, parameter.value + move)
                 return np.array(other.slopes(values))
 
-            result[:, i] = central_derivative(moved, _step(parameter))
+            result[:, i] = _difference(moved, parameter)
         symmetric = (result + result.swapaxes(1, 2)) / 2
         return symmetric[0], symmetric[1]
 
@@ -185,6 +185,23 @@ class ObservationModel:
             y = self.inverse(np.add.outer(x, 0.0 * spread) * spread + mean)
             first = np.tensordot(weights, y, 1)
             return first, np.tensordot(weights, (y - first) ** 2, 1)
+
+
+def _difference(moved, parameter):
+    """Return the derivative at 0 of a function of a change of a parameter.
+
+    Values near the end of a transformed distribution are beyond it after a change that is too
+    large: their differences have smaller steps.
+    """
+    step = _step(parameter)
+    with np.errstate(all="ignore"):
+        found = central_derivative(moved, step)
+        for _ in range(4):
+            if np.isfinite(found).all():
+                break
+            step = step / 8
+            found = np.where(np.isfinite(found), found, central_derivative(moved, step))
+    return found
 
 
 def _step(parameter):

@@ -222,7 +222,8 @@ def fit(
         evaluation = problem.evaluator.carefully(solution.model)
     caution(method, evaluation)
     aimed = method.precision is not None and method.precision.kl is not None
-    missed = missed_target(method, observations, result.model) if aimed else None
+    seen = problem.observations, problem.design
+    missed = missed_target(method, *seen, result.model) if aimed else None
     if missed:
         message = f"{result.outcome.message} {missed}".strip()
         result = replace(result, outcome=replace(result.outcome, message=message))

@@ -21,7 +21,7 @@ from .replicates import sufficient
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
-    from .._typing import ArrayLike, Document, Sequence
+    from .._typing import ArrayLike, Document, Floats, Sequence
     from ..covariance.base import Covariance, Inputs
 
 PANEL = 512
@@ -305,13 +305,17 @@ MEASURED = 5_000
 """Locations up to which a fit measures the divergence at its estimate, for some factorizations."""
 
 
-def missed_target(method: Likelihood, observations: Observations, model: Covariance) -> str | None:
+def missed_target(
+    method: Likelihood, observations: Observations, design: Floats | None, model: Covariance
+) -> str | None:
     """Return a sentence if the measured divergence of a model exceeds the target of its formats.
 
-    The method has a target. None if it is met, or if the FP64 reference is too expensive: above
-    `MEASURED` locations, for tiles that are not all in one memory, and on clusters.
+    The method has a target; the matrix is that of the means of replicates. None if the target is
+    met, or if the FP64 reference is too expensive: above `MEASURED` locations, for tiles that are
+    not all in one memory, and on clusters.
     """
     target = method.precision.kl
+    observations, *_ = sufficient(observations, design)
     if len(observations) > MEASURED or not method.placement.in_core:
         return None
     rows = hilbert(model.isotropic(observations.inputs))

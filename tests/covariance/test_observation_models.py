@@ -59,6 +59,18 @@ def test_slopes_by_the_parameters_are_differences(model):
         np.testing.assert_allclose(of_jacobian[k], slopes[1], rtol=0, atol=1e-6)
 
 
+def test_second_derivatives_near_the_end_of_a_distribution_are_finite():
+    # without tails z = log(1 + gx)/g; a difference of 0.04 in g has its end above the value
+    g, x = 1.0, np.array([-0.9698, 0.5])
+    of_z, of_jacobian = gx.TukeyGH(g, 0.0).bends(x)
+    rest = 1 + g * x
+    expected = 2 * np.log(rest) / g**3 - 2 * x / (g**2 * rest) - x**2 / (g * rest**2)
+    np.testing.assert_allclose(of_z[0, 0], expected, rtol=1e-6)
+    # log t' = -log(1 + gx)
+    np.testing.assert_allclose(of_jacobian[0, 0], x**2 / rest**2, rtol=1e-6)
+    assert np.isfinite([of_z, of_jacobian]).all()
+
+
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_moments_are_those_of_the_back_transformed_distribution(model):
     mean, spread = 0.3, 0.4

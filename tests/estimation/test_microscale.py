@@ -171,6 +171,28 @@ def test_replicates_with_equal_errors_share_the_variation():
     assert gx.log_likelihood(seen, TRUTH).log_likelihood == pytest.approx(expected, rel=1e-11)
 
 
+def test_a_fit_with_a_target_of_divergence_measures_it_on_the_means():
+    method = gx.Exact(gx.for_divergence(1e-3), tile=32)
+    held = HELD | {"microscale": 0.4}
+    one = gx.fit(observations(), method=method, fixed=held, progress=False)
+    other = gx.fit(observations(), fixed=held, progress=False)
+    assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=0.05)
+
+
+def test_repeated_locations_without_values_are_refused_and_means_accepted():
+    places, method = locations(), gx.Exact(gx.for_divergence(1e-3), tile=32)
+    for call in (
+        lambda: gx.compare(TRUTH, places, [method]),
+        lambda: gx.kl_between(TRUTH, TRUTH, places),
+    ):
+        with pytest.raises(gx.InvalidInput, match="give each location once"):
+            call()
+    once, counts = np.unique(places, axis=0, return_counts=True)
+    means = gx.Inputs(once, replicates=counts)
+    given = [gx.compare(TRUTH, each, [method])[0].kl for each in (means, observations())]
+    assert given[0] == pytest.approx(given[1], rel=1e-6)
+
+
 def test_contradictions_are_refused():
     with pytest.raises(gx.InvalidInput, match="`microscale` is False"):
         gx.fit(observations(), fixed=HELD | {"microscale": 0.1}, microscale=False)
@@ -192,5 +214,5 @@ def test_approximations_are_compared_with_microscale_variation():
         gx.Matern(1.0, 0.2, 0.5, nugget=0.4), places, [gx.Exact(gx.by_tile_norm(1e-3), tile=8)]
     )
     assert found.kl == pytest.approx(same.kl, rel=1e-9, abs=1e-12)
-    with pytest.raises(gx.InvalidInput, match="leave `microscale` out"):
+    with pytest.raises(gx.InvalidInput, match="give each location once"):
         gx.compare(model, np.repeat(places, 2, axis=0), [gx.Exact()])

@@ -69,11 +69,17 @@ def test_blas_runs_on_one_thread_for_small_matrices():
 )
 def test_subnormal_numbers_are_zero_inside_the_block_only():
     small, subnormal = np.array([1e-200]), np.array([1e-310])
-    with pytest.raises(KeyError), devices.subnormals_as_zero():
-        product, doubled = small * 1e-110, subnormal * 2
-        raise KeyError
-    assert (product[0], doubled[0]) == (0.0, 0.0)
-    assert small[0] * 1e-110 == 1e-310
+    with devices.subnormals_as_zero():
+        inside = (small * 1e-110)[0], (subnormal * 2)[0]
+    assert inside == (0.0, 0.0)
+    assert (small * 1e-110)[0] == 1e-310
+
+    def failing():
+        with devices.subnormals_as_zero():
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
     assert (small * 1e-110)[0] == 1e-310
 
 
