@@ -296,10 +296,13 @@ class Sqrt(ObservationModel):
 
         m, v = np.asarray(mean), np.asarray(variance)
         s = np.sqrt(np.maximum(v, 1e-300))
-        above, density = ndtr(m / s), np.exp(-0.5 * (m / s) ** 2) / np.sqrt(2 * np.pi)
+        ratio = np.clip(m / s, -FARTHEST, FARTHEST)
+        above, density = ndtr(ratio), np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
         first = (m**2 + v) * above + m * s * density
         fourth = (m**4 + 6 * m**2 * v + 3 * v**2) * above + (m**3 + 5 * m * v) * s * density
-        return first, np.maximum(fourth - first**2, 0.0)
+        # far above 0 nothing is cut off, and the difference of two moments would cancel
+        spread = np.where(m < FARTHEST * s, fourth - first**2, 4 * m**2 * v + 2 * v**2)
+        return first, np.maximum(spread, 0.0)
 
 
 @dataclass(frozen=True)
@@ -613,7 +616,14 @@ def observation_model(transform):
     if transform is None or isinstance(transform, ObservationModel):
         return transform
     if isinstance(transform, type) and issubclass(transform, ObservationModel):
-        return transform()
+        try:
+            return transform()
+        except TypeError as error:
+            name = transform.__name__
+            raise InvalidInput(
+                f"`transform`: {name} cannot be made without arguments ({error}): give an "
+                f"instance, transform={name}(...)."
+            ) from error
     try:
         return TRANSFORMS[transform]()
     except (KeyError, TypeError):

@@ -1,5 +1,7 @@
 """Observation models: inverses, Jacobians, derivatives and moments."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,6 +59,24 @@ def test_slopes_by_the_parameters_are_differences(model):
         slopes = (np.array(ends[0]) - np.array(ends[1])) / (2 * step)
         np.testing.assert_allclose(of_z[k], slopes[0], rtol=0, atol=1e-6)
         np.testing.assert_allclose(of_jacobian[k], slopes[1], rtol=0, atol=1e-6)
+
+
+def test_a_class_that_needs_arguments_is_to_be_given_as_an_instance():
+    @dataclass(frozen=True)
+    class Shifted(ObservationModel):
+        name = "shifted"
+        shift: float
+
+    with pytest.raises(gx.InvalidInput, match=r"transform=Shifted\(...\)"):
+        gx.Matern(1.0, 1.0, 0.5, transform=Shifted)
+    assert gx.Matern(1.0, 1.0, 0.5, transform=Shifted(2.0)).transform.shift == 2.0
+
+
+def test_moments_of_squares_far_above_zero_do_not_cancel():
+    mean, variance = np.array([10.0, 1e5, 1e9, 3.0]), np.array([1e-6, 1e-6, 0.0, 0.0])
+    first, second = gx.Sqrt().moments(mean, variance)
+    np.testing.assert_allclose(first, mean**2 + variance, rtol=1e-15)
+    np.testing.assert_allclose(second, 4 * mean**2 * variance + 2 * variance**2, rtol=1e-14)
 
 
 def test_second_derivatives_near_the_end_of_a_distribution_are_finite():
