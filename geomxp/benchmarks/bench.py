@@ -17,14 +17,23 @@ from ..covariance.table import Table
 from ..data.observations import Observations
 from ..likelihood.exact import Exact, tile_factor
 from ..linalg import blas, nested
+from ..linalg.backend import backend_of
+from ..linalg.formats import BF16, FP16, quantize
 from ..linalg.precision import by_tile_norm
 from ..prediction.simulate import lay_out
-from ..runtime.devices import blas_threads, resolve
+from ..runtime.devices import blas_threads, in_threads, resolve, usable_cores
 from ..runtime.progress import Line
 from ..tiles import assemble
 from ..tiles.placement import Placement
 
 ACCURACY_SMOOTHNESS = (0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0)
+
+
+ALL = 10**6
+"""Order of matrices for which BLAS uses all usable cores."""
+
+COPIED = 2**28
+"""Bytes that are copied to measure bandwidth: more than the caches hold."""
 
 
 class BenchmarkDevice:
@@ -58,11 +67,17 @@ class BenchmarkDevice:
     @contextmanager
     def one_core(self):
         """Run the block on one core, also in BLAS; or on this GPU."""
+        with self.cores(1):
+            yield
+
+    @contextmanager
+    def cores(self, count):
+        """Run the block on one core or on all usable ones, also in BLAS; or on this GPU."""
         if self.gpu:
             with self.active():
                 yield
             return
-        with blas_threads(0), blas.one_core():
+        with blas_threads(0 if count == 1 else ALL), blas.cores(count):
             yield
 
     def put(self, a):
@@ -121,6 +136,66 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
                 seconds[name].append(time.perf_counter() - start)
             line.advance()
     return {name: float(np.median(values)) for name, values in seconds.items()}
+
+
+def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
+    """Time products of order n in each arithmetic, and a copy: the ceilings of other rates.
+
+    FP64 and FP32 by the BLAS that geomxp uses and by SciPy's; FP16 and BF16 where matrix units
+    multiply them; on a CPU by one core and by all usable ones. A copy counts the bytes that are
+    read and those that are written. Return rows.
+    """
+    device, rows = BenchmarkDevice(on), []
+    for count in (1,) if device.gpu else sorted({1, usable_cores()}):
+        with device.cores(count):
+            candidates = _products(device, n) | {"copy": _copy(device, count)}
+            seconds = interleaved(candidates, rounds, line, device.wait)
+        for what, value in seconds.items():
+            work, unit = (2 * COPIED, "GB/s") if what == "copy" else (2 * n**3, "GFLOP/s")
+            about = {} if device.gpu else {"cores": count}
+            rows.append({"what": what, **about, "seconds": value, "rate": work / value / 1e9})
+            rows[-1]["unit"] = unit
+    return rows
+
+
+def _products(device, n):
+    """Return the products C <- C + AB' that a device has units or BLAS routines for, by name."""
+    random = np.random.default_rng(0)
+    a = device.put(np.asfortranarray(random.random((n, n))))
+    single = a.astype(np.float32)
+    double_out, out = a.copy(order="F"), single.copy(order="F")
+    backend = backend_of(a)
+    library = "cuBLAS" if device.gpu else "MKL" if blas.mkl() else "scipy"
+    products = {
+        f"fp64, {library}": lambda: backend.gemm(double_out, a, a.T, 1.0, 1.0),
+        f"fp32, {library}": lambda: backend.gemm(out, single, single.T, 1.0, 1.0),
+    }
+    if library == "MKL":
+        from scipy.linalg.blas import dgemm, sgemm
+
+        last = {"beta": 1.0, "trans_b": 1, "overwrite_c": 1}
+        products["fp64, scipy"] = lambda: dgemm(1.0, a, a, c=double_out, **last)
+        products["fp32, scipy"] = lambda: sgemm(1.0, single, single, c=out, **last)
+    for form in (FP16, BF16):
+        if device.gpu or blas.has_unit(form):
+            values = quantize(single, form).values
+            products[f"{form.name}, matrix units"] = lambda values=values, form=form: (
+                backend.product(out, values, values, form, 1.0)
+            )
+    return products
+
+
+def _copy(device, count):
+    """Return a function that copies `COPIED` bytes, on a CPU by this number of threads."""
+    size = COPIED // 8
+    source = device.put(np.ones(size))
+    target = source.copy()
+    parts = [slice(k * size // count, (k + 1) * size // count) for k in range(count)]
+
+    def part(some):
+        target[some] = source[some]
+
+    return lambda: in_threads(part, parts, 0 if count == 1 else size)
 
 
 def matern_rates(n=2048, smoothness=0.8, rounds=7, *, line=None):

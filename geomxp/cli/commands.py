@@ -786,6 +786,9 @@ def _costs(rows):
 def bench(given):
     """Time geomxp and named baselines in the same run, on one thread or one GPU.
 
+    What this machine can do at most, on one core and on all: products and copies:
+      geomxp bench ceilings
+
     A log-likelihood beside LAPACK's factorization of the same matrix:
       geomxp bench likelihood --n 1000
 
@@ -797,9 +800,10 @@ def bench(given):
     """
     from ..benchmarks.bench import as_text
 
-    os.environ["OMP_NUM_THREADS"] = "1"
     what, on = given.what, given.on
     opt.check_choice("WHAT", what, opt.BENCHMARKS)
+    if what != "ceilings":
+        os.environ["OMP_NUM_THREADS"] = "1"
     if given.tune and what != "batched":
         raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
     if on != "cpu" and what == "matern":
@@ -825,6 +829,7 @@ def _times(what, n, smoothness, tune, about):
             "errors": benchmarks.matern_errors(line=about["line"]),
         }
     run = {
+        "ceilings": partial(benchmarks.ceilings, n or 2048),
         "batched": partial(batched.batched_rates, n, tune),
         "nested": partial(benchmarks.nested_rates, n or 4096),
         "likelihood": partial(benchmarks.likelihood_rates, n or 4000, smoothness),

@@ -56,7 +56,7 @@ TYPES = {
 METHODS = (AUTO, "exact", "vecchia")
 FIELD_OR_OBSERVATION = ("field", "observation")
 INTERVALS = ("wald", "profile")
-BENCHMARKS = ("matern", "likelihood", "cholesky", "nested", "batched")
+BENCHMARKS = ("ceilings", "matern", "likelihood", "cholesky", "nested", "batched")
 DEVICES = ("cpu", "gpu", "gpu:0")
 DECLARED = tuple({f"{one.name}=": None for kind in FAMILIES.values() for one in kind.declared})
 OF_TRANSFORMS = tuple(f"{one.name}=" for kind in TRANSFORMS.values() for one in kind.declared)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
+from geomxp.benchmarks import bench
 from geomxp.cli.main import main
 from geomxp.data import tables
 
@@ -369,6 +370,16 @@ def test_bench_prints_rates_beside_baselines(run, monkeypatch):
     assert rows["dpotrf"]["times_dpotrf"] == 1.0
     assert rows["log-likelihood"]["seconds"] > 0
     assert run("bench", "nothing")[0] == 2
+    monkeypatch.setattr(bench, "COPIED", 2**20)
+    status, out, _ = run("bench", "ceilings", "--n", "64", "--json")
+    rows = json.loads(out)["ceilings"]
+    assert status == 0
+    assert {row["cores"] for row in rows} == {1}
+    products = {row["what"]: row for row in rows if row["unit"] == "GFLOP/s"}
+    assert {what[:4] for what in products} >= {"fp64", "fp32"}
+    for row in products.values():
+        assert row["rate"] == pytest.approx(2 * 64**3 / row["seconds"] / 1e9)
+    assert rows[-1]["rate"] == pytest.approx(2 * 2**20 / rows[-1]["seconds"] / 1e9)
     for what, names in (("cholesky", "accuracy times_dpotrf"), ("nested", "layers times_library")):
         status, out, _ = run("bench", what, "--n", "200", "--json")
         assert status == 0

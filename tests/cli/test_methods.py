@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geomxp as gx
+from geomxp.benchmarks import bench
 
 MEUSE = ["meuse", "--variance", "0.6", "--range", "220", "--smoothness", "0.5", "--nugget", "0.06"]
 PLACES = [[179500.0, 331000.0], [180000.0, 332000.0]]
@@ -144,7 +145,7 @@ def test_what_a_benchmark_does_not_know_is_refused(run, options, words):
     assert words in err
 
 
-ON_A_GPU = ("cholesky", "nested", "batched", "likelihood")
+ON_A_GPU = ("ceilings", "cholesky", "nested", "batched", "likelihood")
 
 
 @pytest.mark.parametrize("what", ON_A_GPU)
@@ -162,7 +163,7 @@ def test_a_missing_gpu_is_one_line_before_anything_is_timed(run, what, monkeypat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("what", ON_A_GPU)
+@pytest.mark.parametrize("what", ON_A_GPU[1:])
 def test_a_gpu_is_timed_beside_its_own_library(run, what):
     n = 8 if what == "batched" else 512
     status, out, _ = run("bench", what, "--n", n, "--on", "gpu", "--json")
@@ -171,3 +172,13 @@ def test_a_gpu_is_timed_beside_its_own_library(run, what):
     assert all(row["seconds"] > 0 for row in rows)
     names = {"cholesky": "times_dpotrf", "nested": "times_library", "batched": "times_cupy"}
     assert all(names.get(what, "times_dpotrf") in row for row in rows)
+
+
+@pytest.mark.gpu
+def test_ceilings_of_a_gpu_have_all_arithmetics(monkeypatch):
+    monkeypatch.setattr(bench, "COPIED", 2**16)
+    rows = bench.ceilings(32, 1, on="gpu")
+    assert [row["what"] for row in rows] == [
+        *("fp64, cuBLAS", "fp32, cuBLAS", "fp16, matrix units", "bf16, matrix units", "copy"),
+    ]
+    assert all(row["rate"] > 0 for row in rows)
