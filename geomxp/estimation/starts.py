@@ -49,9 +49,8 @@ SAMPLE, SMALLEST = 60, 1e-8
 PROMISING = 12.0
 """The neighbours of grid models within this log-likelihood of the best one are evaluated."""
 
-CHECKED, CHECKED_SHARES = 12, 3
-"""Approximate number of practical ranges, and number of shares of the nugget at each, at which the
-likelihood checks an approximate grid."""
+CHECKED = 12
+"""Approximate number of practical ranges at which the likelihood checks an approximate grid."""
 
 HELD, FREE, TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
@@ -253,14 +252,10 @@ def _missed(problem, rough, surface, grid, ends):
     exact = problem.evaluator.expensive and len(problem.observations) <= 2 * RUNS * RUN
     if not exact or not rough.method.approximate or LENGTH not in problem.table.free:
         return []
-    # the best model of each practical range and share of the nugget
-    axes = [surface.ndim - 3, surface.ndim - 2]
-    lengths, shares = (surface.shape[k] for k in axes)
-    rows = np.moveaxis(surface, axes, [0, 1]).reshape(lengths, shares, -1)
-    index = np.arange(surface.size).reshape(surface.shape)
-    index = np.moveaxis(index, axes, [0, 1]).reshape(rows.shape)
-    index = np.take_along_axis(index, rows.argmax(axis=2)[..., None], 2)[..., 0]
-    rows = rows.max(axis=2)
+    # the best model of each practical range
+    rows = np.moveaxis(surface, -3, 0).reshape(surface.shape[-3], -1)
+    index = np.moveaxis(np.arange(surface.size).reshape(surface.shape), -3, 0).reshape(rows.shape)
+    best = index[np.arange(len(rows)), rows.argmax(axis=1)]
     profile = rows.max(axis=1)
     rivals = profile > profile.max() - RIVAL
     if np.count_nonzero(_local(profile) & rivals) < 2 and 3 * rivals.sum() < len(profile):
@@ -268,10 +263,8 @@ def _missed(problem, rough, surface, grid, ends):
     stride = max(round(len(profile) / CHECKED), 1)
     values, models = np.full(len(profile[::stride]), -inf), {}
     for k in np.flatnonzero(profile[::stride] > profile.max() - DEEP).tolist():
-        best = np.argsort(-rows[k * stride])[:CHECKED_SHARES]
-        best = [grid[j] for j in index[k * stride, best] if np.isfinite(surface.flat[j])]
-        found = [_counted(problem, model) for model in best]
-        values[k], models[k] = max(found), best[int(np.argmax(found))]
+        models[k] = grid[best[k * stride]]
+        values[k] = _counted(problem, models[k])
     known = [(np.log(model.practical_range()), _counted(problem, model)) for model in ends]
     ranges = {k: np.log(model.practical_range()) for k, model in models.items()}
     spacing = max((ranges[k] - ranges[k - 1] for k in models if k - 1 in models), default=0.0)
