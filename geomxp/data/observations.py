@@ -115,8 +115,8 @@ class Observations:
         Known variance of the measurement error of each value (the square of its standard error),
         at least 0, in addition to the nugget of the model.
     replicates : (n,) array_like, optional
-        If a value is the mean of several measurements: their number. The nugget of the mean is
-        the model's nugget divided by this number.
+        If a value is the mean of several measurements: their number, or any other weight. The
+        nugget of the mean is the model's nugget divided by this number.
 
     Raises
     ------
@@ -982,11 +982,11 @@ def _checked_error_variance(column, n):
 def _checked_replicates(column, n):
     """Return the number of measurements of each of n values, (n,)."""
     numbers = _one_for_each(column, "replicates", n)
-    wrong = np.flatnonzero((numbers < 1) | (numbers != np.floor(numbers)))
+    wrong = np.flatnonzero(~(numbers > 0))
     if len(wrong):
         raise InvalidInput(
-            "`replicates` must hold whole numbers of at least 1, the number of measurements of "
-            f"which a value is the mean. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
+            "`replicates` must hold numbers greater than 0, the number of measurements of which a "
+            f"value is the mean. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
         )
     return numbers
 

@@ -89,6 +89,8 @@ class Units:
     value: float
     # of the scaled values about the least-squares trend
     variance: float
+    # unit of the numbers of measurements
+    replicates: float = 1.0
 
     @classmethod
     def of(cls, observations, design, transform=None):
@@ -124,7 +126,10 @@ class Units:
             spreads = np.ptp(observations.locations / 4, axis=0)
             length = 4 * power_of_two_near(float(spreads.max()))
             length = min(max(length, 2.0**-1000), 2.0**1000)
-        return cls(length, value, (spread * unit / value) ** 2)
+        replicates = 1.0
+        if observations.replicates is not None:
+            replicates = power_of_two_near(float(np.median(observations.replicates)))
+        return cls(length, value, (spread * unit / value) ** 2, replicates)
 
     def scaled(self, observations):
         """Return the observations in the units of the scaled problem."""
@@ -132,18 +137,20 @@ class Units:
         with warnings.catch_warnings():
             # the user has been warned about the original coordinates
             warnings.simplefilter("ignore")
-            known = observations.error_variance
+            known, counts = observations.error_variance, observations.replicates
             return replace(
                 observations,
                 locations=locations / self.length if self.length != 1 else locations,
                 values=observations.values / self.value,
                 error_variance=None if known is None else known / self.value**2,
+                replicates=None if counts is None else counts / self.replicates,
                 source={},
             )
 
     def of_parameter(self, parameter):
         """Return the unit of a `Parameter`."""
-        return {"value²": self.value**2, "length": self.length}.get(parameter.unit, 1.0)
+        unit = {"value²": self.value**2, "length": self.length}.get(parameter.unit, 1.0)
+        return unit * self.replicates if parameter.name == NUGGET else unit
 
     def by_name(self, model):
         """Return the unit of each parameter of a model, a dict."""

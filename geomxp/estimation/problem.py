@@ -329,7 +329,8 @@ class Problem:
                 zeros = [n for n in NOISE if n in self.table.free and values[n] == 0]
                 table = self.table.holding(**dict.fromkeys(zeros, 0.0)) if zeros else self.table
                 continue
-            if not verdict.held:
+            # each limit holds another parameter
+            if not verdict.held or len(limits) == len(self.table.free):
                 break
             limits.append(verdict.outcome.message)
             table = table.holding(**verdict.held)

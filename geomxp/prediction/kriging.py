@@ -131,7 +131,7 @@ class Prediction:
     def median(self) -> Floats:
         """Median of the predicted field, (m,): the mean without a transformation."""
         if self.samples is not None:
-            return np.median(self.samples, axis=0)
+            return _quantile(self.samples, 0.5)
         return self.mean if self.transform is None else self.transform.inverse(self.gaussian[0])
 
     def _normal(self, of):
@@ -165,7 +165,7 @@ class Prediction:
             raise InvalidInput(f"`p` must be between 0 and 1. Got {p!r}.")
         mean, variance = self._normal(of)
         if self.samples is not None:
-            return np.quantile(self.samples, p, axis=0)
+            return _quantile(self.samples, p)
         z = mean + ndtri(p) * np.sqrt(variance)
         return z if self.transform is None else self.transform.inverse(z)
 
@@ -407,7 +407,10 @@ def predict(
         check_whole("seed", seed, 0)
         with Line("drawing", shown=progress):
             samples = averages_of_draws(fit, targets, covariates, int(draws), seed)
-        mean, variance = samples.mean(axis=0), samples.var(axis=0, ddof=1)
+        mean = samples.mean(axis=0)
+        with np.errstate(invalid="ignore"):
+            # values of some transformations are infinite
+            variance = np.where(np.isinf(mean), np.inf, samples.var(axis=0, ddof=1))
         about = {"table": table, "transform": transform, "samples": samples}
         return Prediction(targets.locations, mean, variance, None, **about)
     design = targets.design(fit.trend, covariates)
@@ -423,6 +426,14 @@ def predict(
     noise = fit.model.noise(inputs) if block is None else None
     # rounding may make the variance at an observed location slightly negative
     return Prediction(targets.locations, mean, np.maximum(variance, 0.0), noise, table)
+
+
+def _quantile(samples, p):
+    """Return a quantile of each column of samples, some of which may be infinite."""
+    with np.errstate(invalid="ignore"):
+        result = np.quantile(samples, p, axis=0)
+    # interpolation between infinite numbers is not defined
+    return np.where(np.isnan(result), np.quantile(samples, p, axis=0, method="nearest"), result)
 
 
 def _from_all(fit, targets, design, line):

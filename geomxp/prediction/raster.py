@@ -95,7 +95,7 @@ class Raster:
         return summary_html(*self._summary())
 
     def _summary(self):
-        known = int(np.isfinite(self.mean).sum())
+        known = int((~np.isnan(self.mean)).sum())
         kind = "predictions at centres of cells" if self.noise is not None else "averages of cells"
         columns = dict(zip(self.names, (self.x, self.y), strict=True))
         columns |= {"mean": self.mean, "standard error": self.standard_error}
@@ -148,7 +148,8 @@ class Raster:
         """
         import pandas as pd
 
-        known = np.isfinite(self.mean).ravel()
+        # means of some transformations are infinite, those of masked cells NaN
+        known = ~np.isnan(self.mean).ravel()
         results = self._prediction().to_frame(level, of)
         taken = [name for name in self.names if name in results.columns]
         if taken:

@@ -222,9 +222,11 @@ class Maps:
             # observed and predicted values have the same colours
             name, faded = self._with_unit(self.name), opacity(self.raster, self.fit)
             maps.append(self._cells("mean", Scale(name, low, high, "viridis", beyond), mean, faded))
-            ends = float(np.nanmin(error)), float(np.nanmax(error))
+            # intervals of some transformations are infinite where the data say little
+            finite = error[np.isfinite(error)]
+            ends = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
             name = self._with_unit(f"standard error of {self.name}")
-            scale = Scale(name, *ends, "cividis")
+            scale = Scale(name, *ends, "cividis", bool(np.isposinf(error).any()))
             maps.append(self._cells("error", scale, error))
         return maps if self.validation is None else [*maps, self.errors()]
 
@@ -348,7 +350,7 @@ class Maps:
 
 def spread(numbers):
     """Return minimum, median and maximum."""
-    return np.nanquantile(numbers, (0.0, 0.5, 1.0))
+    return np.array([np.nanmin(numbers), np.nanmedian(numbers), np.nanmax(numbers)])
 
 
 def finer(cells):

@@ -180,10 +180,24 @@ def test_wrong_error_variances_are_refused(errors, words):
         gx.Observations(testing.places(10), np.ones(10), error_variance=errors)
 
 
-@pytest.mark.parametrize("replicates", [np.full(10, 0.5), np.zeros(10), np.full(10, 1.5)])
+@pytest.mark.parametrize("replicates", [np.full(10, -0.5), np.zeros(10)])
 def test_wrong_numbers_of_replicates_are_refused(replicates):
-    with pytest.raises(gx.InvalidInput, match="whole numbers of at least 1"):
+    with pytest.raises(gx.InvalidInput, match="numbers greater than 0"):
         gx.Observations(testing.places(10), np.ones(10), replicates=replicates)
+
+
+@pytest.mark.parametrize("number", [7, 1e6])
+def test_a_fit_of_means_of_many_measurements_is_that_of_their_nugget(number):
+    places = testing.places(60, seed=5)
+    z = gx.simulate(gx.Matern(1.0, 0.3, 0.5, 0.1), places, seed=3)[0]
+    options = {"fixed": {"smoothness": 0.5}, "progress": False}
+    one = gx.fit(gx.Observations(places, z), **options)
+    means = gx.Observations(places, z, replicates=np.full(60, number))
+    many = gx.fit(means, **options)
+    assert many.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-8)
+    assert many.model.nugget == pytest.approx(number * one.model.nugget, rel=1e-3)
+    ends = [fit.confidence_intervals(method="profile")["nugget"] for fit in (one, many)]
+    assert ends[1] == pytest.approx(tuple(number * end for end in ends[0]), rel=1e-3)
 
 
 def test_log_likelihoods_are_those_of_scikit_learn_with_alpha():

@@ -1,3 +1,6 @@
+import dataclasses
+import warnings
+
 import numpy as np
 import pytest
 
@@ -169,3 +172,33 @@ def test_a_prediction_with_a_transformation_shows_its_median_in_notebooks():
     assert f"{np.median(prediction.median):.6g}" in html
     assert "<th>median</th><td>" in html
     assert "<th>median</th><td>" not in gx.predict(fit.gaussian, [[0.5, 0.5]])._repr_html_()
+
+
+def infinite_means():
+    """A fit whose back-transformed values are infinite beyond 1 on the Gaussian scale."""
+    model = dataclasses.replace(testing.MODEL, transform=gx.BoxCox(-1.0))
+    seen = testing.observations()
+    z = np.minimum(0.3 * seen.values, 0.9)
+    values = gx.BoxCox(-1.0).inverse(z)
+    return gx.fit(gx.Observations(seen.locations, values), model, fixed=tuple(model.parameters()))
+
+
+def test_cells_whose_mean_is_infinite_are_kept():
+    raster = gx.predict_raster(infinite_means(), cells=5)
+    assert np.isinf(raster.mean).any()
+    assert len(raster.to_frame()) == raster.mean.size
+    assert f"{raster.mean.size:,} predictions" in str(raster)
+
+
+def test_averages_of_infinite_values_have_no_nan(tmp_path):
+    fit = infinite_means()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        averages = gx.predict_raster(fit, cells=3, block=True)
+        frame = averages.to_frame()
+    assert np.isinf(averages.mean).all()
+    assert not frame.isna().any().any()
+    assert (frame.lower <= frame["median"]).all()
+    # maps of infinite standard errors
+    gx.report(fit, tmp_path / "report.html")
+    assert "Infinity" not in (tmp_path / "report.html").read_text()
