@@ -122,9 +122,9 @@ def fit(given):
         )
     if given.embed is not None and not output:
         raise InvalidInput("--embed and --no-embed need --output FILE, the file that they concern.")
-    tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     if output:
         tables.check_is_for_json(output)
+    tables.check_writable(output, given.report, given.checkpoint, inputs=(given.table,))
     method = opt.method_of(given)
     about = opt.search_settings(given) | {
         "reml": given.reml,

@@ -622,6 +622,8 @@ class Isotropic(Covariance):
             plain["anisotropy"] = Anisotropy(
                 values.get("anisotropy_angle", 0.0), values["anisotropy_ratio"]
             )
+        elif values.get("anisotropy_angle") is not None:
+            raise InvalidInput("`anisotropy_angle` needs `anisotropy_ratio`: give both.")
         return cls(**plain)
 
     # what a family defines

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import InvalidInput, did_you_mean
-from .parameter import Parameter, central_derivative
+from .parameter import Parameter, central_derivative, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -172,8 +172,8 @@ class ObservationModel:
             first, second = (
                 np.where(lost, *both) for both in zip(near, (first, second), strict=True)
             )
-        finite = np.isfinite(first) & np.isfinite(second)
-        return np.where(finite, first, inf), np.where(finite, second, inf)
+        known = np.isfinite(first) & np.isfinite(second)
+        return np.where(known, first, inf), np.where(known, second, inf)
 
     def _moments(self, mean, variance, reach):
         """Return the moments by the nodes within so many standard deviations."""
@@ -256,8 +256,11 @@ class Log(ObservationModel):
 
     def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
         """Return exp(μ + σ²/2) and its square times exp(σ²) - 1."""
-        first = np.exp(mean + np.asarray(variance) / 2)
-        return first, first**2 * np.expm1(variance)
+        with np.errstate(over="ignore", invalid="ignore"):
+            first = np.exp(mean + np.asarray(variance) / 2)
+            # 0 for a known value, also one that overflows
+            spread = np.where(np.equal(variance, 0), 0.0, first**2 * np.expm1(variance))
+        return first, spread
 
 
 @dataclass(frozen=True)
@@ -449,6 +452,7 @@ class TukeyGH(ObservationModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        finite("centre", self.centre)
         Parameter("scale", 1.0).check(self.scale)
 
     def adapted(self, values: Floats) -> TukeyGH:

@@ -555,6 +555,9 @@ class Observations:
         about = {"values": means(self.values), "covariates": covariates}
         if self.error_variance is not None:
             about["error_variance"] = means(self.error_variance) / counts
+        # the nugget stays that of one measurement
+        measured = np.ones(len(self)) if self.replicates is None else self.replicates
+        about["replicates"] = np.bincount(group, measured)
         with warnings.catch_warnings():
             # all coordinates have been checked already
             warnings.simplefilter("ignore", GeomxpWarning)

@@ -365,7 +365,10 @@ ADVICE = (
     (DATE, "write dates as numbers: days, or years"),
     (r"[<>≤≥]\s*[\d.,]+", "replace the bound by a number, or empty the cell (--drop-missing)"),
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
-    (r"[+-]?[\d.]*,\d*", "write decimals with a point, or put semicolons between cells"),
+    (
+        r"[+-]?[\d.]*,\d*",
+        "say that commas are decimal (decimal=',', --decimal ,), or write decimals with a point",
+    ),
 )
 """Remedies for cells that are not numbers, by their form."""
 
@@ -656,7 +659,7 @@ OTHER_THAN_JSON = (".csv", ".tsv", ".parquet", ".npz", ".nc", ".tif", ".tiff", "
 
 def check_is_for_json(path):
     """Raise `InvalidInput` if the name of a file says that it is a table, a raster or a page."""
-    plain = Path(str(path).removesuffix(".gz"))
+    plain = Path(re.sub(r"\.(gz|bz2|zip|xz|zst)$", "", str(path), flags=re.IGNORECASE))
     if plain.suffix.lower() in (*OTHER_THAN_JSON, *VECTORS, *SPREADSHEETS):
         raise InvalidInput(
             f"{path}: a fit is written as JSON, not as a {plain.suffix} file: choose a name such "

@@ -143,8 +143,13 @@ class ModelComparison:
 
     def __repr__(self) -> str:
         best = " ".join(map(" ".join, self.candidates[0].choice.words.items()))
-        models = f"{len(self.candidates)} models at {self.n:,} locations by {self.criterion}"
+        models = f"{len(self.candidates)} models of {self._count} by {self.criterion}"
         return f"<ModelComparison of {models}: the best has {best:.120}>"
+
+    @property
+    def _count(self):
+        """How many observations there are, in words."""
+        return self.best.observations.count_in_words
 
     @property
     def best(self) -> Fit:
@@ -227,7 +232,7 @@ class ModelComparison:
             na_rep="",
         )
         kind = "restricted maximum likelihood" if self.reml else "maximum likelihood"
-        lines = [f"{len(frame)} models by {kind}, {self.n:,} locations", "", text]
+        lines = [f"{len(frame)} models by {kind}, {self._count}", "", text]
         notes = [
             f"  {' '.join(f'{k} {v}' for k, v in c.choice.words.items())}: {c.outcome}"
             for c in self.candidates

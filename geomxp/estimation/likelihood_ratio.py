@@ -177,7 +177,7 @@ def likelihood_ratio_test(
     if not extra and not full.reml:
         mean, correction = _bartlett(full, contrasts)
         said += correction
-    if set(extra) & set(ANISOTROPY) and len(full.observations) < FEW:
+    if set(extra) & set(ANISOTROPY) and full.observations.distinct_inputs < FEW:
         said += (
             f"; with fewer than {FEW} locations this p is too small: use the bootstrap "
             "(bootstrap=499, --bootstrap 499)"

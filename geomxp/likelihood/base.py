@@ -440,16 +440,9 @@ def coincidence(observations):
 def check_microscale(model, observations):
     """Raise `InvalidInput` where values at one location would have microscale variation each."""
     if model.microscale and observations.duplicate_inputs:
-        raise InvalidInput(
-            REPEATED_LOCATIONS if observations.values is None else DIFFERENT_REPLICATES
-        )
+        raise InvalidInput(DIFFERENT_REPLICATES)
 
 
-REPEATED_LOCATIONS = (
-    "locations are repeated, and measurements at one location share microscale variation: give "
-    "each location once, with the number of its measurements, as "
-    "gx.Inputs(locations, replicates=counts)."
-)
 DIFFERENT_REPLICATES = (
     "microscale variation is shared by replicates, and geomxp can take this into account only if "
     "all replicates at one location have the same error variance, count and covariates. Here they "

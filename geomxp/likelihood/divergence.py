@@ -15,9 +15,9 @@ from ..linalg.precision import PrecisionMap
 from ..runtime.devices import blas_threads, gpu_memory, human_bytes, resolve
 from ..runtime.progress import Line
 from ..tiles import assemble
-from .base import Likelihood
+from .base import Likelihood, coincidence
 from .exact import Exact, check_is_method, check_is_model, check_memory, explain
-from .replicates import sufficient
+from .replicates import Groups, sufficient
 from .trend import Trend, fit_trend
 
 if TYPE_CHECKING:
@@ -272,8 +272,11 @@ def compare(
         if not len(locations):
             raise InvalidInput("`locations` must hold at least one location.")
         model.check_inputs(locations)
-        rows = hilbert(model.isotropic(locations))
-        observations = locations[rows]
+        groups = Groups.of_inputs(locations)
+        observations = groups.reduced_inputs
+        order = hilbert(model.isotropic(observations))
+        observations, rows = observations[order], groups.first[order]
+    _check_nuggets((model,), locations)
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
@@ -291,6 +294,13 @@ def compare(
     except NotPositiveDefinite as error:
         # in the order of the caller's rows
         raise explain(error, locations, model) from None
+
+
+def _check_nuggets(models, locations):
+    """Raise `NotPositiveDefinite` where repeated locations have no noise."""
+    for model in models:
+        if model.nugget == 0 and locations.duplicate():
+            raise NotPositiveDefinite(coincidence(locations))
 
 
 def check_reference(n: int, methods: Sequence[Likelihood]) -> str:
@@ -358,14 +368,21 @@ def kl_between(
     check_is_model(p, "p")
     check_is_model(q, "q")
     locations = checked_inputs(locations, metric)
-    evaluator = Exact().prepare(locations)
-    with blas_threads(len(locations)):
+    _check_nuggets((p, q), locations)
+    groups = Groups.of_inputs(locations)
+    means = groups.reduced_inputs
+    evaluator = Exact().prepare(means)
+    with blas_threads(len(means)):
         factor_p, factor_q = evaluator.factorize(p), evaluator.factorize(q)
-        sigma = assemble.covariance_matrix(p, locations, metric)
+        sigma = assemble.covariance_matrix(p, means, metric)
         sigma = np.tril(sigma) + np.tril(sigma, -1).T
         trace = np.trace(factor_q.solve(np.asfortranarray(sigma)))
     difference = factor_q.log_determinant() - factor_p.log_determinant()
-    divergence = 0.5 * (float(trace) - len(locations) + difference)
+    divergence = 0.5 * (float(trace) - len(means) + difference)
+    # deviations from the means are noise
+    several = groups.counts > 1
+    ratio = groups.noise(p)[several] / groups.noise(q)[several]
+    divergence += 0.5 * float((groups.counts[several] - 1) @ (ratio - 1 - np.log(ratio)))
     if not np.isfinite(divergence):
         raise InvalidInput("the divergence overflows FP64: give models whose variances are alike.")
     return divergence

@@ -17,6 +17,7 @@ from math import log, pi
 import numpy as np
 
 from ..covariance.base import Inputs
+from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..tiles.factor import Factor
 from .base import Derivatives, Evaluation, Evaluator, GaussianValues, Values, coincidence
@@ -192,7 +193,7 @@ def evaluator_of(kind, observations, design, reml, method):
     if observations.values is None:
         return kind(observations, design, reml, method)
     groups = Groups.of_inputs(observations.inputs, design)
-    if groups.alone or len(groups) < 2:
+    if groups.alone or len(groups) < LEAST_LOCATIONS:
         return kind(observations, design, reml, method)
     own = None if design is None else design[groups.first]
     own_method = method.of_rows(groups.first)

@@ -180,7 +180,7 @@ def model_weights(comparison: ModelComparison, *, most: int = 12, ax: Axes | Non
     if len(rest):
         words += f"\nthe other {len(rest)} together {rest['weight'].sum():.2g}"
     ax.set(xlim=(0, min(1.15, 1.25 * weights.max())))
-    title = f"{len(comparison.candidates)} models, {comparison.n:,} locations"
+    title = f"{len(comparison.candidates)} models, {comparison.best.observations.count_in_words}"
     return finish(ax, title + (" (REML)" if comparison.reml else ""), words)
 
 

@@ -89,9 +89,16 @@ def targets_of(fit, new_locations, covariates=None, time=None, variable=None, er
 
 def _column_of(table, observations, name):
     """Return a column of a table that the observations have too, such as their times, or None."""
-    column = getattr(observations, f"{name}_name")
-    known = getattr(observations, name) is not None and column in table.columns.columns
-    return table.columns[column] if known else None
+    column, columns = getattr(observations, f"{name}_name"), table.columns
+    if getattr(observations, name) is None:
+        return None
+    if name == "error_variance" and column not in columns.columns:
+        try:
+            # a function of columns, such as the square of standard errors
+            return column_or_function(columns, column, name, 2)
+        except InvalidInput:
+            return None
+    return columns[column] if column in columns.columns else None
 
 
 def _from_frame(fit, data, covariates):

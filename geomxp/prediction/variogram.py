@@ -126,7 +126,8 @@ def lags_of(
         raise InvalidInput(
             "a variogram needs distances, and all locations are the same: give different locations."
         )
-    reach = h.max() / 2 if h.min() <= h.max() / 2 else h.max()
+    # replicates are no reason to stop below the shortest distance
+    reach = h.max() / 2 if h[h > 0].min() <= h.max() / 2 else h.max()
     if cutoff is not None:
         if h.min() > cutoff:
             raise InvalidInput(
@@ -301,7 +302,8 @@ class Variogram:
     @property
     def title(self) -> str:
         """What was compared: values, locations, trend and unit, in one line."""
-        places = f"{self.total:,} locations"
+        repeated = bool((self.distance == 0).any())
+        places = f"{self.total:,} {'observations' if repeated else 'locations'}"
         if self.locations < self.total:
             places = f"{self.locations:,} of {places}, at random"
         return (

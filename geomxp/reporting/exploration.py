@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import warnings
 from dataclasses import dataclass, replace
@@ -123,9 +124,10 @@ class Exploration:
     costs : dict of str to Cost
         Predicted seconds and bytes of a fit by method.
     command : str or None
-        Command to run next; None if the observations were not read from a file.
+        Command to run next; None if the observations were not read from a file, or cannot be
+        fitted: all values are equal, or all locations the same.
     call : str
-        The same in Python.
+        The same in Python; empty if they cannot be fitted.
     """
 
     observations: Observations
@@ -254,12 +256,13 @@ class Exploration:
         lines = [summary(*self.observations._summary()), "", "Findings:"]
         for finding in self.findings:
             mark = "! " if finding.caution else "- "
-            lines.append(fill(finding.text, WIDTH, initial_indent=mark, subsequent_indent="  "))
+            lines.append(_filled(finding.text, initial_indent=mark, subsequent_indent="  "))
         for heading, text in self._parts():
-            lines += ["", fill(heading, WIDTH), text]
+            lines += ["", _filled(heading), text]
         if self.command:
             lines += ["", "Run next:", f"  {self.command}"]
-        lines += ["", "In Python:", *(f"  {line}".rstrip() for line in self.call.splitlines())]
+        if self.call:
+            lines += ["", "In Python:", *(f"  {line}".rstrip() for line in self.call.splitlines())]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -270,10 +273,11 @@ class Exploration:
         parts = "".join(
             f"<p>{escape(heading)}</p><pre>{escape(text)}</pre>" for heading, text in self._parts()
         )
-        command = f"<pre>{escape(self.command)}</pre>" if self.command else ""
+        following = [f"<pre>{escape(text)}</pre>" for text in (self.command, self.call) if text]
+        following = ["<p>Run next:</p>", *following] if following else []
         return (
             f"{summary_html(*self.observations._summary())}<ul>{said}</ul>{parts}"
-            f"<p>Run next:</p>{command}<pre>{escape(self.call)}</pre>"
+            f"{''.join(following)}"
         )
 
 
@@ -334,7 +338,7 @@ def explore(
     check_squares(observations.values)
     about = {"trend": trend, "sample": sample, "seed": seed}
     omni = around = None
-    if observations.duplicate() is None or np.ptp(observations.locations, axis=0).any():
+    if np.ptp(observations.locations, axis=0).any():
         omni = variogram(observations, **about)
         if observations.dimensions == 2:
             around = variogram(observations, directions=DIRECTIONS, **about)
@@ -366,12 +370,10 @@ def explore(
         None,
         "",
     )
-    return replace(
-        found,
-        findings=tuple(_findings(found, given, shape)),
-        command=_command(found, given),
-        call=_call(found, given),
-    )
+    found = replace(found, findings=tuple(_findings(found, given, shape)))
+    if omni is None or not np.ptp(observations.values) > 0:
+        return found
+    return replace(found, command=_command(found, given), call=_call(found, given))
 
 
 def _without_sentinels(observations, trend):
@@ -484,6 +486,9 @@ def _of_errors(found, given):
     if given.error_variance is not None or not errors:
         return None
     name, kind = next(iter(errors.items()))
+    function = re.fullmatch(r"(\w+)\((.+)\)", given.value_name)
+    if function is not None:
+        return _of_errors_of(function, name, kind)
     transform = None if found.suggestion is None else found.suggestion.name
     scale = transform if transform in GAUSSIAN else "log"
     column, value = (n if n.isidentifier() else f"`{n}`" for n in (name, given.value_name))
@@ -499,6 +504,29 @@ def _of_errors(found, given):
         f"measurements, a fit uses them with error_variance={text!r} ({option}){about}.",
         caution=True,
     )
+
+
+def _of_errors_of(function, name, kind):
+    """Return the finding for values that are a function of a column."""
+    whole, scale, value = function[0], function[1], function[2]
+    start = (
+        f"Column {name!r} may hold {kind} of {value}. The error variances of a fit are those of "
+        f"{whole}"
+    )
+    if scale not in GAUSSIAN or not (name.isidentifier() and value.isidentifier()):
+        return Finding("errors", f"{start}: convert them before you give them.", caution=True)
+    square = name if kind == "variances" else f"{name} ** 2"
+    text = f"I({GAUSSIAN[scale].format(v=square, y=value)})"
+    return Finding(
+        "errors",
+        f"{start}: error_variance={text!r} (--error-variance {shlex.quote(text)}).",
+        caution=True,
+    )
+
+
+def _filled(text, **indents):
+    """Return text in lines of `WIDTH` columns; options are not broken at their hyphens."""
+    return fill(text, WIDTH, break_on_hyphens=False, **indents)
 
 
 def _complaints(observations):
@@ -691,7 +719,7 @@ def _of_trend(found, shape):
 
 
 def _of_cost(found):
-    (name, cost), n = next_method(found), len(found.observations)
+    (name, cost), n = next_method(found), found.observations.distinct_inputs
     method = "the exact method" if name == "exact" else "Vecchia's approximation"
     text = f"A fit by {method} takes {cost} (predicted)."
     if name == "exact":
@@ -705,7 +733,7 @@ def _of_cost(found):
 def next_method(found):
     """Return the name and the cost of the method to use: exact, or Vecchia's approximation."""
     name = "exact"
-    if len(found.observations) > LARGEST or not found.costs[name].fits:
+    if found.observations.distinct_inputs > LARGEST or not found.costs[name].fits:
         name = "vecchia, 30 neighbours"
     return name, found.costs[name]
 
@@ -823,7 +851,7 @@ def _call(found, given):
     if found.suggestion is not None:
         about["transform"] = found.suggestion.name
     if next_method(found)[0] != "exact":
-        about["method"] = method_text(METHODS["vecchia, 30 neighbours"][0], len(given))
+        about["method"] = method_text(METHODS["vecchia, 30 neighbours"][0], given.distinct_inputs)
     source, lines = _reading(found, given), ["import geomxp as gx", ""]
     if source:
         lines += reading_lines(given, source)

@@ -134,6 +134,8 @@ def test_a_model_is_made_again_from_its_parameters(name):
     assert type(model).from_parameters(model.parameters()) == model
     assert [p.name for p in model.table] == list(model.parameters())
     assert model.replace(range=2.0).range == 2.0
+    with pytest.raises(gx.InvalidInput, match="needs `anisotropy_ratio`"):
+        example(name).replace(anisotropy_angle=30.0)
     assert family_of(name) is family_of(model) is family_of(type(model)) is type(model)
     assert model.scaled(4.0).parameters() == model.parameters() | {
         "variance": 4 * model.variance,

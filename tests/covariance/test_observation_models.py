@@ -61,6 +61,18 @@ def test_slopes_by_the_parameters_are_differences(model):
         np.testing.assert_allclose(of_jacobian[k], slopes[1], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("centre", [np.nan, np.inf, "a"])
+def test_a_centre_is_a_finite_number(centre):
+    with pytest.raises(gx.InvalidInput, match="`centre` must be a"):
+        gx.TukeyGH(0.1, 0.1, centre)
+
+
+def test_moments_of_a_logarithm_that_overflow_are_infinite_without_a_warning():
+    first, second = gx.Log().moments(np.array([800.0, 800.0]), np.array([1.0, 0.0]))
+    assert np.isinf(first).all()
+    assert second.tolist() == [np.inf, 0.0]
+
+
 def test_a_class_that_needs_arguments_is_to_be_given_as_an_instance():
     @dataclass(frozen=True)
     class Shifted(ObservationModel):

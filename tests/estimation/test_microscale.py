@@ -179,18 +179,22 @@ def test_a_fit_with_a_target_of_divergence_measures_it_on_the_means():
     assert one.log_likelihood == pytest.approx(other.log_likelihood, abs=0.05)
 
 
-def test_repeated_locations_without_values_are_refused_and_means_accepted():
+def test_divergences_at_repeated_locations_are_those_of_the_means():
     places, method = locations(), gx.Exact(gx.for_divergence(1e-3), tile=32)
-    for call in (
-        lambda: gx.compare(TRUTH, places, [method]),
-        lambda: gx.kl_between(TRUTH, TRUTH, places),
-    ):
-        with pytest.raises(gx.InvalidInput, match="give each location once"):
-            call()
     once, counts = np.unique(places, axis=0, return_counts=True)
-    means = gx.Inputs(once, replicates=counts)
-    given = [gx.compare(TRUTH, each, [method])[0].kl for each in (means, observations())]
-    assert given[0] == pytest.approx(given[1], rel=1e-6)
+    several = (gx.Inputs(once, replicates=counts), gx.Inputs(places), observations())
+    given = [gx.compare(TRUTH, each, [method])[0].kl for each in several]
+    assert given == pytest.approx([given[0]] * 3, rel=1e-6)
+    with pytest.raises(gx.NotPositiveDefinite, match="Estimate a nugget"):
+        gx.compare(TRUTH.replace(nugget=0.0), places, [method])
+
+
+def test_the_divergence_between_models_counts_replicates():
+    places, q = locations(), TRUTH.replace(range=0.2, nugget=0.5, microscale=0.1)
+    one, other = dense(TRUTH, places), dense(q, places)
+    trace = np.trace(np.linalg.solve(other, one))
+    logs = np.linalg.slogdet(other)[1] - np.linalg.slogdet(one)[1]
+    assert gx.kl_between(TRUTH, q, places) == pytest.approx(0.5 * (trace - N + logs), rel=1e-10)
 
 
 def test_contradictions_are_refused():
@@ -214,5 +218,3 @@ def test_approximations_are_compared_with_microscale_variation():
         gx.Matern(1.0, 0.2, 0.5, nugget=0.4), places, [gx.Exact(gx.by_tile_norm(1e-3), tile=8)]
     )
     assert found.kl == pytest.approx(same.kl, rel=1e-9, abs=1e-12)
-    with pytest.raises(gx.InvalidInput, match="give each location once"):
-        gx.compare(model, np.repeat(places, 2, axis=0), [gx.Exact()])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy
+from scipy import stats
 
 import geomxp as gx
 from geomxp import testing
@@ -206,3 +207,14 @@ def test_a_fit_and_its_predictions_are_those_of_all_observations():
     q = inverse - inverse.sum(1, keepdims=True) @ inverse.sum(0, keepdims=True) / inverse.sum()
     np.testing.assert_allclose(left_out.variance, 1 / np.diag(q), rtol=1e-8)
     np.testing.assert_allclose(left_out.mean, seen.values - q @ seen.values / np.diag(q), rtol=1e-8)
+
+
+@pytest.mark.parametrize("locations", [1, 2, 3])
+def test_few_locations_with_replicates_have_a_log_likelihood(locations):
+    places = np.arange(4.0 * locations)[:, None] % locations
+    z = np.random.default_rng(1).standard_normal(len(places))
+    model = gx.Matern(1.0, 2.0, 0.5, 0.3)
+    sigma = model(places, places) + 0.3 * np.eye(len(places))
+    expected = stats.multivariate_normal(np.zeros(len(z)), sigma).logpdf(z)
+    found = gx.log_likelihood(gx.Observations(places, z), model).log_likelihood
+    assert found == pytest.approx(expected, rel=1e-11)

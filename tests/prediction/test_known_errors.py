@@ -168,6 +168,7 @@ def test_the_mean_of_duplicates_has_the_error_of_a_mean():
     )
     np.testing.assert_array_equal(seen.values, [3.0, 2.0, 3.0])
     np.testing.assert_array_equal(seen.error_variance, [6.0 / 4, 2.0, 3.0])
+    np.testing.assert_array_equal(seen.replicates, [2.0, 1.0, 1.0])
 
 
 def test_bootstrap_and_small_sample_inference_use_the_errors():

@@ -1,16 +1,19 @@
 """Exploration before a fit: what it finds, what it suggests, and that its next command works."""
 
+import dataclasses
 import json
 import re
 import shlex
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import geomxp as gx
 from geomxp.cli.main import main
 from geomxp.prediction.screening import transformations_of, transformed
+from geomxp.reporting import exploration
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +265,66 @@ def test_many_locations_are_fitted_by_vecchias_approximation():
     few = gx.explore(many.subset(np.arange(6000)), sample=300)
     assert "Vecchia" not in few.call
     assert found.costs["exact"].bytes > 8 * 6001**2
+
+
+def test_the_method_follows_the_number_of_locations_not_of_observations():
+    places = np.tile(np.random.default_rng(1).random((10, 2)), (650, 1))
+    values = np.random.default_rng(2).standard_normal(6500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gx.GeomxpWarning)
+        found = gx.explore(gx.Observations(places, values))
+    assert "exact method" in said(found, "cost")
+    assert "Vecchia" not in found.call
+
+
+def test_replicates_do_not_hide_the_shortest_distance():
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    values = np.random.default_rng(2).standard_normal(40)
+    found = gx.explore(gx.Observations(np.repeat(corners, 10, axis=0), values))
+    assert found.variogram.distance.max() >= 1.0
+    assert "40 observations" in found.variogram.title
+
+
+@pytest.mark.parametrize("kind", ["values", "places", "places with errors"])
+def test_what_cannot_be_fitted_has_no_next_command(kind, tmp_path, monkeypatch):
+    places, values = field(20)
+    values = np.full(20, 7.0) if kind == "values" else values
+    places = places if kind == "values" else np.ones((20, 2))
+    errors = np.ones(20) if "errors" in kind else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gx.GeomxpWarning)
+        found = gx.explore(gx.Observations(places, values, error_variance=errors))
+    assert (found.command, found.call) == (None, "")
+    assert "In Python" not in str(found)
+    assert "Run next" not in found._repr_html_()
+
+
+def test_errors_of_a_column_are_converted_to_those_of_its_logarithm(tmp_path, monkeypatch):
+    places, values = field(60)
+    lines = ["x,y,z,z_se"]
+    lines += [
+        f"{x!r},{y!r},{z!r},{0.1 * z!r}"
+        for (x, y), z in zip(places.tolist(), np.exp(values).tolist(), strict=True)
+    ]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "errors.csv").write_text("\n".join(lines) + "\n")
+    found = gx.explore(gx.read_table("errors.csv", locations=("x", "y"), values="log(z)"))
+    text = re.search(r"error_variance='(.+?)'", said(found, "errors"))[1]
+    read = gx.read_table("errors.csv", locations=("x", "y"), values="log(z)", error_variance=text)
+    np.testing.assert_allclose(read.error_variance, 0.01, rtol=1e-12)
+    # a function of the table is computed for new locations too
+    fit = gx.fit(read, fixed={"smoothness": 0.5}, progress=False)
+    frame = pd.DataFrame({"x": [1.0], "y": [1.0], "z": [2.0], "z_se": [0.4]})
+    one, other = (gx.predict(fit, each) for each in (frame, frame.drop(columns="z_se")))
+    extra = one.variance_of_observation - other.variance_of_observation
+    assert extra[0] == pytest.approx(0.04, rel=1e-9)
+
+
+def test_options_are_not_broken_at_their_hyphens():
+    found = gx.explore(gx.datasets.load("meuse", values="zinc"))
+    one = exploration.Finding("x", 90 * "w" + " (--missing 1e+30 --drop-missing)")
+    lines = str(dataclasses.replace(found, findings=(one,))).splitlines()
+    assert any("--drop-missing" in line for line in lines)
 
 
 def test_coordinates_of_different_kinds_are_a_caution():
