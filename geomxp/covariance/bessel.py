@@ -7,25 +7,20 @@ expansion for ν > 50; and for tables integrals in extended precision, continued
 from __future__ import annotations
 
 from functools import cache, cached_property
-from math import comb, factorial, log
+from math import factorial, log
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
-from .table import PI, monomials
+from .table import PI
+from .taylor import TERMS, TaylorSeries, recurrence
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats
 
 LARGE_ORDER = 50.0
 """Largest ν that has a table."""
-
-CENTRES = 4
-"""Taylor series of an octave. With 2, rounding errors grow as (6/5)^ν: too much at ν = 50."""
-
-TERMS = 28
-"""Terms of a series: its centre is at least 9 half-widths away from the singular point s = 0."""
 
 
 def correlation(r: ArrayLike, nu: float) -> Floats:
@@ -218,30 +213,15 @@ def _trapezoid(r, nu, log_gamma, exponent):
     return sums.reshape(2, 2, -1)
 
 
-class BesselSeries:
+class BesselSeries(TaylorSeries):
     """Taylor series of ρ and its derivatives in squared scaled distance, for 0 < ν ≤ 50.
 
-    Bessel's equation gives all terms from the first two: four evaluations an octave serve all
-    polynomials of a table. `octaves` are their lower ends 2^k, of longdouble.
+    s f'' + (1-ν) f' - f/4 = 0, and for g = ∂f/∂ν:  s g'' + (1-ν) g' - g/4 = f'
     """
 
     def __init__(self, nu, octaves):
+        super().__init__(octaves)
         self.nu = float(nu)
-        inside = (np.arange(CENTRES, dtype=np.longdouble) + np.longdouble(0.5)) / CENTRES
-        self._centre = np.multiply.outer(octaves, 1 + inside).ravel()
-        self._half_width = np.repeat(octaves, CENTRES) / (2 * CENTRES)
-
-    def polynomials(self, what, split, degree):
-        """Return the polynomials on 2^split intervals of each octave; see `table.Sampled`."""
-        series = self._expansion(what)
-        matrix, constants = _economisation(split, degree)
-        rows = np.empty(((series.shape[1] << split) // CENTRES, degree + 1))
-        with np.errstate(under="ignore"):
-            double = series.astype(np.float64)
-            np.einsum("kc,kn->cn", double, matrix, out=rows.reshape(len(double.T), -1))
-            # in extended precision, for t⁰ only: the other terms are small beside it
-            rows[:, 0] = np.dot(series.T, constants).ravel()
-        return rows
 
     def _expansion(self, what):
         """Return the Taylor coefficients of "correlation", "smoothness" or "slope", (TERMS, K)."""
@@ -249,11 +229,7 @@ class BesselSeries:
             return self._series
         if what == "smoothness":
             return self._solve(self._first[:, 1], self._series)
-        # 2 s f'(s) with s = s₀ + δt, and f' = Σ k c_k t^(k-1) / δ
-        kc = np.arange(TERMS, dtype=np.longdouble)[:, None] * self._series
-        terms = kc.copy()
-        terms[:-1] += kc[1:] * (self._centre / self._half_width)
-        return 2 * terms
+        return self._slope(self._series)
 
     @cached_property
     def _first(self):
@@ -262,49 +238,16 @@ class BesselSeries:
 
     @cached_property
     def _series(self):
-        return self._solve(self._first[:, 0], 0)
+        return self._solve(self._first[:, 0], np.zeros((TERMS, 1)))
 
     def _solve(self, first, source):
         """Return the Taylor coefficients in t of a solution of Bessel's equation, (TERMS, K).
 
-        s f'' + (1-ν) f' - f/4 = 0, and for g = ∂f/∂ν:  s g'' + (1-ν) g' - g/4 = f'
-
-        `first`, (2, K), is the solution and its slope at the centres; `source`, (TERMS, K) or 0,
-        holds the coefficients of the function whose slope is the right-hand side.
+        `first`, (2, K), is the solution and its slope at the centres; `source`, (TERMS, K), holds
+        the coefficients of the function whose slope is the right-hand side.
         """
-        nu, d = np.longdouble(self.nu), self._half_width
-        ratio, quarter = d / self._centre, d / 4
-        c = np.zeros((TERMS, len(d)), dtype=np.longdouble)
-        c[:2] = first
-        c[1] *= d
-        # coefficients of tᵏ, with powers of the half-width d taken in
-        right = np.arange(TERMS)[:, None] * source + np.zeros_like(c)
-        for k in range(TERMS - 2):
-            inner = quarter * c[k] - (k + 1) * (k + 1 - nu) * c[k + 1] + right[k + 1]
-            c[k + 2] = ratio / ((k + 1) * (k + 2)) * inner
-        return c
-
-
-@cache
-def _economisation(split, degree):
-    """Return the matrix from a series' Taylor coefficients to the polynomials of its intervals.
-
-    The intervals are equal parts of the series' own: u = c + t/parts. The polynomial in t is the
-    truncated Chebyshev series, with tᵏ = 2^(1-k) Σ_j binom(k, j) T_{k-2j}(t), the term T_0 halved.
-
-    Return the matrix, (TERMS, parts (degree + 1)), and in extended precision its columns for t⁰.
-    """
-    parts, k = 2**split // CENTRES, np.arange(TERMS)
-    binomial = np.array([[comb(m, j) for j in k] for m in k], dtype=np.longdouble)
-    power = monomials(degree)
-    # powers of t in Chebyshev polynomials
-    chebyshev = np.zeros((TERMS, degree + 1), dtype=np.longdouble)
-    for n in range(degree + 1):
-        m = np.arange(n, TERMS, 2)
-        chebyshev[m, n] = binomial[m, (m - n) // 2] * np.exp2(np.longdouble(1) - m)
-    chebyshev[:, 0] /= 2
-    # u^m in powers of t
-    centre = (2 * np.arange(parts, dtype=np.longdouble)[:, None, None] + 1 - parts) / parts
-    shift = binomial * centre ** np.maximum(k[:, None] - k, 0) / np.longdouble(parts) ** k
-    matrix = (shift @ (chebyshev @ power)).swapaxes(0, 1)
-    return matrix.astype(np.float64).reshape(TERMS, -1), matrix[:, :, 0].copy()
+        d, k = self._half_width, np.arange(TERMS)
+        here = np.broadcast_to(d / 4, (TERMS, len(d)))
+        above = (k + 1) * (k + 1 - np.longdouble(self.nu))
+        right = k[1:, None] * source[1:]
+        return recurrence((first[0], d * first[1]), d / self._centre, here, above, right)

@@ -5,8 +5,9 @@ binary octave of s is cut into 32 equal intervals; on each, f is a polynomial of
 [-1, 1]. The interval and t come from the bits of the floating-point number s: no square root, no
 exponential and no Bessel function is evaluated for an entry of the matrix.
 
-The polynomials come from expansions in extended precision: Taylor series for Matérn (see `bessel`),
-interpolation in Chebyshev nodes of an octave for all other families.
+The polynomials come from expansions in extended precision: Taylor series for Matérn and Wendland,
+from their differential equations (see `taylor`), interpolation in Chebyshev nodes of an octave for
+all other families.
 
 A correlation that is not analytic at the end of its support, s = 1, needs small intervals there
 too. The variable is then v = s below ½ and v = 2⁵³(1 - s) above: the octaves from 0 to 52 hold
@@ -47,6 +48,12 @@ def fold(s):
     array([ True,  True,  True])
     """
     return np.where(s < 0.5, s, np.where(s < 1.0, (1.0 - s) * FOLD, BEYOND))
+
+
+def unfold(v):
+    """Return s and 1 - s for variables v < 2^53 of a folded table, both without cancellation."""
+    folded = v / FOLD
+    return np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
 
 
 class Table:
@@ -91,8 +98,7 @@ class Sampled:
         s, rest = v, 1 - v
         if model.support == "rough":
             # of the last octave only its lower end is in use, where s = ½
-            folded = np.minimum(v / FOLD, 0.5)
-            s, rest = np.where(v < 0.5, v, 1 - folded), np.where(v < 0.5, 1 - v, folded)
+            s, rest = unfold(np.minimum(v, FOLD / 2))
         self._at, self._shape = model.at_squares(s, rest), s.shape
 
     def polynomials(self, what, split, degree):

@@ -178,7 +178,9 @@ def _rescaled_for_trend(problem, grid, start):
             unit = model.replace(**{SCALE: 1.0, NUGGET: 0.0})
             if unit not in shares:
                 points = model.isotropic(observations.inputs[rows], observations.metric)
-                matrix = model.correlation(scipy.spatial.distance.cdist(points, points))
+                distances = scipy.spatial.distance.pdist(points)
+                matrix = scipy.spatial.distance.squareform(model.correlation(distances))
+                np.fill_diagonal(matrix, 1.0)
                 rest = np.trace(matrix) - np.einsum("ij,ij->", basis, matrix @ basis)
                 shares[unit] = max(rest / left, SMALLEST)
             model = model.replace(**{SCALE: scale / shares[unit]})

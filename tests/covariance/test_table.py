@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 import geomxp as gx
 from geomxp.covariance import bessel, pairs_numba
-from geomxp.covariance.bessel import CENTRES, log_gamma_and_digamma, matern_of_squares
-from geomxp.covariance.table import LOWEST, Table
+from geomxp.covariance.bessel import log_gamma_and_digamma, matern_of_squares
+from geomxp.covariance.table import FOLDED, LOWEST, Table, unfold
+from geomxp.covariance.taylor import CENTRES
 
 SMOOTHNESS = [0.05, 0.3, 0.5, 0.8, 1.0, 1.5, 2.3, 2.5, 5.0, 10.0, 20.0, 50.0]
 DISTANCES = np.concatenate((np.geomspace(1e-12, 700.0, 130), np.linspace(0.02, 40.0, 70)))
@@ -95,12 +96,15 @@ def test_any_smoothness_is_good_to_the_last_bits_anywhere(nu, seed):
                 assert abs(mpmath.mpf(float(value)) / reference - 1) <= 4e-11
 
 
-def test_a_row_does_not_depend_on_the_octaves_of_its_table():
-    whole = Table(gx.Matern(1.0, 1.0, 0.8), -50, 12)
-    for low, high in ((-50, -49), (-13, 3), (-2, 12)):
-        part = Table(gx.Matern(1.0, 1.0, 0.8), low, high)
-        place = slice(1 + part.base - whole.base, part.base - whole.base + 32 * (high - low) + 1)
-        for what in ("correlation", "smoothness", "slope"):
+@pytest.mark.parametrize(
+    ("model", "high"), [(gx.Matern(1.0, 1.0, 0.8), 12), (gx.Wendland(1.0, 1.0, 0.8, 3.1), FOLDED)]
+)
+def test_a_row_does_not_depend_on_the_octaves_of_its_table(model, high):
+    whole = Table(model, -50, high)
+    for low, end in ((-50, -49), (-13, 3), (-2, high)):
+        part = Table(model, low, end)
+        place = slice(1 + part.base - whole.base, part.base - whole.base + 32 * (end - low) + 1)
+        for what in ("correlation", "slope", *(p.name for p in model.shapes)):
             np.testing.assert_array_equal(
                 part.rows(what)[1:-1], whole.rows(what)[place], strict=True
             )
@@ -120,6 +124,112 @@ def test_four_evaluations_an_octave_serve_all_polynomials(monkeypatch):
     assert np.isfinite(table.rows("correlation", True)).all()
     assert CENTRES == 4
     assert evaluated == [24 * CENTRES]
+
+
+def test_four_evaluations_an_octave_serve_all_polynomials_of_wendland(monkeypatch):
+    evaluated, at_squares = [], gx.Wendland.at_squares
+
+    def counted(model, s, rest):
+        evaluated.append(s.size)
+        return at_squares(model, s, rest)
+
+    monkeypatch.setattr(gx.Wendland, "at_squares", counted)
+    table = Table(gx.Wendland(1.0, 1.0, 0.8, 3.1), -20, FOLDED)
+    for what in WENDLAND:
+        assert np.isfinite(table.rows(what)).all()
+    assert evaluated == [(20 + FOLDED) * CENTRES]
+
+
+WENDLAND = ("correlation", "slope", "smoothness", "shape")
+
+
+def check_wendland(kappa, mu):
+    """Compare a table with the formulas, in extended precision, at places of each octave."""
+    model, low, t = gx.Wendland(1.0, 1.0, kappa, mu), -24, np.array([-1.0, -0.4, 0.9])
+    table, interval = Table(model, low, FOLDED), np.array([0, 7, 13, 31])
+    # without octave -1, where 1 - s would be below 2^-53
+    octave = np.r_[low:-1, 0 : FOLDED - 1]
+    row = 1 + 32 * (octave[:, None] - low) + interval
+    part = (interval[:, None] + (1 + t) / 2) / 32
+    v = np.multiply.outer(np.exp2(octave.astype(np.longdouble)), 1 + part)
+    at, half = model.at_squares(*unfold(v)), np.longdouble(0.5)
+    for what in WENDLAND:
+        rows = table.rows(what)
+        values = np.polynomial.polynomial.polyval(t, rows[row].transpose(2, 0, 1))
+        # the last octave begins where s = ½
+        end = np.polynomial.polynomial.polyval(-1.0, rows[-33])
+        with np.errstate(under="ignore"):
+            exact = np.append(at(what), model.at_squares(half, half)(what))
+        error = np.abs(np.append(values, end) - exact)
+        # half a unit in the last place of the constant term, and rounding of the other terms
+        assert (error <= 2e-16 * max(1.0, np.abs(exact).max()) + 4e-16 * np.abs(exact)).all(), what
+        if what == "correlation":
+            assert (error <= 5e-10 * exact)[exact > 1e-13].all()
+
+
+@pytest.mark.parametrize(
+    ("kappa", "mu"),
+    [
+        *((0.0, 1.0), (0.0, 3.5), (0.0, 30.0), (0.0, 150.0), (0.0, 1000.0), (1e-8, 1.5)),
+        *((1e-3, 2.0), (0.5, 2.0), (0.5, 3.5), (0.7, 40.0), (1.0, 2.5), (1.5, 3.0), (2.3, 8.0)),
+        *((3.0, 300.0), (8.0, 20.0), (10.0, 11.5), (10.0, 140.0), (30.0, 31.5), (30.0, 1000.0)),
+        *((30.1, 40.0), (50.5, 80.0), (100.0, 101.5), (100.0, 300.0), (100.0, 1000.0)),
+    ],
+)
+def test_wendland_tables_are_good_to_the_last_bits(kappa, mu):
+    check_wendland(kappa, mu)
+
+
+@given(kappa=st.floats(0.0, 100.0), more=st.floats(1.0, 200.0))
+@settings(max_examples=10)
+def test_tables_of_any_wendland_are_good_to_the_last_bits(kappa, more):
+    check_wendland(kappa, kappa + more)
+
+
+def test_the_lowest_octaves_of_wendland_hold_no_nan():
+    for kappa in (0.0, 0.3, 0.5, 20.0, 100.0):
+        table = Table(gx.Wendland(1.0, 1.0, kappa, kappa + 2), LOWEST, LOWEST + 8)
+        for what in WENDLAND:
+            assert np.isfinite(table.rows(what)).all()
+        assert table.rows("correlation")[1:-1, 0] == pytest.approx(1.0, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("kappa", "mu"), [(0, 2), (0.001, 2), (0.5, 3.5), (2, 5), (2.3, 8), (10, 80), (30, 120)]
+)
+def test_wendland_and_its_slopes_at_the_centres_are_those_of_mpmath(kappa, mu):
+    r = np.array([0.001, 0.03, 0.3, 0.7, 0.72, 0.9])
+    with mpmath.workdps(60):
+        step = mpmath.mpf("1e-15")
+
+        def rho(r, by_kappa=0, by_mu=0):
+            k, m, z = kappa + by_kappa * step, mu + by_mu * step, 1 - r**2
+            scale = 2 ** (-2 * k - m) * mpmath.sqrt(mpmath.pi) * mpmath.gamma(2 * k + m + 1)
+            scale /= mpmath.gamma(k + mpmath.mpf(0.5)) * mpmath.gamma(k + m + 1)
+            return scale * z ** (k + m) * mpmath.hyp2f1(m / 2, (m + 1) / 2, k + m + 1, z)
+
+        def difference(f, *where):
+            return (f(*where, 1) - f(*where, -1)) / (2 * step)
+
+        def slope(f, r):
+            return r * difference(lambda r, side: f(r + side * step), r)
+
+        functions = {
+            "correlation": rho,
+            "smoothness": lambda r: difference(lambda r, side: rho(r, by_kappa=side), r),
+            "shape": lambda r: difference(lambda r, side: rho(r, by_mu=side), r),
+        }
+        places = [mpmath.mpf(x) for x in r]
+        expected = {
+            (what, along): [float(slope(f, x) if along else f(x)) for x in places]
+            for what, f in functions.items()
+            for along in (False, True)
+        }
+    r = r.astype(np.longdouble)
+    at = gx.Wendland(1.0, 1.0, kappa, mu).at_squares(r**2, (1 - r) * (1 + r))
+    for (what, along), values in expected.items():
+        found = at(what, slope=along).astype(float)
+        np.testing.assert_allclose(found, values, rtol=2e-15, atol=1e-18, err_msg=what)
 
 
 @pytest.mark.parametrize("nu", [0.02, 0.8, 50.0])
