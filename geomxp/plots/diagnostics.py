@@ -23,6 +23,7 @@ from ..prediction.variogram import (
     BINS,
     LEAST,
     Variogram,
+    in_words,
     lags_of,
     semivariance,
     trend_residuals,
@@ -342,7 +343,8 @@ def variogram(
     observations, model = source.observations, source.model
     lags = lags_of(observations, model=model, bins=BINS if bins is None else bins, seed=seed)
     gamma, distance = lags.semivariances(trend_residuals(source)[lags.rows]), lags.distance
-    words = f"empirical, {_compared(len(lags.rows), len(observations))}"
+    count = in_words(len(lags.rows), len(observations), observations.duplicate_inputs)
+    words = f"empirical, {count}"
     _points(ax, distance, gamma, lags.pairs, color="0.35", label=words)
     # finest near 0, where the curve bends most
     h = 1.04 * distance.max() * np.linspace(0.0, 1.0, 301)[1:] ** 2
@@ -366,7 +368,7 @@ def variogram(
 
 def _draw_variogram(ax, found):
     """Draw an empirical semivariogram: both estimates, or one line for each direction."""
-    words, top = _compared(found.locations, found.total), 0.0
+    words, top = found.compared, 0.0
     if found.directions:
         for direction, look in zip(found.directions, _looks(len(found.directions)), strict=True):
             one = found.of_direction(direction)
@@ -404,12 +406,6 @@ def _looks(count):
     from matplotlib import colormaps
 
     return [{"color": colormaps["twilight_shifted"](k / count)} for k in range(count)]
-
-
-def _compared(locations, total):
-    """Return how many locations were compared, in words."""
-    places = f"{total:,} locations"
-    return places if locations == total else f"{locations:,} of {places}, at random"
 
 
 def _family(model):

@@ -230,11 +230,13 @@ class Variogram:
     tolerance : float or None
         Largest difference of a pair's direction from that of its bin, in degrees.
     locations, total : int
-        Number of locations that were compared, and of all.
+        Number of observations that were compared, and of all.
     trend : str
         Trend whose residuals were compared.
     value_name, unit, value_unit : str
         Name of the values, unit of the distances, and unit of the values if it is known.
+    repeated : bool
+        Whether locations have several observations.
     """
 
     distance: Floats
@@ -251,6 +253,7 @@ class Variogram:
     value_name: str = "value"
     unit: str = "units of the locations"
     value_unit: str = ""
+    repeated: bool = False
 
     def __len__(self) -> int:
         return len(self.distance)
@@ -302,14 +305,15 @@ class Variogram:
     @property
     def title(self) -> str:
         """What was compared: values, locations, trend and unit, in one line."""
-        repeated = bool((self.distance == 0).any())
-        places = f"{self.total:,} {'observations' if repeated else 'locations'}"
-        if self.locations < self.total:
-            places = f"{self.locations:,} of {places}, at random"
         return (
-            f"Empirical semivariogram of {self.value_name}, {places}, trend {self.trend}, "
+            f"Empirical semivariogram of {self.value_name}, {self.compared}, trend {self.trend}, "
             f"distances in {self.unit}"
         )
+
+    @property
+    def compared(self) -> str:
+        """How many observations were compared, in words."""
+        return in_words(self.locations, self.total, self.repeated)
 
     def __str__(self) -> str:
         heads = {"lower": "from", "upper": "to"}
@@ -431,7 +435,18 @@ def variogram(
         observations.value_name,
         observations.unit,
         observations.value_unit,
+        observations.duplicate_inputs,
     )
+
+
+def in_words(some, total, repeated):
+    """Return how many of all observations are compared.
+
+    >>> in_words(2000, 5000, False), in_words(390, 390, True)
+    ('2,000 of 5,000 locations, at random', '390 observations')
+    """
+    places = f"{total:,} {'observations' if repeated else 'locations'}"
+    return places if some == total else f"{some:,} of {places}, at random"
 
 
 def check_squares(values):
