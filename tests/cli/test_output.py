@@ -140,7 +140,9 @@ def test_a_pipe_that_is_closed_while_a_table_is_printed_ends_the_command(saved):
     assert run.returncode == 141
 
 
-@pytest.mark.parametrize("name", ["fit.csv", "fit.csv.gz", "fit.PARQUET", "fit.gpkg", "fit.CSV.GZ", "fit.xlsx"])
+@pytest.mark.parametrize(
+    "name", ["fit.csv", "fit.csv.gz", "fit.PARQUET", "fit.gpkg", "fit.CSV.GZ", "fit.xlsx"]
+)
 def test_a_fit_is_not_written_under_the_name_of_a_table(name, tmp_path, capsys):
     assert main(["fit", "meuse", "--output", str(tmp_path / name)]) == 2
     assert "choose a name such as fit.json" in capsys.readouterr().err
