@@ -139,11 +139,11 @@ def interleaved(candidates, rounds=7, line=None, wait=None, fresh=None):
 
 
 def ceilings(n=2048, rounds=5, *, on="cpu", line=None):
-    """Time products of order n in each arithmetic, and a copy: the ceilings of other rates.
+    """Measure peak rates: n×n matrix products in each number format, and a memory copy.
 
-    FP64 and FP32 by the BLAS that geomxp uses and by SciPy's; FP16 and BF16 where matrix units
-    multiply them; on a CPU by one core and by all usable ones. A copy counts the bytes that are
-    read and those that are written. Return rows.
+    FP64 and FP32 use geomxp's BLAS and SciPy's. FP16 and BF16 are timed where the device has matrix
+    units. On a CPU each is timed on one core and on all usable cores. A copy counts the bytes that
+    are read and those that are written. Return rows.
     """
     device, rows = BenchmarkDevice(on), []
     for count in (1,) if device.gpu else sorted({1, usable_cores()}):

@@ -779,14 +779,14 @@ def _costs(rows):
 @command(
     MACHINE,
     *("what", "n", "smoothness", "tune", "on"),
-    n={"panel": opt.MODEL, "about": "Number of locations, or order of small matrices."},
+    n={"panel": opt.MODEL, "about": "Number of locations, or order of the matrices."},
     smoothness={"default": 0.8},
     on={"about": "cpu, gpu or gpu:N; matern runs on the CPU only."},
 )
 def bench(given):
-    """Time geomxp and named baselines in the same run, on one thread or one GPU.
+    """Time geomxp and named baselines in the same run, on one core or one GPU.
 
-    What this machine can do at most, on one core and on all: products and copies:
+    Peak rates of this machine, on one core and on all cores:
       geomxp bench ceilings
 
     A log-likelihood beside LAPACK's factorization of the same matrix:

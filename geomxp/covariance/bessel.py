@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from .table import PI
-from .taylor import TERMS, TaylorSeries, recurrence
+from .table import PI, TERMS, TaylorSeries, recurrence
 
 if TYPE_CHECKING:
     from .._typing import ArrayLike, Floats

@@ -190,13 +190,13 @@ class ObservationModel:
 def _difference(moved, parameter):
     """Return the derivative at 0 of a function of a change of a parameter.
 
-    Values near the end of a transformed distribution are beyond it after a change that is too
-    large: their differences have smaller steps.
+    Near the end of the support a step can move the end past a value, where the function is not
+    finite. The step is then divided by 8, up to six times.
     """
     step = _step(parameter)
     with np.errstate(all="ignore"):
         found = central_derivative(moved, step)
-        for _ in range(4):
+        for _ in range(6):
             if np.isfinite(found).all():
                 break
             step = step / 8
@@ -625,8 +625,8 @@ def observation_model(transform):
         except TypeError as error:
             name = transform.__name__
             raise InvalidInput(
-                f"`transform`: {name} cannot be made without arguments ({error}): give an "
-                f"instance, transform={name}(...)."
+                f"`transform`: the class {name} needs arguments ({error}). Pass an instance: "
+                f"transform={name}(...)."
             ) from error
     try:
         return TRANSFORMS[transform]()

@@ -8,8 +8,8 @@ With r = h/a, ρ(r) = 0 for r ≥ 1 and below
 Valid in d Euclidean dimensions for μ ≥ (d+1)/2 + κ; with great-circle distances if valid for d = 3
 and, unless κ = 0, of a range of at most half the circumference (Gneiting 2013, Bernoulli 19:1327).
 
-For tables ρ and its derivatives are continued as Taylor series: as functions of r² they solve
-hypergeometric equations.
+For tables ρ and its derivatives are continued as Taylor series: as a function of r², ρ solves the
+hypergeometric equation, and its derivatives by κ and μ solve it with a right-hand side.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from numpy.polynomial.polynomial import polyval
 from .base import Anisotropy, Isotropic, Parameter
 from .bessel import log_gamma_and_digamma
 from .distance import EARTH_RADIUS, metric_of
-from .table import FOLD, PI, unfold
-from .taylor import CENTRES, TERMS, TaylorSeries, recurrence
+from .table import CENTRES, FOLD, PI, TERMS, TaylorSeries, recurrence, unfold
 
 if TYPE_CHECKING:
     from .._typing import Floats

@@ -115,8 +115,8 @@ class Observations:
         Known variance of the measurement error of each value (the square of its standard error),
         at least 0, in addition to the nugget of the model.
     replicates : (n,) array_like, optional
-        If a value is the mean of several measurements: their number, or any other weight. The
-        nugget of the mean is the model's nugget divided by this number.
+        Number of measurements averaged into each value, or any positive weight. The nugget of the
+        value is the model's nugget divided by this number.
 
     Raises
     ------
@@ -723,6 +723,8 @@ def read_table(
     observations.source.update({"decimal": decimal} if decimal else {})
     errors = checks.error_columns(getattr(data, "columns", ()), observations.value_name)
     observations.source.update({"errors": errors} if errors else {})
+    function = _function_of_columns(data, observations.value_name)
+    observations.source.update({} if function is None else {"value_of": function.variables[0]})
     return observations
 
 
@@ -985,11 +987,12 @@ def _checked_error_variance(column, n):
 def _checked_replicates(column, n):
     """Return the number of measurements of each of n values, (n,)."""
     numbers = _one_for_each(column, "replicates", n)
-    wrong = np.flatnonzero(~(numbers > 0))
+    # the reciprocal of a subnormal number overflows
+    wrong = np.flatnonzero(~(numbers >= np.finfo(np.float64).tiny))
     if len(wrong):
         raise InvalidInput(
-            "`replicates` must hold numbers greater than 0, the number of measurements of which a "
-            f"value is the mean. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
+            "`replicates` must be greater than 0: the number of measurements averaged into each "
+            f"value, or a weight. Got {numbers[wrong[0]]:g} in row {wrong[0] + 1}."
         )
     return numbers
 

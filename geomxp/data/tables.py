@@ -367,7 +367,8 @@ ADVICE = (
     (r"[+-]?\d{1,3}(?:[, '\u202f\u00a0]\d{3})+(?:\.\d*)?", "write it without separators: 1234.5"),
     (
         r"[+-]?[\d.]*,\d*",
-        "say that commas are decimal (decimal=',', --decimal ,), or write decimals with a point",
+        "set the decimal mark (gx.read_table(..., decimal=','), --decimal ,), or write decimals "
+        "with a point",
     ),
 )
 """Remedies for cells that are not numbers, by their form."""

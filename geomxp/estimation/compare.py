@@ -143,7 +143,7 @@ class ModelComparison:
 
     def __repr__(self) -> str:
         best = " ".join(map(" ".join, self.candidates[0].choice.words.items()))
-        models = f"{len(self.candidates)} models of {self._count} by {self.criterion}"
+        models = f"{len(self.candidates)} models for {self._count} by {self.criterion}"
         return f"<ModelComparison of {models}: the best has {best:.120}>"
 
     @property

@@ -171,7 +171,8 @@ def _timed(method, observations, model, patience):
 
     Runs are repeated until they have taken `patience` seconds.
     """
-    seconds, evaluator = [], method.prepare(observations)
+    # of inputs: observations would be reduced to their means once more
+    seconds, evaluator = [], method.prepare(observations.inputs)
     while not seconds or (len(seconds) < 3 and sum(seconds) < patience):
         start = time.perf_counter()
         with blas_threads(len(observations)):
@@ -257,7 +258,6 @@ def compare(
     observations, design = locations, None
     if not isinstance(locations, Observations):
         locations = checked_inputs(locations, metric)
-    on = check_reference(len(locations), methods)
     if isinstance(locations, Observations):
         model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
@@ -277,10 +277,11 @@ def compare(
         order = hilbert(model.isotropic(observations))
         observations, rows = observations[order], groups.first[order]
     _check_nuggets((model,), locations)
+    on = check_reference(len(observations), methods)
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
-        method.prepare(observations)
+        method.prepare(observations.inputs)
     try:
         with Line("comparing", shown=progress) as line:
             reference, divergences = _Reference(observations, model, design, on), []
@@ -320,9 +321,9 @@ def missed_target(
 ) -> str | None:
     """Return a sentence if the measured divergence of a model exceeds the target of its formats.
 
-    The method has a target; the matrix is that of the means of replicates. None if the target is
-    met, or if the FP64 reference is too expensive: above `MEASURED` locations, for tiles that are
-    not all in one memory, and on clusters.
+    `method` must have a target. Replicates are reduced to means first. None if the target is met,
+    or if the FP64 reference is too expensive: above `MEASURED` locations, for tiles that are not
+    all in one memory, and on clusters.
     """
     target = method.precision.kl
     observations, *_ = sufficient(observations, design)

@@ -677,8 +677,8 @@ yet."""
 def fast_underflow(a):
     """Return `subnormals_as_zero` where many products of entries of a matrix in RAM underflow.
 
-    So it is where the range is less than about 1/300 of the extent. The matrix of 1,000 locations
-    took 40 times as long, with the same factor, at a range of 1/1000.
+    This happens for ranges below about 1/300 of the extent. Without it, factoring the matrix of
+    1,000 locations at a range of 1/1000 took 40 times as long; the factor is the same.
     """
     if backend_of(a).on_gpu:
         return nullcontext()

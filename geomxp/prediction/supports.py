@@ -16,6 +16,7 @@ import scipy
 from ..covariance.base import Inputs, Isotropic
 from ..covariance.distance import metric_of
 from ..data import spatial, tables
+from ..data.formula import Formula
 from ..data.observations import (
     Observations,
     checked_inputs,
@@ -93,11 +94,10 @@ def _column_of(table, observations, name):
     if getattr(observations, name) is None:
         return None
     if name == "error_variance" and column not in columns.columns:
-        try:
-            # a function of columns, such as the square of standard errors
-            return column_or_function(columns, column, name, 2)
-        except InvalidInput:
-            return None
+        # a function of columns, such as the square of standard errors
+        needed = Formula.of_values(column, name, 2)
+        known = needed is not None and {*needed.variables} <= {*columns.columns}
+        return column_or_function(columns, column, name, 2) if known else None
     return columns[column] if column in columns.columns else None
 
 

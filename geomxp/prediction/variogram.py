@@ -126,7 +126,7 @@ def lags_of(
         raise InvalidInput(
             "a variogram needs distances, and all locations are the same: give different locations."
         )
-    # replicates are no reason to stop below the shortest distance
+    # without the zero distances between replicates
     reach = h.max() / 2 if h[h > 0].min() <= h.max() / 2 else h.max()
     if cutoff is not None:
         if h.min() > cutoff:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import warnings
 from dataclasses import dataclass, replace
@@ -486,9 +485,8 @@ def _of_errors(found, given):
     if given.error_variance is not None or not errors:
         return None
     name, kind = next(iter(errors.items()))
-    function = re.fullmatch(r"(\w+)\((.+)\)", given.value_name)
-    if function is not None:
-        return _of_errors_of(function, name, kind)
+    if "value_of" in given.source:
+        return _of_converted_errors(found, given, name, kind)
     transform = None if found.suggestion is None else found.suggestion.name
     scale = transform if transform in GAUSSIAN else "log"
     column, value = (n if n.isidentifier() else f"`{n}`" for n in (name, given.value_name))
@@ -506,20 +504,23 @@ def _of_errors(found, given):
     )
 
 
-def _of_errors_of(function, name, kind):
+def _of_converted_errors(found, given, name, kind):
     """Return the finding for values that are a function of a column."""
-    whole, scale, value = function[0], function[1], function[2]
-    start = (
-        f"Column {name!r} may hold {kind} of {value}. The error variances of a fit are those of "
-        f"{whole}"
-    )
-    if scale not in GAUSSIAN or not (name.isidentifier() and value.isidentifier()):
-        return Finding("errors", f"{start}: convert them before you give them.", caution=True)
+    whole, column = given.value_name, given.source["value_of"]
+    start = f"Column {name!r} may hold {kind} of {column}. A fit needs error variances of"
+    if found.suggestion is not None:
+        end = f"{whole} on the scale of the transformation: convert them to that scale first."
+        return Finding("errors", f"{start} {end}", caution=True)
+    scale = whole.partition("(")[0]
+    known = scale in GAUSSIAN and whole == f"{scale}({column})"
+    if not known or not (name.isidentifier() and column.isidentifier()):
+        return Finding("errors", f"{start} {whole}: convert them first.", caution=True)
     square = name if kind == "variances" else f"{name} ** 2"
-    text = f"I({GAUSSIAN[scale].format(v=square, y=value)})"
+    text = f"I({GAUSSIAN[scale].format(v=square, y=column)})"
     return Finding(
         "errors",
-        f"{start}: error_variance={text!r} (--error-variance {shlex.quote(text)}).",
+        f"{start} {whole}. If they are errors of the measurements, use error_variance={text!r} "
+        f"(--error-variance {shlex.quote(text)}).",
         caution=True,
     )
 

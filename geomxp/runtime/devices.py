@@ -193,10 +193,10 @@ FLUSHING = 0x8040
 
 @contextmanager
 def subnormals_as_zero():
-    """Take subnormal numbers as 0 inside the block, on this thread, which BLAS then uses alone.
+    """Treat subnormal numbers as 0 on this thread, to which BLAS is limited.
 
-    Arithmetic with subnormal numbers takes more than 100 cycles on many processors. On a system
-    other than Linux on x86-64 the block runs as without it.
+    An operation with subnormal numbers takes more than 100 cycles on many processors. Threads that
+    start in the block keep the mode. There is no effect except on Linux on x86-64.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         yield

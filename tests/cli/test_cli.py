@@ -308,7 +308,7 @@ def test_outputs_never_destroy_an_input_or_each_other(run, tmp_path):
     table = tmp_path / "t.csv"
     table.write_bytes(gx.datasets.path("jura").read_bytes())
     columns = ["--locations", "x,y", "--value", "Co", *HELD]
-    status, _, err = run("fit", table, *columns, "--output", table)
+    status, _, err = run("fit", table, *columns, "--report", table)
     assert status == 2
     assert "is an input" in err
     assert table.read_bytes() == gx.datasets.path("jura").read_bytes()

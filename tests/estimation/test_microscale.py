@@ -189,6 +189,15 @@ def test_divergences_at_repeated_locations_are_those_of_the_means():
         gx.compare(TRUTH.replace(nugget=0.0), places, [method])
 
 
+def test_divergences_of_replicates_with_different_covariates():
+    places = np.repeat(testing.places(40, seed=3), 2, axis=0)
+    seen = gx.Observations(places, np.arange(80.0), covariates=np.arange(80.0)[:, None] % 7)
+    model, method = gx.Matern(1.0, 0.2, 0.5, 0.1), gx.Exact(gx.by_tile_norm(1e-3), tile=16)
+    (found,) = gx.compare(model, seen, [method], trend="covariates")
+    assert 0 < found.kl < 0.1
+    assert found.n == 80
+
+
 def test_the_divergence_between_models_counts_replicates():
     places, q = locations(), TRUTH.replace(range=0.2, nugget=0.5, microscale=0.1)
     one, other = dense(TRUTH, places), dense(q, places)

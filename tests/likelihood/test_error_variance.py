@@ -180,9 +180,9 @@ def test_wrong_error_variances_are_refused(errors, words):
         gx.Observations(testing.places(10), np.ones(10), error_variance=errors)
 
 
-@pytest.mark.parametrize("replicates", [np.full(10, -0.5), np.zeros(10)])
+@pytest.mark.parametrize("replicates", [np.full(10, -0.5), np.zeros(10), np.full(10, 5e-324)])
 def test_wrong_numbers_of_replicates_are_refused(replicates):
-    with pytest.raises(gx.InvalidInput, match="numbers greater than 0"):
+    with pytest.raises(gx.InvalidInput, match="must be greater than 0"):
         gx.Observations(testing.places(10), np.ones(10), replicates=replicates)
 
 

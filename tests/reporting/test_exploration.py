@@ -318,6 +318,36 @@ def test_errors_of_a_column_are_converted_to_those_of_its_logarithm(tmp_path, mo
     one, other = (gx.predict(fit, each) for each in (frame, frame.drop(columns="z_se")))
     extra = one.variance_of_observation - other.variance_of_observation
     assert extra[0] == pytest.approx(0.04, rel=1e-9)
+    with pytest.raises(gx.InvalidInput, match="z_se"):
+        gx.predict(fit, frame.assign(z_se=np.nan))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("I(z * 2)", "standard errors of z. A fit needs error variances of I"),
+        ("log(z + 1)", "convert them first"),
+    ],
+)
+def test_errors_of_other_functions_are_to_be_converted(tmp_path, monkeypatch, values, words):
+    places, z = field(60)
+    frame = pd.DataFrame(places, columns=["x", "y"]).assign(z=z - z.min() + 1.0, z_se=0.1)
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("table.csv", index=False)
+    found = gx.explore(gx.read_table("table.csv", locations=("x", "y"), values=values))
+    assert words in said(found, "errors")
+    assert "--error-variance" not in said(found, "errors")
+
+
+def test_a_unit_in_the_name_of_a_column_is_no_function(tmp_path, monkeypatch):
+    places, z = field(60)
+    frame = pd.DataFrame(places, columns=["x", "y"])
+    frame = frame.assign(**{"Zn(ppm)": np.exp(z), "Zn(ppm)_se": 0.1})
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("table.csv", index=False)
+    found = gx.explore(gx.read_table("table.csv", locations=("x", "y"), values="Zn(ppm)"))
+    assert "standard errors of Zn(ppm)" in said(found, "errors")
+    assert "`Zn(ppm)_se` ** 2" in said(found, "errors")
 
 
 def test_options_are_not_broken_at_their_hyphens():
