@@ -380,8 +380,9 @@ class Observations:
             Numbers that mark a missing value in the used columns: -9999.
         duplicates : {"keep", "drop", "mean", "error"}, optional
             Rows at the location (time and variable) of an earlier row: keep them as replicates,
-            drop them, replace such rows by the mean of their values and covariates, or raise. If
-            not given they are kept, and a warning counts them.
+            drop them, replace such rows by the mean of their values and covariates (the number of
+            rows becomes `replicates`), or raise. If not given they are kept, and a warning counts
+            them.
         value_unit : str, optional
             Unit of the values, for tables and figures: "mg/kg".
 

@@ -258,6 +258,7 @@ def compare(
     observations, design = locations, None
     if not isinstance(locations, Observations):
         locations = checked_inputs(locations, metric)
+    on = check_reference(locations.distinct_inputs, methods)
     if isinstance(locations, Observations):
         model.check_inputs(locations.inputs)
         # in the order of the tiles, L₀ is as triangular as L
@@ -277,7 +278,6 @@ def compare(
         order = hilbert(model.isotropic(observations))
         observations, rows = observations[order], groups.first[order]
     _check_nuggets((model,), locations)
-    on = check_reference(len(observations), methods)
     methods = [method.of_rows(rows) if method.approximate else method for method in methods]
     for method in methods:
         # report a wrong size or device before computing the reference
@@ -358,6 +358,14 @@ def kl_between(
     Returns
     -------
     float, in nats
+        Of all values, also where locations are repeated.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        If Σ has no Cholesky factor in FP64, or locations are repeated and a nugget is 0.
+    InvalidInput
+        If the divergence overflows FP64.
 
     Examples
     --------
