@@ -195,8 +195,8 @@ FLUSHING = 0x8040
 def subnormals_as_zero():
     """Treat subnormal numbers as 0 on this thread, to which BLAS is limited.
 
-    An operation with subnormal numbers takes more than 100 cycles on many processors. Threads that
-    start in the block keep the mode. There is no effect except on Linux on x86-64.
+    An operation with subnormal numbers takes more than 100 cycles on many processors. A thread that
+    starts in the block keeps this mode. On other systems than Linux on x86-64 nothing changes.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         yield
