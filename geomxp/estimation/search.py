@@ -207,8 +207,9 @@ def _promised(slope, information):
 STEPS, HALVINGS = 40, 8
 """Limits on steps, and on the halvings of each."""
 
-CLOSE = 5e-5
-"""Promised gain below which one step reaches a tolerance of 1e-6."""
+CLOSE, FINER = 5e-5, 1e-2
+"""Promised gain below which one step reaches a tolerance of 1e-6; part of the tolerance above which
+the last step is made here, where the observed information comes with it."""
 
 LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
@@ -257,7 +258,8 @@ def ascend(
         step = np.zeros(len(free))
         step[free] = _step(best.score[free], best.information[np.ix_(free, free)])
         promised = 0.5 * best.score @ step
-        if promised < tolerance:
+        converged = promised < tolerance
+        if converged and not (curved and promised > FINER * tolerance):
             return best, True
         close, curved = curved and promised < CLOSE, curved and not promised < CLOSE
         falls = vanishing is not None and best.score[coordinates.names.index(NUGGET)] < 0
@@ -275,7 +277,11 @@ def ascend(
                 evaluations -= 1
                 if reached.value > best.value:
                     break
+                if converged:
+                    return best, True
                 step = step * shorter(best.score @ step, reached.value - best.value)
+            elif converged:
+                return best, True
             else:
                 step = step / 2
         else:

@@ -22,15 +22,16 @@ from .parameters import LENGTH, NUGGET, SCALE, is_compact
 from .problem import NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
-NEIGHBOURS = 15
-"""Neighbours of Vecchia's approximation."""
+NEIGHBOURS, MORE_NEIGHBOURS = 15, 50
+"""Neighbours of Vecchia's approximation: on the grid, and for the last climb of many locations."""
 
 RUNS, RUN = 250, 8
 """Subsample of many locations: number of runs, and of successive locations along Hilbert's curve in
 each, so that long and short distances occur."""
 
-FEW = 450
-"""Locations up to which the grid is evaluated by exact likelihoods; without numba their number."""
+FEW, MANY = 450, 1500
+"""Locations up to which the grid is evaluated by exact likelihoods, without numba their number; and
+above which the last climb has more neighbours if shapes are free."""
 
 PEAKS, DEEP = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
@@ -55,6 +56,9 @@ CHECKED = 12
 HELD, FREE, TOLERANCE = 40, 12, 1e-2
 """Limits on the evaluations of a climb with the shapes held, and with all parameters free, where
 each evaluation needs a table of the correlation; tolerance of both."""
+
+LEAST_SHARE = 1e-3
+"""A field of less than this multiple of the nugget is noise."""
 
 FAR, APART, BASINS = 3.0, 0.05, 4
 """Ends of climbs this far below the best one are dropped, and those closer than that in value and
@@ -146,6 +150,8 @@ def starting_models(problem, start, count, seed):
     ends = _distinct(problem.table, (_climbed(rough, model, held=True) for model in peaks))
     ends = [_climbed(rough, model) for _, model, _ in ends[: 2 * BASINS]]
     ends = _separated(rough, _distinct(problem.table, ends))
+    if ends and rough.method.approximate and _is_long(problem):
+        ends = _refined(problem, ends[:BASINS])
     models = [model for _, model, _ in ends[:BASINS]]
     starts = _worth(problem, models, _missed(problem, rough, surface, grid, models))
     if ends and NUGGET not in start:
@@ -235,7 +241,14 @@ def _worth(problem, ends, missed):
         return starts
     values = np.array([_counted(problem, model) for model, _ in starts])
     best = np.argsort(-values, kind="stable")[:SEARCHED]
-    return [starts[k] for k in best if values[k] > values.max() - 1]
+    worth = [starts[k] for k in best if values[k] > values.max() - 1]
+    # a field without variance is part of every model
+    return worth[:1] + [start for start in worth[1:] if not _is_noise(start[0])]
+
+
+def _is_noise(model):
+    """Whether the nugget is nearly all of the variance."""
+    return model.nugget > model.largest_variance / LEAST_SHARE
 
 
 def _counted(problem, model):
@@ -389,6 +402,22 @@ def _separated(problem, ends):
         if all(apart(end, better) for better in kept):
             kept.append(end)
     return kept
+
+
+def _is_long(problem):
+    """Whether a search takes long: exact, of many locations, with free shapes."""
+    many = len(problem.observations) > MANY and not problem.method.approximate
+    return many and bool(problem.table.shapes)
+
+
+def _refined(problem, ends):
+    """Return the ends of climbs from these, by an approximation with more neighbours.
+
+    The climbs take much less time than the evaluations that they save.
+    """
+    method = Vecchia(MORE_NEIGHBOURS)
+    fine = _rough(problem, problem.observations, problem.design, method)
+    return _distinct(problem.table, [_climbed(fine, model) for _, model, _ in ends])
 
 
 def _surrogate(problem, seed):
