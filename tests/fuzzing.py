@@ -366,7 +366,7 @@ rules = st.one_of(
         lambda bands: Made("by_band", (*bands, "fp32"))
     ),
 )
-tiles = st.one_of(st.none(), st.sampled_from((1, 2, 5, 8, 16, 40, 100)))
+tiles = st.one_of(st.none(), st.sampled_from((1, 2, 5, 8, 16, 40, 100, "whole")))
 vecchias = recipe(
     "Vecchia",
     neighbours=st.sampled_from((1, 2, 5, 30, 100)),

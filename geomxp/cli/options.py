@@ -31,7 +31,7 @@ from ..estimation.parameters import template
 from ..estimation.search import SEARCHES
 from ..likelihood.automatic import AUTO, automatic, choice_in_words
 from ..likelihood.automatic import OPTIONS as SPELLINGS
-from ..likelihood.exact import Exact
+from ..likelihood.exact import WHOLE, Exact
 from ..likelihood.trend import TRENDS
 from ..likelihood.vecchia import Vecchia
 from ..linalg import precision
@@ -340,7 +340,7 @@ OPTIONS = {
     ),
     "accuracies": Option(METHOD, "ε,ε,…", "Accuracies of tiles: 1e-5,1e-6,1e-7,1e-8."),
     "kls": Option(METHOD, "KL,KL,…", "Targets of the KL divergence: 1e-3."),
-    "tile": Option(METHOD, "N", "Rows of a tile."),
+    "tile": Option(METHOD, "N|whole", "Rows of a tile; or whole, which halves the matrix instead."),
     "refine": Option(
         METHOD,
         "NAME",
@@ -867,6 +867,10 @@ def exact(on, tile=None, accuracy=None, kl=None, layers=None, refine=None, fallb
     if named:
         value, make = rules[named[0]]
         rule = make(value)
+    if tile is not None and tile != WHOLE:
+        if not (tile.isascii() and tile.isdecimal()):
+            raise InvalidInput(f"--tile must be a number of rows, or {WHOLE}. Got {tile!r}.")
+        tile = int(tile)
     refine = None if refine == "none" else refine
     if fallback and refine is None:
         raise InvalidInput("--fallback needs --refine ir, cg or gmres.")

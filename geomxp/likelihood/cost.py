@@ -149,7 +149,7 @@ def _of_exact(method, n, dimensions, free):
     needed, fits = _bytes_of_exact(method, n)
     if not _measurable(method.on):
         return Cost(None, None, needed, fits)
-    scoring = not method.tiled or bytes_for(n, 4) < free_memory()
+    scoring = method.dense or bytes_for(n, 4) < free_memory()
     return Cost(*_seconds_of_exact(n, dimensions, free, scoring), needed, fits)
 
 
@@ -163,7 +163,7 @@ def _seconds_of_exact(n, dimensions=2, free=4, scoring=True):
 
 def _bytes_of_exact(method, n):
     """Return the bytes that the exact method needs, and whether they are free."""
-    if not method.tiled:
+    if method.dense:
         gpu = _gpu(method.on)
         free = free_memory() if gpu is None else gpu.free_memory()
         needed = bytes_for(n, 1, gpu)

@@ -32,7 +32,8 @@ from ..errors import (
 )
 from ..linalg import recursive
 from ..linalg.device import empty_matrix
-from ..linalg.formats import FP64
+from ..linalg.formats import FP32, FP64
+from ..linalg.nested import SymmetricTree
 from ..linalg.precision import (
     Frozen,
     PrecisionMap,
@@ -41,6 +42,8 @@ from ..linalg.precision import (
     candidates,
     count_finer,
     describe,
+    layered_map,
+    layers_of,
     predicted,
     promised_error,
     uniform,
@@ -57,7 +60,7 @@ from ..runtime.devices import (
 from ..runtime.trace import Trace
 from ..tiles import assemble
 from ..tiles.cholesky import factorize
-from ..tiles.factor import CholeskyFactor
+from ..tiles.factor import CholeskyFactor, TreeFactor
 from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
@@ -78,6 +81,7 @@ from .trend import Trend, centred, fit_trend
 
 if TYPE_CHECKING:
     from .._typing import Callable, Client, Document, Floats, Sequence
+    from ..linalg.formats import Format
     from ..linalg.precision import Rule
     from ..tiles.stores import Store
 
@@ -86,6 +90,9 @@ MOST_TILES = 5_000
 
 FEW = 500
 """Observations up to which the covariance of the field is kept beside Σ: 2 MB."""
+
+WHOLE = "whole"
+"""`tile` of a matrix that is halved recursively instead of cut into tiles."""
 
 BLIND = ("uniform", "by_band", "layered")
 """Rules that do not depend on the matrix."""
@@ -118,7 +125,9 @@ class ExactEvaluator(Evaluator):
         self.device = self.placement.devices[0]
         if method.refine and (self.device.index is not None or is_cluster(method.on)):
             raise InvalidInput(f'`refine` is for on="cpu" only. Got on={method.on!r}.')
-        if method.tiled:
+        if method.layers is not None:
+            check_memory(n, _matrices_of_tree(n, method.layers), self.device)
+        elif method.tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
             Layout.of(n, method.tile)
@@ -139,6 +148,9 @@ class ExactEvaluator(Evaluator):
         """See `Evaluator.freeze`."""
         self._frozen = None
         self._last = (None, None, None)
+        if self.method.layers is not None:
+            # the formats are the same for all models
+            return
         try:
             self._frozen = Frozen(self.factorize(model, self._space()).precision_map)
         except NotPositiveDefinite:
@@ -182,7 +194,7 @@ class ExactEvaluator(Evaluator):
         """Return the workspace that all evaluations overwrite, allocated on first use."""
         # allocating it takes longer than computing its entries, and pinning it longer still
         n, index = len(self.observations), self.device.index
-        if self._workspace is None:
+        if self._workspace is None and self.method.layers is None:
             if self.method.tiled:
                 self._workspace = self.placement.host()
             elif index is None:
@@ -243,6 +255,8 @@ class ExactEvaluator(Evaluator):
             # rounding may leave a positive pivot and a meaningless likelihood
             raise explain(NotPositiveDefinite("two equal rows"), observations, model)
         try:
+            if self.method.layers is not None:
+                return tree_factor(model, observations, self.method.precision, self.device)
             if self.method.tiled:
                 rule = self._frozen or self.method.precision
                 about = (self.method.tile, self._watched_placement())
@@ -310,12 +324,12 @@ class ExactEvaluator(Evaluator):
     def scoring(self):
         """Whether memory has room for the dense Σ⁻¹ that score and information need."""
         # in core it overwrites L; tiles have to be assembled first
-        return (self.placement.in_core and not self.method.tiled) or self._room_for(0)
+        return (self.placement.in_core and self.method.dense) or self._room_for(0)
 
     def _matrices(self, curvatures):
         """Return number and device of the n×n FP64 matrices that derivatives need besides L."""
-        if self.method.tiled:
-            # assembled in RAM, wherever the tiles were factored
+        if not self.method.dense:
+            # assembled in RAM, wherever tiles or blocks were factored
             return ((4 + curvatures, Device("cpu")),)
         if self.device.index is None:
             return ((1 + curvatures, self.device),) if curvatures else ()
@@ -373,8 +387,10 @@ class Exact(Likelihood):
     precision : callable
         A rule of `geomxp.linalg.precision`: `uniform`, `by_band`, `by_tile_norm`, `layered`,
         `for_divergence`.
-    tile : int or None
-        Rows of a tile; chosen by the number of locations if None.
+    tile : int, "whole" or None
+        Rows of a tile; chosen by the number of locations if None. With "whole" the matrix is not
+        cut into tiles but halved recursively, in the formats of `layered` (or of `uniform` in FP32
+        or FP64), from the outermost off-diagonal block inwards; in one memory, without refinement.
     on : str, sequence of str, or dask.distributed.Client
         "cpu", "gpu" or "gpu:N"; several of a kind share the work. Or a Dask cluster: the address of
         its scheduler, such as "tcp://host:8786", or a client.
@@ -411,7 +427,7 @@ class Exact(Likelihood):
 
     replicates = True
     precision: Rule = field(default_factory=lambda: uniform("fp64"))
-    tile: int | None = None
+    tile: int | str | None = None
     on: str | Sequence[str] | Client = "cpu"
     memory: str | int | None = None
     device_memory: str | int | None = None
@@ -445,10 +461,41 @@ class Exact(Likelihood):
                 f"Got {self.precision!r}."
             )
         object.__setattr__(self, "precision", as_rule(self.precision))
+        if self.tile == WHOLE:
+            self._check_whole()
+        elif isinstance(self.tile, str):
+            raise InvalidInput(f'`tile` must be a number of rows, or "whole". Got {self.tile!r}.')
+
+    def _check_whole(self):
+        """Raise `InvalidInput` unless the options suit a matrix that is factored as a whole."""
+        layers = layers_of(self.precision)
+        if layers is None or layers[-1] not in (FP32, FP64):
+            raise InvalidInput(
+                'tile="whole" needs layers that end with fp32 or fp64, the formats of the diagonal '
+                'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"). '
+                f"Got {describe(self.precision) or self.precision!r}."
+            )
+        for name in ("memory", "device_memory", "scratch", "refine", "store"):
+            if getattr(self, name) is not None:
+                raise InvalidInput(f'tile="whole" does not take `{name}`: leave `tile` out.')
+        if is_cluster(self.on) or len(self.placement.devices) > 1:
+            raise InvalidInput(f'tile="whole" is for one device. Got on={self.on!r:.80}.')
+
+    @property
+    def layers(self) -> tuple[Format, ...] | None:
+        """Formats of a matrix that is factored as a whole, from the outermost block inwards."""
+        return layers_of(self.precision) if self.tile == WHOLE else None
+
+    @property
+    def dense(self) -> bool:
+        """Whether Σ is one FP64 array in one memory."""
+        return self.layers is None and not self.tiled
 
     @property
     def tiled(self) -> bool:
         """Whether Σ is stored in tiles; plain FP64 in one memory only if `tile` is given."""
+        if self.tile == WHOLE:
+            return False
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1 or is_cluster(self.on)
         mixed = self.precision != uniform("fp64")
@@ -492,7 +539,9 @@ class Exact(Likelihood):
 
     def of_rows(self, rows: Sequence[int] | Floats) -> Exact:
         """Return the method for a subset of the rows, with tiles no larger than the subset."""
-        return self if self.tile is None else replace(self, tile=min(self.tile, len(rows)))
+        if self.tile is None or self.tile == WHOLE:
+            return self
+        return replace(self, tile=min(self.tile, len(rows)))
 
     def plan(self, locations: int | Observations, model: Covariance | None = None) -> MemoryPlan:
         """Return where the tiles of Σ will be stored and how much will be moved, without a run.
@@ -531,6 +580,9 @@ class Exact(Likelihood):
         if model is not None:
             check_is_model(model)
         n, placement = int(locations) if observations is None else len(observations), self.placement
+        if self.layers is not None:
+            formats = layered_map(self.layers, n)
+            return placement.plan(Layout.of(n, -(-n // len(formats))), formats)
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
         layout = placement.layout(n, self.tile)
@@ -552,6 +604,12 @@ class Exact(Likelihood):
             )
         return placement.plan(layout, formats)
 
+    def _tile_of(self, n):
+        """Return the rows of a tile for n locations; "whole" where the matrix is halved."""
+        if self.tile == WHOLE:
+            return WHOLE
+        return self.placement.layout(n, self.tile).tile if self.tiled and n else n
+
     def describe(self, n: int) -> Document:
         """Return the method's entry in the JSON of a fit of n locations."""
         return {
@@ -561,8 +619,8 @@ class Exact(Likelihood):
             "device_memory": self.device_memory,
             "refine": self.refine,
             "fallback": self.fallback,
-            "tiled": self.tiled,
-            "tile": self.placement.layout(n, self.tile).tile if self.tiled and n else n,
+            "tiled": not self.dense,
+            "tile": self._tile_of(n),
             "accuracy": self.precision.accuracy,
             "precision": describe(self.precision),
             "formats": {"fp64": 1},
@@ -579,6 +637,42 @@ def dense_factor(model, observations, device, workspace=None):
     where = observations.inputs, observations.metric
     sigma = assemble.covariance_matrix(model, *where, workspace, device.index)
     return CholeskyFactor(recursive.potrf(sigma))
+
+
+def tree_factor(model, observations, rule, device):
+    """Return the `TreeFactor` of Σ(θ), its blocks in the layers of a rule.
+
+    If it has no Cholesky factor in these, it is factored without the coarsest layer, then in FP64.
+    """
+    layout = Layout.of(len(observations), len(observations))
+    order = hilbert(model.isotropic(observations.inputs))
+    places, metric = observations.inputs[order], observations.metric
+    first = depth = None
+    originals = assemble.Originals(model, places, metric, layout, device.index)
+    for attempt in (rule, *finer_rules(rule)):
+        layers = layers_of(attempt)
+        formats = layered_map(layers, layout.n, depth)
+        depth = depth if first else len(formats).bit_length() - 1
+        first = first or formats
+        try:
+            tree = SymmetricTree.generated(originals.block, originals.diagonal(), layers).potrf()
+        except NotPositiveDefinite:
+            if layers == (FP64,):
+                raise
+            continue
+        about = formats, originals.exponent, order, count_finer(first, formats)
+        return TreeFactor(tree, *about)
+    raise AssertionError("unreachable: FP64 has been tried")
+
+
+def _matrices_of_tree(n, layers):
+    """Return the memory of a tree in n×n FP64 matrices, with a block that is being computed.
+
+    The block is a quarter of the matrix; its casts take as much again, twice at most.
+    """
+    formats = layered_map(layers, n)
+    stored = formats.bytes(Layout.of(n, -(-n // len(formats))))
+    return (stored + 3 * layers[-1].bytes * n * n / 4) / (8 * n * n)
 
 
 def tile_factor(model, observations, rule, tile=None, placement=None, host=None):

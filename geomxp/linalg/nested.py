@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ from .recursive import (
 from .views import contiguous, order_of
 
 if TYPE_CHECKING:
-    from .._typing import Any, AnyArray, Sequence
+    from .._typing import Any, AnyArray, Callable, Sequence
 
 
 @gpu_memory()
@@ -389,18 +390,56 @@ def check_finite(array):
 # work in place, by `linalg.recursive`, for which a dense array is a tree of views.
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some rows and columns of a matrix that `block(rows, columns, form)` computes when asked."""
+
+    block: Callable[[slice, slice, Format], AnyArray]
+    rows: slice
+    columns: slice
+
+    def __len__(self) -> int:
+        return self.rows.stop - self.rows.start
+
+    def __getitem__(self, part: tuple[slice, slice]) -> Part:
+        return Part(self.block, *map(_within, (self.rows, self.columns), part))
+
+    def read(self, form: Format) -> AnyArray:
+        """Return the entries in FP32 or FP64, as accurate as a format needs."""
+        return self.block(self.rows, self.columns, form)
+
+
+def _within(whole, part):
+    """Return a slice of a slice."""
+    first, last, _ = part.indices(whole.stop - whole.start)
+    return slice(whole.start + first, whole.start + last)
+
+
 class StoredTriangle(Triangle):
-    """A `Triangle` whose off-diagonal block lives in its format; the view `a` is copied."""
+    """A `Triangle` whose off-diagonal block is stored in its format; `a` is a `Part` at first."""
 
     def __post_init__(self):
         # the format of the stored block, which may be read in another one
         self.form, self.last, self._whole = self.forms[0], self.forms[-1], None
         super().__post_init__()
         h, whole, self.a = self.half, self.a, None
-        if h:
-            self.close(whole[h:, :h].astype(self.last.dtype, order="F"))
+        if not h:
+            self.a = whole.read(self.last)
+        elif self.form.coarse:
+            self.panels = {self.form: self._generated(whole[h:, :h])}
         else:
-            self.a = whole.astype(self.last.dtype, order="F")
+            self._whole = whole[h:, :h].read(self.last)
+
+    def _generated(self, part):
+        """Return A21 in a coarse format, generated and cast by pieces of a leaf's columns."""
+        panel = None
+        for first in range(0, self.half, self.leaf):
+            columns = slice(first, min(first + self.leaf, self.half))
+            piece = part[:, columns].read(self.form)
+            if panel is None:
+                panel = Panel(self.form, (len(part), self.half), piece)
+            panel.put(columns, piece)
+        return panel
 
     def is_one_view(self, largest):
         """Return whether the triangle is stored as one view: no, as separate blocks."""
@@ -447,7 +486,7 @@ class SymmetricTree:
     Parameters
     ----------
     a : (n, n) NumPy or CuPy array of FP64 or FP32
-        Its lower triangle is read.
+        Its lower triangle is read; `generated` makes a tree without such an array.
     layers : sequence of str
         See `nested.potrf`.
     leaf : int, optional
@@ -462,21 +501,55 @@ class SymmetricTree:
 
     def __init__(self, a, layers=("fp16", "fp32"), leaf=None):
         check_matrix("a", a, square=True)
-        forms = check_layers(layers, a)
         check_finite(a)
-        leaf = check_leaf(leaf, "potrf", a, forms)
-        self.shape = a.shape
-        self._forms = forms
-        backend = backend_of(a)
-        logs = _half_logs(backend.get(a.diagonal()))
-        bound = float(np.exp2((logs - np.round(logs)).max(initial=-np.inf)))
-        with backend.on(a):
-            self._d = backend.xp.asarray(np.exp2(-np.round(logs)))
-            # above the diagonal too: casts warn of what uninitialized memory may hold
-            work = backend.zeros(a.shape, forms[-1].dtype, a)
-            backend.copy_lower(work, a, self._d, self._d)
-            self._root = StoredTriangle(work, forms, leaf, bound=bound)
-        self.factored = False
+        forms = check_layers(layers, a)
+
+        def block(rows, columns, form):
+            part = a[rows, columns]
+            # what is above the diagonal may be anything
+            return backend_of(a).xp.tril(part) if rows == columns else part
+
+        with device_of(a):
+            self._store(block, a.diagonal(), forms, check_leaf(leaf, "potrf", a, forms))
+
+    @classmethod
+    def generated(cls, block, diagonal, layers, leaf=None):
+        """Return the tree of a matrix whose blocks are computed when they are stored.
+
+        Parameters
+        ----------
+        block : callable
+            ``block(rows, columns, form)`` returns the entries in two slices, in FP64 or FP32, as
+            accurate as a `Format` needs: an array that the tree may overwrite.
+        diagonal : (n,) NumPy or CuPy array of FP64
+            The diagonal of the matrix, on the device of its blocks.
+        layers, leaf :
+            See `SymmetricTree`.
+        """
+        tree = cls.__new__(cls)
+        forms = check_layers(layers, diagonal)
+        with device_of(diagonal):
+            tree._store(block, diagonal, forms, check_leaf(leaf, "potrf", diagonal, forms))
+        return tree
+
+    def _store(self, block, diagonal, forms, leaf):
+        """Store the blocks of the matrix; rows and columns are scaled by powers of two."""
+        n = len(diagonal)
+        self.shape, self.factored, self._forms = (n, n), False, forms
+        backend, last = backend_of(diagonal), forms[-1]
+        logs = _half_logs(backend.get(diagonal))
+        steps = np.round(logs)
+        bound = float(np.exp2((logs - steps).max(initial=-np.inf)))
+        self._d = d = backend.xp.asarray(np.exp2(-steps))
+
+        def scaled(rows, columns, form):
+            part = block(rows, columns, form)
+            if steps.any():
+                part = part * d[rows, None] * d[columns]
+            return backend.xp.asarray(part, dtype=last.dtype, order="F")
+
+        whole = slice(0, n)
+        self._root = StoredTriangle(Part(scaled, whole, whole), forms, leaf, bound=bound)
 
     @property
     def nbytes(self):
@@ -514,16 +587,44 @@ class SymmetricTree:
 
         On a GPU the result is a CuPy array.
         """
+
+        def work(x):
+            x *= self._d
+            _solve(self._root, x, True)
+            _solve(self._root, x, False)
+            x *= self._d
+
+        return self._apply(work, b)
+
+    def half_solve(self, b):
+        """Return L⁻¹b of a factored tree; see `solve`."""
+
+        def work(x):
+            x *= self._d
+            _solve(self._root, x, True)
+
+        return self._apply(work, b)
+
+    def multiply(self, b):
+        """Return L b of a factored tree; see `solve`."""
+
+        def work(x):
+            _multiply(self._root, x)
+            x /= self._d
+
+        return self._apply(work, b)
+
+    def _apply(self, work, b):
+        """Return a copy of b, (n,) or (n, m), whose transpose `work` has overwritten."""
         self._check_factored()
         xp = backend_of(self._d).xp
         with device_of(self._d):
             b = xp.asarray(b, dtype=np.float64)
             if b.ndim not in (1, 2) or len(b) != len(self._d):
                 raise InvalidInput(f"`b` must have {len(self._d)} rows. Got shape {b.shape}.")
-            x = xp.array((b if b.ndim == 2 else b[:, None]).T * self._d, order="F")
-            for transposed in (True, False):
-                _solve(self._root, x, transposed)
-            return (x * self._d).T.reshape(b.shape)
+            x = xp.array((b if b.ndim == 2 else b[:, None]).T, order="F")
+            work(x)
+            return x.T.reshape(b.shape)
 
     def to_dense(self):
         """Return the lower triangle (of A, or of L once factored) as FP64, zeros above."""
@@ -566,3 +667,15 @@ def _solve(t, x, transposed):
         _solve(t.a22, two, False)
         one -= two @ block
         _solve(t.a11, one, False)
+
+
+def _multiply(t, x):
+    """X <- X L' in FP64, blocks widened one at a time."""
+    if not t.half:
+        lower = t.a.astype(np.float64, order="F", copy=False)
+        backend_of(x).trmm(lower, x, True)
+        return
+    one, two = x[:, : t.half], x[:, t.half :]
+    _multiply(t.a22, two)
+    two += one @ t.open().astype(np.float64, copy=False).T
+    _multiply(t.a11, one)

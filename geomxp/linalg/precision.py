@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import GeomxpError, InvalidInput, one_line
 from .formats import FORMATS, FP32, FP64, Format, named
+from .recursive import halve, leaf_size
 
 __all__ = ["PrecisionMap", "by_band", "by_tile_norm", "for_divergence", "layered", "uniform"]
 
@@ -444,6 +445,34 @@ def layered(*formats: str | Format) -> Rule:
     if not formats:
         raise InvalidInput("`layered` needs at least one format, such as layered('fp16', 'fp32').")
     return Layered(tuple(named(name) for name in formats))
+
+
+def layers_of(rule):
+    """Return the layers of a rule from the outermost block inwards, or None for another rule."""
+    if isinstance(rule, Uniform):
+        return (rule.form,)
+    return rule.layers if isinstance(rule, Layered) else None
+
+
+def layered_map(layers, n, depth=None):
+    """Return the map of a matrix of order n that is halved recursively, down to its last layer.
+
+    `depth` is the number of halvings; by default one for each layer but the last, as far as blocks
+    are not smaller than LAPACK's.
+
+    Examples
+    --------
+    >>> print(layered_map((FORMATS["fp16"], FP32), 1000))
+    S
+    HS
+    """
+    if depth is None:
+        leaf = leaf_size("potrf", n, layers)
+        depth = 0
+        while depth < len(layers) - 1 and n > leaf:
+            n, depth = halve(n, leaf), depth + 1
+    below = Layered(tuple(layers))(np.ones((2**depth, 2**depth))).rows
+    return PrecisionMap(tuple((*row[:-1], layers[-1]) for row in below))
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,46 @@ class Originals:
             out.reshape(-1, order="F")[:: len(out) + 1] += np.asarray(noise, form.dtype)
         return out
 
+    def block(self, rows, columns, form=FP64):
+        """Return A[rows, columns], two slices, as accurate as a format needs.
+
+        Fortran order; FP32 for coarser formats, else FP64: the error of generation in FP32 exceeds
+        the rounding of FP32.
+        """
+        dtype = FP32.dtype if form.coarse else FP64.dtype
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        if self.index is not None:
+            import cupy
+
+            with cupy.cuda.Device(self.index):
+                out = cupy.empty(shape, dtype, order="F")
+                self.pairs.write_on_gpu("correlation", rows, columns, out, noise=self.noise)
+            return out
+        out = np.empty(shape, dtype, order="F")
+
+        def write(some):
+            part = slice(some.start - rows.start, some.stop - rows.start)
+            self.pairs.write("correlation", some, columns, out[part])
+
+        starts = range(rows.start, rows.stop, WIDTH)
+        parts = [slice(first, min(first + WIDTH, rows.stop)) for first in starts]
+        in_threads(write, parts, prod(shape))
+        if rows == columns:
+            noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
+            with_noise(out, np.asarray(noise, dtype))
+        return out
+
+    def diagonal(self):
+        """Return the diagonal of A, (n,) in FP64, on the device of the blocks."""
+        inputs = Inputs.of(self.source[1], self.source[2])
+        diagonal = self.model.diagonal(inputs) + self.noise
+        if self.index is None:
+            return diagonal
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            return cupy.asarray(diagonal)
+
     def _tile_on_gpu(self, i, k, form, out, missed, squares=None):
         import cupy
 

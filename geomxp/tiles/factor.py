@@ -142,8 +142,92 @@ def on_host(array):
     return backend_of(array).get(array)
 
 
+class _Ordered(Factor):
+    """Base of factors Σ = 4^e L L' of Σ with its rows in another order.
+
+    A factor also defines `dense()`, L in FP64 in its order and in the user's units, zeros above the
+    diagonal, and `exponent`, e.
+    """
+
+    @property
+    def _unit(self):
+        return 2.0**self.exponent
+
+    @gpu_memory()
+    def into_dense(self):
+        """Return `dense()`."""
+        return self.dense()
+
+    @gpu_memory()
+    def into_inverse(self):
+        """Return the lower triangle of Σ⁻¹ in FP64, in the order of the locations."""
+        inverse = recursive.potri(self.dense())
+        back = np.argsort(self.order)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        return np.asfortranarray(inverse[np.ix_(back, back)])
+
+    def _sorted(self, b):
+        """Return b / 2^e, (n, m) in the factor's order, on the host."""
+        columns = on_host(b).reshape(len(b), -1)
+        if (self.order != np.arange(len(self.order))).any():
+            columns = columns[self.order]
+        return np.asfortranarray(columns / self._unit)
+
+    def _unsorted(self, x):
+        """Return (n, m) rows in the order of the locations, on the host."""
+        result = np.empty(x.shape, order="F")
+        result[self.order] = on_host(x)
+        return result
+
+
 @dataclass(frozen=True)
-class TileFactor(Factor):
+class TreeFactor(_Ordered):
+    """Σ = 4^e L L' with L as one tree of blocks in layered formats; see `Factor`.
+
+    Products and solves are FP64, with the values that the blocks store.
+    """
+
+    tree: Any
+    precision_map: PrecisionMap
+    exponent: int
+    order: np.ndarray
+    promotions: int = 0
+
+    @property
+    def nbytes(self):
+        """Bytes of the blocks in their formats."""
+        return self.tree.nbytes
+
+    @gpu_memory()
+    def log_determinant(self):
+        """Return log|Σ| = 2 Σ_i log L_ii."""
+        return self.tree.log_determinant() + 2.0 * len(self.order) * float(np.log(self._unit))
+
+    @gpu_memory()
+    def half_solve(self, b):
+        """Return L⁻¹b, rows in the factor's order, for (n,) or (n, m)."""
+        y = self.tree.half_solve(self._sorted(b))
+        return np.asfortranarray(on_host(y)).reshape(b.shape, order="A")
+
+    @gpu_memory()
+    def solve(self, b):
+        """Return Σ⁻¹b for (n,) or (n, m)."""
+        x = self.tree.solve(self._sorted(b) / self._unit)
+        return self._unsorted(x).reshape(b.shape, order="A")
+
+    @gpu_memory()
+    def multiply(self, x):
+        """Return L x for (n, m), rows in the order of the locations."""
+        return self._unsorted(self.tree.multiply(x) * self._unit)
+
+    @gpu_memory()
+    def dense(self):
+        """Return L in FP64, (n, n) in the factor's order, zeros above the diagonal."""
+        return np.asfortranarray(on_host(self.tree.to_dense())) * self._unit
+
+
+@dataclass(frozen=True)
+class TileFactor(_Ordered):
     """Σ = 4^e L L' with L in tiles, each in its own format; see `Factor`.
 
     Products and solves are FP64, with the values that the tiles store. All tiles are final.
@@ -174,8 +258,9 @@ class TileFactor(Factor):
         return () if self.store.trace is None else tuple(self.store.trace.events())
 
     @property
-    def _unit(self):
-        return 2.0**self.store.originals.exponent
+    def exponent(self):
+        """e, so that the diagonal of L L' is near 1."""
+        return self.store.originals.exponent
 
     @gpu_memory()
     def log_determinant(self):
@@ -258,30 +343,6 @@ class TileFactor(Factor):
     def _row(self, i):
         """Return the tiles of block row i."""
         return (self.store.final(i, j) for j in range(i + 1))
-
-    @gpu_memory()
-    def into_dense(self):
-        """Return `dense()`."""
-        return self.dense()
-
-    @gpu_memory()
-    def into_inverse(self):
-        """Return the lower triangle of Σ⁻¹ in FP64, in the order of the locations."""
-        inverse = recursive.potri(self.dense())
-        back = np.argsort(self.order)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        return np.asfortranarray(inverse[np.ix_(back, back)])
-
-    def _sorted(self, b):
-        columns = on_host(b).reshape(len(b), -1)
-        if (self.order != np.arange(len(self.order))).any():
-            columns = columns[self.order]
-        return np.asfortranarray(columns / self._unit)
-
-    def _unsorted(self, x):
-        result = np.empty(x.shape, order="F")
-        result[self.order] = on_host(x)
-        return result
 
     def _beside(self, b):
         """Return b on the device of L."""

@@ -63,7 +63,7 @@ OPTIONS = {
     "--accuracy": NUMBERS,
     "--kl": NUMBERS,
     "--layers": either("fp16,fp32,fp64", "fp8", "fp99", "fp32"),
-    "--tile": COUNTS,
+    "--tile": st.one_of(COUNTS, st.just("whole")),
     "--neighbours": COUNTS,
     "--refine": either("ir", "cg", "gmres", "none"),
     "--memory": either("1GB", "4KB", "0", "1e400GB"),
