@@ -68,6 +68,24 @@ def test_the_tables_of_the_calibration_are_those_of_its_results():
         assert f"{float(row['share']):.3f} {band}" in line
 
 
+def test_divergences_without_a_nugget_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    large = []
+    for n, correlation in (("1024", "strong"), ("4096", "medium")):
+        about = {"n": n, "smoothness": "1.5", "nugget": "0.0", "correlation": correlation}
+        cells = [float(row["kl"]) for row in results("static_schedule_mxp", "kl", **about)]
+        cells = " | ".join(f"{kl:.2g}" if kl < 0.1 else f"{kl:.2f}" for kl in cells)
+        assert f"| {int(n):,} | {correlation} | {cells} |" in text
+    for row in results("static_schedule_mxp", "kl"):
+        if float(row["accuracy"]) > 1e-8 and float(row["kl"]) > 0.01:
+            large.append(float(row["kl"]))
+    assert (round(min(large), 2), round(max(large), 1)) == (0.08, 0.3)
+    assert (
+        "divergences of 0.08 to 0.3"
+        in (ROOT / "docs" / "pages" / "how-to" / "accuracy.md").read_text()
+    )
+
+
 def test_generation_of_each_family_takes_at_most_what_the_readme_states():
     largest = max(float(row["over_matern"]) for row in results("covariance", "families"))
     assert largest <= 1.2

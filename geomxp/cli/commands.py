@@ -182,11 +182,25 @@ def _advised(outcome, words):
         elif name == "strict":
             words = [word for word in words if word != "--strict"]
         else:
-            if f"--{name}" in words:
-                k = words.index(f"--{name}")
-                words = [*words[:k], *words[k + 2 :]]
+            words = without(f"--{name}", words)
             changed += [f"--{name}", f"{value}"]
     return replace(outcome, remedy=shlex.join(["geomxp", *words, *changed]))
+
+
+def without(option, words):
+    """Return the words of a command line without an option and its value.
+
+    Examples
+    --------
+    >>> without("--kl", ["fit", "meuse", "--kl", "1e-3", "--kl=1e-2", "--reml"])
+    ['fit', 'meuse', '--reml']
+    """
+    kept, skip = [], False
+    for word in words:
+        if not skip and word != option and not word.startswith(f"{option}="):
+            kept.append(word)
+        skip = word == option and not skip
+    return kept
 
 
 def intervals_of(fitted, method, level):
@@ -736,6 +750,28 @@ def compare(given):
     for what, path in (("table", output), ("figure", figure)):
         if path:
             screen.note(f"{what} written to {path}")
+    _caution_accuracy(rows, given.words)
+
+
+LARGE = 1e-2
+"""Divergence in nats from which `compare` advises to choose formats by divergence."""
+
+
+def _caution_accuracy(rows, words):
+    """Warn if formats chosen for an accuracy have a large divergence."""
+    large = [row for row in rows if row.get("accuracy") is not None and row["kl"] > LARGE]
+    if not large:
+        return
+    for option in ("--accuracies", "--layers", "--kls", "--output", "--figure"):
+        words = without(option, words)
+    command = shlex.join(["geomxp", *words, "--kls", "1e-3"])
+    worst = max(large, key=lambda row: row["kl"])
+    warnings.warn(
+        f"the divergence at ε = {worst['accuracy']:g} is {worst['kl']:.2g} nats: ε bounds the "
+        f"error of the matrix, not the divergence. Choose formats by their divergence: {command}",
+        GeomxpWarning,
+        stacklevel=1,
+    )
 
 
 def _flat(rows):

@@ -195,3 +195,20 @@ def test_promotions_are_a_warning():
     method = gx.Exact(gx.by_tile_norm(1e-2), tile=20)
     with pytest.warns(gx.GeomxpWarning, match="tiles were promoted"):
         gx.log_likelihood(seen, gx.Matern(1.0, 3000.0, 2.5, 1e-6), method)
+
+
+def test_a_large_divergence_leads_to_formats_chosen_by_divergence(capsys, tmp_path):
+    words = ["compare", "--n", "600", "--variance", "1", "--range", "0.210158"]
+    words += ["--smoothness", "1.5", "--tile", "100", "--accuracies", "1e-4,1e-5"]
+    status, out, err = run(capsys, *words, "--output", str(tmp_path / "rows.csv"), "--json")
+    assert status == 0
+    worst = max(json.loads(out)["rows"], key=lambda row: row["kl"])
+    assert worst["kl"] > 0.01
+    message = " ".join(err.split())
+    assert f"the divergence at ε = {worst['accuracy']:g} is {worst['kl']:.2g} nats" in message
+    command = message[message.index("geomxp compare") :].split()[1:]
+    assert command == [*words[:-2], "--json", "--kls", "1e-3"]
+    status, out, err = run(capsys, *command)
+    assert status == 0
+    assert json.loads(out)["rows"][0]["kl"] < 1e-3
+    assert "divergence at" not in err
