@@ -228,14 +228,14 @@ class OutOfCore(Placement):
 
     def store(self, originals, formats, host=None):
         """Return the store; see `Placement.store`."""
-        slow = self._slow(originals, formats, host)
+        slow, streams = self._slow(originals, formats, host), policy_named(self.policy).streams
         generators = [originals, *(originals.on(device.index) for device in self.devices[1:])]
         parts = [
             OutOfCoreDevice(
                 generator,
                 Gpu(slow, device.index) if self.on_gpu else Ram(slow),
                 self._bound(device),
-                self.streams,
+                streams or self.streams,
             )
             for generator, device in zip(generators, self.devices, strict=True)
         ]
@@ -416,8 +416,10 @@ class MemoryPlan:
         *policies : str
             "sync": operands are copied for each update, and the accumulator out and back. "async":
             the same, while other tiles are computed. "v1": the accumulator stays. "v2": operands
-            are cached, and the least recently used one is evicted. "v3", used by runs: the one with
-            the latest next use is evicted. All policies if none is named.
+            are cached, and the least recently used one is evicted. "v3-lru": the same, but a
+            diagonal tile stays until the solves of its column are done. "v3", used by runs: the one
+            with the latest next use is evicted. All policies if none is named. "sync" computes one
+            tile at a time on each device.
 
         Returns
         -------
@@ -429,11 +431,12 @@ class MemoryPlan:
             return {}
         if not self.behind:
             return dict.fromkeys(policies, Traffic())
-        memory = _memory(self._sizes, self.budgets)
-        return {
-            name: volumes(self.layout, self.formats, name, streams=self.streams, **memory)
-            for name in policies
-        }
+        result = {}
+        for name in policies:
+            streams = policy_named(name).streams or self.streams
+            memory = _memory(Sizes(self.layout, self.formats, streams), self.budgets)
+            result[name] = volumes(self.layout, self.formats, name, streams=streams, **memory)
+        return result
 
     def play(self, machine: str | Machine | None = None, policy: str = "v3") -> Simulation:
         """Simulate the run on a machine: its time, its bytes and its events.

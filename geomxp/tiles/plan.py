@@ -33,15 +33,21 @@ class Policy:
     # evicts the tile whose last use is the "oldest", or whose next use is the "farthest", which
     # the fixed order tells; None: operands are not cached
     reuse: str | None = None
+    # keeps a diagonal tile until the solves of its column are done
+    keeps_diagonal: bool = False
+    # tiles computed at the same time on a device; as many as it has streams if None
+    streams: int | None = None
 
 
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("sync", overlapped=False, accumulator_stays=False),
+        Policy("sync", overlapped=False, accumulator_stays=False, streams=1),
         Policy("async", accumulator_stays=False),
         Policy("v1"),
         Policy("v2", reuse="oldest"),
+        # as published
+        Policy("v3-lru", reuse="oldest", keeps_diagonal=True),
         # keeps a diagonal tile during the solves of its column: its next use is always near
         Policy("v3", reuse="farthest"),
     )
@@ -288,15 +294,22 @@ class Plan:
 
     def _rank(self, used, task, tile):
         """Return the eviction priority of a cached tile."""
+        following = None
+        if self.policy.reuse == "farthest" or (self.policy.keeps_diagonal and tile[0] == tile[1]):
+            following = self._next_use(task, tile)
         if self.policy.reuse == "oldest":
-            return _Arena.KEPT - used
+            return _Arena.KEPT - used if following is None else _Arena.LAST
+        if following is None:
+            return _Arena.FREE - used
+        return float(following) + tile[1] / len(self._where)
+
+    def _next_use(self, task, tile):
+        """Return the position at which a cached tile is read next; None if it is not."""
         if tile not in self._uses:
             self._uses[tile] = self._positions(*tile)
         later = self._uses[tile]
         following = np.searchsorted(later, self._where[task], side="right")
-        if following == len(later):
-            return _Arena.FREE - used
-        return float(later[following]) + tile[1] / len(self._where)
+        return None if following == len(later) else later[following]
 
     def _positions(self, i, j):
         """Return the positions in the order at which this device reads tile (i, j), ascending."""
@@ -314,7 +327,7 @@ class _Arena:
     that used it.
     """
 
-    FREE, KEPT, BUSY = 1e18, 1e15, -1.0
+    FREE, KEPT, LAST, BUSY = 1e18, 1e15, 0.0, -1.0
 
     def __init__(self, units, streams):
         self._rank = np.full(units, self.FREE)

@@ -6,7 +6,7 @@ from the links and the rates of the machine.
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from numbers import Integral
 
@@ -154,6 +154,8 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
         If the memory has no room for one step of each stream.
     """
     in_core = policy == "in core"
+    if not in_core and (streams := policy_named(policy).streams):
+        machine = replace(machine, streams=streams)
     sizes = Sizes(layout, formats, machine.streams)
     if in_core:
         policy, memory = "v3", (len(layout.lower) + 10 * machine.streams) * sizes.block
@@ -188,7 +190,7 @@ def volumes(layout, formats, policy="v3", *, memory, devices=1, width=1, streams
     -------
     Traffic
     """
-    meter, sizes = Meter(), Sizes(layout, formats, streams)
+    meter, sizes = Meter(), Sizes(layout, formats, policy_named(policy).streams or streams)
     for plan in _plans(sizes, policy, memory, devices, width):
         for step in plan:
             for read in step.reads:

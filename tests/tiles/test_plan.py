@@ -1,6 +1,6 @@
 """Plans carried out on paper: by one reader who follows the rules, and by many who hurry."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from functools import partial
 from itertools import pairwise
 
@@ -276,7 +276,7 @@ def test_each_policy_reads_less_than_the_one_before_it(tiles, share, streams, de
 
 
 @pytest.mark.parametrize("names", [["fp64"], ["fp8", "fp64"], ["fp8", "fp16", "fp32", "fp64"]])
-@pytest.mark.parametrize("policy", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("policy", ["v1", "v2", "v3-lru", "v3"])
 def test_what_is_written_is_the_lower_triangle_in_its_formats(policy, names):
     layout, formats = Layout(8 * TILE - 20, TILE), random_map(8, names, 1)
     block = Sizes(layout, formats).block
@@ -285,12 +285,37 @@ def test_what_is_written_is_the_lower_triangle_in_its_formats(policy, names):
         assert traffic(policy, layout, formats, arena)[1] == formats.bytes(layout)
 
 
-@pytest.mark.parametrize("policy", ["v2", "v3"])
+@pytest.mark.parametrize("policy", ["v2", "v3-lru", "v3"])
 @pytest.mark.parametrize("names", [["fp64"], ["fp8", "fp16", "fp32", "fp64"]])
 def test_where_all_fits_nothing_is_read(policy, names):
     layout, formats = Layout(8 * TILE - 20, TILE), random_map(8, names, 2)
     arena = (36 + 4 + least_blocks(2)) * Sizes(layout, formats).block
     assert traffic(policy, layout, formats, arena)[0] == 0
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("tiles", [8, 16])
+def test_v3_as_published_reads_a_diagonal_tile_once_and_no_more_than_v2(tiles, streams):
+    layout, formats = Layout(tiles * TILE, TILE), fp64_map(tiles)
+    sizes, order = Sizes(layout, formats, streams), list(left_looking(tiles))
+    read_again = 0
+    for extra in range(0, 2 * tiles, 3):
+        arena = (least_blocks(streams) + extra) * sizes.block
+        loads = {
+            name: Counter(
+                read.tile
+                for step in Plan(order, order, sizes, arena, policy_named(name))
+                for read in step.reads
+                if read.load
+            )
+            for name in ("v2", "v3-lru")
+        }
+        diagonal = {name: [found[k, k] for k in range(tiles)] for name, found in loads.items()}
+        assert max(diagonal["v3-lru"]) <= 1
+        read_again += sum(diagonal["v2"])
+        if extra:
+            assert sum(loads["v3-lru"].values()) <= sum(loads["v2"].values()) + tiles
+    assert read_again > 0
 
 
 def test_async_and_sync_move_the_same():
@@ -320,7 +345,7 @@ def test_an_arena_without_room_for_one_step_of_each_stream_is_refused(streams):
 
 @pytest.mark.parametrize("name", ["V3", "", "lru", None])
 def test_a_policy_that_is_not_known_is_refused_with_those_that_are(name):
-    with pytest.raises(gx.InvalidInput, match=r"must be one of: sync, async, v1, v2, v3\. Got"):
+    with pytest.raises(gx.InvalidInput, match=r"must be one of: sync, async, v1, v2, v3-lru, v3\. Got"):
         policy_named(name)
 
 
