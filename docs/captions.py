@@ -72,7 +72,7 @@ CAPTIONS = {
     "true parameters, each with its relative difference from the reference.",
     "nested_cholesky/accuracy.csv": "Errors of the factor and KL divergence, by layers, on random "
     "matrices and on Matérn's.",
-    "nested_cholesky/accuracy.png": "Error of the factor, by layers.",
+    "nested_cholesky/accuracy.png": "Backward error of the factor, by layers.",
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",

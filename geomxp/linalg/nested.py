@@ -51,7 +51,8 @@ def potrf(
         Only its lower triangle is read and written.
     layers : sequence of str
         Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
-        and holds for the rest. Numbers are FP32 where it is "fp32".
+        and holds for the rest. Numbers are FP32 where it is "fp32". Where it is "fp64", blocks in
+        "fp32" are computed in FP64.
     leaf : int, optional
         Blocks up to this order go to LAPACK; tuned if not given.
 

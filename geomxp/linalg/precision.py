@@ -454,25 +454,33 @@ def layers_of(rule):
     return rule.layers if isinstance(rule, Layered) else None
 
 
-def layered_map(layers, n, depth=None):
-    """Return the map of a matrix of order n that is halved recursively, down to its last layer.
+DEEPEST = 6
+"""Halvings that a map shows: 64 block rows."""
 
-    `depth` is the number of halvings; by default one for each layer but the last, as far as blocks
-    are not smaller than LAPACK's.
+
+def layered_map(layers, n, depth=None):
+    """Return the map of a matrix of order n that is halved recursively, as far as its leaves.
+
+    `depth` is the number of halvings, those of the matrix if not given. Blocks in FP32 above leaves
+    in FP64 are FP64, as the recursion stores them.
 
     Examples
     --------
     >>> print(layered_map((FORMATS["fp16"], FP32), 1000))
     S
-    HS
+    SS
+    HHS
+    HHSS
     """
+    last = layers[-1]
     if depth is None:
-        leaf = leaf_size("potrf", n, layers)
-        depth = 0
-        while depth < len(layers) - 1 and n > leaf:
-            n, depth = halve(n, leaf), depth + 1
-    below = Layered(tuple(layers))(np.ones((2**depth, 2**depth))).rows
-    return PrecisionMap(tuple((*row[:-1], layers[-1]) for row in below))
+        leaf, rows, depth = leaf_size("potrf", n, layers), n, 0
+        # with fewer rows than columns, block rows of one height would not cover the matrix
+        while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
+            rows, depth = halve(rows, leaf), depth + 1
+    stored = tuple(form if form.coarse else last for form in layers)
+    below = Layered(stored)(np.ones((2**depth, 2**depth))).rows
+    return PrecisionMap(tuple((*row[:-1], last) for row in below))
 
 
 @dataclass(frozen=True)

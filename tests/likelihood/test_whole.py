@@ -114,15 +114,26 @@ def test_blocks_are_stored_in_their_formats():
     factor = whole("fp16", "fp32").prepare(seen).factorize(MODEL)
     # A21 of 128 rows and columns in FP16, two triangles in FP32 of which leaves count half
     assert factor.nbytes == 2 * 128**2 + 2 * (4 * 128 * 129 // 2)
-    assert str(factor.precision_map) == "S\nHS"
-    assert factor.precision_map.counts() == {"fp32": 2, "fp16": 1}
+    assert factor.precision_map.counts() == {"fp32": 20, "fp16": 16}
+    # of the squares on the diagonal the tree stores leaves of 16 rows, half of each
+    planned = whole("fp16", "fp32").plan(256).bytes
+    assert planned == factor.nbytes + 8 * 4 * (32**2 - 2 * (16 * 17 // 2) - 16**2)
 
 
-def test_the_map_has_a_halving_for_each_layer():
-    assert str(layered_map((FP16, FP32, FP64), 64)) == "D\nSD\nHHD\nHHSD"
+def test_the_map_shows_the_halvings_as_they_are_stored():
+    assert str(layered_map((FP16, FP32), 64)) == "S\nSS\nHHS\nHHSS"
+    # the recursion stores FP32 blocks above leaves in FP64 as FP64
+    assert str(layered_map((FP16, FP32, FP64), 64)) == "D\nDD\nHHD\nHHDD"
     # no more than the matrix has
-    assert str(layered_map((FP16, FP32, FP64), 17)) == "D\nHD"
-    assert str(layered_map((FP16, FP32, FP64), 16)) == "D"
+    assert str(layered_map((FP16, FP32), 17)) == "S\nHS"
+    assert str(layered_map((FP16, FP32), 16)) == "S"
+
+
+@in_all_layers
+def test_the_plan_has_the_bytes_of_the_tree(layers):
+    seen = testing.observations(500)
+    stored = whole(*layers).prepare(seen).factorize(MODEL).nbytes
+    assert stored < whole(*layers).plan(500).bytes < 1.15 * stored
 
 
 def test_the_matrix_is_never_stored_in_fp64():
@@ -168,8 +179,8 @@ def test_a_matrix_without_a_factor_in_its_layers_gets_finer_ones():
         nested.potrf(np.asfortranarray(sigma_of(seen, smooth)), ("fp8", "fp32"), leaf=16)
     with pytest.warns(gx.GeomxpWarning, match="promoted to finer formats"):
         found = gx.log_likelihood(seen, smooth, whole("fp8", "fp64"))
-    assert found.promotions == 1
-    assert found.precision_map.counts() == {"fp64": 3}
+    assert found.promotions == 16
+    assert found.precision_map.counts() == {"fp64": 36}
     exact = gx.log_likelihood(seen, smooth)
     assert found.log_likelihood == pytest.approx(exact.log_likelihood, abs=1e-5)
 
@@ -217,8 +228,8 @@ def test_memory_is_checked_first_and_predicted(monkeypatch):
 
     method, n = whole("fp16", "fp16", "fp32"), 4096
     plan = method.plan(n)
-    assert plan.bytes == layered_map(method.layers, n).bytes(Layout.of(n, n // 4))
-    assert predicted_cost(method, n).bytes == plan.bytes < 0.4 * 8 * n * n
+    assert plan.bytes == layered_map(method.layers, n).bytes(Layout.of(n, n // 32))
+    assert predicted_cost(method, n).bytes == plan.bytes < 0.18 * 8 * n * n
     seen = testing.observations(300)
     monkeypatch.setattr(exact, "free_memory", lambda: 100_000)
     with pytest.raises(gx.NotEnoughMemory):
@@ -230,7 +241,7 @@ def test_the_command_line_takes_whole(capsys):
     words += ["--nugget", "0.01", "--layers", "fp16,fp32", "--tile", "whole", "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["rows"][0]["formats"] == {"fp32": 2, "fp16": 1}
+    assert found["rows"][0]["formats"] == {"fp32": 20, "fp16": 16}
 
 
 @pytest.mark.gpu

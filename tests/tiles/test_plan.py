@@ -345,7 +345,9 @@ def test_an_arena_without_room_for_one_step_of_each_stream_is_refused(streams):
 
 @pytest.mark.parametrize("name", ["V3", "", "lru", None])
 def test_a_policy_that_is_not_known_is_refused_with_those_that_are(name):
-    with pytest.raises(gx.InvalidInput, match=r"must be one of: sync, async, v1, v2, v3-lru, v3\. Got"):
+    with pytest.raises(
+        gx.InvalidInput, match=r"must be one of: sync, async, v1, v2, v3-lru, v3\. Got"
+    ):
         policy_named(name)
 
 
