@@ -1,4 +1,8 @@
-"""What every experiment writes beside its numbers: commit, machine, versions."""
+"""What every experiment writes beside its numbers: commit, machine, versions.
+
+A run that would write into results/ refuses a working tree with uncommitted changes; with --dirty
+it runs, and the header of its files says so.
+"""
 
 import csv
 import os
@@ -19,24 +23,76 @@ from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
 
+HERE = Path(__file__).resolve().parent
+
+
+def _git(*words):
+    done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=HERE, check=False)
+    return done.stdout.strip()
+
+
+def _commit():
+    """Return the commit, with "-dirty" if files other than results and figures have changed."""
+    own = (f":(exclude,glob)*/{folder}/**" for folder in ("results", "figures"))
+    changed = _git("status", "--porcelain", "--", ":/", *own)
+    commit = _git("describe", "--always")
+    return f"{commit}-dirty" if commit and changed else commit or "unknown"
+
+
+COMMIT = _commit()
+"""The commit when the run begins."""
+
+
+def _refuse_dirty():
+    """End a run of an experiment that would write results of uncommitted code."""
+    allowed = "--dirty" in sys.argv
+    if allowed:
+        sys.argv.remove("--dirty")
+    elsewhere = {"--tiny", "--output", "--help", "-h"} & {w.split("=")[0] for w in sys.argv}
+    script = Path(sys.argv[0]).resolve()
+    ours = HERE in script.parents and script.name != "plot.py"
+    if ours and COMMIT.endswith("-dirty") and not (allowed or elsewhere):
+        sys.exit(
+            "The working tree has uncommitted changes, so that its results could not be repeated: "
+            f"commit them, or run it with --dirty: python {' '.join(sys.argv)} --dirty"
+        )
+
+
+_refuse_dirty()
+
 
 @cache
-def _commit():
-    """Return the commit at the first call: later the tables that a run writes make it dirty."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent,
-        check=False,
+def ceilings(n=2048):
+    """Return the peak rates of this run: rows of `geomxp bench ceilings` for products of order n.
+
+    A study of speed calls it first, and relates its rates to `peak`.
+    """
+    from geomxp.benchmarks.bench import ceilings
+
+    return ceilings(n, 3)
+
+
+def peak(rates, form, cores=1):
+    """Return the largest rate of products in a format on so many cores, in GFLOP/s.
+
+    Without matrix units for it, coarse formats are multiplied in FP32.
+    """
+    mine = [row for row in rates if row["unit"] == "GFLOP/s" and row.get("cores", 1) == cores]
+    fitting = [row["rate"] for row in mine if row["what"].split(",")[0] == form]
+    return max(fitting) if fitting else peak(rates, "fp32", cores)
+
+
+def _in_words(rates):
+    return "; ".join(
+        f"{row['what']} {row['rate']:.3g} {row['unit']} on {row.get('cores', 1)} core(s)"
+        for row in rates
     )
-    return done.stdout.strip() or "unknown"
 
 
 def provenance():
     """Return commit, date, machine and versions, as a dict of texts."""
     return {
-        "commit": _commit(),
+        "commit": COMMIT,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": _processor(),
         "matrix_units": " ".join(f.name for f in (FP16, BF16) if blas.has_unit(f)) or "none",
@@ -64,15 +120,22 @@ def _processor():
         for flag in ("avx512f", "amx_bf16", "amx_fp16")
         if flag in found.get("flags", "").split()
     ]
-    return f"{found.get('model name', platform.machine())} ({', '.join(units) or 'no AVX-512'})"
+    name = found.get("model name", platform.machine())
+    numbers = (found.get("cpu family"), found.get("model"), found.get("stepping"))
+    if all(numbers):
+        # virtual machines hide the name
+        name += ", family {} model {} stepping {}".format(*numbers)
+    return f"{name} ({', '.join(units) or 'no AVX-512'})"
 
 
-def write_rows(path, rows):
-    """Write dicts as CSV, below comment lines that say where they come from."""
+def write_rows(path, rows, ceilings=None):
+    """Write dicts as CSV, below comment lines that say where they come from.
+
+    `ceilings` are the peak rates of the run, as `ceilings` returns them, for studies of speed.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # before the file changes
-    about = provenance()
+    about = provenance() | ({} if ceilings is None else {"ceilings": _in_words(ceilings)})
     with open(path, "w", newline="") as file:
         file.writelines(f"# {name}: {value}\n" for name, value in about.items())
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")

@@ -5,7 +5,8 @@
 Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of
 low layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's). One
 thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in
-the same run, interleaved; casts and copies are part of each time.
+the same run, interleaved; casts and copies are part of each time. Rates are also given as shares of
+the rate of a large product in the first layer's format, measured in the same run.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from geomxp.prediction.simulate import lay_out
 from geomxp.tiles.assemble import covariance_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import timings, write_rows
+from common import ceilings, peak, timings, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
@@ -105,6 +106,31 @@ def ours(what, layers):
     }[what]
 
 
+def pure_fp16(a, leaf=256):
+    """Overwrite a lower triangle by the recursion with every block rounded to FP16; return it.
+
+    Blocks are computed in FP32 and stored in FP16, the leaves of LAPACK's factorization included:
+    the paper's reference, which `nested.potrf` refuses. Entries must be within FP16's range.
+    """
+    n = len(a)
+    if n <= leaf:
+        factor, info = lapack.spotrf(a.astype(np.float32), lower=1, clean=1)
+        if info:
+            raise gx.NotPositiveDefinite("a leaf has no factor", info)
+        a[...] = factor.astype(np.float16)
+        return a
+    h = n // 2
+    pure_fp16(a[:h, :h], leaf)
+    panel = solve_triangular(
+        a[:h, :h].astype(np.float32), a[h:, :h].T.astype(np.float32), lower=True
+    ).T.astype(np.float16)
+    a[h:, :h] = panel
+    wide = panel.astype(np.float32)
+    a[h:, h:] = (a[h:, h:].astype(np.float32) - wide @ wide.T).astype(np.float16)
+    pure_fp16(a[h:, h:], leaf)
+    return a
+
+
 FLOPS = {"potrf": lambda n: n**3 / 3, "syrk": lambda n: n**3, "trsm": lambda n: n**3}
 
 
@@ -125,6 +151,7 @@ def operands(what, n, on):
 
 def speed_rows(sizes, repeats, on, layers=LAYERS):
     """Yield rows of speed.csv."""
+    rates = ceilings(sizes[-1] // 4) if on == "cpu" else None
     for what in ("potrf", "syrk", "trsm"):
         for n in sizes:
             a, b = operands(what, n, on)
@@ -134,13 +161,16 @@ def speed_rows(sizes, repeats, on, layers=LAYERS):
             seconds = timings(candidates, a, b, repeats)
             best = min(seconds[name] for name in baselines)
             for name, median in seconds.items():
+                rate = FLOPS[what](n) / median / 1e9
+                form = "fp64" if name in baselines else name.split()[0]
                 yield {
                     "what": what,
                     "n": n,
                     "layers": name,
                     "seconds": median,
-                    "gflops": FLOPS[what](n) / median / 1e9,
+                    "gflops": rate,
                     "speedup": best / median,
+                    "share_of_product": "" if rates is None else rate / peak(rates, form),
                     "baseline": "library" if name in baselines else "",
                 }
 
@@ -168,7 +198,11 @@ def depth_rows(sizes, repeats, on, form="fp16"):
 
 
 def accuracy_rows(sizes, layers=LAYERS):
-    """Yield rows of accuracy.csv; "rounded to fp16" is an exact factor with rounded numbers."""
+    """Yield rows of accuracy.csv.
+
+    "tree" are factors of `SymmetricTree`, whose blocks are stored in their formats; "pure fp16" is
+    `pure_fp16`, "rounded to fp16" an exact factor with rounded numbers.
+    """
     for n in sizes:
         matrices = {"uniform + n I": paper_matrix(n)}
         matrices |= {f"Matérn {name}": matern_matrix(n, name) for name in RANGES}
@@ -183,10 +217,23 @@ def accuracy_rows(sizes, layers=LAYERS):
                     yield _accuracy(n, name, " ".join(form), a, exact, None)
                     continue
                 yield _accuracy(n, name, " ".join(form), a, exact, np.tril(lower))
-            yield _accuracy(n, name, "rounded to fp16", a, exact, _pure_fp16(exact, a))
+            for form in (("fp16", "fp32"), ("fp16",) * 3 + ("fp32",), deepest):
+                try:
+                    tree = nested.SymmetricTree(a, form).potrf().to_dense()
+                except gx.NotPositiveDefinite:
+                    tree = None
+                yield _accuracy(n, name, f"tree: {' '.join(form)}", a, exact, tree)
+            try:
+                # the diagonal of the factor is near 1, as FP16's range needs
+                scale = 2.0 ** round(np.log2(a.diagonal().max()) / 2)
+                pure = np.tril(pure_fp16(a / scale**2)) * scale
+            except gx.NotPositiveDefinite:
+                pure = None
+            yield _accuracy(n, name, "pure fp16", a, exact, pure)
+            yield _accuracy(n, name, "rounded to fp16", a, exact, _rounded(exact, a))
 
 
-def _pure_fp16(exact, a):
+def _rounded(exact, a):
     """Return the exact factor of A/α with every entry in FP16, scaled back (α: the paper's)."""
     alpha = max(1.0, float(abs(a).max()) / 65504.0)
     return (exact / np.sqrt(alpha)).astype(np.float16).astype(np.float64) * np.sqrt(alpha)
@@ -227,7 +274,8 @@ def main():
             shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
             print(name, *shown, flush=True)
             where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
-            write_rows(options.output / where, rows)
+            rates = ceilings(sizes[-1] // 4) if (name, on) == ("speed", "cpu") else None
+            write_rows(options.output / where, rows, rates)
 
 
 if __name__ == "__main__":
