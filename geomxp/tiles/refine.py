@@ -11,8 +11,9 @@ scalars. A column that has converged is not changed again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from itertools import product
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -476,6 +477,8 @@ class Refinement:
         Tiles of the factor in each format.
     shift : float
         c·u.
+    scaled : bool
+        Whether the matrix was scaled to a unit diagonal.
     """
 
     solution: Floats
@@ -486,6 +489,7 @@ class Refinement:
     method: str
     formats: dict[str, int]
     shift: float = 0.0
+    scaled: bool = True
 
     def __repr__(self) -> str:
         return f"<Refinement by {self.method}: {self.outcome.ending}, residual {self.residual:.3g}>"
@@ -546,8 +550,8 @@ def solve(
     precision: Rule | None = None,
     *,
     method: str = "gmres",
-    scaling: bool = True,
-    shift: float = 0.0,
+    scaling: bool | None = None,
+    shift: float | None = None,
     range_scaling: float | None = None,
     tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
@@ -564,11 +568,13 @@ def solve(
     precision : callable, optional
         A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given.
     method : {"ir", "cg", "gmres"}
-    scaling : bool
+    scaling : bool, optional
         Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.
-    shift : float
+    shift : float, optional
         c ≥ 0: add c·u to the diagonal before the factorization, u the unit roundoff of the
-        coarsest format.
+        coarsest format. If scaling or shift is not given, settings are tried in this order until
+        the iteration converges: scaled, c = 0; scaled, 0.4; not scaled, 0.4; scaled, 10. Each takes
+        a factorization.
     range_scaling : float, optional
         θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max the largest FP16 number.
         Only rules with ``scale=False`` need it: the others scale each tile.
@@ -603,11 +609,12 @@ def solve(
     rule = uniform("fp16") if precision is None else precision
     if not callable(rule):
         raise InvalidInput(f"`precision` must be a rule, such as uniform('fp16'). Got {rule!r}.")
-    source = Dense(a, Layout.of(len(a), tile), scaling)
+    sources = cache(partial(Dense, a, Layout.of(len(a), tile)))
     best = error = None
-    for attempt in _attempts(rule, fallback):
+    for attempt, (scaled, c) in product(_attempts(rule, fallback), _settings(scaling, shift)):
+        source = sources(scaled)
         try:
-            store = _factor(source, attempt, shift, range_scaling)
+            store = _factor(source, attempt, c, range_scaling)
         except NotPositiveDefinite as failure:
             error = failure
             continue
@@ -621,15 +628,16 @@ def solve(
             limit=iterations,
             also=source.original(b.reshape(len(b), -1)),
         )
-        latest = _described(x / d, progress, method, store, source.shift)
+        latest = replace(
+            _described(x / d, progress, method, store, source.shift), scaled=scaled
+        )
         if best is None or latest.outcome.good or latest.residual < best.residual:
             best = latest
         if best.outcome.good:
             break
     if best is None:
-        raise NotPositiveDefinite(
-            f"{error}: use a finer precision, or a shift", error.order
-        ) from None
+        remedy = "use a finer precision" + ("" if shift is None else ", or a larger shift")
+        raise NotPositiveDefinite(f"{error}: {remedy}", error.order) from None
     return best
 
 
@@ -657,11 +665,24 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
     if not isinstance(iterations, Integral) or iterations < 1:
         raise InvalidInput(f"`iterations` must be an integer of at least 1. Got {iterations!r}.")
-    for name, value, least in (("shift", shift, 0.0), ("tolerance", tolerance, 0.0)):
+    for name, value, least in (("shift", shift or 0.0, 0.0), ("tolerance", tolerance, 0.0)):
         if not isinstance(value, Real) or not value >= least:
             raise InvalidInput(f"`{name}` must be at least 0. Got {value!r}.")
     if range_scaling is not None and not (isinstance(range_scaling, Real) and range_scaling > 0):
         raise InvalidInput(f"`range_scaling` must be positive. Got {range_scaling!r}.")
+
+
+SETTINGS = ((True, 0.0), (True, 0.4), (False, 0.4), (True, 10.0))
+"""(scaling, c) of a factor in FP16: one of them converges for each spectrum of the paper."""
+
+
+def _settings(scaling, shift):
+    """Return the settings to try: those that agree with what is given."""
+    if scaling is not None and shift is not None:
+        return [(bool(scaling), float(shift))]
+    if shift is not None:
+        return [(True, float(shift)), (False, float(shift))]
+    return [setting for setting in SETTINGS if scaling is None or setting[0] == bool(scaling)]
 
 
 def _attempts(rule, fallback):

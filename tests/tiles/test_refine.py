@@ -66,8 +66,35 @@ def test_classic_refinement_fails_aloud_where_the_paper_says_so():
 
 def test_without_a_shift_a_hard_spectrum_has_no_fp16_factor():
     a, b = spd_matrix("geometric", 512, 1.7e5), np.ones(512)
-    with pytest.raises(NotPositiveDefinite, match="use a finer precision, or a shift"):
-        refine.solve(a, b, method="gmres")
+    with pytest.raises(NotPositiveDefinite, match="use a finer precision, or a larger shift"):
+        refine.solve(a, b, method="gmres", shift=0.0)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "condition", "scaled", "c"),
+    [
+        ("arithmetic", 1e4, True, 0.0),
+        ("clustered", 1e8, True, 0.4),
+        ("logarithmic", 1.7e5, True, 0.4),
+        ("geometric", 1.7e5, True, 0.4),
+        ("custom-clustered", 1e4, True, 0.4),
+    ],
+)
+def test_scaling_and_shift_are_chosen_for_each_spectrum(spectrum, condition, scaled, c):
+    a, b = spd_matrix(spectrum, 512, condition), np.random.default_rng(1).random(512)
+    found = refine.solve(a, b)
+    assert found.outcome.ending is Ending.CONVERGED, found.outcome
+    assert (found.scaled, found.shift) == (scaled, c * 2.0**-11)
+    given = refine.solve(a, b, scaling=scaled, shift=c)
+    np.testing.assert_array_equal(found.solution, given.solution)
+
+
+def test_a_setting_that_is_given_is_kept():
+    a, b = spd_matrix("clustered", 256, 1e8), np.random.default_rng(1).random(256)
+    assert refine.solve(a, b, scaling=False).scaled is False
+    assert refine.solve(a, b, shift=0.4).shift == 0.4 * 2.0**-11
+    with pytest.raises(NotPositiveDefinite, match="use a finer precision$"):
+        refine.solve(np.array([[1.0, 2.0], [2.0, 1.0]]), np.ones(2))
 
 
 @pytest.mark.parametrize("method", METHODS)
