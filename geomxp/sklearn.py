@@ -21,6 +21,7 @@ from .prediction.simulate import simulate
 
 if TYPE_CHECKING:
     from ._typing import Any, ArrayLike, Floats, Frame, Whole
+    from .covariance.observation import ObservationModel
     from .likelihood.base import Likelihood
 
 try:
@@ -58,6 +59,9 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Estimate geometric anisotropy, in the plane.
     reml : bool
         Maximize the restricted likelihood.
+    transformation : str or ObservationModel, optional
+        Transformation of y to Gaussian values, as `transform` of `geomxp.fit`: "log", "sqrt",
+        "boxcox", "logit" or "tukey-gh". Predictions and draws are back-transformed.
     method : Exact or Vecchia, optional
         Method that computes the likelihood; if None the choice of `geomxp.fit`: `geomxp.Exact()` up
         to 6,000 rows, above `geomxp.Vecchia(30)` with a warning.
@@ -108,6 +112,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         metric: str | None = None,
         anisotropy: bool = False,
         reml: bool = False,
+        transformation: str | ObservationModel | None = None,
         method: Likelihood | None = None,
         starts: int = 1,
     ) -> None:
@@ -118,6 +123,8 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         self.metric = metric
         self.anisotropy = anisotropy
         self.reml = reml
+        # a transformer of scikit-learn has a `transform`
+        self.transformation = transformation
         self.method = method
         self.starts = starts
 
@@ -155,6 +162,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
             trend=trend,
             anisotropy=self.anisotropy,
             reml=self.reml,
+            transform=self.transformation,
             starts=self.starts,
             progress=False,
             raise_on_failure=False,
@@ -180,6 +188,7 @@ class GeoRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         mean : (m,) ndarray
+            In the unit of y.
         standard_error : (m,) ndarray
             If `return_std`: standard error of the noiseless field, with the uncertainty of the
             trend. `geomxp.predict(regressor.fit_, …)` gives intervals, also for new observations.

@@ -64,6 +64,26 @@ def test_parameters_that_are_given_are_held():
     assert regressor.fit_.free == ("variance", "range")
 
 
+def test_values_are_transformed_and_predictions_back_transformed():
+    seen = gx.datasets.load("meuse")
+    regressor = GeoRegressor(smoothness=0.5, transformation="log").fit(seen.locations, seen.values)
+    fit = gx.fit(
+        gx.Observations(seen.locations, seen.values),
+        fixed={"smoothness": 0.5},
+        trend="constant",
+        transform="log",
+        progress=False,
+    )
+    assert regressor.model_ == fit.model
+    mean, error = regressor.predict(seen.locations[:5] + 10.0, return_std=True)
+    expected = gx.predict(fit, seen.locations[:5] + 10.0, progress=False)
+    np.testing.assert_array_equal(mean, expected.mean)
+    np.testing.assert_array_equal(error, np.sqrt(expected.variance))
+    assert (regressor.sample_y(seen.locations[:5] + 10.0, 20) > 0).all()
+    with pytest.raises(gx.InvalidInput, match="transform"):
+        GeoRegressor(transformation="cube").fit(seen.locations, seen.values)
+
+
 def test_leading_columns_are_coordinates_and_the_others_covariates():
     _, X, y = meuse()
     assert GeoRegressor(coordinates=2, **HELD).fit(X, y).fit_.trend.names[0] == "intercept"

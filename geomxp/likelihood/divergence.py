@@ -345,15 +345,19 @@ def missed_target(
 
 
 def kl_between(
-    p: Covariance, q: Covariance, locations: ArrayLike | Inputs, metric: str = "euclidean"
+    p: Covariance,
+    q: Covariance,
+    locations: ArrayLike | Inputs | Observations,
+    metric: str = "euclidean",
 ) -> float:
     """Return KL(N(0, Σ_p) ‖ N(0, Σ_q)) = ½(tr(Σ_q⁻¹Σ_p) - n + log|Σ_q| - log|Σ_p|).
 
     Parameters
     ----------
     p, q : Covariance
-    locations : (n, d) array_like or Inputs
+    locations : (n, d) array_like, Inputs or Observations
     metric : str
+        Of an array of locations.
 
     Returns
     -------
@@ -376,6 +380,8 @@ def kl_between(
     """
     check_is_model(p, "p")
     check_is_model(q, "q")
+    if isinstance(locations, Observations):
+        locations = locations.inputs
     locations = checked_inputs(locations, metric)
     _check_nuggets((p, q), locations)
     groups = Groups.of_inputs(locations)

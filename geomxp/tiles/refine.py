@@ -628,9 +628,7 @@ def solve(
             limit=iterations,
             also=source.original(b.reshape(len(b), -1)),
         )
-        latest = replace(
-            _described(x / d, progress, method, store, source.shift), scaled=scaled
-        )
+        latest = replace(_described(x / d, progress, method, store, source.shift), scaled=scaled)
         if best is None or latest.outcome.good or latest.residual < best.residual:
             best = latest
         if best.outcome.good:

@@ -111,7 +111,9 @@ def test_expected_information_agrees_with_mpmath(sixteen):
 
 def test_divergence_agrees_with_mpmath(sixteen):
     case = EXAGEOSTAT["kl"]
-    found = gx.kl_between(gx.Matern(**case["p"]), gx.Matern(**case["q"]), sixteen.locations)
+    p, q = gx.Matern(**case["p"]), gx.Matern(**case["q"])
+    found = gx.kl_between(p, q, sixteen.locations)
+    assert gx.kl_between(p, q, sixteen) == found
     assert found == pytest.approx(case["kl_p_q"], rel=1e-11)
 
 
