@@ -86,6 +86,32 @@ def test_divergences_without_a_nugget_are_those_of_the_results():
     )
 
 
+VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")
+
+
+def test_files_that_the_audit_names_exist():
+    text = (ROOT / "experiments" / "README.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    studies = {cells[0]: cells[2] for cells in rows if len(cells) == 3 and cells[0] != "folder"}
+    assert set(studies) == {f"`{path.parent.name}`" for path in ROOT.glob("experiments/*/run.py")}
+    assert all((ROOT / command.strip("`").split()[1]).is_file() for command in studies.values())
+    audit = [cells for cells in rows if len(cells) != 3 and cells[0] != "paper"]
+    assert len(audit) > 100
+    folders = (("geomxp", "experiments"), ("tests",), ("experiments",), ("experiments",))
+    for what, *cells, verdict in audit:
+        assert verdict.split(": ")[0] in VERDICTS, verdict
+        assert "`" not in what + verdict
+        for places, cell in zip(folders, cells, strict=True):
+            spans = re.findall(r"`([^`]+)`", cell)
+            assert spans or cell == "–", (what, cell)
+            for span in spans:
+                path, _, names = span.partition(": ")
+                files = [ROOT / place / path for place in places if (ROOT / place / path).is_file()]
+                assert files, f"{what}: {path} is not there"
+                for name in filter(None, names.split(", ")):
+                    assert re.search(rf"\b{name}\b", files[0].read_text()), f"{what}: {span}"
+
+
 def test_generation_of_each_family_takes_at_most_what_the_readme_states():
     largest = max(float(row["over_matern"]) for row in results("covariance", "families"))
     assert largest <= 1.2
