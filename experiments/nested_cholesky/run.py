@@ -1,20 +1,28 @@
 """Nested, layered Cholesky: speed over the vendor library, throughput, accuracy, depth (paper 000).
 
-    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [--on gpu] [--tiny]
+    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [divergence]
+                                              [--on gpu] [--tiny]
 
 Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of
 low layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's). One
 thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in
 the same run, interleaved; casts and copies are part of each time. Rates are also given as shares of
 the rate of a large product in the first layer's format, measured in the same run.
+
+divergence.csv, for which one has to ask, has KL divergence, bytes and seconds of likelihoods, on all
+cores: matrices factored as a whole in layers, and tiles by four rules. It takes hours; a run
+continues from the rows that are there.
 """
 
 import argparse
+import csv
 import os
 import sys
+from itertools import product
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"
+if "divergence" not in sys.argv:
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 from scipy.linalg import blas as scipy_blas
@@ -233,6 +241,53 @@ def accuracy_rows(sizes, layers=LAYERS):
             yield _accuracy(n, name, "rounded to fp16", a, exact, _rounded(exact, a))
 
 
+WHOLE = (("fp32",), ("fp16", "fp32"), ("fp16",) * 3 + ("fp32",), ("bf16",) * 3 + ("fp32",))
+
+
+def methods():
+    """Yield (name, method) of divergence.csv."""
+    for layers in WHOLE:
+        yield f"whole: {' '.join(layers)}", gx.Exact(gx.layered(*layers), tile="whole")
+    yield "tiles: layered fp16 fp32", gx.Exact(gx.layered("fp16", "fp32"))
+    yield "tiles: uniform fp32", gx.Exact(gx.uniform("fp32"))
+    for accuracy in (1e-4, 1e-6, 1e-8):
+        yield f"tiles: by_tile_norm {accuracy:g}", gx.Exact(gx.by_tile_norm(accuracy))
+    for target in (1e-1, 1e-3, 1e-5):
+        yield f"tiles: for_divergence {target:g}", gx.Exact(gx.for_divergence(target))
+
+
+def divergence_rows(sizes, known=()):
+    """Yield rows of divergence.csv after the known ones: three correlations, two smoothnesses."""
+    yield from known
+    done = {(row["n"], row["correlation"], row["smoothness"]) for row in known}
+    for n, smoothness, correlation in product(sizes, (0.5, 1.5), RANGES):
+        if (str(n), correlation, str(smoothness)) in done:
+            continue
+        model = gx.Matern(1.0, RANGES[correlation], smoothness, 1e-2)
+        names, given = zip(*methods(), strict=True)
+        found = gx.compare(model, lay_out(n, "uniform", 0), given, progress=False)
+        for name, one in zip(names, found, strict=True):
+            yield {
+                "n": n,
+                "correlation": correlation,
+                "smoothness": smoothness,
+                "method": name,
+                "kl": one.kl,
+                "bytes_over_fp64": one.bytes / (4 * n * (n + 1)),
+                "seconds": one.seconds,
+                "seconds_fp64": one.reference_seconds,
+                "promotions": one.promotions,
+            }
+
+
+def rows_of(path):
+    """Return the rows of a CSV with a header, or none."""
+    if not path.exists():
+        return []
+    with open(path) as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
 def _rounded(exact, a):
     """Return the exact factor of A/α with every entry in FP16, scaled back (α: the paper's)."""
     alpha = max(1.0, float(abs(a).max()) / 65504.0)
@@ -254,7 +309,7 @@ def _accuracy(n, matrix, layers, a, exact, lower):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy")
+    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy, divergence")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
@@ -266,8 +321,11 @@ def main():
         "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
         "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
         "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
+        "divergence": lambda: divergence_rows(
+            (200,) if tiny else (1024, 4096, 16384), rows_of(options.output / "divergence.csv")
+        ),
     }
-    for name in options.studies or known:
+    for name in options.studies or [name for name in known if tiny or name != "divergence"]:
         rows = []
         for row in known[name]():
             rows.append(row)
