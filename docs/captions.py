@@ -51,7 +51,8 @@ CAPTIONS = {
     "h200/model_papers.csv": "Rates and ratios that papers 000 and 001 published, and the model's.",
     "batched/size.png": "Rate against the order of the matrices, with NumPy and MKL.",
     "batched/solve.png": "Shares of factorization and substitutions in the time of a solution.",
-    "batched/variants.png": "Rates of all variants, by looking order and tile.",
+    "batched/variants.png": "The best rate of all variants with one parameter fixed: tile, looking "
+    "order, chunk, unrolling.",
     "cluster/calibration.csv": "Rates of one machine, and costs of tasks, tiles and its link.",
     "cluster/faults.csv": "Runs in which two workers were killed at random times.",
     "cluster/overhead.csv": "Share of scheduling in a run on one worker, by tile.",
@@ -76,7 +77,7 @@ CAPTIONS = {
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
-    "out_of_core/timeline.json": "Events of a run without reuse and with V3; drawn above.",
+    "out_of_core/timeline.json": "Events of a run by `sync` and of one by `v3`; drawn above.",
     "peers/fits.csv": "Every fit of every method: seconds, memory, estimates, and the difference "
     "of its log-likelihood (computed by geomxp) from the best.",
     "peers/likelihood.csv": "Seconds and memory of one log-likelihood, by method.",
@@ -85,14 +86,15 @@ CAPTIONS = {
     "deviation by the inverse Fisher information.",
     "refinement/iterations.csv": "Iterations of classic refinement (ir), CG and GMRES on five "
     "spectra, n = 4,096; FP16 factors with and without a shift c·u·I, FP32 factors.",
-    "refinement/speed.png": "Speed of a solution relative to FP64.",
+    "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
+    "recursion above.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
     "static_schedule_mxp/kl.csv": "Backward error and divergence at each ε, n = 1,024 and 4,096.",
     "static_schedule_mxp/kl_16384.csv": "The same for n = 16,384: weak fields.",
     "static_schedule_mxp/kl_16384_more.csv": "The same for n = 16,384: medium and strong fields.",
     "static_schedule_mxp/plain.csv": "Seconds without MKL and matrix units, on one thread.",
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
-    "static_schedule_mxp/rate_16384.csv": "The first rows of rate.csv on an idle machine.",
+    "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",
     "static_schedule_mxp/target.csv": "Predicted and measured divergence of `for_divergence`.",
     "trsm_trmm/ratios.csv": "Time of SciPy's and MKL's triangular solve and product over ours.",
 }

@@ -9,9 +9,9 @@ thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuB
 the same run, interleaved; casts and copies are part of each time. Rates are also given as shares of
 the rate of a large product in the first layer's format, measured in the same run.
 
-divergence.csv, for which one has to ask, has KL divergence, bytes and seconds of likelihoods, on all
-cores: matrices factored as a whole in layers, and tiles by four rules. It takes hours; a run
-continues from the rows that are there.
+divergence.csv, which is written only when asked for, has KL divergence, bytes and seconds of
+likelihoods on all cores: matrices factored as a whole in layers, and tiles by four rules. It takes
+hours; a run continues from the rows that are there.
 """
 
 import argparse

@@ -43,7 +43,7 @@ def rate():
 
 
 def timelines():
-    """Draw what happened when without reuse and with V3 (Figures 7 and 13)."""
+    """Draw what happened when without reuse and with V3 (as Figure 7)."""
     document = json.loads((HERE / "results" / "timeline.json").read_text())
     axes = (figure := Figure(figsize=(9, 6), layout="constrained")).subplots(len(document), 1)
     for ax, (policy, events) in zip(axes, document.items(), strict=True):

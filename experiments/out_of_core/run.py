@@ -1,4 +1,4 @@
-"""Matrices larger than memory: volumes, rates, devices, the simulator (paper 001, Figures 5-9, 13).
+"""Matrices larger than memory: volumes, rates, devices, the simulator (paper 001, Figures 5-9).
 
     python experiments/out_of_core/run.py [NAME ...] [--tiny]
     python experiments/out_of_core/run.py gpu --on gpu --device-memory 20GB

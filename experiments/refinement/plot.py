@@ -16,7 +16,7 @@ def read(name):
 
 
 def histories():
-    """Draw the residual at each iteration, a panel for each spectrum (Figures 2-3)."""
+    """Draw the residual at each iteration, a panel for each spectrum (as Figure 3)."""
     frame = read("histories")
     spectra = list(frame.spectrum.unique())
     figure = Figure(figsize=(2.6 * len(spectra), 3), layout="constrained")
@@ -34,7 +34,7 @@ def histories():
 
 
 def speed():
-    """Draw the time to solution beside dposv's against n (Figure 4)."""
+    """Draw the speed of a solution over that of run.py's `dposv` against n (as Figure 4)."""
     frame = read("speed")
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots(1, frame.condition.nunique(), sharey=True, squeeze=False)[0]

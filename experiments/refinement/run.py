@@ -3,9 +3,11 @@
     python experiments/refinement/run.py [NAME ...] [--tiny]
 
 Writes results/iterations.csv (Figures 4-7: iterations on five spectra, three methods, with and
-without preprocessing, FP16 and FP32 factors), histories.csv (Figures 2-3), speed.csv (time to
-solution beside LAPACK's dposv), kriging.csv (means and variances beside FP64's), memory.csv (Σ is
-never stored in FP64) and log_determinant.csv (what refinement does not repair: error against cost).
+without preprocessing, FP16 and FP32 factors), histories.csv (the residual at each iteration, as in
+Figure 3; a spectrum without a factor has no rows), speed.csv (time to solution beside `dposv`,
+LAPACK up to n = 8,192 and our recursion in FP64 above), kriging.csv (means and variances beside
+FP64's), memory.csv (Σ is never stored in FP64) and log_determinant.csv (what refinement does not
+repair: error against cost).
 All of them if none is named.
 """
 
@@ -38,7 +40,7 @@ RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 METHODS = ("ir", "cg", "gmres")
 HARDEST = {"arithmetic": 1e8, "clustered": 1e8, "logarithmic": 1.7e5, "geometric": 1.7e5}
 PREPROCESSING = (
-    {"scaling": True},
+    {"scaling": True, "shift": 0.0},
     {"scaling": False, "shift": 0.4},
     {"scaling": True, "shift": 0.4},
     {"scaling": True, "shift": 10.0},

@@ -341,9 +341,9 @@ def _substituted(lower, b, passes):
     return x.reshape(b.shape)
 
 
-# The fastest variant for an order, type and device: the winner of a search, kept in `batched.json`
-# of the user's cache directory, or the entry of a table that was measured on one core with AVX-512
-# (experiments/batched).
+# The variant for an order, type and device: the winner of a search, kept in `batched.json` of the
+# user's cache directory, or else the entry of a table. experiments/batched compares variants on
+# interleaved chunks, on one core with AVX-512; no study compares them on canonical batches.
 
 
 SHIPPED = (
@@ -351,22 +351,22 @@ SHIPPED = (
     (16, Variant("top", 4, 1, unroll=True)),
     (128, UNTUNED),
 )
-"""Largest order, and the fastest variant up to there. Each order up to 16 is compiled by itself, in
-one to four seconds, and kept on disk."""
+"""Largest order, and the variant up to there. Above 16 a search may find a faster one: at orders 48
+and 64 that is `top` with tile 4, on chunks. Each order up to 16 is compiled by itself and kept on
+disk."""
 
 PAIRED = 24
-"""Largest order for which interleaved chunks of two registers are the fastest; in FP32 those of one
-are about as fast."""
+"""Largest order for which `interleave` takes chunks of two registers: the fastest at orders 12 to
+24 in FP64, and 5 and 8 in FP32 (experiments/batched)."""
 
 ON_GPU = Variant(chunk=0)
 """A block of threads for each matrix, for any order."""
 
 SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
-"""As SHIPPED, on a GPU; chosen by counting bytes, not timed yet. UNTUNED uses at most 166 registers
-and no stack; tiles of eight rows would spill."""
+"""As SHIPPED, on a GPU; chosen by counting bytes, not timed yet."""
 
 UNROLLED = 16
-"""Largest order for which full unrolling can pay; beyond it, registers of a GPU spill."""
+"""Largest order for which full unrolling is a candidate; larger ones were not timed."""
 
 GAIN = 1.03
 """Speed-up over the untuned variant from which on another is remembered."""

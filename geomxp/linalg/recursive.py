@@ -28,11 +28,11 @@ MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
 PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
-"""Orders up to which a library's own routine is as fast as another halving: the leaves, measured on
-one core with AMX (experiments/nested_cholesky)."""
+"""Orders up to which a library's own routine is called instead of another halving: the leaves. No
+study varies them."""
 
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
-"""With products in coarse formats, which are faster than the leaves."""
+"""With products in coarse formats, which matrix units speed up: smaller leaves."""
 
 LEAVES_ON_GPU = {"potrf": 1024, "trsm": 1024, "trmm": 1024, "syrk": 2048}
 """Smaller products do not fill a GPU. Not measured yet."""
@@ -180,7 +180,7 @@ def _add_product_of_rows(c, left, source, right, alpha):
 def padded(shape, dtype, like, order):
     """Return an uninitialized array whose long strides are not multiples of 1,024 bytes.
 
-    Columns at such strides share cache lines: products are up to 30 % slower.
+    Columns at such strides compete for the same sets of a cache, which makes products slower.
     """
     dtype = np.dtype(dtype)
     long = shape[0] if order == "F" else shape[1]
@@ -677,8 +677,8 @@ yet."""
 def fast_underflow(a):
     """Return `subnormals_as_zero` where many products of entries of a matrix in RAM underflow.
 
-    This happens for ranges below about 1/300 of the extent. Without it, factoring the matrix of
-    1,000 locations at a range of 1/1000 took 40 times as long; the factor is the same.
+    This happens for ranges below about 1/300 of the extent. Many processors are slow with subnormal
+    numbers; the factor is the same.
     """
     if backend_of(a).on_gpu:
         return nullcontext()
