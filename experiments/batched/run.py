@@ -4,8 +4,8 @@
 
 Writes results/size.csv (geomxp beside NumPy and MKL's compact routine, 16,384 matrices: Figures 14,
 20 and 21), variants.csv (variants on interleaved chunks: Figures 15, 16, 18, 19) and solve.csv
-(what factorization and substitutions take of a solution: Figure 13). One thread; candidates take turns;
-medians. With --tune variants are searched for first; else the shipped ones are timed.
+(what factorization and substitutions take of a solution: Figure 13). One thread; candidates take
+turns; medians. With --tune variants are searched for first; else the shipped ones are timed.
 """
 
 import argparse
