@@ -7,6 +7,7 @@ it runs, and the header of its files says so.
 import csv
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -27,7 +28,12 @@ HERE = Path(__file__).resolve().parent
 
 
 def _git(*words):
-    done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=HERE, check=False)
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, cwd=HERE, check=False
+        )
+    except OSError:
+        return ""
     return done.stdout.strip()
 
 
@@ -39,12 +45,15 @@ def _commit():
     return f"{commit}-dirty" if commit and changed else commit or "unknown"
 
 
-COMMIT = _commit()
-"""The commit when the run begins."""
+INHERITED = "GEOMXP_EXPERIMENT_COMMIT"
+COMMIT = os.environ.get(INHERITED) or _commit()
+"""The commit when the run begins; processes that it starts inherit it."""
 
 
 def _refuse_dirty():
     """End a run of an experiment that would write results of uncommitted code."""
+    if INHERITED in os.environ:
+        return
     allowed = "--dirty" in sys.argv
     if allowed:
         sys.argv.remove("--dirty")
@@ -53,9 +62,11 @@ def _refuse_dirty():
     ours = HERE in script.parents and script.name != "plot.py"
     if ours and COMMIT.endswith("-dirty") and not (allowed or elsewhere):
         sys.exit(
-            "The working tree has uncommitted changes, so that its results could not be repeated: "
-            f"commit them, or run it with --dirty: python {' '.join(sys.argv)} --dirty"
+            "The working tree has uncommitted changes, so its results could not be reproduced. "
+            f"Commit the changes, or run: python {shlex.join(sys.argv)} --dirty"
         )
+    if ours:
+        os.environ[INHERITED] = COMMIT
 
 
 _refuse_dirty()
@@ -65,7 +76,7 @@ _refuse_dirty()
 def ceilings(n=2048):
     """Return the peak rates of this run: rows of `geomxp bench ceilings` for products of order n.
 
-    A study of speed calls it first, and relates its rates to `peak`.
+    A study of speed may call it first, and relate its rates to `peak`.
     """
     from geomxp.benchmarks.bench import ceilings
 

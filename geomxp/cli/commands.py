@@ -184,7 +184,13 @@ def _advised(outcome, words):
         else:
             words = without(f"--{name}", words)
             changed += [f"--{name}", f"{value}"]
-    return replace(outcome, remedy=shlex.join(["geomxp", *words, *changed]))
+    return replace(outcome, remedy=shlex.join(["geomxp", *adding(changed, words)]))
+
+
+def adding(options, words):
+    """Return the words of a command line with more options, before a -- that ends them."""
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *options, *words[end:]]
 
 
 def without(option, words):
@@ -764,7 +770,7 @@ def _caution_accuracy(rows, words):
         return
     for option in ("--accuracies", "--layers", "--kls", "--output", "--figure"):
         words = without(option, words)
-    command = shlex.join(["geomxp", *words, "--kls", "1e-3"])
+    command = shlex.join(["geomxp", *adding(["--kls", "1e-3"], words)])
     worst = max(large, key=lambda row: row["kl"])
     warnings.warn(
         f"the divergence at ε = {worst['accuracy']:g} is {worst['kl']:.2g} nats: ε bounds the "

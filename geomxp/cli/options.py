@@ -340,7 +340,7 @@ OPTIONS = {
     ),
     "accuracies": Option(METHOD, "ε,ε,…", "Accuracies of tiles: 1e-5,1e-6,1e-7,1e-8."),
     "kls": Option(METHOD, "KL,KL,…", "Targets of the KL divergence: 1e-3."),
-    "tile": Option(METHOD, "N|whole", "Rows of a tile; or whole, which halves the matrix instead."),
+    "tile": Option(METHOD, "N|whole", "Rows of a tile; whole: halve the matrix instead."),
     "refine": Option(
         METHOD,
         "NAME",

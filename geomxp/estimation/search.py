@@ -270,7 +270,7 @@ def ascend(
         origin = coordinates.point(best.model)
         for _ in range(HALVINGS):
             if evaluations < 2:
-                return best, False
+                return best, converged
             candidate = within(coordinates.model(origin + step))
             if candidate is not None:
                 reached = evaluate(candidate, close)

@@ -417,7 +417,7 @@ def _refined(problem, ends):
     """
     method = Vecchia(MORE_NEIGHBOURS)
     fine = _rough(problem, problem.observations, problem.design, method)
-    return _distinct(problem.table, [_climbed(fine, model) for _, model, _ in ends])
+    return _distinct(problem.table, [_climbed(fine, model) for _, model, _ in ends]) or ends
 
 
 def _surrogate(problem, seed):

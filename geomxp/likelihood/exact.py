@@ -1,6 +1,6 @@
 """The exact likelihood: one Cholesky factorization of the whole covariance matrix.
 
-The factor of Σ(θ) is one dense matrix, or tiles in mixed formats.
+The factor of Σ(θ) is one dense matrix, tiles in mixed formats, or a tree of halved blocks.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ExactEvaluator(Evaluator):
         if method.refine and (self.device.index is not None or is_cluster(method.on)):
             raise InvalidInput(f'`refine` is for on="cpu" only. Got on={method.on!r}.')
         if method.layers is not None:
-            check_memory(n, _matrices_of_tree(n, method.layers), self.device)
+            _check_memory_of_tree(n, method.layers, self.device)
         elif method.tiled:
             # a wrong size is an error before the first evaluation, and too little memory also for
             # the coarsest formats before the norms of all tiles are computed
@@ -380,7 +380,7 @@ def check_memory(n, matrices, device, held=0, remedy=None):
 class Exact(Likelihood):
     """The exact likelihood: Cholesky factorization of the whole covariance matrix.
 
-    In FP64, or in tiles of mixed formats.
+    In FP64, in tiles of mixed formats, or in blocks that are halved recursively.
 
     Parameters
     ----------
@@ -461,30 +461,37 @@ class Exact(Likelihood):
                 f"Got {self.precision!r}."
             )
         object.__setattr__(self, "precision", as_rule(self.precision))
-        if self.tile == WHOLE:
+        if self.whole:
             self._check_whole()
         elif isinstance(self.tile, str):
             raise InvalidInput(f'`tile` must be a number of rows, or "whole". Got {self.tile!r}.')
 
     def _check_whole(self):
         """Raise `InvalidInput` unless the options suit a matrix that is factored as a whole."""
-        layers = layers_of(self.precision)
+        layers, whole = layers_of(self.precision), 'tile="whole" (--tile whole)'
         if layers is None or layers[-1] not in (FP32, FP64):
+            named = describe(self.precision)
+            named = named and f"{named['rule']}({', '.join(map(repr, named['arguments']))})"
             raise InvalidInput(
-                'tile="whole" needs layers that end with fp32 or fp64, the formats of the diagonal '
-                'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"). '
-                f"Got {describe(self.precision) or self.precision!r}."
+                f"{whole} needs layers that end with fp32 or fp64, the formats of the diagonal "
+                'blocks: Exact(gx.layered("fp16", "fp32"), tile="whole"), --layers fp16,fp32. '
+                f"Got {named or self.precision!r}."
             )
         for name in ("memory", "device_memory", "scratch", "refine", "store"):
             if getattr(self, name) is not None:
-                raise InvalidInput(f'tile="whole" does not take `{name}`: leave `tile` out.')
+                raise InvalidInput(f"{whole} cannot be combined with `{name}`: leave one out.")
         if is_cluster(self.on) or len(self.placement.devices) > 1:
-            raise InvalidInput(f'tile="whole" is for one device. Got on={self.on!r:.80}.')
+            raise InvalidInput(f"{whole} is for one device. Got on={self.on!r:.80}.")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the matrix is halved recursively instead of cut into tiles."""
+        return isinstance(self.tile, str) and self.tile == WHOLE
 
     @property
     def layers(self) -> tuple[Format, ...] | None:
         """Formats of a matrix that is factored as a whole, from the outermost block inwards."""
-        return layers_of(self.precision) if self.tile == WHOLE else None
+        return layers_of(self.precision) if self.whole else None
 
     @property
     def dense(self) -> bool:
@@ -494,7 +501,7 @@ class Exact(Likelihood):
     @property
     def tiled(self) -> bool:
         """Whether Σ is stored in tiles; plain FP64 in one memory only if `tile` is given."""
-        if self.tile == WHOLE:
+        if self.whole:
             return False
         bounded = self.memory is not None or self.device_memory is not None
         several = len(self.placement.devices) > 1 or is_cluster(self.on)
@@ -510,7 +517,7 @@ class Exact(Likelihood):
     @property
     def noisy(self) -> bool:
         """Whether rounding in coarse formats makes the likelihood scatter."""
-        return self.precision != uniform("fp64")
+        return set(self.layers or (self.precision,)) not in ({FP64}, {uniform("fp64")})
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
@@ -539,7 +546,7 @@ class Exact(Likelihood):
 
     def of_rows(self, rows: Sequence[int] | Floats) -> Exact:
         """Return the method for a subset of the rows, with tiles no larger than the subset."""
-        if self.tile is None or self.tile == WHOLE:
+        if self.tile is None or self.whole:
             return self
         return replace(self, tile=min(self.tile, len(rows)))
 
@@ -581,7 +588,7 @@ class Exact(Likelihood):
             check_is_model(model)
         n, placement = int(locations) if observations is None else len(observations), self.placement
         if self.layers is not None:
-            formats = layered_map(self.layers, n)
+            formats = layered_map(self.layers, n, on=_kind(placement.devices[0]))
             return placement.plan(Layout.of(n, -(-n // len(formats))), formats)
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
@@ -606,7 +613,7 @@ class Exact(Likelihood):
 
     def _tile_of(self, n):
         """Return the rows of a tile for n locations; "whole" where the matrix is halved."""
-        if self.tile == WHOLE:
+        if self.whole:
             return WHOLE
         return self.placement.layout(n, self.tile).tile if self.tiled and n else n
 
@@ -651,7 +658,8 @@ def tree_factor(model, observations, rule, device):
     originals = assemble.Originals(model, places, metric, layout, device.index)
     for attempt in (rule, *finer_rules(rule)):
         layers = layers_of(attempt)
-        formats = layered_map(layers, layout.n, depth)
+        _check_memory_of_tree(layout.n, layers, device)
+        formats = layered_map(layers, layout.n, depth, _kind(device))
         depth = depth if first else len(formats).bit_length() - 1
         first = first or formats
         try:
@@ -665,14 +673,19 @@ def tree_factor(model, observations, rule, device):
     raise AssertionError("unreachable: FP64 has been tried")
 
 
-def _matrices_of_tree(n, layers):
-    """Return the memory of a tree in n×n FP64 matrices, with a block that is being computed.
+def _check_memory_of_tree(n, layers, device):
+    """Raise `NotEnoughMemory` if a tree does not fit with a block that is being computed.
 
     The block is a quarter of the matrix; its casts take as much again, twice at most.
     """
-    formats = layered_map(layers, n)
+    formats = layered_map(layers, n, on=_kind(device))
     stored = formats.bytes(Layout.of(n, -(-n // len(formats))))
-    return (stored + 3 * layers[-1].bytes * n * n / 4) / (8 * n * n)
+    matrices = (stored + 3 * layers[-1].bytes * n * n / 4) / (8 * n * n)
+    check_memory(n, matrices, device)
+
+
+def _kind(device):
+    return "cpu" if device.index is None else "gpu"
 
 
 def tile_factor(model, observations, rule, tile=None, placement=None, host=None):
@@ -891,6 +904,12 @@ def check_is_method(method):
         )
 
 
+def _counted(method, promotions):
+    """Return how many tiles, or blocks of a matrix that is halved, were promoted, in words."""
+    what = "block" if getattr(method, "whole", False) else "tile"
+    return f"1 {what} was" if promotions == 1 else f"{promotions:,} {what}s were"
+
+
 def caution(method, evaluation):
     """Warn if rounding or mixed formats may have made an evaluation inaccurate."""
     caution_rounding(evaluation.rounding)
@@ -898,8 +917,8 @@ def caution(method, evaluation):
     target = None if method is None or method.precision is None else method.precision.kl
     if evaluation.promotions:
         warnings.warn(
-            f"{evaluation.promotions} tiles were promoted to finer formats, because Σ had no "
-            "Cholesky factor in the formats of the rule. The log-likelihood may differ from "
+            f"{_counted(method, evaluation.promotions)} promoted to finer formats, because Σ had "
+            "no Cholesky factor in the formats of the rule. The log-likelihood may differ from "
             "FP64's: `geomxp compare` measures by how much.",
             GeomxpWarning,
             stacklevel=3,

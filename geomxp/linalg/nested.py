@@ -508,7 +508,7 @@ class SymmetricTree:
         def block(rows, columns, form):
             part = a[rows, columns]
             # what is above the diagonal may be anything
-            return backend_of(a).xp.tril(part) if rows == columns else part
+            return backend_of(a).xp.tril(part) if rows == columns else part.copy(order="F")
 
         with device_of(a):
             self._store(block, a.diagonal(), forms, check_leaf(leaf, "potrf", a, forms))
@@ -546,7 +546,8 @@ class SymmetricTree:
         def scaled(rows, columns, form):
             part = block(rows, columns, form)
             if steps.any():
-                part = part * d[rows, None] * d[columns]
+                part *= d[rows, None]
+                part *= d[columns]
             return backend.xp.asarray(part, dtype=last.dtype, order="F")
 
         whole = slice(0, n)

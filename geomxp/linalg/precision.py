@@ -458,11 +458,11 @@ DEEPEST = 6
 """Halvings that a map shows: 64 block rows."""
 
 
-def layered_map(layers, n, depth=None):
+def layered_map(layers, n, depth=None, on="cpu"):
     """Return the map of a matrix of order n that is halved recursively, as far as its leaves.
 
     `depth` is the number of halvings, those of the matrix if not given. Blocks in FP32 above leaves
-    in FP64 are FP64, as the recursion stores them.
+    in FP64 are FP64, as the recursion stores them. `on` is "cpu" or "gpu", which have other leaves.
 
     Examples
     --------
@@ -474,8 +474,8 @@ def layered_map(layers, n, depth=None):
     """
     last = layers[-1]
     if depth is None:
-        leaf, rows, depth = leaf_size("potrf", n, layers), n, 0
-        # with fewer rows than columns, block rows of one height would not cover the matrix
+        leaf, rows, depth = leaf_size("potrf", n, layers, on), n, 0
+        # with more block rows than rows in each, equal ones would not cover the matrix
         while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
             rows, depth = halve(rows, leaf), depth + 1
     stored = tuple(form if form.coarse else last for form in layers)

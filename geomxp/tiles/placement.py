@@ -414,12 +414,12 @@ class MemoryPlan:
         Parameters
         ----------
         *policies : str
-            "sync": operands are copied for each update, and the accumulator out and back. "async":
-            the same, while other tiles are computed. "v1": the accumulator stays. "v2": operands
-            are cached, and the least recently used one is evicted. "v3-lru": the same, but a
-            diagonal tile stays until the solves of its column are done. "v3", used by runs: the one
-            with the latest next use is evicted. All policies if none is named. "sync" computes one
-            tile at a time on each device.
+            "sync": one tile at a time on each device; operands are copied for each update, and the
+            accumulator out and back. "async": the same, while other tiles are computed. "v1": the
+            accumulator stays. "v2": operands are cached, and the least recently used one is
+            evicted. "v3-lru": the same, but a diagonal tile stays until the solves of its column
+            are done. "v3", used by runs: the one with the latest next use is evicted. All policies
+            if none is named.
 
         Returns
         -------
@@ -470,7 +470,8 @@ class MemoryPlan:
                 return simulate(machine, self.layout, self.formats, "in core")
         if isinstance(machine, str):
             machine = _named(machine)
-        sizes = Sizes(self.layout, self.formats, machine.streams)
+        streams = policy_named(policy).streams or machine.streams
+        sizes = Sizes(self.layout, self.formats, streams)
         given = self.budgets or (machine.memory,) * len(self.devices)
         memory = _memory(sizes, [sizes.bounded(budget) for budget in given])
         return simulate(machine, self.layout, self.formats, policy, **memory)
@@ -516,7 +517,10 @@ class MemoryPlan:
         free = "" if self.free is None else f"; {human_bytes(self.free)} free"
         lines = [f"Covariance matrix of {layout.n:,} locations", ""]
         if layout.tiles == 1:
-            lines.append(f"  one matrix       {size} in FP64, in the memory of {self._where}{free}")
+            form = self.formats[0, 0].name.upper()
+            lines.append(
+                f"  one matrix       {size} in {form}, in the memory of {self._where}{free}"
+            )
             return "\n".join(lines)
         lines += [
             f"  tiles            {self.tiles:,} of {layout.tile:,} rows: {tiles}",

@@ -572,9 +572,10 @@ def solve(
         Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.
     shift : float, optional
         c ≥ 0: add c·u to the diagonal before the factorization, u the unit roundoff of the
-        coarsest format. If scaling or shift is not given, settings are tried in this order until
-        the iteration converges: scaled, c = 0; scaled, 0.4; not scaled, 0.4; scaled, 10. Each takes
-        a factorization.
+        coarsest format. If scaling and shift are both left out, these settings are tried until the
+        iteration converges: scaled with c = 0, scaled with 0.4, not scaled with 0.4, scaled with
+        10. If only scaling is given, c of 0 and then those of that scaling; if only shift is given,
+        scaled and then not scaled. Each setting takes a factorization.
     range_scaling : float, optional
         θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max the largest FP16 number.
         Only rules with ``scale=False`` need it: the others scale each tile.
@@ -634,8 +635,9 @@ def solve(
         if best.outcome.good:
             break
     if best is None:
-        remedy = "use a finer precision" + ("" if shift is None else ", or a larger shift")
-        raise NotPositiveDefinite(f"{error}: {remedy}", error.order) from None
+        remedy = ": use a finer precision" + ("" if shift is None else ", or a larger shift")
+        remedy = " in FP64" if fallback else f"{remedy}, or fallback=True"
+        raise NotPositiveDefinite(f"{error}{remedy}", error.order) from None
     return best
 
 
@@ -663,7 +665,10 @@ def _check_options(method, shift, range_scaling, tolerance, iterations):
         raise InvalidInput(f"`method` must be one of: {', '.join(METHODS)}. Got {method!r}.")
     if not isinstance(iterations, Integral) or iterations < 1:
         raise InvalidInput(f"`iterations` must be an integer of at least 1. Got {iterations!r}.")
-    for name, value, least in (("shift", shift or 0.0, 0.0), ("tolerance", tolerance, 0.0)):
+    for name, value, least in (
+        ("shift", 0.0 if shift is None else shift, 0.0),
+        ("tolerance", tolerance, 0.0),
+    ):
         if not isinstance(value, Real) or not value >= least:
             raise InvalidInput(f"`{name}` must be at least 0. Got {value!r}.")
     if range_scaling is not None and not (isinstance(range_scaling, Real) and range_scaling > 0):
@@ -680,7 +685,9 @@ def _settings(scaling, shift):
         return [(bool(scaling), float(shift))]
     if shift is not None:
         return [(True, float(shift)), (False, float(shift))]
-    return [setting for setting in SETTINGS if scaling is None or setting[0] == bool(scaling)]
+    if scaling is None:
+        return list(SETTINGS)
+    return [(bool(scaling), c) for c in (0.0, *(c for on, c in SETTINGS if c and on == scaling))]
 
 
 def _attempts(rule, fallback):

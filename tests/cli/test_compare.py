@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import geomxp as gx
+from geomxp.cli.commands import adding
 from geomxp.cli.main import main
 from geomxp.plots import comparisons
 
@@ -208,6 +209,7 @@ def test_a_large_divergence_leads_to_formats_chosen_by_divergence(capsys, tmp_pa
     assert f"the divergence at ε = {worst['accuracy']:g} is {worst['kl']:.2g} nats" in message
     command = message[message.index("geomxp compare") :].split()[1:]
     assert command == [*words[:-2], "--json", "--kls", "1e-3"]
+    assert adding(["--kl", "1"], ["a", "--", "b.csv"]) == ["a", "--kl", "1", "--", "b.csv"]
     status, out, err = run(capsys, *command)
     assert status == 0
     assert json.loads(out)["rows"][0]["kl"] < 1e-3

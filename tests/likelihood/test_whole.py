@@ -9,7 +9,7 @@ import geomxp as gx
 from geomxp import testing
 from geomxp.cli.main import main
 from geomxp.covariance.ordering import hilbert
-from geomxp.likelihood.cost import predicted_cost
+from geomxp.likelihood.cost import bytes_for, predicted_cost
 from geomxp.linalg import nested, recursive
 from geomxp.linalg.formats import FP16, FP32, FP64
 from geomxp.linalg.nested import SymmetricTree
@@ -125,7 +125,6 @@ def test_the_map_shows_the_halvings_as_they_are_stored():
     # the recursion stores FP32 blocks above leaves in FP64 as FP64
     assert str(layered_map((FP16, FP32, FP64), 64)) == "D\nDD\nHHD\nHHDD"
     # no more than the matrix has
-    assert str(layered_map((FP16, FP32), 17)) == "S\nHS"
     assert str(layered_map((FP16, FP32), 16)) == "S"
 
 
@@ -212,8 +211,8 @@ def test_restricted_likelihood_and_derivatives_are_those_of_fp64():
         ({"precision": gx.layered("fp32", "fp16")}, "needs layers that end with fp32 or fp64"),
         ({"precision": gx.uniform("bf16")}, "needs layers that end with fp32 or fp64"),
         ({"tile": "all"}, "`tile` must be a number of rows, or \"whole\". Got 'all'"),
-        ({"memory": "1GB"}, "does not take `memory`: leave `tile` out"),
-        ({"refine": "cg"}, "does not take `refine`"),
+        ({"memory": "1GB"}, "cannot be combined with `memory`: leave one out"),
+        ({"refine": "cg"}, "cannot be combined with `refine`"),
         ({"on": ["cpu", "cpu"]}, "is for one device"),
         ({"on": "tcp://127.0.0.1:1"}, "is for one device"),
     ],
@@ -242,6 +241,46 @@ def test_the_command_line_takes_whole(capsys):
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rows"][0]["formats"] == {"fp32": 20, "fp16": 16}
+
+
+def test_a_finer_attempt_is_made_only_if_it_fits(monkeypatch):
+    from geomxp.likelihood import exact
+
+    seen = testing.observations(400)
+    smooth = gx.Matern(1.0, 0.3, 1.5, 1e-5)
+    method = whole("fp8", "fp32")
+    # the tree and three blocks of a quarter of the matrix in FP32
+    least = bytes_for(400, (method.plan(400).bytes + 3 * 400**2) / (8 * 400**2))
+    monkeypatch.setattr(exact, "free_memory", lambda: least + 1)
+    with pytest.raises(gx.NotEnoughMemory):
+        gx.log_likelihood(seen, smooth, method)
+
+
+def test_a_report_and_a_plan_say_how_the_matrix_is_stored(tmp_path):
+    seen, fixed = testing.observations(60), {"smoothness": 0.5}
+    fit = gx.fit(seen, method=whole("fp16", "fp32"), fixed=fixed, progress=False)
+    gx.report(fit, tmp_path / "fit.html", level="quick", progress=False)
+    text = (tmp_path / "fit.html").read_text()
+    assert "one matrix, halved: 6 FP32, 4 FP16" in " ".join(text.split())
+    alone = str(gx.Exact(gx.uniform("fp32"), tile="whole").plan(10))
+    assert "one matrix       400 bytes in FP32" in alone
+    assert not whole("fp64").noisy
+    assert whole("fp16", "fp64").noisy
+    with pytest.raises(gx.InvalidInput, match="need tiles"):
+        gx.precision_influence(seen, (1e-4,), method=whole("fp16", "fp32"))
+    with pytest.raises(gx.InvalidInput, match="`tile` must be an integer"):
+        gx.log_likelihood(seen, MODEL, gx.Exact(tile=np.array([1, 2])))
+
+
+@pytest.mark.gpu
+def test_the_map_of_a_gpu_has_the_leaves_of_a_gpu(monkeypatch):
+    monkeypatch.setitem(recursive.LEAVES_ON_GPU, "potrf", 64)
+    seen = testing.observations(200)
+    here, there = (
+        whole("fp16", "fp32", on=on).prepare(seen).factorize(MODEL) for on in ("cpu", "gpu")
+    )
+    assert (len(here.precision_map), len(there.precision_map)) == (8, 4)
+    assert there.nbytes < whole("fp16", "fp32", on="gpu").plan(200).bytes < 1.5 * there.nbytes
 
 
 @pytest.mark.gpu

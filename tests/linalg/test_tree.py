@@ -167,6 +167,13 @@ def test_the_matrix_given_stays_as_it_was(order):
     np.testing.assert_array_equal(a, paper(60))
 
 
+@pytest.mark.parametrize(("n", "leaf"), [(3, 2), (5, 2), (3, 1), (129, 128)])
+def test_a_block_of_one_row_is_a_copy(n, leaf):
+    a = np.full((n, n), 0.2) + 0.8 * np.eye(n)
+    SymmetricTree(a, ("fp64",), leaf=leaf).potrf()
+    np.testing.assert_array_equal(a, np.full((n, n), 0.2) + 0.8 * np.eye(n))
+
+
 @in_all_layers
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
 @MATRICES
