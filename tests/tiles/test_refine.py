@@ -94,9 +94,9 @@ def test_a_setting_that_is_given_is_kept():
     assert refine.solve(a, b, scaling=False).scaled is False
     assert refine.solve(a, b, shift=0.4).shift == 0.4 * 2.0**-11
     indefinite = np.array([[1.0, 2.0], [2.0, 1.0]])
-    with pytest.raises(NotPositiveDefinite, match="use a finer precision, or fallback=True$"):
+    with pytest.raises(NotPositiveDefinite, match=r"use a finer precision, or fallback=True$"):
         refine.solve(indefinite, np.ones(2))
-    with pytest.raises(NotPositiveDefinite, match="not positive in FP64$"):
+    with pytest.raises(NotPositiveDefinite, match=r"not positive in FP64$"):
         refine.solve(indefinite, np.ones(2), fallback=True)
     assert refine.solve(np.eye(3), np.ones(3), scaling=False).shift == 0.0
     with pytest.raises(gx.InvalidInput, match="`shift` must be at least 0"):
