@@ -44,8 +44,8 @@ START_NUGGET = 0.05
 """Start of a nugget that the restricted fit holds at 0, in units of the variance."""
 
 FEW = 150
-"""Locations below which chi-square rejects isotropy too often: 14 and 11 % of true models at a
-level of 5 % with 60 locations, 6 % with 200 (experiments/calibration)."""
+"""Locations below which chi-square rejects isotropy too often: 22 and 9 % of true models at a level
+of 5 % with 60 locations, 7 and 5 % with 200 (experiments/calibration)."""
 
 LARGEST_CORRECTION = 2.0
 """Mean of the statistic, per degree of freedom, above which its expansion is not accurate."""
