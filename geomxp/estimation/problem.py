@@ -41,6 +41,13 @@ from .search import INITIAL_STEP, Point, ascend, climb, information_at, maximize
 NEAR = 0.1
 """First step of a search without derivatives near a maximum."""
 
+FEW = 450
+"""Locations up to which searches are patient, and the grid of starts is evaluated by exact
+likelihoods (without numba their number)."""
+
+HURRIED = 30
+"""Evaluations of a search without patience."""
+
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
 
@@ -451,18 +458,19 @@ class Problem:
         # six degrees of freedom are left; four deviations, since a search visits many models
         return 4.0 * float(np.sqrt(np.sum(rest**2) / 6))
 
-    def search(self, table, model, *, step=INITIAL_STEP, evaluations=None):
+    def search(self, table, model, *, step=INITIAL_STEP, evaluations=None, patient=True):
         """Search from a model; return (log-likelihood, model or None, stopped by the limit).
 
         Fisher scoring comes first if the method supports it and the caller did not choose one of
-        NLopt's searches; NLopt follows only if scoring does not converge.
+        NLopt's searches; NLopt follows only if scoring does not converge. Without `patient` it does
+        not follow, and scoring has few evaluations.
         """
         best = {}
         left = self.monitor.left if evaluations is None else evaluations
         if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
             before = self.monitor.count
-            value, model, converged = self.score(table, model, left)
-            if converged:
+            value, model, converged = self.score(table, model, left if patient else HURRIED)
+            if converged or (not patient and np.isfinite(value)):
                 return value, model, False
             left = max(left - (self.monitor.count - before), 1)
             if np.isfinite(value):
@@ -837,7 +845,8 @@ class Problem:
             value = model.parameters()[name]
             rougher = [each for each in without.shape_axis(name) if each < value]
             if ends.get(name) == "upper" and rougher:
-                again = self.search(without, end[1].replace(**{name: rougher[-1]}))
+                rough = end[1].replace(**{name: rougher[-1]})
+                again = self.search(without, rough, patient=len(self.observations) <= FEW)
                 end = max(end, again, key=lambda end: end[0])
         return end
 

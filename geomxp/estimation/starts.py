@@ -19,7 +19,7 @@ from ..likelihood.base import profile_variance
 from ..likelihood.exact import Exact
 from ..likelihood.vecchia import Vecchia
 from .parameters import LENGTH, NUGGET, SCALE, is_compact
-from .problem import NEAR, Monitor, Problem, of_unit_variance
+from .problem import FEW, NEAR, Monitor, Problem, of_unit_variance
 from .search import INITIAL_STEP
 
 NEIGHBOURS, MORE_NEIGHBOURS = 15, 50
@@ -29,9 +29,8 @@ RUNS, RUN = 250, 8
 """Subsample of many locations: number of runs, and of successive locations along Hilbert's curve in
 each, so that long and short distances occur."""
 
-FEW, MANY = 450, 1500
-"""Locations up to which the grid is evaluated by exact likelihoods, without numba their number; and
-above which the last climb has more neighbours if shapes are free."""
+MANY = 1500
+"""Locations above which the last climb has more neighbours if shapes are free."""
 
 PEAKS, DEEP = 14, 6.0
 """Limits on the number of local maxima of the grid from which to climb, and on how far they are
@@ -81,12 +80,15 @@ def searched(problem, start, count, seed, evaluations, tasks):
     starts. `tasks` (None: this process) run the searches.
     """
     starts = starting_models(problem, start, count, seed)
+    # an end that turns out to be the best one is searched from again
+    few = len(problem.observations) <= FEW
+    starts = [(*start, few or k == 0) for k, start in enumerate(starts)]
     problem.monitor.limit += evaluations * max(len(starts) - count, 0)
     if tasks is None:
         least, most = problem.monitor.usual
         problem.monitor.usual = len(starts) * least, len(starts) * most
-        for model, near in starts:
-            yield _from(problem, model, near, min(evaluations, problem.monitor.left))
+        for start in starts:
+            yield _from(problem, *start, min(evaluations, problem.monitor.left))
         return
     about = problem.observations, problem.design, problem.reml, problem.method, problem.table
     common = about, (problem.tolerance, problem.choice), evaluations
@@ -99,10 +101,11 @@ def searched(problem, start, count, seed, evaluations, tasks):
     line.expect(None, "")
 
 
-def _from(problem, model, near, evaluations):
+def _from(problem, model, near, patient, evaluations):
     """Search from one start; `near` tells whether it is the maximum of an approximation.
 
-    A start without a nugget ends without one, unless the likelihood rises with it there.
+    `patient`: see `Problem.search`. A start without a nugget ends without one, unless the
+    likelihood rises with it there.
     """
     table = problem.table
     bare = NUGGET in table.free and model.nugget == 0
@@ -110,7 +113,7 @@ def _from(problem, model, near, evaluations):
         table = table.holding(**{NUGGET: 0.0})
     problem.ends = True
     step = NEAR if near else INITIAL_STEP
-    end = problem.search(table, model, step=step, evaluations=evaluations)
+    end = problem.search(table, model, step=step, evaluations=evaluations, patient=patient)
     nugget = problem.one_step_nugget(end[1]) if bare and end[1] is not None else None
     if nugget:
         model = end[1].replace(nugget=nugget)

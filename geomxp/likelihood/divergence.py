@@ -383,6 +383,8 @@ def kl_between(
     if isinstance(locations, Observations):
         locations = locations.inputs
     locations = checked_inputs(locations, metric)
+    if not len(locations):
+        raise InvalidInput("`locations` must hold at least one location.")
     _check_nuggets((p, q), locations)
     groups = Groups.of_inputs(locations)
     means = groups.reduced_inputs

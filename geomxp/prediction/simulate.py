@@ -13,6 +13,7 @@ from ..covariance.ordering import order_places
 from ..data.observations import Observations, checked_inputs
 from ..errors import (
     InvalidInput,
+    NotEnoughMemory,
     NotPositiveDefinite,
     check_one_of,
     check_whole,
@@ -22,7 +23,7 @@ from ..likelihood.exact import Exact, check_is_method, check_memory
 from ..likelihood.replicates import Groups, sufficient
 from ..likelihood.trend import centred, fit_trend
 from ..linalg import recursive
-from ..runtime.devices import blas_threads, gpu_memory
+from ..runtime.devices import blas_threads, free_memory, gpu_memory, human_bytes
 from ..runtime.progress import Line
 from ..vecchia.blocks import Blocks
 from ..vecchia.factor import draw_onwards
@@ -124,13 +125,27 @@ def simulate(
         if isinstance(model, Fit):
             about = covariates, time, variable, error_variance
             inputs, covariates, _ = targets_of(model, locations, *about)
+            _check_room(draws, len(inputs))
             about = inputs, draws, seed, method, covariates, of or "field"
             drawn, transform = _conditional(model.gaussian, *about), model.model.transform
             return drawn if transform is None else transform.inverse(drawn)
         locations = locations.inputs if isinstance(locations, Observations) else locations
         inputs = checked_inputs(locations, metric, time, variable, error_variance)
+        _check_room(draws, len(inputs))
         drawn = _unconditional(model, inputs, draws, seed, method, of)
         return drawn if model.transform is None else model.transform.inverse(drawn)
+
+
+def _check_room(draws, n):
+    """Raise `NotEnoughMemory` if draws at n locations do not fit."""
+    # random numbers, their products with the factor, and a copy
+    needed, free = 3 * 8 * int(draws) * n, free_memory()
+    if needed > free:
+        raise NotEnoughMemory(
+            f"{draws:,} draws at {n:,} locations need {human_bytes(needed)} of memory, "
+            f"{human_bytes(free)} free: draw fewer at a time (--draws {max(free // (24 * n), 1)}) "
+            "with several seeds."
+        )
 
 
 def _check_any(inputs):

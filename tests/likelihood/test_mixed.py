@@ -480,6 +480,8 @@ def test_wrong_arguments_of_divergences_are_refused_in_one_short_line():
 def test_a_divergence_beyond_all_numbers_is_an_error():
     with pytest.raises(gx.InvalidInput, match="overflows FP64"):
         gx.kl_between(gx.Matern(1.0, 1.0, 0.5), gx.Matern(1e-320, 1.0, 0.5), testing.places(9))
+    with pytest.raises(gx.InvalidInput, match="at least one location"):
+        gx.kl_between(gx.Matern(1.0, 1.0, 0.5), gx.Matern(2.0, 1.0, 0.5), np.ones(0))
 
 
 def clumped(n, share, width, seed):
