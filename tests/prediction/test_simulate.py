@@ -218,6 +218,6 @@ def test_flags_that_are_tables_are_refused():
 
 def test_draws_that_do_not_fit_the_memory_are_refused():
     with pytest.raises(
-        gx.NotEnoughMemory, match="1,000,000,000 draws at 5 locations need 120.0 GB"
+        gx.NotEnoughMemory, match=r"1,000,000,000 draws at 5 locations need 120\.0 GB"
     ):
         gx.simulate(gx.Matern(1.0, 1.0, 1.0), testing.places(5), draws=10**9)
