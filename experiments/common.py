@@ -78,9 +78,9 @@ def ceilings(n=2048):
 
     A study of speed may call it first, and relate its rates to `peak`.
     """
-    from geomxp.benchmarks.bench import ceilings
+    from geomxp.benchmarks import bench
 
-    return ceilings(n, 3)
+    return bench.ceilings(n, 3)
 
 
 def peak(rates, form, cores=1):

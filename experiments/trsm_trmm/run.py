@@ -4,7 +4,7 @@
 
 Writes results/ratios.csv: square matrices, and rectangular right-hand sides of 256 columns, in FP64
 and FP32; left, lower, not transposed. One thread; medians of interleaved runs. A ratio above 1 says
-that ours is faster. On a GPU the baseline of TRMM is no library: see `ON_GPU`.
+that ours is faster. On a GPU the baseline of TRMM is not a library: see `ON_GPU`.
 """
 
 import argparse

@@ -42,11 +42,11 @@ NEAR = 0.1
 """First step of a search without derivatives near a maximum."""
 
 FEW = 450
-"""Locations up to which searches are patient, and the grid of starts is evaluated by exact
-likelihoods (without numba their number)."""
+"""Locations up to which all searches are patient, and up to which the grid of starts is evaluated
+by exact likelihoods; without numba, the number of locations of the grid."""
 
 HURRIED = 30
-"""Evaluations of a search without patience."""
+"""Evaluations of a search that is not patient."""
 
 AGAIN = 200
 """Evaluations of a second search, if the first did not converge."""
@@ -462,14 +462,15 @@ class Problem:
         """Search from a model; return (log-likelihood, model or None, stopped by the limit).
 
         Fisher scoring comes first if the method supports it and the caller did not choose one of
-        NLopt's searches; NLopt follows only if scoring does not converge. Without `patient` it does
-        not follow, and scoring has few evaluations.
+        NLopt's searches; NLopt follows only if scoring does not converge. A search that is not
+        `patient` has few evaluations of scoring, and NLopt does not follow.
         """
         best = {}
         left = self.monitor.left if evaluations is None else evaluations
         if self.choice == "scoring" and self.evaluator.scoring and table.free and left > 1:
             before = self.monitor.count
-            value, model, converged = self.score(table, model, left if patient else HURRIED)
+            most = left if patient else min(left, HURRIED)
+            value, model, converged = self.score(table, model, most)
             if converged or (not patient and np.isfinite(value)):
                 return value, model, False
             left = max(left - (self.monitor.count - before), 1)

@@ -208,8 +208,9 @@ STEPS, HALVINGS = 40, 8
 """Limits on steps, and on the halvings of each."""
 
 CLOSE, FINER = 5e-5, 1e-2
-"""Promised gain below which one step reaches a tolerance of 1e-6; part of the tolerance above which
-the last step is made here, where the observed information comes with it."""
+"""Promised gain below which one step reaches a tolerance of 1e-6; share of the tolerance above
+which a last step is made although the search has converged, because the observed information comes
+with it."""
 
 LONGEST, OF_NUGGET = 1.0, 3.0
 """Longest step of a logarithm, and of the logarithm of the nugget."""
@@ -277,13 +278,12 @@ def ascend(
                 evaluations -= 1
                 if reached.value > best.value:
                     break
-                if converged:
-                    return best, True
                 step = step * shorter(best.score @ step, reached.value - best.value)
-            elif converged:
-                return best, True
             else:
                 step = step / 2
+            if converged:
+                # its gain is too small for a shorter step
+                return best, True
         else:
             return best, promised < enough
         moved = coordinates.point(reached.model) - coordinates.point(best.model)

@@ -46,7 +46,9 @@ class Likelihood:
     noisy: bool = False
     # whether replicates are reduced to sufficient statistics: they share microscale variation
     replicates: ClassVar[bool] = False
-    # whether Σ is stored in tiles; the rule that chooses their formats; their directory on a disk
+    # whether Σ is halved recursively, or stored in tiles; the rule that chooses the formats; the
+    # directory of tiles on a disk
+    whole: bool = False
     tiled: bool = False
     precision: PrecisionRule | None = None
     scratch: str | None = None

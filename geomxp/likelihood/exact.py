@@ -517,7 +517,9 @@ class Exact(Likelihood):
     @property
     def noisy(self) -> bool:
         """Whether rounding in coarse formats makes the likelihood scatter."""
-        return set(self.layers or (self.precision,)) not in ({FP64}, {uniform("fp64")})
+        if self.layers is not None:
+            return set(self.layers) != {FP64}
+        return self.precision != uniform("fp64")
 
     def prepare(
         self, observations: Observations, design: Floats | None = None, reml: bool = False
@@ -588,7 +590,7 @@ class Exact(Likelihood):
             check_is_model(model)
         n, placement = int(locations) if observations is None else len(observations), self.placement
         if self.layers is not None:
-            formats = layered_map(self.layers, n, on=_kind(placement.devices[0]))
+            formats = layered_map(self.layers, n, placement.devices[0].name)
             return placement.plan(Layout.of(n, -(-n // len(formats))), formats)
         if not self.tiled:
             return placement.plan(Layout.of(n, n), PrecisionMap(((FP64,),)))
@@ -651,23 +653,22 @@ def tree_factor(model, observations, rule, device):
 
     If it has no Cholesky factor in these, it is factored without the coarsest layer, then in FP64.
     """
-    layout = Layout.of(len(observations), len(observations))
+    n = len(observations)
     order = hilbert(model.isotropic(observations.inputs))
     places, metric = observations.inputs[order], observations.metric
-    first = depth = None
-    originals = assemble.Originals(model, places, metric, layout, device.index)
+    originals = assemble.Originals(model, places, metric, Layout.of(n, n), device.index)
+    first = layered_map(layers_of(rule), n, device.name)
     for attempt in (rule, *finer_rules(rule)):
         layers = layers_of(attempt)
-        _check_memory_of_tree(layout.n, layers, device)
-        formats = layered_map(layers, layout.n, depth, _kind(device))
-        depth = depth if first else len(formats).bit_length() - 1
-        first = first or formats
+        _check_memory_of_tree(n, layers, device)
         try:
             tree = SymmetricTree.generated(originals.block, originals.diagonal(), layers).potrf()
         except NotPositiveDefinite:
             if layers == (FP64,):
                 raise
             continue
+        # with as many block rows as the first one
+        formats = layered_map(layers, n, device.name, depth=len(first).bit_length() - 1)
         about = formats, originals.exponent, order, count_finer(first, formats)
         return TreeFactor(tree, *about)
     raise AssertionError("unreachable: FP64 has been tried")
@@ -678,14 +679,10 @@ def _check_memory_of_tree(n, layers, device):
 
     The block is a quarter of the matrix; its casts take as much again, twice at most.
     """
-    formats = layered_map(layers, n, on=_kind(device))
+    formats = layered_map(layers, n, device.name)
     stored = formats.bytes(Layout.of(n, -(-n // len(formats))))
     matrices = (stored + 3 * layers[-1].bytes * n * n / 4) / (8 * n * n)
     check_memory(n, matrices, device)
-
-
-def _kind(device):
-    return "cpu" if device.index is None else "gpu"
 
 
 def tile_factor(model, observations, rule, tile=None, placement=None, host=None):
@@ -906,7 +903,7 @@ def check_is_method(method):
 
 def _counted(method, promotions):
     """Return how many tiles, or blocks of a matrix that is halved, were promoted, in words."""
-    what = "block" if getattr(method, "whole", False) else "tile"
+    what = "block" if method is not None and method.whole else "tile"
     return f"1 {what} was" if promotions == 1 else f"{promotions:,} {what}s were"
 
 

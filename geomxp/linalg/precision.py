@@ -458,11 +458,12 @@ DEEPEST = 6
 """Halvings that a map shows: 64 block rows."""
 
 
-def layered_map(layers, n, depth=None, on="cpu"):
+def layered_map(layers, n, on="cpu", depth=None):
     """Return the map of a matrix of order n that is halved recursively, as far as its leaves.
 
-    `depth` is the number of halvings, those of the matrix if not given. Blocks in FP32 above leaves
-    in FP64 are FP64, as the recursion stores them. `on` is "cpu" or "gpu", which have other leaves.
+    The size of the leaves depends on the device `on`. `depth` is the number of halvings, those of
+    the matrix if not given. Blocks in FP32 above leaves in FP64 are FP64, as the recursion stores
+    them.
 
     Examples
     --------
@@ -475,7 +476,7 @@ def layered_map(layers, n, depth=None, on="cpu"):
     last = layers[-1]
     if depth is None:
         leaf, rows, depth = leaf_size("potrf", n, layers, on), n, 0
-        # with more block rows than rows in each, equal ones would not cover the matrix
+        # more block rows than rows in each would not cover the matrix in equal parts
         while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
             rows, depth = halve(rows, leaf), depth + 1
     stored = tuple(form if form.coarse else last for form in layers)

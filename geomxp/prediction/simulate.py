@@ -143,8 +143,8 @@ def _check_room(draws, n):
     if needed > free:
         raise NotEnoughMemory(
             f"{draws:,} draws at {n:,} locations need {human_bytes(needed)} of memory, "
-            f"{human_bytes(free)} free: draw fewer at a time (--draws {max(free // (24 * n), 1)}) "
-            "with several seeds."
+            f"{human_bytes(free)} free: draw at most {max(free // (24 * n), 1):,} at a time "
+            "(draws=, --draws), each time with another seed (seed=, --seed)."
         )
 
 

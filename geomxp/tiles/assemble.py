@@ -147,10 +147,12 @@ class Originals:
             return self._tile_on_gpu(i, k, form, out, missed)
         out = np.empty(self.layout.shape(i, k), form.dtype, order="F") if out is None else out
         self.pairs.write("correlation", self.layout.rows(i), self.layout.rows(k), out)
-        if i == k:
-            noise = self.noise if np.ndim(self.noise) == 0 else self.noise[self.layout.rows(i)]
-            out.reshape(-1, order="F")[:: len(out) + 1] += np.asarray(noise, form.dtype)
-        return out
+        return self._with_noise(out, self.layout.rows(i)) if i == k else out
+
+    def _with_noise(self, block, rows):
+        """Add the variance of the noise to a diagonal block of some rows; return it."""
+        noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
+        return with_noise(block, np.asarray(noise, block.dtype))
 
     def block(self, rows, columns, form=FP64):
         """Return A[rows, columns], two slices, as accurate as a format needs.
@@ -176,10 +178,7 @@ class Originals:
         starts = range(rows.start, rows.stop, WIDTH)
         parts = [slice(first, min(first + WIDTH, rows.stop)) for first in starts]
         in_threads(write, parts, prod(shape))
-        if rows == columns:
-            noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
-            with_noise(out, np.asarray(noise, dtype))
-        return out
+        return self._with_noise(out, rows) if rows == columns else out
 
     def diagonal(self):
         """Return the diagonal of A, (n,) in FP64, on the device of the blocks."""

@@ -143,10 +143,10 @@ def on_host(array):
 
 
 class _Ordered(Factor):
-    """Base of factors Σ = 4^e L L' of Σ with its rows in another order.
+    """Base of factors of Σ with its rows in another order: Σ = 4^e L L'.
 
-    A factor also defines `dense()`, L in FP64 in its order and in the user's units, zeros above the
-    diagonal, and `exponent`, e.
+    A subclass also defines `dense()`, L in FP64 in its order and in the user's units, with zeros
+    above the diagonal, and `exponent`, e.
     """
 
     @property

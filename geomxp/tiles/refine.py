@@ -574,8 +574,8 @@ def solve(
         c ≥ 0: add c·u to the diagonal before the factorization, u the unit roundoff of the
         coarsest format. If scaling and shift are both left out, these settings are tried until the
         iteration converges: scaled with c = 0, scaled with 0.4, not scaled with 0.4, scaled with
-        10. If only scaling is given, c of 0 and then those of that scaling; if only shift is given,
-        scaled and then not scaled. Each setting takes a factorization.
+        10. If only scaling is given, c is 0, 0.4 and 10; if only shift is given, scaled and then
+        not scaled. Each setting takes a factorization.
     range_scaling : float, optional
         θ: multiply by θ·x_max/(1 + c·u), rounded to a power of two, x_max the largest FP16 number.
         Only rules with ``scale=False`` need it: the others scale each tile.
@@ -635,9 +635,11 @@ def solve(
         if best.outcome.good:
             break
     if best is None:
-        remedy = ": use a finer precision" + ("" if shift is None else ", or a larger shift")
-        remedy = " in FP64" if fallback else f"{remedy}, or fallback=True"
-        raise NotPositiveDefinite(f"{error}{remedy}", error.order) from None
+        larger = "" if shift is None else " a larger shift,"
+        remedy = f": use a finer precision,{larger} or fallback=True"
+        raise NotPositiveDefinite(
+            f"{error}{' in FP64' if fallback else remedy}", error.order
+        ) from None
     return best
 
 
@@ -680,14 +682,12 @@ SETTINGS = ((True, 0.0), (True, 0.4), (False, 0.4), (True, 10.0))
 
 
 def _settings(scaling, shift):
-    """Return the settings to try: those that agree with what is given."""
-    if scaling is not None and shift is not None:
-        return [(bool(scaling), float(shift))]
-    if shift is not None:
-        return [(True, float(shift)), (False, float(shift))]
-    if scaling is None:
-        return list(SETTINGS)
-    return [(bool(scaling), c) for c in (0.0, *(c for on, c in SETTINGS if c and on == scaling))]
+    """Return the settings to try, with what is given."""
+    if scaling is None and shift is None:
+        return SETTINGS
+    scalings = (True, False) if scaling is None else (bool(scaling),)
+    shifts = sorted({c for _, c in SETTINGS}) if shift is None else (float(shift),)
+    return tuple(product(scalings, shifts))
 
 
 def _attempts(rule, fallback):
