@@ -11,7 +11,7 @@ from math import frexp
 import numpy as np
 
 from ..cuda import module
-from ..errors import GeomxpWarning, MissingPackage
+from ..errors import GeomxpWarning, InvalidInput, MissingPackage
 from ..linalg.device import copy_on_gpu
 from ..runtime.devices import in_threads
 from .distance import EARTH_RADIUS, metric_of, power_of_two_near
@@ -25,6 +25,9 @@ THREADS, PANEL_ROWS, PANEL_COLUMNS = 256, 512, 32
 
 SHARED_BYTES = 46 * 1024
 """For a table in a GPU's shared memory, of the 48 KiB that every GPU offers by default."""
+
+FARTHEST, FAINTEST = 1e150, 2.0**-60
+"""Limit on extents in units of the range; correlations below the second there are neglected."""
 
 GPU_FORMATS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}
 
@@ -66,7 +69,13 @@ def scale_of(model, metric, box):
     middle = 0.0 if model.anisotropy is None else low / 2 + high / 2
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float64(unit) / model.range
-        inverse = float(min(ratio * ratio, 1e300))
+        inverse = float(min(ratio * ratio, FARTHEST**2))
+    if ratio > FARTHEST and model.correlation(FARTHEST * model.range) > FAINTEST:
+        raise InvalidInput(
+            f"the range {model.range:g} is too short for the distances of these locations: "
+            f"a {model.family} model with these shapes is still correlated at 1e150 times the "
+            "range. Choose a larger range."
+        )
     if metric_of(metric).arc:
         # arcs are computed from chords² inverse, and must not lose the chord
         inverse = max(inverse, 1e-300)

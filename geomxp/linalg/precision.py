@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..errors import GeomxpError, InvalidInput, one_line
+from ..errors import GeomxpError, InvalidInput, check_flags, one_line
 from .formats import FORMATS, FP32, FP64, Format, named
 from .recursive import halve, leaf_size
 
@@ -397,6 +397,7 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     N. J. Higham and T. Mary, Mixed precision algorithms in numerical linear algebra (2022), §14;
     paper 001, section IV-C.
     """
+    check_flags(scale=scale)
     return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale))
 
 

@@ -342,6 +342,26 @@ def test_a_range_whose_square_overflows_is_valid_on_great_circles():
     np.testing.assert_array_equal(sigma, 2.0)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        gx.Cauchy(1.0, 1e-200, 2.0, 0.06),
+        gx.RationalQuadratic(1.0, 1e-200, 0.01),
+        gx.PoweredExponential(1.0, 5e-324, 0.001),
+    ],
+    ids=lambda model: model.family,
+)
+def test_long_tails_beyond_squares_of_numbers_are_refused(model):
+    seen = gx.Observations(np.random.default_rng(0).random((40, 2)), np.arange(40.0))
+    for method in (gx.Exact(), gx.Vecchia(5)):
+        with pytest.raises(gx.InvalidInput, match="still correlated at 1e150 times the range"):
+            gx.log_likelihood(seen, model, method)
+        near = gx.log_likelihood(seen, model.replace(range=1e-149), method)
+        assert np.isfinite(near.log_likelihood)
+        short = gx.log_likelihood(seen, gx.Matern(1.0, 5e-324, 0.5), method).log_likelihood
+        assert short == pytest.approx(-20 * np.log(2 * np.pi) - np.sum(np.arange(40.0) ** 2) / 2)
+
+
 def test_the_smallest_power_is_valid():
     places = np.random.default_rng(0).random((5, 1))
     model = gx.PoweredExponential(1.0, 1.0, 5e-324)

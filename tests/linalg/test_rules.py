@@ -282,6 +282,11 @@ def test_accuracies_that_are_none_are_refused(accuracy):
         gx.by_tile_norm(accuracy)
 
 
+def test_a_choice_of_scales_that_is_none_is_refused():
+    with pytest.raises(gx.InvalidInput, match="`scale` must be True or False"):
+        gx.by_tile_norm(1e-8, np.ones(0))
+
+
 @pytest.mark.parametrize("kl", [0, -1e-3, np.nan, np.inf, None, "much", 10**400])
 def test_targets_that_are_none_are_refused(kl):
     with pytest.raises(gx.InvalidInput, match=r"`kl` must be a positive number of nats.*Got"):
