@@ -8,10 +8,11 @@ compared. A transformation may have parameters, which are estimated with those o
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from math import inf
+from math import comb, inf
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.polynomial import Polynomial
 
 from ..errors import InvalidInput, did_you_mean
 from .parameter import Parameter, central_derivative, finite
@@ -410,6 +411,12 @@ class BoxCox(ObservationModel):
         u = self.boxcox_power * logarithm
         return (logarithm**2 * _expm1_over_slope(u))[None], logarithm[None]
 
+    def bends(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return (e^u(u² - 2u + 2) - 2) L³/u³, and 0."""
+        logarithm = np.log(values / self.scale)
+        bend = logarithm**3 * _expm1_over_bend(self.boxcox_power * logarithm)
+        return bend[None, None], np.zeros_like(bend)[None, None]
+
 
 def _expm1_over(u):
     """Return (e^u - 1)/u."""
@@ -461,32 +468,39 @@ class TukeyGH(ObservationModel):
         spread = (high - low) / 1.349 or float(np.std(values)) or 1.0
         return replace(self, centre=float(middle), scale=float(spread))
 
-    def _tau(self, z):
-        """Return τ, τ', τ'', and (∂τ, ∂τ') by g and by h."""
-        g, h = self.tukey_g, self.tukey_h
-        tail, e = np.exp(0.5 * h * z * z), np.exp(g * z)
-        # (e^(gz) - 1)/g and its derivative by g
-        m = z * _expm1_over(g * z)
-        m_g = z * z * _expm1_over_slope(g * z)
-        tau, one = m * tail, (e + h * z * m) * tail
-        two = (g * e + h * (m + z * e)) * tail + h * z * one
-        by_g = m_g * tail, (z * e + h * z * m_g) * tail
-        by_h = 0.5 * z * z * tau, z * tau + 0.5 * z * z * one
-        return tau, one, two, by_g, by_h
+    def _tau(self, z, by_z=0, by_g=0, by_h=0):
+        """Return τ = m(z) e^(hz²/2), m(z) = (e^(gz) - 1)/g, or its derivative of these orders.
+
+        At most the second one by g. Derivatives of e^(hz²/2), and of m' = e^(gz), are polynomials
+        in z times these functions.
+        """
+        g, h, z_itself = self.tukey_g, self.tukey_h, Polynomial((0.0, 1.0))
+        tail, e, total = np.exp(0.5 * h * z * z), np.exp(g * z), 0.0
+        for order in range(by_z + 1):
+            if order == 0:
+                along = (_expm1_over, _expm1_over_slope, _expm1_over_bend)[by_g]
+                skewed = z ** (by_g + 1) * along(g * z)
+            else:
+                skewed = _derivative(z_itself**by_g, Polynomial((g,)), order - 1)(z) * e
+            tails = _derivative((z_itself**2 / 2) ** by_h, h * z_itself, by_z - order)(z) * tail
+            total = total + comb(by_z, order) * skewed * tails
+        return total
 
     def transform(self, values: Floats) -> Floats:
         """Return z by Newton's method, safeguarded by bisection."""
+        g, h = self.tukey_g, self.tukey_h
         x = (np.asarray(values, dtype=np.float64) - self.centre) / self.scale
         low, high = np.full(x.shape, -1.0), np.full(x.shape, 1.0)
         with np.errstate(all="ignore"):
             for _ in range(60):
-                short = self._tau_of(high) < x, self._tau_of(low) > x
+                short = self._tau(high) < x, self._tau(low) > x
                 if not (short[0] | short[1]).any():
                     break
                 high, low = np.where(short[0], 2 * high, high), np.where(short[1], 2 * low, low)
             z = np.clip(x, low, high)
             for _ in range(100):
-                tau, slope, *_ = self._tau(z)
+                m, tail = z * _expm1_over(g * z), np.exp(0.5 * h * z * z)
+                tau, slope = m * tail, (np.exp(g * z) + h * z * m) * tail
                 low, high = np.where(tau <= x, z, low), np.where(tau >= x, z, high)
                 moved = z - (tau - x) / slope
                 inside = (moved >= low) & (moved <= high)
@@ -498,18 +512,14 @@ class TukeyGH(ObservationModel):
         # without tails values may be beyond the end of the distribution
         return np.where(short[0], np.inf, np.where(short[1], -np.inf, z))
 
-    def _tau_of(self, z):
-        """Return τ(z)."""
-        return z * _expm1_over(self.tukey_g * z) * np.exp(0.5 * self.tukey_h * z * z)
-
     def inverse(self, z: Floats) -> Floats:
         """Return c + s τ(z)."""
         with np.errstate(over="ignore"):
-            return self.centre + self.scale * self._tau_of(np.asarray(z, dtype=np.float64))
+            return self.centre + self.scale * self._tau(np.asarray(z, dtype=np.float64))
 
     def log_jacobian(self, values: Floats) -> Floats:
         """Return -log(s τ'(z))."""
-        return -np.log(self.scale * self._tau(self.transform(values))[1])
+        return -np.log(self.scale * self._tau(self.transform(values), 1))
 
     def moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance, infinite where hσ² ≥ 1, or 2hσ² ≥ 1 for the variance.
@@ -543,22 +553,74 @@ class TukeyGH(ObservationModel):
 
     def slopes(self, values: Floats) -> tuple[Floats, Floats]:
         """Return -∂τ/τ', and -(∂τ' + τ'' ∂z)/τ', by g and by h."""
-        _, one, two, *changes = self._tau(self.transform(values))
-        of_z = [-tau / one for tau, _ in changes]
-        of_log = [-(slope + two * z) / one for (_, slope), z in zip(changes, of_z, strict=True)]
-        return np.array(of_z), np.array(of_log)
+        z = self.transform(values)
+        one, two = self._tau(z, 1), self._tau(z, 2)
+        of_z = np.array([-self._tau(z, 0, *by) / one for by in BY_G_OR_H])
+        by = np.array([self._tau(z, 1, *by) for by in BY_G_OR_H])
+        return of_z, -(by + two * of_z) / one
+
+    def bends(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return the second derivatives, from those of τ(z) = x and of -log τ'(z)."""
+        z = self.transform(values)
+        one, two, three = (self._tau(z, order) for order in (1, 2, 3))
+        of_z, of_log = self.slopes(values)
+        # ∂τ' and ∂τ'' by g and h, and ∂∂τ and ∂∂τ' by both, at a fixed z
+        of_one, of_two = (
+            np.array([self._tau(z, order, *by) for by in BY_G_OR_H]) for order in (1, 2)
+        )
+        of_tau, of_slope = (
+            np.array([[self._tau(z, order, *np.add(a, b)) for b in BY_G_OR_H] for a in BY_G_OR_H])
+            for order in (0, 1)
+        )
+
+        def along(slope, bend):
+            """Return slope_j ∂_k z + slope_k ∂_j z + bend ∂_j z ∂_k z."""
+            cross = slope[:, None] * of_z
+            return cross + cross.swapaxes(0, 1) + bend * (of_z[:, None] * of_z)
+
+        bends = -(of_tau + along(of_one, two)) / one
+        whole = of_slope + along(of_two, three) + two * bends
+        return bends, of_log[:, None] * of_log - whole / one
+
+
+BY_G_OR_H = (1, 0), (0, 1)
+"""Orders of the derivatives by g and by h."""
+
+
+def _derivative(polynomial, slope, order):
+    """Return the polynomial q with (p e^s)^(order) = q e^s, given p and s'."""
+    for _ in range(order):
+        polynomial = polynomial.deriv() + slope * polynomial
+    return polynomial
 
 
 def _expm1_over_slope(u):
     """Return the derivative (e^u(u - 1) + 1)/u² of (e^u - 1)/u."""
-    small = np.abs(u) < 0.5
-    # Σ u^k/(k!(k + 2)) for small u
+    small, safe = _split(u)
+    return np.where(small, _moment(u, 1), (np.exp(safe) * (safe - 1) + 1) / safe**2)
+
+
+def _expm1_over_bend(u):
+    """Return the second derivative (e^u(u² - 2u + 2) - 2)/u³ of (e^u - 1)/u."""
+    small, safe = _split(u)
+    far = (np.exp(safe) * (safe**2 - 2 * safe + 2) - 2) / safe**3
+    return np.where(small, _moment(u, 2), far)
+
+
+def _split(u):
+    """Return whether |u| < 1, where the formulas lose digits, and u elsewhere."""
+    small = np.abs(u) < 1.0
+    return small, np.where(small, 1.0, u)
+
+
+def _moment(u, power):
+    """Return the integral of t^p e^(ut) from 0 to 1, Σ u^k/(k!(k + p + 1)), for |u| < 1."""
+    u = np.where(np.abs(u) < 1.0, u, 0.0)
     series, term = np.zeros_like(u), np.ones_like(u)
     for k in range(20):
-        series += term / (k + 2)
-        term = term * np.where(small, u, 0.0) / (k + 1)
-    safe = np.where(small, 1.0, u)
-    return np.where(small, series, (np.exp(safe) * (safe - 1) + 1) / safe**2)
+        series += term / (k + power + 1)
+        term = term * u / (k + 1)
+    return series
 
 
 def _open_box(parameter):

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .._typing import Client, Frame, Intervals
     from .result import Fit
 
+STREAM = 3
+"""Number of the random stream of draws; streams 1 and 2 are in use elsewhere."""
+
 
 @dataclass(frozen=True)
 class Bootstrap:
@@ -235,7 +238,9 @@ def simulated(fit, draws, seed):
         factor = fit.method.prepare(observations, design, fit.reml).factorize(fit.model)
         for k in range(draws):
             # one by one: products of several columns may round differently
-            white = np.random.default_rng([seed, k]).standard_normal((len(observations), 1))
+            # `simulate` with the same seed draws other numbers
+            random = np.random.default_rng([seed, STREAM, k])
+            white = random.standard_normal((len(observations), 1))
             values.append(mean + factor.multiply(np.asfortranarray(white))[:, 0])
     transform = fit.model.transform
     return values if transform is None else [_measured(transform, z) for z in values]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -91,16 +92,48 @@ def test_moments_of_squares_far_above_zero_do_not_cancel():
     np.testing.assert_allclose(second, 4 * mean**2 * variance + 2 * variance**2, rtol=1e-14)
 
 
-def test_second_derivatives_near_the_end_of_a_distribution_are_finite():
-    # without tails z = log(1 + gx)/g; a difference of 0.04 in g has its end above the value
-    g, x = 1.0, np.array([-0.9698, 0.5])
-    of_z, of_jacobian = gx.TukeyGH(g, 0.0).bends(x)
-    rest = 1 + g * x
-    expected = 2 * np.log(rest) / g**3 - 2 * x / (g**2 * rest) - x**2 / (g * rest**2)
-    np.testing.assert_allclose(of_z[0, 0], expected, rtol=1e-6)
-    # log t' = -log(1 + gx)
-    np.testing.assert_allclose(of_jacobian[0, 0], x**2 / rest**2, rtol=1e-6)
+@pytest.mark.parametrize("x", [-0.9698, -1 + 1e-5, 0.5, 40.0])
+def test_second_derivatives_near_the_end_of_a_distribution_are_exact(x):
+    # without tails z = log(1 + gx)/g, and log t' = -log(1 + gx)
+    with mpmath.workdps(40):
+        expected = mpmath.diff(lambda g: mpmath.log(1 + g * x) / g, 1, 2)
+        of_log = mpmath.diff(lambda g: -mpmath.log(1 + g * x), 1, 2)
+    of_z, of_jacobian = gx.TukeyGH(1.0, 0.0).bends(np.array([x]))
+    # x is rounded once more on the way
+    assert of_z[0, 0, 0] == pytest.approx(float(expected), rel=1e-9)
+    assert of_jacobian[0, 0, 0] == pytest.approx(float(of_log), rel=1e-9)
     assert np.isfinite([of_z, of_jacobian]).all()
+
+
+@pytest.mark.parametrize(("g", "h"), [(0.6, 0.2), (-1.5, 0.05), (1e-9, 0.3), (0.0, 0.1)])
+def test_all_second_derivatives_of_tukeys_transformation(g, h):
+    y = np.array([-0.6, 0.1, 0.55])
+    model = gx.TukeyGH(g, h)
+
+    def inverse(value):
+        """Return z and log t' as functions of (g, h), in 40 digits."""
+        start = float(model.transform(np.array([value]))[0])
+
+        def tau(z, g, h):
+            return (mpmath.expm1(g * z) / g if g else z) * mpmath.exp(h * z * z / 2)
+
+        def z_of(g, h):
+            return mpmath.findroot(lambda z: tau(z, g, h) - mpmath.mpf(value), start)
+
+        def log_of(g, h):
+            return -mpmath.log(mpmath.diff(lambda z: tau(z, g, h), z_of(g, h)))
+
+        return z_of, log_of
+
+    found = model.bends(y)
+    with mpmath.workdps(60):
+        for k, value in enumerate(y.tolist()):
+            for function, bends in zip(inverse(value), found, strict=True):
+                for i, j in ((0, 0), (0, 1), (1, 1)):
+                    order = (int(i == 0) + int(j == 0), int(i == 1) + int(j == 1))
+                    expected = mpmath.diff(function, (mpmath.mpf(g), mpmath.mpf(h)), order, h=1e-12)
+                    assert bends[i, j, k] == pytest.approx(float(expected), rel=1e-7, abs=1e-9)
+                    assert bends[i, j, k] == bends[j, i, k]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)

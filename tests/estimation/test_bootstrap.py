@@ -100,7 +100,7 @@ def test_a_draw_does_not_hang_on_how_many_there_are(whole, some):
 
 
 def test_each_draw_is_a_fit_of_simulated_values(field, whole, some):
-    white = np.random.default_rng([5, 3]).standard_normal(len(field))
+    white = np.random.default_rng([5, 3, 3]).standard_normal(len(field))
     sigma = whole.model(field.locations, field.locations)
     lower = np.linalg.cholesky(sigma + whole.model.nugget * np.eye(len(field)))
     seen = gx.Observations(field.locations, whole.coefficients[0] + lower @ white)

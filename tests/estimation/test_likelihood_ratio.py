@@ -209,7 +209,7 @@ def test_draws_do_not_depend_on_their_number_and_give_the_p_value(pair):
 def test_a_draw_is_the_statistic_of_two_fits_to_data_from_the_restricted_one(few, pair):
     draw = gx.likelihood_ratio_test(*pair, bootstrap=1, seed=5).draws[0]
     restricted, _ = pair
-    white = np.random.default_rng([5, 0]).standard_normal((40, 1))
+    white = np.random.default_rng([5, 3, 0]).standard_normal((40, 1))
     sigma = restricted.model(few.locations, few.locations) + restricted.model.nugget * np.eye(40)
     values = restricted.coefficients[0] + (np.linalg.cholesky(sigma) @ white)[:, 0]
     seen = replace(few, values=values, source={})
