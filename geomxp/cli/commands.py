@@ -822,7 +822,7 @@ def _costs(rows):
     MACHINE,
     *("what", "n", "smoothness", "tune", "on"),
     n={"panel": opt.MODEL, "about": "Number of locations, or order of the matrices."},
-    smoothness={"default": 0.8},
+    smoothness={"about": "ν of matern, likelihood and cholesky; 0.8 if not given."},
     on={"about": "cpu, gpu or gpu:N; matern runs on the CPU only."},
 )
 def bench(given):
@@ -850,8 +850,11 @@ def bench(given):
         raise InvalidInput(f"--tune is for `bench batched`. Got bench {what}.")
     if on != "cpu" and what == "matern":
         raise InvalidInput(f"`bench matern` runs on the CPU: leave out --on. Got --on {on}.")
+    if given.smoothness is not None and what in ("ceilings", "nested", "batched"):
+        raise InvalidInput(f"`bench {what}` has no covariances: leave out --smoothness.")
+    smoothness = 0.8 if given.smoothness is None else given.smoothness
     with Line("timing", shown=given.screen.progress) as line:
-        document = _times(what, given.n, given.smoothness, given.tune, {"on": on, "line": line})
+        document = _times(what, given.n, smoothness, given.tune, {"on": on, "line": line})
     given.screen.result(
         lambda: document,
         lambda: "\n\n".join(as_text(rows) for rows in document.values()),

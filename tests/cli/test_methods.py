@@ -133,6 +133,7 @@ def test_wrong_numbers_of_neighbours_are_named(run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["ceilings", "--smoothness", "1"], "has no covariances: leave out --smoothness"),
         (["matern", "--tune"], "--tune is for `bench batched`"),
         (["matern", "--on", "gpu"], "`bench matern` runs on the CPU: leave out --on. Got --on gpu"),
         (["nested", "--on", "tpu"], '`on` must be "cpu", "gpu" or "gpu:N". Got \'tpu\''),
