@@ -507,7 +507,7 @@ class Anisotropy:
             return anisotropy
         try:
             angle, ratio = anisotropy
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(
                 f"`anisotropy` must be a pair (angle in degrees, ratio). Got {anisotropy!r}."
             ) from None

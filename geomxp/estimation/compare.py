@@ -541,7 +541,7 @@ def frame_of_fits(fits):
 def _checked_accuracies(accuracies):
     try:
         values = [float(value) for value in accuracies]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"`accuracies` must be numbers. Got {accuracies!r}.") from None
     if not values or len(set(values)) < len(values):
         raise InvalidInput(f"`accuracies` must be different numbers. Got {accuracies!r}.")

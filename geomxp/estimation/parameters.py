@@ -715,7 +715,7 @@ def check_bounds(bounds, start, fixed, model):
             raise InvalidInput(f"`{name}` is fixed and has bounds: leave one of them out.")
         try:
             lower, upper = (float(value) for value in pair)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(f"bounds of `{name}` must be two numbers. Got {pair!r}.") from None
         parameter = known[name]
         least = lower > parameter.lower or (parameter.closed and lower == parameter.lower)

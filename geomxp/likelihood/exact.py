@@ -463,7 +463,9 @@ class Exact(Likelihood):
         object.__setattr__(self, "precision", as_rule(self.precision))
         if self.whole:
             self._check_whole()
-        elif isinstance(self.tile, str):
+        elif self.tile is not None and (
+            not isinstance(self.tile, Integral) or isinstance(self.tile, bool)
+        ):
             raise InvalidInput(f'`tile` must be a number of rows, or "whole". Got {self.tile!r}.')
 
     def _check_whole(self):

@@ -196,7 +196,7 @@ def _positive(name, value, example, unit=""):
     """Return a positive number, or raise `InvalidInput`."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not 0 < number < inf:
         raise InvalidInput(
@@ -336,7 +336,7 @@ def by_band(*bands: tuple[str, int] | str) -> Rule:
     for band in bands[:-1]:
         try:
             name, width = band
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             width = None
         if not isinstance(width, Integral) or isinstance(width, bool) or width < 1:
             raise InvalidInput(

@@ -489,7 +489,7 @@ def _box(observations, bounds):
         return observations.locations.min(axis=0), observations.locations.max(axis=0)
     try:
         left, bottom, right, top = (float(number) for number in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         left = bottom = right = top = np.nan
     if not (left < right and bottom < top and np.isfinite([left, bottom, right, top]).all()):
         raise InvalidInput(

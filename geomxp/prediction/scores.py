@@ -196,7 +196,7 @@ def _checked(**arrays):
     for name, values in arrays.items():
         try:
             array = checked[name] = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInput(f"`{name}` must be numbers. Got {values!r:.80}.") from None
         bad = ~np.isfinite(array)
         if bad.any():

@@ -599,7 +599,7 @@ def _from_corners(corners, name):
 
     try:
         corners = np.asarray(corners, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         corners = np.zeros(0)
     if corners.ndim != 2 or corners.shape[1] != 2:
         raise InvalidInput(

@@ -484,7 +484,7 @@ def _angles(observations, directions, tolerance):
     else:
         try:
             angles = np.asarray(directions, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             angles = np.array(np.nan)
         if angles.ndim != 1 or not 0 < len(angles) <= MOST_DIRECTIONS:
             angles = np.array([np.nan])
