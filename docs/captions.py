@@ -89,6 +89,12 @@ CAPTIONS = {
     "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
     "recursion above.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
+    "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at each "
+    "ε.",
+    "static_schedule_mxp/estimates_3600.png": "Estimates of fields of 3,600 locations, in FP64 and "
+    "at each ε.",
+    "static_schedule_mxp/estimates_6400.csv": "The same for 6,400 locations.",
+    "static_schedule_mxp/estimates_6400.png": "The same for 6,400 locations.",
     "static_schedule_mxp/kl.csv": "Backward error and divergence at each ε, n = 1,024 and 4,096.",
     "static_schedule_mxp/kl_16384.csv": "The same for n = 16,384: weak fields.",
     "static_schedule_mxp/kl_16384_more.csv": "The same for n = 16,384: medium and strong fields.",

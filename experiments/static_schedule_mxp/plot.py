@@ -1,6 +1,7 @@
-"""Draw results/*.csv of this folder: figures/kl.png, rate.png and estimates.png."""
+"""Draw results/*.csv of this folder: figures/kl.png, rate.png and estimates*.png."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -56,21 +57,23 @@ def rate():
     return figure
 
 
-def estimates():
-    """Draw box plots of the estimates at each ε, beside FP64's."""
-    frame = pd.concat([f for f in map(read, ("estimates", "estimates_more")) if f is not None])
+def estimates(name="estimates"):
+    """Draw box plots of the estimates of a results file at each ε, beside FP64's."""
+    frame = read(name)
+    count = frame.groupby("correlation").replicate.nunique().max()
     figure = Figure(figsize=(10, 7), layout="constrained")
+    figure.suptitle(f"{frame.n[0]:,} locations, {count} replicates")
     rows = figure.subplots(3, 3)
     labels = ["fp64", *sorted({x for x in frame.accuracy if x != "fp64"}, key=float, reverse=True)]
     truth = {"variance": 1.0, "smoothness": 0.5}
     ranges = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
-    for axes, name in zip(rows, CORRELATIONS, strict=True):
-        some = frame[frame.correlation == name]
+    for axes, correlation in zip(rows, CORRELATIONS, strict=True):
+        some = frame[frame.correlation == correlation]
         for ax, parameter in zip(axes, ("variance", "range", "smoothness"), strict=True):
             ax.boxplot([some[some.accuracy.astype(str) == label][parameter] for label in labels])
             ax.set_xticks(range(1, len(labels) + 1), labels)
-            ax.axhline(truth.get(parameter, ranges[name]), color="0.6", linewidth=0.8)
-            ax.set(ylabel=f"{parameter}, {name}")
+            ax.axhline(truth.get(parameter, ranges[correlation]), color="0.6", linewidth=0.8)
+            ax.set(ylabel=f"{parameter}, {correlation}")
     return figure
 
 
@@ -79,8 +82,12 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    for draw in (kl, rate, estimates):
-        draw().savefig(output / f"{draw.__name__}.png", dpi=120)
+    figures = {"kl": kl, "rate": rate}
+    for file in sorted((HERE / "results").glob("estimates*.csv")):
+        if "_part" not in file.stem:
+            figures[file.stem] = partial(estimates, file.stem)
+    for name, draw in figures.items():
+        draw().savefig(output / f"{name}.png", dpi=120)
 
 
 if __name__ == "__main__":
