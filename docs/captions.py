@@ -89,8 +89,8 @@ CAPTIONS = {
     "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
     "recursion above.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
-    "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at each "
-    "ε.",
+    "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at "
+    "each ε.",
     "static_schedule_mxp/estimates_3600.png": "Estimates of fields of 3,600 locations, in FP64 and "
     "at each ε.",
     "static_schedule_mxp/estimates_6400.csv": "The same for 6,400 locations.",
