@@ -481,7 +481,7 @@ def main():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(found)}, timeline")
     for name in names:
         if name == "timeline":
-            size = (640, 64, 2_000_000) if arguments.tiny else (6144, 512, 40_000_000)
+            size = (640, 64, 2_000_000) if arguments.tiny else (5120, 512, 40_000_000)
             timelines(*size, arguments.output)
             continue
         path = arguments.output / f"{'rate_gpu' if name == 'gpu' else name}.csv"
