@@ -1,4 +1,4 @@
-"""Draw results/*.csv of this folder: figures/kl.png, rate.png and estimates*.png."""
+"""Draw results/*.csv of this folder: figures/kl.png, maps.png, rate.png and estimates*.png."""
 
 import argparse
 from functools import partial
@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+
+from geomxp.linalg.formats import FORMATS
+from geomxp.linalg.precision import PrecisionMap
+from geomxp.plots import precision_map
 
 HERE = Path(__file__).parent
 CORRELATIONS = ("weak", "medium", "strong")
@@ -19,21 +23,41 @@ def read(name):
 
 
 def kl():
-    """Draw KL divergence against n at each ε, a panel for each correlation (Figure 10)."""
-    frame = pd.concat([f for f in map(read, ("kl", "kl_16384", "kl_16384_more")) if f is not None])
-    frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    """Draw the divergence and Equation 3 against n, a panel for each correlation (Figure 10)."""
+    names = ("kl", "kl_16384", "kl_16384_more", "kl_32768")
+    frame = pd.concat([f for f in map(read, names) if f is not None])
+    frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)].sort_values("n")
+    figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     for ax, name in zip(axes, CORRELATIONS, strict=True):
-        for accuracy, group in frame[frame.correlation == name].groupby("accuracy"):
+        for number, (accuracy, group) in enumerate(
+            frame[frame.correlation == name].groupby("accuracy", sort=False)
+        ):
+            style = {"color": f"C{number}", "marker": MARKERS[accuracy]}
             # rounding of FP64 sums hides divergences below this
-            height = group.kl.clip(lower=1e-13)
-            ax.plot(group.n, height, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
+            ax.plot(group.n, group.kl.clip(lower=1e-13), label=f"ε = {accuracy:g}", **style)
+            equation = group.kl_log_determinant.abs().clip(lower=1e-13)
+            ax.plot(group.n, equation, "--", markerfacecolor="none", **style)
         ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
-        ax.set_xticks(sorted(frame.n.unique()), [f"{n:,}" for n in sorted(frame.n.unique())])
+        sizes = sorted(frame.n.unique())
+        ax.set_xticks(sizes, [f"{n:,}" for n in sizes], rotation=45)
         ax.minorticks_off()
-    axes[0].set_ylabel("KL divergence from FP64, nats")
+    axes[0].set_ylabel("KL divergence from FP64, nats\n(dashed: |Equation 3|)")
     axes[2].legend(frameon=False)
+    return figure
+
+
+def maps():
+    """Draw the formats of the tiles by one rule that chooses among one to four (Figure 4)."""
+    frame = read("maps")
+    figure = Figure(figsize=(10, 9), layout="constrained")
+    letters = {form.letter: form for form in FORMATS.values()}
+    for ax, row in zip(figure.subplots(2, 2).flat, frame.itertuples(), strict=True):
+        rows = tuple(tuple(letters[letter] for letter in line) for line in row.map.split())
+        precision_map(PrecisionMap(rows), ax=ax)
+        ax.set_title(
+            f"{len(row.choice.split())} formats, {row.bytes_over_fp64:.0%} of FP64's bytes"
+        )
     return figure
 
 
@@ -82,7 +106,7 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    figures = {"kl": kl, "rate": rate}
+    figures = {"kl": kl, "rate": rate} | ({} if read("maps") is None else {"maps": maps})
     for file in sorted((HERE / "results").glob("estimates*.csv")):
         if "_part" not in file.stem:
             figures[file.stem] = partial(estimates, file.stem)

@@ -2,9 +2,10 @@
 
     python experiments/static_schedule_mxp/run.py [NAME ...] [--tiny] [--anew] [--every PART OF]
 
-Writes results/kl*.csv (Figure 10, more smoothness, a nugget), target.csv (`for_divergence`),
-rate*.csv (Figure 11, beside dpotrf), plain.csv (the same with neither MKL nor matrix units) and
-estimates_*.csv (fits of simulated fields in FP64 and at each ε). All of them if none is named.
+Writes results/kl*.csv (Figure 10, more smoothness, a nugget), maps.csv (Figure 4: one to four
+formats), target.csv (`for_divergence`), rate*.csv (Figure 11, beside dpotrf), plain.csv (the same
+with neither MKL nor matrix units) and estimates_*.csv (fits of simulated fields in FP64 and at each
+ε). All of them if none is named.
 
 kl*.csv and estimates_*.csv keep the rows of earlier runs, unless --anew is given, and add what is
 missing. With --every, a process makes each OF-th row of them, into <name>_part<PART>.csv; a run
@@ -104,6 +105,30 @@ def kl_rows(n, smoothness, nugget, correlation, accuracy, tile=None, errors=True
         "kl_log_determinant": row.kl_log_determinant,
         "promotions": row.promotions,
     }
+
+
+def map_rows(n, correlation, accuracy, tile=None):
+    """Yield rows of maps.csv: one to four formats by the same rule (Figure 4)."""
+    x, model = places(n), gx.Matern(1.0, RANGES[correlation], 0.5)
+    seen, finest_first = Observations(x, np.zeros(n)), ("fp64", "fp32", "fp16", "fp8")
+    choices = [finest_first[:count] for count in (1, 2, 3, 4)]
+    rules = [gx.by_tile_norm(accuracy, formats=choice) for choice in choices]
+    found = compare(model, x, [gx.Exact(rule, tile) for rule in rules])
+    for choice, rule, row in zip(choices, rules, found, strict=True):
+        yield {
+            "n": n,
+            "tile": Layout.of(n, tile).tile,
+            "correlation": correlation,
+            "accuracy": accuracy,
+            "choice": " ".join(choice),
+            "map": str(row.formats).replace("\n", " "),
+            "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
+            "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
+            "backward_error": backward_error(seen, model, rule, tile),
+            "kl": row.kl,
+            "kl_log_determinant": row.kl_log_determinant,
+            "promotions": row.promotions,
+        }
 
 
 def target_rows(sizes, targets=(1e-3,), tile=None):
@@ -248,6 +273,7 @@ def studies(tiny):
         cases = [(200, 0.5, 0.0, "weak"), (200, 1.5, 1e-2, "medium")]
         return {
             "kl": kl_study(cases, tile=TINY_TILE),
+            "maps": lambda: map_rows(200, "weak", 1e-5, TINY_TILE),
             "target": lambda: target_rows((200,), tile=TINY_TILE),
             "rate": lambda: rate_rows((300,), (1e-5,), 1, tile=TINY_TILE),
             "plain": lambda: rate_rows((300,), (1e-5,), 1, ("weak",), TINY_TILE),
@@ -261,6 +287,7 @@ def studies(tiny):
         "kl": kl_study(cases + more),
         "kl_16384": kl_study(large[:1]),
         "kl_16384_more": kl_study(large[1:], errors=False),
+        "maps": lambda: map_rows(4096, "weak", 1e-5),
         "target": lambda: target_rows((2048, 8192)),
         "rate": lambda: rate_rows((16_384, 8192, 4096), ACCURACIES, 3),
         "rate_16384": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
