@@ -8,8 +8,8 @@ planned bytes and simulated seconds; Figure 8), mixed.csv (planned and measured 
 by norm; Figure 12), rate.csv (rate against n past the budget, with the resident memory as another
 process sees it; Figure 6), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4
 devices), resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
-correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv
-and paper_mixed.csv. All but `rate` and `gpu` if none is named, in about a quarter of an hour.
+correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv,
+paper_mixed.csv and numa.csv. All but `rate` and `gpu` if none is named, in a quarter of an hour.
 
 volume.csv, mixed.csv and rate.csv keep the rows of earlier runs, unless --anew is given, and add
 what is missing. The runs of rate.csv and resume.csv are processes of their own.
@@ -40,7 +40,7 @@ from geomxp.runtime.trace import Trace
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.placement import Placement
 from geomxp.tiles.plan import POLICIES, Sizes
-from geomxp.tiles.simulate import MACHINES, measured, simulate
+from geomxp.tiles.simulate import MACHINES, PLACED, measured, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import ceilings, peak, resume, write_rows
@@ -57,6 +57,12 @@ THIN = 8
 
 PAPER = {"A100-PCIe": 935.7, "H100-PCIe": 437.4, "GH200": 480.0}
 """GB that the paper moves for 160k, each at its own tile size."""
+
+PAPER_TERAFLOPS = {"A100-PCIe": 16.1, "H100-PCIe": 54.7, "GH200": 58.9}
+"""Largest rates of V3 in Figure 6."""
+
+PAPER_GH200 = replace(MACHINES["GH200"], memory=80_000_000_000)
+"""The paper's is a pre-production system with 80 GB."""
 
 
 def work(case):
@@ -237,7 +243,7 @@ def mixed_study(sizes, tile, budget, largest):
 
 def paper_rows(sizes, tile):
     """Yield rows of paper.csv: each machine's memory, simulated, columns one by one."""
-    for name, machine in MACHINES.items():
+    for name, machine in (MACHINES | {"GH200": PAPER_GH200}).items():
         for n in sizes:
             layout = Layout(n, tile)
             for policy in POLICIES:
@@ -254,12 +260,13 @@ def paper_rows(sizes, tile):
                     "paper_gb": PAPER.get(name) if (n, policy) == (160_000, "v3") else None,
                     "seconds": played.seconds,
                     "teraflops": played.rate / 1e12,
+                    "paper_teraflops": PAPER_TERAFLOPS.get(name) if policy == "v3" else None,
                 }
 
 
-def paper_mixed_rows(sizes, tile, memory=80e9):
+def paper_mixed_rows(sizes, tile):
     """Yield rows of paper_mixed.csv: a GH200 with formats by norm, simulated (Figures 12, 13)."""
-    machine = replace(MACHINES["GH200"], memory=int(memory))
+    machine = PAPER_GH200
     for n, name in product(sizes, CORRELATIONS):
         # the norms of every THIN-th location's tiles, whose ratios are nearly those of all
         few = -(-n // THIN)
@@ -362,6 +369,31 @@ def device_rows(n, tile, budget):
         }
 
 
+def numa_rows(n, tile, devices=(1, 2, 3, 4)):
+    """Yield rows of numa.csv: GH200s whose host memory is cyclic or in one place (Figure 5b)."""
+    # the paper's 100 GB/s, like its 900, are those of both directions
+    machine, layout = replace(PAPER_GH200, remote=50e9), Layout(n, tile)
+    for count, policy in product(devices, ("v1", "v3")):
+        near = simulate(PAPER_GH200, layout, formats_of(layout), policy, devices=count).seconds
+        for placed in PLACED:
+            played = simulate(
+                *(machine, layout, formats_of(layout), policy), devices=count, placed=placed
+            )
+            yield {
+                "devices": count,
+                "n": n,
+                "tile": tile,
+                "policy": policy,
+                "placed": placed,
+                "remote_gb": machine.remote / 1e9,
+                "bytes_in": played.moved.bytes_in,
+                "bytes_out": played.moved.bytes_out,
+                "seconds": played.seconds,
+                "teraflops": played.rate / 1e12,
+                "seconds_over_all_near": played.seconds / near,
+            }
+
+
 def resume_rows(n, tile, budget):
     """Yield the row of resume.csv: killed half-way, and the rest."""
     with tempfile.TemporaryDirectory() as folder:
@@ -392,6 +424,8 @@ def traces(cases, path):
     """Write the events of some runs, {title: events}."""
     document = {}
     for title, case in cases.items():
+        # what is compiled and loaded once is not traced
+        work(case | {"n": 2 * case["tile"]})
         events = work(case | {"trace": True})["events"]
         document[title] = [
             event | {"begin": round(event["begin"], 6), "end": round(event["end"], 6)}
@@ -429,6 +463,7 @@ def studies(tiny, arguments):
             "paper_mixed": lambda: paper_mixed_rows((20_000,), 4096),
             "rate": lambda: rate_study([(640, None), (640, 1_000_000)], 32, rates=ceilings(256)),
             "simulator": lambda: simulator_rows([(640, None, "v3"), (640, 1_000_000, "v3")], 32),
+            "numa": lambda: numa_rows(20_000, 2048, (2,)),
             "devices": lambda: device_rows(320, 32, 400_000),
             "resume": lambda: resume_rows(640, 32, 1_000_000),
         }
@@ -450,6 +485,7 @@ def studies(tiny, arguments):
             ],
             512,
         ),
+        "numa": lambda: numa_rows(160_000, 4096),
         "devices": lambda: device_rows(8192, 256, 60_000_000),
         "resume": lambda: resume_rows(16_384, 512, 300_000_000),
         "gpu": lambda: rate_study(gpu, 4096, arguments.on),
