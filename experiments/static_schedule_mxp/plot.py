@@ -1,4 +1,4 @@
-"""Draw results/*.csv of this folder: figures/kl.png, maps.png, rate.png and estimates*.png."""
+"""Draw results/*.csv of this folder into figures/, each figure for which there are results."""
 
 import argparse
 from functools import partial
@@ -24,7 +24,7 @@ def read(name):
 
 def kl():
     """Draw the divergence and Equation 3 against n, a panel for each correlation (Figure 10)."""
-    names = ("kl", "kl_16384", "kl_16384_more", "kl_32768")
+    names = ("kl", "kl_8192", "kl_16384", "kl_16384_more", "kl_32768")
     frame = pd.concat([f for f in map(read, names) if f is not None])
     frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)].sort_values("n")
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -44,6 +44,25 @@ def kl():
         ax.minorticks_off()
     axes[0].set_ylabel("KL divergence from FP64, nats\n(dashed: |Equation 3|)")
     axes[2].legend(frameon=False)
+    return figure
+
+
+def smooth():
+    """Draw the divergence against ε for ν = 1.5 without a nugget, where ε does not bound it."""
+    frame = read("kl")
+    frame = frame[(frame.smoothness == 1.5) & (frame.nugget == 0)]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    sizes = sorted(frame.n.unique())
+    for ax, n in zip(figure.subplots(1, len(sizes), sharey=True), sizes, strict=True):
+        for name, marker in zip(CORRELATIONS, "os^", strict=True):
+            mine = frame[(frame.n == n) & (frame.correlation == name)]
+            label = f"{name}, all FP64" if (mine.promotions > 0).any() else name
+            ax.plot(mine.accuracy, mine.kl.clip(lower=1e-13), marker + "-", label=label)
+        ax.axhline(0.01, color="0.6", linewidth=0.8)
+        ax.set(xscale="log", yscale="log", xlabel="ε", title=f"{n:,} places, ν = 1.5, no nugget")
+        ax.invert_xaxis()
+        ax.legend(frameon=False, fontsize="x-small", loc=(0.02, 0.13))
+    figure.axes[0].set_ylabel("KL divergence from FP64, nats")
     return figure
 
 
@@ -106,7 +125,9 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    figures = {"kl": kl, "rate": rate} | ({} if read("maps") is None else {"maps": maps})
+    figures = {"kl": kl, "smooth": smooth, "rate": rate} | (
+        {} if read("maps") is None else {"maps": maps}
+    )
     for file in sorted((HERE / "results").glob("estimates*.csv")):
         if "_part" not in file.stem:
             figures[file.stem] = partial(estimates, file.stem)

@@ -284,7 +284,8 @@ def studies(tiny):
     large = [(16_384, 0.5, 0.0, name) for name in RANGES]
     largest = [(32_768, 0.5, 0.0, name) for name in RANGES]
     return {
-        "kl": kl_study(cases + more),
+        "kl": kl_study(cases),
+        "kl_8192": kl_study(more),
         "kl_16384": kl_study(large[:1]),
         "kl_16384_more": kl_study(large[1:], errors=False),
         "maps": lambda: map_rows(4096, "weak", 1e-5),
