@@ -165,8 +165,8 @@ def read_rows(path):
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def resume(path, cells, rows_of, every=(0, 1), ceilings=None):
-    """Append the rows of each cell that a file does not have yet.
+def resume(path, cells, rows_of, *, every=(0, 1), anew=False, ceilings=None):
+    """Append the rows of each cell that a file does not have yet; with `anew` of all cells.
 
     A cell is a dict of the first columns of its rows; `rows_of(**cell)` returns the others, as an
     iterable of dicts. The header names the commits of all rows. With `every` = (part, of), process
@@ -174,15 +174,21 @@ def resume(path, cells, rows_of, every=(0, 1), ceilings=None):
     files first.
     """
     path, (part, of) = Path(path), every
+    own = path if of == 1 else path.with_stem(f"{path.stem}_part{part}")
+    if anew:
+        for file in (path, own, *(_parts(path) if of == 1 else ())):
+            file.unlink(missing_ok=True)
     if of == 1:
         _join(path, cells)
-    own = path if of == 1 else path.with_stem(f"{path.stem}_part{part}")
     rows, commits = read_rows(own), commits_of(own)
     done = {_key(cells[0], row) for row in (*rows, *read_rows(path))}
-    for cell in cells[part::of]:
-        if _key(cell, cell) in done:
-            continue
+    todo = [cell for cell in cells[part::of] if _key(cell, cell) not in done]
+    if not todo:
+        print(f"{own} has all rows; --anew replaces them.")
+    for cell in todo:
         for row in rows_of(**cell):
+            if rows and set(rows[0]) != set(cell | row):
+                sys.exit(f"The rows of {own} have other columns. Replace them: --anew.")
             rows.append(cell | row)
             short = (f"{v:.4g}" if isinstance(v, float) else v for v in rows[-1].values())
             print(own.stem, *short, flush=True)
@@ -199,9 +205,13 @@ def commits_of(path):
     return text.splitlines()[0].removeprefix("# commit: ").split(", ") if text else []
 
 
+def _parts(path):
+    return sorted(path.parent.glob(f"{path.stem}_part*.csv"))
+
+
 def _join(path, cells):
     """Move the rows of all parts of a file into it, in the order of the cells."""
-    parts = sorted(path.parent.glob(f"{path.stem}_part*.csv"))
+    parts = _parts(path)
     if not parts:
         return
     position = {_key(cell, cell): number for number, cell in enumerate(cells)}

@@ -9,7 +9,8 @@ by norm; Figure 12), rate.csv (rate against n past the budget, with the resident
 process sees it; Figure 6), simulator.csv (simulated beside measured seconds), devices.csv (1 to 4
 devices), resume.csv (a run that is killed), timeline.json (traces by policy; Figure 7) and
 correlations.json (traces with formats by norm; Figure 13). Simulated on described GPUs: paper.csv,
-paper_mixed.csv and numa.csv. All but `rate` and `gpu` if none is named, in a quarter of an hour.
+paper_mixed.csv and numa.csv. All but `rate`, `simulator` and `gpu` if none is named, in a quarter
+of an hour.
 
 volume.csv, mixed.csv and rate.csv keep the rows of earlier runs, unless --anew is given, and add
 what is missing. The runs of rate.csv and resume.csv are processes of their own.
@@ -468,10 +469,10 @@ def studies(tiny, arguments):
             "resume": lambda: resume_rows(640, 32, 1_000_000),
         }
     two = 2_000_000_000
-    sizes = [{"n": n} for n in (4096, 7168, 10_240)]
+    sizes = [{"n": n} for n in (4096, 6144, 8192)]
     return {
         "volume": lambda: (sizes, partial(volume_rows, tile=256, budget=40_000_000, repeats=3)),
-        "mixed": lambda: mixed_study((4096, 8192, 16_384, 32_768), 256, 40_000_000, 8192),
+        "mixed": lambda: mixed_study((4096, 8192, 16_384), 256, 40_000_000, 8192),
         "paper": lambda: paper_rows((160_000, 240_000), 4096),
         "paper_mixed": lambda: paper_mixed_rows((50_000, 100_000, 150_000, 200_000), 4096),
         "rate": lambda: rate_study(
@@ -492,6 +493,9 @@ def studies(tiny, arguments):
     }
 
 
+LONG = ("rate", "simulator", "gpu")
+"""Studies that run only if they are named."""
+
 TIMED = ("volume", "rate", "simulator")
 """Studies whose files have the ceilings of the run in their headers."""
 
@@ -511,8 +515,8 @@ def main():
         print(json.dumps(work(json.loads(arguments.case))))
         return
     found = studies(arguments.tiny, arguments)
-    usual = [name for name in found if arguments.tiny or name != "rate"]
-    names = arguments.names or [*(name for name in usual if name != "gpu"), "timeline"]
+    usual = [name for name in found if arguments.tiny or name not in LONG]
+    names = arguments.names or [*usual, "timeline"]
     if unknown := set(names) - {*found, "timeline"}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(found)}, timeline")
     for name in names:
@@ -524,9 +528,7 @@ def main():
         rates = ceilings(256 if arguments.tiny else 2048) if name in TIMED else None
         study = found[name]()
         if isinstance(study, tuple):
-            if arguments.anew:
-                path.unlink(missing_ok=True)
-            resume(path, *study, ceilings=rates)
+            resume(path, *study, anew=arguments.anew, ceilings=rates)
             continue
         rows = []
         for row in study:

@@ -313,9 +313,7 @@ def main():
     for name in options.studies or known:
         path, study = options.output / f"{name}.csv", known[name]
         if isinstance(study, tuple):
-            if options.anew:
-                path.unlink(missing_ok=True)
-            resume(path, *study, options.every)
+            resume(path, *study, every=options.every, anew=options.anew)
             continue
         if name == "plain":
             without_units()
