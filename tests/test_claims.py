@@ -110,6 +110,24 @@ def test_files_that_the_audit_names_exist():
                     assert re.search(rf"\b{name}\b", files[0].read_text()), f"{what}: {span}"
 
 
+def test_simulated_rates_beside_those_of_paper_001_are_those_of_the_results():
+    text = " ".join((ROOT / "experiments" / "out_of_core" / "README.md").read_text().split())
+    cells = []
+    for machine in ("A100-PCIe", "H100-PCIe", "GH200"):
+        (row,) = results("out_of_core", "paper", machine=machine, n="160000", policy="v3")
+        rate, published = float(row["teraflops"]), float(row["paper_teraflops"])
+        cells.append(f"{machine.split('-')[0]} {rate:.1f} and {published:.1f}")
+    assert ", ".join(cells) in text
+    for policy in ("v1", "v3"):
+        about = {"devices": "4", "policy": policy}
+        spread, one = (
+            float(results("out_of_core", "numa", placed=placed, **about)[0]["teraflops"])
+            for placed in ("cyclic", "one")
+        )
+        assert f"{spread:.0f} TFLOP/s" in text
+        assert policy == "v3" or f"and {one:.0f} with all of it beside the first GPU" in text
+
+
 def test_generation_of_each_family_takes_at_most_what_the_readme_states():
     largest = max(float(row["over_matern"]) for row in results("covariance", "families"))
     assert largest <= 1.2
