@@ -77,6 +77,9 @@ CAPTIONS = {
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
+    "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
+    "ε = 1e-5, weak, medium and strong correlation.",
+    "out_of_core/mixed.png": "Bytes that `v3` moves with formats by norm, by correlation and ε.",
     "out_of_core/timeline.json": "Events of one run by each of some policies; drawn above.",
     "peers/fits.csv": "Every fit of every method: seconds, memory, estimates, and the difference "
     "of its log-likelihood (computed by geomxp) from the best.",

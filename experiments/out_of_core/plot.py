@@ -67,6 +67,24 @@ def mixed():
     return figure
 
 
+def paper_mixed():
+    """Draw the bytes that async and v3 move on a simulated GH200 (Figure 12)."""
+    frame = table("paper_mixed")
+    axes = (figure := Figure(figsize=(10, 3.8), layout="constrained")).subplots(1, 3, sharey=True)
+    for ax, (name, some) in zip(axes, frame.groupby("correlation", sort=False), strict=True):
+        for policy, line in (("async", "--"), ("v3", "-")):
+            mine = some[some.policy == policy].groupby("accuracy", sort=False)
+            for number, (accuracy, group) in enumerate(mine):
+                label = "FP64" if accuracy == "fp64" else f"ε = {float(accuracy):g}"
+                style = ("k" if accuracy == "fp64" else f"C{number}") + "osv^D"[number] + line
+                moved = (group.bytes_in + group.bytes_out) / 1e9
+                ax.plot(group.n, moved, style, label=f"{label}, {policy}")
+        ax.set(yscale="log", xlabel="places", title=f"{name} correlation")
+    axes[0].set_ylabel("GB in and out, simulated")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
+    return figure
+
+
 def rate():
     """Draw FP64 GFLOP/s against n, in core and with a budget (Figure 6)."""
     frame = table("rate")
@@ -97,6 +115,7 @@ def main():
     drawings = {
         "volume.csv": volume,
         "mixed.csv": mixed,
+        "paper_mixed.csv": paper_mixed,
         "rate.csv": rate,
         "timeline.json": timelines,
         "correlations.json": partial(timelines, "correlations"),
