@@ -413,9 +413,8 @@ def by_tile_norm(
     N. J. Higham and T. Mary, Mixed precision algorithms in numerical linear algebra (2022), §14;
     paper 001, section IV-C.
     """
-    if formats is not None:
-        formats = _formats_of_choice(formats)
-    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale), formats)
+    chosen = None if formats is None else _formats_of_choice(formats)
+    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale), chosen)
 
 
 def _formats_of_choice(formats):
