@@ -77,7 +77,10 @@ CAPTIONS = {
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
-    "out_of_core/timeline.json": "Events of a run by `sync` and of one by `v3`; drawn above.",
+    "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
+    "ε = 1e-5, weak, medium and strong correlation.",
+    "out_of_core/mixed.png": "Bytes that `v3` moves with formats by norm, by correlation and ε.",
+    "out_of_core/timeline.json": "Events of one run by each of some policies; drawn above.",
     "peers/fits.csv": "Every fit of every method: seconds, memory, estimates, and the difference "
     "of its log-likelihood (computed by geomxp) from the best.",
     "peers/likelihood.csv": "Seconds and memory of one log-likelihood, by method.",
@@ -89,9 +92,19 @@ CAPTIONS = {
     "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
     "recursion above.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",
+    "static_schedule_mxp/estimates_3600.csv": "Fits of fields of 3,600 locations, in FP64 and at "
+    "each ε.",
+    "static_schedule_mxp/estimates_3600.png": "Estimates of fields of 3,600 locations, in FP64 and "
+    "at each ε.",
+    "static_schedule_mxp/estimates_6400.csv": "The same for 6,400 locations.",
+    "static_schedule_mxp/estimates_6400.png": "The same for 6,400 locations.",
     "static_schedule_mxp/kl.csv": "Backward error and divergence at each ε, n = 1,024 and 4,096.",
     "static_schedule_mxp/kl_16384.csv": "The same for n = 16,384: weak fields.",
     "static_schedule_mxp/kl_16384_more.csv": "The same for n = 16,384: medium and strong fields.",
+    "static_schedule_mxp/kl_32768.csv": "The same for n = 32,768, ν = ½, no nugget.",
+    "static_schedule_mxp/kl_8192.csv": "The same for n = 2,048 and 8,192, ν = ½, no nugget.",
+    "static_schedule_mxp/maps.csv": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
+    "static_schedule_mxp/maps.png": "Formats of 8 × 8 tiles, chosen by one rule among one to four.",
     "static_schedule_mxp/plain.csv": "Seconds without MKL and matrix units, on one thread.",
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
     "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",

@@ -139,19 +139,94 @@ def _processor():
     return f"{name} ({', '.join(units) or 'no AVX-512'})"
 
 
-def write_rows(path, rows, ceilings=None):
+def write_rows(path, rows, ceilings=None, commits=()):
     """Write dicts as CSV, below comment lines that say where they come from.
 
-    `ceilings` are the peak rates of the run, as `ceilings` returns them, for studies of speed.
+    `ceilings` are the peak rates of the run, as `ceilings` returns them, for studies of speed;
+    `commits` those of earlier runs that wrote some of the rows.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = provenance() | ({} if ceilings is None else {"ceilings": _in_words(ceilings)})
+    about = provenance() | {"commit": ", ".join(dict.fromkeys([*commits, COMMIT]))}
+    if ceilings is not None:
+        about |= {"ceilings": _in_words(ceilings)}
     with open(path, "w", newline="") as file:
         file.writelines(f"# {name}: {value}\n" for name, value in about.items())
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def read_rows(path):
+    """Return the rows of a results file as dicts of texts, none if it does not exist."""
+    if not Path(path).exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def resume(path, cells, rows_of, *, every=(0, 1), anew=False, ceilings=None):
+    """Append the rows of each cell that a file does not have yet; with `anew` of all cells.
+
+    A cell is a dict of the first columns of its rows; `rows_of(**cell)` returns the others, as an
+    iterable of dicts. The header names the commits of all rows. With `every` = (part, of), process
+    `part` takes each of-th cell and writes <name>_part<part>.csv; a run without it joins these
+    files first.
+    """
+    path, (part, of) = Path(path), every
+    own = path if of == 1 else path.with_stem(f"{path.stem}_part{part}")
+    if anew:
+        for file in (path, own, *(_parts(path) if of == 1 else ())):
+            file.unlink(missing_ok=True)
+    if of == 1:
+        _join(path, cells)
+    rows, commits = read_rows(own), commits_of(own)
+    done = {_key(cells[0], row) for row in (*rows, *read_rows(path))}
+    todo = [cell for cell in cells[part::of] if _key(cell, cell) not in done]
+    if not todo:
+        print(f"{own} has all rows; --anew replaces them.")
+    for cell in todo:
+        for row in rows_of(**cell):
+            if rows and set(rows[0]) != set(cell | row):
+                sys.exit(f"The rows of {own} have other columns. Replace them: --anew.")
+            rows.append(cell | row)
+            short = (f"{v:.4g}" if isinstance(v, float) else v for v in rows[-1].values())
+            print(own.stem, *short, flush=True)
+        write_rows(own, rows, ceilings, commits)
+
+
+def _key(cell, row):
+    return tuple(str(row[name]) for name in cell)
+
+
+def commits_of(path):
+    """Return the commits in the header of a results file, none if it does not exist."""
+    text = Path(path).read_text() if Path(path).exists() else ""
+    return text.splitlines()[0].removeprefix("# commit: ").split(", ") if text else []
+
+
+def _parts(path):
+    return sorted(path.parent.glob(f"{path.stem}_part*.csv"))
+
+
+def _join(path, cells):
+    """Move the rows of all parts of a file into it, in the order of the cells."""
+    parts = _parts(path)
+    if not parts:
+        return
+    position = {_key(cell, cell): number for number, cell in enumerate(cells)}
+    rows = [row for file in (path, *parts) for row in read_rows(file)]
+    rows.sort(key=lambda row: position.get(_key(cells[0], row), len(cells)))
+    commits = [commit for file in (path, *parts) for commit in commits_of(file)]
+    head = [line for line in parts[-1].read_text().splitlines(True) if line.startswith("# ")]
+    head[0] = f"# commit: {', '.join(dict.fromkeys(commits))}\n"
+    with open(path, "w", newline="") as file:
+        file.writelines(head)
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for part in parts:
+        part.unlink()
 
 
 def worker(checkout, code, *arguments):

@@ -80,10 +80,18 @@ def test_divergences_without_a_nugget_are_those_of_the_results():
         if float(row["accuracy"]) > 1e-8 and float(row["kl"]) > 0.01:
             large.append(float(row["kl"]))
     assert (round(min(large), 2), round(max(large), 1)) == (0.08, 0.3)
-    assert (
-        "divergences of 0.08 to 0.3"
-        in (ROOT / "docs" / "pages" / "how-to" / "accuracy.md").read_text()
-    )
+    for text in (README, (ROOT / "docs" / "pages" / "how-to" / "accuracy.md").read_text()):
+        assert "divergences of 0.08 to 0.3" in text
+
+
+def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
+    text = (ROOT / "experiments" / "static_schedule_mxp" / "README.md").read_text()
+    rows = results("static_schedule_mxp", "maps")
+    assert [len(row["choice"].split()) for row in rows] == [1, 2, 3, 4]
+    *some, last = (f"{100 * float(row['bytes_over_fp64']):.0f}" for row in rows)
+    assert f"They take {', '.join(some)} and {last} % of FP64's" in text
+    *some, last = (f"{float(row['backward_error']):.1e}".replace("e-0", "e-") for row in rows)
+    assert f"backward errors of {', '.join(some)} and {last}." in text
 
 
 VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")
@@ -110,6 +118,43 @@ def test_files_that_the_audit_names_exist():
                 assert files, f"{what}: {path} is not there"
                 for name in filter(None, names.split(", ")):
                     assert re.search(rf"\b{name}\b", files[0].read_text()), f"{what}: {span}"
+
+
+def test_simulated_rates_beside_those_of_paper_001_are_those_of_the_results():
+    text = " ".join((ROOT / "experiments" / "out_of_core" / "README.md").read_text().split())
+    cells = []
+    for machine in ("A100-PCIe", "H100-PCIe", "GH200"):
+        (row,) = results("out_of_core", "paper", machine=machine, n="160000", policy="v3")
+        rate, published = float(row["teraflops"]), float(row["paper_teraflops"])
+        cells.append(f"{machine.split('-')[0]} {rate:.1f} and {published:.1f}")
+    assert ", ".join(cells) in text
+    for policy in ("v1", "v3"):
+        about = {"devices": "4", "policy": policy}
+        spread, one = (
+            float(results("out_of_core", "numa", placed=placed, **about)[0]["teraflops"])
+            for placed in ("cyclic", "one")
+        )
+        assert f"{spread:.0f} TFLOP/s" in text
+        assert policy == "v3" or f"and {one:.0f} with all of it beside the first GPU" in text
+
+
+def test_simulated_volumes_and_seconds_of_mixed_formats_are_those_of_the_results():
+    text = " ".join((ROOT / "experiments" / "out_of_core" / "README.md").read_text().split())
+
+    def cell(policy, correlation, accuracy):
+        about = {"n": "100000", "policy": policy, "correlation": correlation}
+        (row,) = results("out_of_core", "paper_mixed", accuracy=accuracy, **about)
+        return (int(row["bytes_in"]) + int(row["bytes_out"])) / 1e9, float(row["seconds"])
+
+    cases = (("weak", "1e-05"), ("strong", "1e-08"), ("weak", "fp64"))
+    low, high, fp64 = (cell("v3", *case)[0] for case in cases)
+    assert f"`v3` moves {low:.1f} GB (weak correlation, ε = 1e-5) to {high:.1f} GB" in text
+    low, high, fp64_async = (cell("async", *case)[0] for case in cases)
+    assert f"`async` {low:,.0f} to {high:,.0f} GB" in text
+    assert f"in FP64 they move {fp64:.1f} and {fp64_async:,.0f} GB" in text
+    weak, medium, strong = (cell("v3", name, "1e-05")[1] for name in ("weak", "medium", "strong"))
+    assert f"take {weak:.2f}, {medium:.2f} and {strong:.2f} s by `v3`" in text
+    assert f"FP64 {cell('v3', 'weak', 'fp64')[1]:.2f} s" in text
 
 
 def test_generation_of_each_family_takes_at_most_what_the_readme_states():

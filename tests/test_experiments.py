@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -55,3 +56,74 @@ def test_an_experiment_refuses_to_write_results_of_uncommitted_code(clone):
     assert commit_of(clone, "--dirty") == f"{commit}-dirty"
     assert commit_of(clone, "--tiny") == f"{commit}-dirty"
     assert commit_of(clone, "--output=elsewhere") == f"{commit}-dirty"
+
+
+@pytest.fixture(scope="module")
+def common():
+    """The module that experiments share."""
+    about = importlib.util.spec_from_file_location("common", ROOT / "experiments" / "common.py")
+    module = importlib.util.module_from_spec(about)
+    about.loader.exec_module(module)
+    return module
+
+
+CELLS = [{"n": n, "name": name} for n in (1, 2) for name in ("a", "b", "c")]
+
+
+def rows_of(n, name):
+    yield {"value": n / 3, "text": name * n}
+
+
+def interrupted_after(count):
+    def rows(**cell):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return rows_of(**cell)
+
+    left = list(range(count))
+    return rows
+
+
+def test_an_interrupted_study_goes_on_with_the_missing_rows(common, tmp_path):
+    whole, path = tmp_path / "whole.csv", tmp_path / "study.csv"
+    common.resume(whole, CELLS, rows_of)
+    with pytest.raises(KeyboardInterrupt):
+        common.resume(path, CELLS, interrupted_after(4))
+    assert len(common.read_rows(path)) == 4
+    common.resume(path, CELLS, interrupted_after(2))
+    assert path.read_text() == whole.read_text()
+    # nothing is left to do
+    common.resume(path, CELLS, interrupted_after(0))
+    common.resume(path, CELLS, interrupted_after(6), anew=True)
+    assert path.read_text() == whole.read_text()
+
+
+def test_processes_share_a_study(common, tmp_path):
+    whole, path = tmp_path / "whole.csv", tmp_path / "study.csv"
+    common.resume(whole, CELLS, rows_of)
+    with pytest.raises(KeyboardInterrupt):
+        common.resume(path, CELLS, interrupted_after(1), every=(0, 2))
+    for part in (0, 1):
+        common.resume(path, CELLS, rows_of, every=(part, 2))
+    assert not path.exists()
+    common.resume(path, CELLS, interrupted_after(0))
+    assert path.read_text() == whole.read_text()
+    assert sorted(tmp_path.iterdir()) == [path, whole]
+
+
+def test_rows_of_several_commits_name_them_all(common, tmp_path, monkeypatch):
+    path = tmp_path / "study.csv"
+    monkeypatch.setattr(common, "COMMIT", "first")
+    common.resume(path, CELLS[:3], rows_of)
+    monkeypatch.setattr(common, "COMMIT", "second")
+    common.resume(path, CELLS, rows_of)
+    assert path.read_text().startswith("# commit: first, second\n")
+
+
+def test_rows_with_other_columns_are_not_appended(common, tmp_path):
+    path = tmp_path / "study.csv"
+    common.resume(path, CELLS[:1], lambda **cell: [{"before": 1}])
+    with pytest.raises(SystemExit, match=r"other columns\. Replace them: --anew"):
+        common.resume(path, CELLS, rows_of)
+    assert len(common.read_rows(path)) == 1

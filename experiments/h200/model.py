@@ -679,8 +679,9 @@ MIXED = 136.1e12
 def published():
     """Yield a row for each published number that the model is compared with.
 
-    A "rate" is n³/3 over the time. A "ratio" is a quotient of two speed-ups over a routine of
-    cuBLAS whose rate the paper does not give.
+    The papers' sizes and formats are inputs, and for one GPU out of core the volumes of Figure 8 of
+    paper 001; no rate is. A "rate" is n³/3 over the time. A "ratio" is a quotient of two speed-ups
+    over a routine of cuBLAS whose rate the paper does not give.
     """
     quiet = Machine("h200", {})
     for name, rate, source in RECURSIONS:

@@ -1,7 +1,8 @@
-"""Draw results/* of this folder: figures/volume.png, rate.png and timeline.png."""
+"""Draw results/* of this folder into figures/, each figure for which there are results."""
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,27 +12,82 @@ from geomxp.plots.comparisons import timeline
 from geomxp.runtime.trace import Event
 
 HERE = Path(__file__).parent
-MARKERS = {"sync": "v", "async": "o", "v1": "s", "v2": "^", "v3": "D"}
+MARKERS = {
+    "sync": "v",
+    "sync, larger tiles": "<",
+    "async": "o",
+    "v1": "s",
+    "v2": "^",
+    "v3-lru": "P",
+    "v3": "D",
+}
+
+
+def table(name):
+    """Return a results file as a frame."""
+    return pd.read_csv(HERE / "results" / f"{name}.csv", comment="#")
 
 
 def volume():
-    """Draw the bytes that move against n for each policy (Figure 8)."""
-    frame = pd.read_csv(HERE / "results" / "volume.csv", comment="#")
-    ax = (figure := Figure(figsize=(5.6, 4), layout="constrained")).subplots()
-    for policy, marker in MARKERS.items():
-        mine = frame[frame.policy == policy]
-        total = (mine.bytes_in + mine.bytes_out) / 1e9
-        ax.plot(mine.n, total, marker + "-", label=policy)
-    ax.plot(frame.n, frame.lower_triangle / 1e9, "k:", label="lower triangle")
-    ax.set(yscale="log", xlabel="places", ylabel="GB in and out")
-    ax.set_title(f"{frame.budget[0] / 1e6:.0f} MB of fast memory, tiles of {frame.tile[0]}")
-    ax.legend(frameon=False)
+    """Draw the bytes that move against n for each policy (Figure 8), and the seconds."""
+    frame = table("volume")
+    kinds = ["GB in and out"] + ["seconds"] * ("seconds" in frame)
+    figure = Figure(figsize=(5.6 * len(kinds), 4), layout="constrained")
+    for ax, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        for policy, marker in MARKERS.items():
+            mine = frame[frame.policy == policy]
+            height = mine.seconds if kind == "seconds" else (mine.bytes_in + mine.bytes_out) / 1e9
+            ax.plot(mine.n, height, marker + "-", label=policy)
+        whole = frame[frame.policy == ("in core" if kind == "seconds" else "v3")]
+        height = whole.seconds if kind == "seconds" else whole.lower_triangle / 1e9
+        words = "all in RAM" if kind == "seconds" else "lower triangle"
+        ax.plot(whole.n, height, "k:", label=words)
+        ax.set(yscale="log", xlabel="places", ylabel=kind)
+        ax.legend(frameon=False, fontsize="small")
+    bounded = frame[frame.policy == "v3"]
+    memory = f"{float(bounded.budget.iloc[0]) / 1e6:.0f} MB of fast memory"
+    figure.suptitle(f"{memory}, tiles of {bounded.tile.iloc[0]}", fontsize="medium")
+    return figure
+
+
+def mixed():
+    """Draw the bytes that move by v3 in formats by norm against n (Figure 12)."""
+    frame = table("mixed")
+    axes = (figure := Figure(figsize=(10, 3.6), layout="constrained")).subplots(1, 3, sharey=True)
+    for ax, (name, some) in zip(axes, frame.groupby("correlation", sort=False), strict=True):
+        for number, (accuracy, mine) in enumerate(some.groupby("accuracy", sort=False)):
+            label = "FP64" if accuracy == "fp64" else f"ε = {accuracy}"
+            style = ("k" if accuracy == "fp64" else f"C{number}") + "osv^D"[number] + "-"
+            ax.plot(mine.n, (mine.v3_in + mine.v3_out) / 1e9, style, label=label)
+        ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
+        ax.set_xticks(sorted(frame.n.unique()), [f"{n:,}" for n in sorted(frame.n.unique())])
+        ax.minorticks_off()
+    axes[0].set_ylabel("GB in and out, v3")
+    axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def paper_mixed():
+    """Draw the bytes that async and v3 move on a simulated GH200 (Figure 12)."""
+    frame = table("paper_mixed")
+    axes = (figure := Figure(figsize=(10, 3.8), layout="constrained")).subplots(1, 3, sharey=True)
+    for ax, (name, some) in zip(axes, frame.groupby("correlation", sort=False), strict=True):
+        for policy, line in (("async", "--"), ("v3", "-")):
+            mine = some[some.policy == policy].groupby("accuracy", sort=False)
+            for number, (accuracy, group) in enumerate(mine):
+                label = "FP64" if accuracy == "fp64" else f"ε = {float(accuracy):g}"
+                style = ("k" if accuracy == "fp64" else f"C{number}") + "osv^D"[number] + line
+                moved = (group.bytes_in + group.bytes_out) / 1e9
+                ax.plot(group.n, moved, style, label=f"{label}, {policy}")
+        ax.set(yscale="log", xlabel="places", title=f"{name} correlation")
+    axes[0].set_ylabel("GB in and out, simulated")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize="small")
     return figure
 
 
 def rate():
     """Draw FP64 GFLOP/s against n, in core and with a budget (Figure 6)."""
-    frame = pd.read_csv(HERE / "results" / "rate.csv", comment="#")
+    frame = table("rate")
     ax = (figure := Figure(figsize=(5.6, 4), layout="constrained")).subplots()
     for budget, mine in frame.groupby("budget"):
         whole = budget == "in core"
@@ -42,26 +98,35 @@ def rate():
     return figure
 
 
-def timelines():
-    """Draw what happened when without reuse and with V3 (as Figure 7)."""
-    document = json.loads((HERE / "results" / "timeline.json").read_text())
-    axes = (figure := Figure(figsize=(9, 6), layout="constrained")).subplots(len(document), 1)
-    for ax, (policy, events) in zip(axes, document.items(), strict=True):
+def timelines(name="timeline"):
+    """Draw the traces of a results file below one another (Figures 7 and 13)."""
+    document = json.loads((HERE / "results" / f"{name}.json").read_text())
+    count = len(document)
+    axes = (figure := Figure(figsize=(9, 2.5 * count), layout="constrained")).subplots(count, 1)
+    longest = max(event["end"] for events in document.values() for event in events)
+    for ax, (title, events) in zip(axes, document.items(), strict=True):
         timeline([Event(**event) for event in events], ax=ax)
-        ax.set_title(policy)
+        ax.set(title=title, xlim=(0, longest))
     return figure
 
 
 def main():
     """Draw all, or those that are named."""
-    drawings = {"volume": volume, "rate": rate, "timeline": timelines}
+    drawings = {
+        "volume.csv": volume,
+        "mixed.csv": mixed,
+        "paper_mixed.csv": paper_mixed,
+        "rate.csv": rate,
+        "timeline.json": timelines,
+        "correlations.json": partial(timelines, "correlations"),
+    }
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", choices=[*drawings, []])
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for name in arguments.names or drawings:
-        drawings[name]().savefig(arguments.output / f"{name}.png", dpi=150)
+    for file, draw in drawings.items():
+        if (HERE / "results" / file).exists():
+            draw().savefig(arguments.output / f"{file.split('.')[0]}.png", dpi=150)
 
 
 if __name__ == "__main__":

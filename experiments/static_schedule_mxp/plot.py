@@ -1,10 +1,15 @@
-"""Draw results/*.csv of this folder: figures/kl.png, rate.png and estimates.png."""
+"""Draw results/*.csv of this folder into figures/, each figure for which there are results."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+
+from geomxp.linalg.formats import FORMATS
+from geomxp.linalg.precision import PrecisionMap
+from geomxp.plots import precision_map
 
 HERE = Path(__file__).parent
 CORRELATIONS = ("weak", "medium", "strong")
@@ -18,21 +23,60 @@ def read(name):
 
 
 def kl():
-    """Draw KL divergence against n at each ε, a panel for each correlation (Figure 10)."""
-    frame = pd.concat([f for f in map(read, ("kl", "kl_16384", "kl_16384_more")) if f is not None])
-    frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)]
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    """Draw the divergence and Equation 3 against n, a panel for each correlation (Figure 10)."""
+    names = ("kl", "kl_8192", "kl_16384", "kl_16384_more", "kl_32768")
+    frame = pd.concat([f for f in map(read, names) if f is not None])
+    frame = frame[(frame.smoothness == 0.5) & (frame.nugget == 0)].sort_values("n")
+    figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     for ax, name in zip(axes, CORRELATIONS, strict=True):
-        for accuracy, group in frame[frame.correlation == name].groupby("accuracy"):
+        for number, (accuracy, group) in enumerate(
+            frame[frame.correlation == name].groupby("accuracy", sort=False)
+        ):
+            style = {"color": f"C{number}", "marker": MARKERS[accuracy]}
             # rounding of FP64 sums hides divergences below this
-            height = group.kl.clip(lower=1e-13)
-            ax.plot(group.n, height, MARKERS[accuracy] + "-", label=f"ε = {accuracy:g}")
+            ax.plot(group.n, group.kl.clip(lower=1e-13), label=f"ε = {accuracy:g}", **style)
+            equation = group.kl_log_determinant.abs().clip(lower=1e-13)
+            ax.plot(group.n, equation, "--", markerfacecolor="none", **style)
         ax.set(xscale="log", yscale="log", xlabel="places", title=f"{name} correlation")
-        ax.set_xticks(sorted(frame.n.unique()), [f"{n:,}" for n in sorted(frame.n.unique())])
+        sizes = sorted(frame.n.unique())
+        ax.set_xticks(sizes, [f"{n:,}" for n in sizes], rotation=45)
         ax.minorticks_off()
-    axes[0].set_ylabel("KL divergence from FP64, nats")
+    axes[0].set_ylabel("KL divergence from FP64, nats\n(dashed: |Equation 3|)")
     axes[2].legend(frameon=False)
+    return figure
+
+
+def smooth():
+    """Draw the divergence against ε for ν = 1.5 without a nugget, where ε does not bound it."""
+    frame = read("kl")
+    frame = frame[(frame.smoothness == 1.5) & (frame.nugget == 0)]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    sizes = sorted(frame.n.unique())
+    for ax, n in zip(figure.subplots(1, len(sizes), sharey=True), sizes, strict=True):
+        for name, marker in zip(CORRELATIONS, "os^", strict=True):
+            mine = frame[(frame.n == n) & (frame.correlation == name)]
+            label = f"{name}, all FP64" if (mine.promotions > 0).any() else name
+            ax.plot(mine.accuracy, mine.kl.clip(lower=1e-13), marker + "-", label=label)
+        ax.axhline(0.01, color="0.6", linewidth=0.8)
+        ax.set(xscale="log", yscale="log", xlabel="ε", title=f"{n:,} places, ν = 1.5, no nugget")
+        ax.invert_xaxis()
+        ax.legend(frameon=False, fontsize="x-small", loc=(0.02, 0.13))
+    figure.axes[0].set_ylabel("KL divergence from FP64, nats")
+    return figure
+
+
+def maps():
+    """Draw the formats of the tiles by one rule that chooses among one to four (Figure 4)."""
+    frame = read("maps")
+    figure = Figure(figsize=(10, 9), layout="constrained")
+    letters = {form.letter: form for form in FORMATS.values()}
+    for ax, row in zip(figure.subplots(2, 2).flat, frame.itertuples(), strict=True):
+        rows = tuple(tuple(letters[letter] for letter in line) for line in row.map.split())
+        precision_map(PrecisionMap(rows), ax=ax)
+        ax.set_title(
+            f"{len(row.choice.split())} formats, {row.bytes_over_fp64:.0%} of FP64's bytes"
+        )
     return figure
 
 
@@ -56,21 +100,23 @@ def rate():
     return figure
 
 
-def estimates():
-    """Draw box plots of the estimates at each ε, beside FP64's."""
-    frame = pd.concat([f for f in map(read, ("estimates", "estimates_more")) if f is not None])
+def estimates(name="estimates"):
+    """Draw box plots of the estimates of a results file at each ε, beside FP64's."""
+    frame = read(name)
+    count = frame.groupby("correlation").replicate.nunique().max()
     figure = Figure(figsize=(10, 7), layout="constrained")
+    figure.suptitle(f"{frame.n[0]:,} locations, {count} replicates")
     rows = figure.subplots(3, 3)
     labels = ["fp64", *sorted({x for x in frame.accuracy if x != "fp64"}, key=float, reverse=True)]
     truth = {"variance": 1.0, "smoothness": 0.5}
     ranges = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
-    for axes, name in zip(rows, CORRELATIONS, strict=True):
-        some = frame[frame.correlation == name]
+    for axes, correlation in zip(rows, CORRELATIONS, strict=True):
+        some = frame[frame.correlation == correlation]
         for ax, parameter in zip(axes, ("variance", "range", "smoothness"), strict=True):
             ax.boxplot([some[some.accuracy.astype(str) == label][parameter] for label in labels])
             ax.set_xticks(range(1, len(labels) + 1), labels)
-            ax.axhline(truth.get(parameter, ranges[name]), color="0.6", linewidth=0.8)
-            ax.set(ylabel=f"{parameter}, {name}")
+            ax.axhline(truth.get(parameter, ranges[correlation]), color="0.6", linewidth=0.8)
+            ax.set(ylabel=f"{parameter}, {correlation}")
     return figure
 
 
@@ -79,8 +125,14 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    for draw in (kl, rate, estimates):
-        draw().savefig(output / f"{draw.__name__}.png", dpi=120)
+    figures = {"kl": kl, "smooth": smooth, "rate": rate} | (
+        {} if read("maps") is None else {"maps": maps}
+    )
+    for file in sorted((HERE / "results").glob("estimates*.csv")):
+        if "_part" not in file.stem:
+            figures[file.stem] = partial(estimates, file.stem)
+    for name, draw in figures.items():
+        draw().savefig(output / f"{name}.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
 """Mixed-precision tile Cholesky: accuracy, KL divergence, rate and estimates (paper 001).
 
-    python experiments/static_schedule_mxp/run.py [NAME ...] [--tiny]
+    python experiments/static_schedule_mxp/run.py [NAME ...] [--tiny] [--anew] [--every PART OF]
 
-Writes results/kl*.csv (Figure 10, more smoothness, a nugget), target.csv (`for_divergence`),
-rate*.csv (Figure 11, beside dpotrf), plain.csv (the same with neither MKL nor matrix units)
-and estimates*.csv (50 replicates at each ε). All of them if none is named.
+Writes results/kl*.csv (Figure 10, more smoothness, a nugget), maps.csv (Figure 4: one to four
+formats), target.csv (`for_divergence`), rate*.csv (Figure 11, beside dpotrf), plain.csv (the same
+with neither MKL nor matrix units) and estimates_*.csv (fits of simulated fields in FP64 and at each
+ε). All of them if none is named.
+
+kl*.csv and estimates_*.csv keep the rows of earlier runs, unless --anew is given, and add what is
+missing. With --every, a process makes each OF-th row of them, into <name>_part<PART>.csv; a run
+without it joins these files.
 """
 
 import argparse
 import sys
 import time
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -27,12 +33,15 @@ from geomxp.tiles.assemble import covariance_matrix
 from geomxp.tiles.layout import Layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from common import write_rows
+from common import resume, write_rows
 
 HERE = Path(__file__).parent
 RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 ACCURACIES = (1e-5, 1e-6, 1e-7, 1e-8)
 TINY_TILE = 32
+EVALUATIONS = 200
+"""Limit on evaluations of each fit; searches in FP64 need about 10 to 40, mixed ones 20 to 80."""
+
 CRASHES = 15_000
 """OpenBLAS 0.3.30's dpotrf on two threads crashes the process above this order."""
 
@@ -61,39 +70,65 @@ def backward_error(seen, model, rule, tile):
     return float(np.sqrt(error / norm))
 
 
-def kl_rows(cases, tile=None, errors=True):
-    """Yield rows of kl.csv for cases of (n, smoothness, nugget, correlation)."""
-    for n, nu, nugget, name in cases:
-        x, model = places(n), gx.Matern(1.0, RANGES[name], nu, nugget)
-        seen = Observations(x, np.zeros(n))
-        rules = [gx.by_tile_norm(accuracy) for accuracy in ACCURACIES]
-        found = compare(model, x, [gx.Exact(rule, tile) for rule in rules])
-        for rule, row in zip(rules, found, strict=True):
-            size = len(row.formats)
-            eighth = row.formats.counts().get("fp8", 0) / (size * (size + 1) / 2)
-            error = backward_error(seen, model, rule, tile) if errors else None
-            unscaled = None
-            if errors and eighth >= 1 / 3:
-                try:
-                    bare = gx.by_tile_norm(rule.accuracy, scale=False)
-                    unscaled = backward_error(seen, model, bare, tile)
-                except gx.NotPositiveDefinite:
-                    unscaled = float("nan")
-            yield {
-                "n": n,
-                "smoothness": nu,
-                "nugget": nugget,
-                "correlation": name,
-                "accuracy": rule.accuracy,
-                "tile": Layout.of(n, tile).tile,
-                "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
-                "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
-                "backward_error": error,
-                "backward_error_unscaled": unscaled,
-                "kl": row.kl,
-                "kl_log_determinant": row.kl_log_determinant,
-                "promotions": row.promotions,
-            }
+def kl_cells(cases):
+    """Return the cells of kl*.csv for cases of (n, smoothness, nugget, correlation)."""
+    names = ("n", "smoothness", "nugget", "correlation", "accuracy")
+    return [
+        dict(zip(names, (*case, accuracy), strict=True))
+        for case, accuracy in product(cases, ACCURACIES)
+    ]
+
+
+def kl_rows(n, smoothness, nugget, correlation, accuracy, tile=None, errors=True):
+    """Yield the row of a cell of kl*.csv."""
+    x, model = places(n), gx.Matern(1.0, RANGES[correlation], smoothness, nugget)
+    seen, rule = Observations(x, np.zeros(n)), gx.by_tile_norm(accuracy)
+    # one method at a time: its reference is computed again, but each row is kept when it is made
+    (row,) = compare(model, x, [gx.Exact(rule, tile)])
+    size = len(row.formats)
+    eighth = row.formats.counts().get("fp8", 0) / (size * (size + 1) / 2)
+    error = backward_error(seen, model, rule, tile) if errors else None
+    unscaled = None
+    if errors and eighth >= 1 / 3:
+        try:
+            bare = gx.by_tile_norm(rule.accuracy, scale=False)
+            unscaled = backward_error(seen, model, bare, tile)
+        except gx.NotPositiveDefinite:
+            unscaled = float("nan")
+    yield {
+        "tile": Layout.of(n, tile).tile,
+        "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
+        "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
+        "backward_error": error,
+        "backward_error_unscaled": unscaled,
+        "kl": row.kl,
+        "kl_log_determinant": row.kl_log_determinant,
+        "promotions": row.promotions,
+    }
+
+
+def map_rows(n, correlation, accuracy, tile=None):
+    """Yield rows of maps.csv: one to four formats by the same rule (Figure 4)."""
+    x, model = places(n), gx.Matern(1.0, RANGES[correlation], 0.5)
+    seen, finest_first = Observations(x, np.zeros(n)), ("fp64", "fp32", "fp16", "fp8")
+    choices = [finest_first[:count] for count in (1, 2, 3, 4)]
+    rules = [gx.by_tile_norm(accuracy, formats=choice) for choice in choices]
+    found = compare(model, x, [gx.Exact(rule, tile) for rule in rules])
+    for choice, rule, row in zip(choices, rules, found, strict=True):
+        yield {
+            "n": n,
+            "tile": Layout.of(n, tile).tile,
+            "correlation": correlation,
+            "accuracy": accuracy,
+            "choice": " ".join(choice),
+            "map": str(row.formats).replace("\n", " "),
+            "formats": " ".join(f"{k}:{v}" for k, v in row.formats.counts().items()),
+            "bytes_over_fp64": row.bytes / Layout.of(n, tile).lower_bytes,
+            "backward_error": backward_error(seen, model, rule, tile),
+            "kl": row.kl,
+            "kl_log_determinant": row.kl_log_determinant,
+            "promotions": row.promotions,
+        }
 
 
 def target_rows(sizes, targets=(1e-3,), tile=None):
@@ -179,61 +214,88 @@ def without_units():
     blas.routine.cache_clear()
 
 
-def estimate_rows(n, replicates, tile=None, first=0):
-    """Yield rows of estimates.csv: the same fields fitted in FP64 and at each ε."""
-    x, truths = places(n), {name: gx.Matern(1.0, RANGES[name], 0.5) for name in RANGES}
-    fields = {name: gx.simulate(truths[name], x, draws=replicates, seed=0) for name in RANGES}
-    ways = {"fp64": gx.Exact()} | {
-        f"{accuracy:g}": gx.Exact(gx.by_tile_norm(accuracy), tile) for accuracy in ACCURACIES
+@cache
+def fields(n, name, draws):
+    """Return places, the true model and fields that it generates."""
+    x, truth = places(n), gx.Matern(1.0, RANGES[name], 0.5)
+    return x, truth, gx.simulate(truth, x, draws=draws, seed=0)
+
+
+def estimate_cells(n, replicates):
+    """Return the cells of estimates*.csv: FP64 and each ε, field by field."""
+    labels = ("fp64", *(f"{accuracy:g}" for accuracy in ACCURACIES))
+    names = ("n", "replicate", "correlation", "accuracy")
+    return [
+        dict(zip(names, values, strict=True))
+        for values in product((n,), range(replicates), RANGES, labels)
+    ]
+
+
+def estimate_rows(n, replicate, correlation, accuracy, draws, tile=None):
+    """Yield the fit of one of so many fields, from the truth, independent of all other fits."""
+    x, truth, values = fields(n, correlation, draws)
+    method = gx.Exact()
+    if accuracy != "fp64":
+        method = gx.Exact(gx.by_tile_norm(float(accuracy)), tile)
+    fit = gx.fit(
+        *(Observations(x, values[replicate]), truth, method),
+        fixed=("nugget",),
+        trend="zero",
+        evaluations=EVALUATIONS,
+        progress=False,
+        raise_on_failure=False,
+    )
+    yield {
+        "variance": fit.model.variance,
+        "range": fit.model.range,
+        "smoothness": fit.model.smoothness,
+        "log_likelihood": fit.log_likelihood,
+        "outcome": str(fit.outcome.ending),
+        "evaluations": fit.evaluations,
+        "seconds": fit.seconds,
     }
-    for replicate, name, label in product(range(first, replicates), RANGES, ways):
-        fit = gx.fit(
-            Observations(x, fields[name][replicate]),
-            truths[name],
-            ways[label],
-            fixed=("nugget",),
-            trend="zero",
-            progress=False,
-            raise_on_failure=False,
-        )
-        yield {
-            "n": n,
-            "correlation": name,
-            "replicate": replicate,
-            "accuracy": label,
-            "variance": fit.model.variance,
-            "range": fit.model.range,
-            "smoothness": fit.model.smoothness,
-            "log_likelihood": fit.log_likelihood,
-            "outcome": str(fit.outcome.ending),
-            "evaluations": fit.evaluations,
-            "seconds": fit.seconds,
-        }
+
+
+def kl_study(cases, **options):
+    """Return the cells of kl*.csv and the function that computes their rows."""
+    return kl_cells(cases), partial(kl_rows, **options)
+
+
+def estimate_study(n, replicates, tile=None):
+    """Return the cells of estimates*.csv and the function that computes their rows."""
+    return estimate_cells(n, replicates), partial(estimate_rows, draws=replicates, tile=tile)
 
 
 def studies(tiny):
-    """Return each study's rows, made when they are asked for."""
+    """Return each study: its cells and the function of their rows, or a function of all rows."""
     combinations = [(0.5, 0.0), (0.5, 1e-2), (1.5, 0.0), (1.5, 1e-2)]
     if tiny:
         cases = [(200, 0.5, 0.0, "weak"), (200, 1.5, 1e-2, "medium")]
         return {
-            "kl": lambda: kl_rows(cases, TINY_TILE),
+            "kl": kl_study(cases, tile=TINY_TILE),
+            "maps": lambda: map_rows(200, "weak", 1e-5, TINY_TILE),
             "target": lambda: target_rows((200,), tile=TINY_TILE),
             "rate": lambda: rate_rows((300,), (1e-5,), 1, tile=TINY_TILE),
             "plain": lambda: rate_rows((300,), (1e-5,), 1, ("weak",), TINY_TILE),
-            "estimates": lambda: estimate_rows(100, 1, TINY_TILE),
+            "estimates_100": estimate_study(100, 1, TINY_TILE),
         }
     cases = [(n, *c, name) for n, c, name in product((1024, 4096), combinations, RANGES)]
+    more = [(n, 0.5, 0.0, name) for n, name in product((2048, 8192), RANGES)]
     large = [(16_384, 0.5, 0.0, name) for name in RANGES]
+    largest = [(32_768, 0.5, 0.0, name) for name in RANGES]
     return {
-        "kl": lambda: kl_rows(cases),
-        "kl_16384": lambda: kl_rows(large[:1]),
-        "kl_16384_more": lambda: kl_rows(large[1:], errors=False),
+        "kl": kl_study(cases),
+        "kl_8192": kl_study(more),
+        "kl_16384": kl_study(large[:1]),
+        "kl_16384_more": kl_study(large[1:], errors=False),
+        "maps": lambda: map_rows(4096, "weak", 1e-5),
         "target": lambda: target_rows((2048, 8192)),
         "rate": lambda: rate_rows((16_384, 8192, 4096), ACCURACIES, 3),
         "rate_16384": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
         "plain": lambda: rate_rows((16_384,), (1e-5,), 3, ("weak", "medium")),
-        "estimates": lambda: estimate_rows(1600, 50),
+        "kl_32768": kl_study(largest, errors=False),
+        "estimates_3600": estimate_study(3600, 50),
+        "estimates_6400": estimate_study(6400, 10),
     }
 
 
@@ -241,14 +303,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("studies", nargs="*", help="names of results, as above")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of hours")
+    parser.add_argument("--anew", action="store_true", help="replace the rows of earlier runs")
+    parser.add_argument("--every", type=int, nargs=2, default=(0, 1), metavar=("PART", "OF"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     known = studies(options.tiny)
+    if unknown := set(options.studies) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     for name in options.studies or known:
+        path, study = options.output / f"{name}.csv", known[name]
+        if isinstance(study, tuple):
+            resume(path, *study, every=options.every, anew=options.anew)
+            continue
         if name == "plain":
             without_units()
         rows = []
-        for row in known[name]():
+        for row in study():
             rows.append(row)
             print(
                 name,
@@ -256,7 +326,7 @@ def main():
                 flush=True,
             )
             # a study that is cut short has written what it had
-            write_rows(options.output / f"{name}.csv", rows)
+            write_rows(path, rows)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from numbers import Integral
@@ -20,7 +21,7 @@ Rule: TypeAlias = "Callable[..., PrecisionMap]"
 """Function that chooses the formats of tiles from their norms."""
 
 if TYPE_CHECKING:
-    from .._typing import Any, Callable, Floats
+    from .._typing import Any, Callable, Floats, Sequence
 
 
 @dataclass(frozen=True)
@@ -355,10 +356,12 @@ class ByTileNorm(PrecisionRule):
 
     accuracy: float
     scale: bool = True
+    formats: tuple[Format, ...] | None = None
 
     def __call__(self, norms):
         norms = np.asarray(norms, dtype=np.float64)
-        tiles, whole, forms = len(norms), frobenius(norms), candidates()
+        tiles, whole = len(norms), frobenius(norms)
+        forms = candidates() if self.formats is None else self.formats
 
         def choose(i, k):
             for form in forms:
@@ -374,7 +377,9 @@ class ByTileNorm(PrecisionRule):
         return replace(self, accuracy=self.accuracy / 10)
 
 
-def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
+def by_tile_norm(
+    accuracy: float, scale: bool = True, formats: Sequence[str | Format] | None = None
+) -> Rule:
     """Return the rule of Higham and Mary: each tile has the coarsest format that its norm allows.
 
     T ‖A_ik‖_F / ‖A‖_F < ε / u_p, so that Σ (u_p ‖A_ik‖_F)² <= ε² ‖A‖_F².
@@ -386,11 +391,22 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     scale : bool
         Scale each tile by a power of two. Without, as published codes do, tiles small enough for
         a format fall below its range; for comparison only.
+    formats : sequence of str or Format, optional
+        Formats to choose from, in any order; tiles that none of them suits are FP64, and a tile
+        that is promoted may get another format. Default: FP8, FP16, FP32 and FP64.
 
     Returns
     -------
     callable
         ``rule(norms) -> PrecisionMap``.
+
+    Examples
+    --------
+    >>> norms = np.array([[1.0, 0, 0], [1e-2, 1.0, 0], [1e-6, 1e-2, 1.0]])
+    >>> print(by_tile_norm(1e-6, formats=("fp64", "fp32"))(norms))
+    D
+    SD
+    SSD
 
     Notes
     -----
@@ -398,7 +414,20 @@ def by_tile_norm(accuracy: float, scale: bool = True) -> Rule:
     paper 001, section IV-C.
     """
     check_flags(scale=scale)
-    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale))
+    chosen = None if formats is None else _formats_of_choice(formats)
+    return ByTileNorm(_positive("accuracy", accuracy, "1e-8"), bool(scale), chosen)
+
+
+def _formats_of_choice(formats):
+    """Return formats without repetition, coarsest first."""
+    if isinstance(formats, str) or not isinstance(formats, Iterable):
+        raise InvalidInput(
+            f"`formats` must be a list of formats, such as ['fp64', 'fp32']. Got {formats!r}."
+        )
+    chosen = dict.fromkeys(named(name) for name in formats)
+    if not chosen:
+        raise InvalidInput("`formats` must name at least one format, such as ['fp64', 'fp32'].")
+    return tuple(sorted(chosen, key=lambda form: (-form.unit_roundoff, form.bytes)))
 
 
 @dataclass(frozen=True)
@@ -547,7 +576,8 @@ def describe(rule):
         case Uniform():
             return {"rule": "uniform", "arguments": [rule.form.name]}
         case ByTileNorm():
-            return {"rule": "by_tile_norm", "arguments": [rule.accuracy, rule.scale]}
+            chosen = [] if rule.formats is None else [[form.name for form in rule.formats]]
+            return {"rule": "by_tile_norm", "arguments": [rule.accuracy, rule.scale, *chosen]}
         case Layered():
             return {"rule": "layered", "arguments": [form.name for form in rule.layers]}
         case ForDivergence():

@@ -13,6 +13,7 @@ from numbers import Integral
 import numpy as np
 
 from ..covariance.matern import Matern
+from ..errors import InvalidInput
 from ..linalg import blas, mixed
 from ..linalg.formats import FORMATS, FP64, Tile, quantize
 from ..linalg.mixed import arithmetic
@@ -27,9 +28,10 @@ from .plan import Plan, Sizes, policy_named
 # Machines.
 #
 # The numbers of GPUs are not measured by us. Memories, links and the peaks below FP64 are from data
-# sheets. FP64 rates are those that the factorization of Ren et al. (2024, section V-A) reached,
-# over its 95 % of the product's own rate; the H200's is taken from the GH200. Rates of solves,
-# factors and generation are guesses, which matter little for large matrices.
+# sheets. The FP64 rate of products is one that others measured on an H200 NVL, 59.0 TFLOP/s, for
+# GPUs with the same processors, and the same share of the peak, 0.88, for the A100; the sources are
+# in experiments/h200/constants.csv. No rate comes from the papers that simulations are compared
+# with. Rates of solves, factors and generation are guesses, which matter little for large matrices.
 
 OPERANDS = 12
 """Different tiles in a measured product: more than the caches hold."""
@@ -60,6 +62,9 @@ class Machine:
         Tiles computed at the same time.
     overhead : float
         Seconds of a kernel beside its operations.
+    remote : float, optional
+        Bytes per second between the device and the slow memory beside another one, in each
+        direction; as from and to its own if not given.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Machine:
     units: int = 1
     streams: int = 4
     overhead: float = 1e-5
+    remote: float | None = None
 
 
 def _gpu(name, memory, link, fp64, fp32, tf32, fp16, fp8):
@@ -89,10 +95,10 @@ def _gpu(name, memory, link, fp64, fp32, tf32, fp16, fp8):
 MACHINES = {
     machine.name: machine
     for machine in (
-        _gpu("A100-PCIe", 80, 25, 16.1 / 0.95, 19.5, 156, 312, 312),
-        _gpu("H100-PCIe", 80, 55, 54.7 / 0.95, 51, 378, 756, 1513),
-        _gpu("GH200", 96, 400, 58.9 / 0.95, 67, 494, 989, 1979),
-        _gpu("H200-PCIe", 141, 55, 58.9 / 0.95, 67, 494, 989, 1979),
+        _gpu("A100-PCIe", 80, 25, 17.2, 19.5, 156, 312, 312),
+        _gpu("H100-PCIe", 80, 55, 59.0, 51, 378, 756, 1513),
+        _gpu("GH200", 96, 400, 59.0, 67, 494, 989, 1979),
+        _gpu("H200-PCIe", 141, 55, 59.0, 67, 494, 989, 1979),
     )
 }
 
@@ -127,7 +133,13 @@ class Simulation:
         return self.flops / self.seconds
 
 
-def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, width=1):
+PLACED = ("cyclic", "one")
+"""Where the slow memory of a block row may be; see `simulate`."""
+
+
+def simulate(
+    machine, layout, formats, policy="v3", *, memory=None, devices=1, width=1, placed="cyclic"
+):
     """Simulate a factorization on a machine.
 
     Parameters
@@ -143,6 +155,9 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
         Number of devices, each with its own links.
     width : int
         Columns of a panel; see `left_looking`.
+    placed : {"cyclic", "one"}
+        Whether a block row is in the slow memory beside the device that computes it, or all are
+        beside the first device. Devices do not share links, nor the bandwidth of a slow memory.
 
     Returns
     -------
@@ -152,7 +167,11 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
     ------
     NotEnoughMemory
         If the memory has no room for one step of each stream.
+    InvalidInput
+        If the policy or the placement is unknown.
     """
+    if placed not in PLACED:
+        raise InvalidInput(f"`placed` must be one of: {', '.join(PLACED)}. Got {placed!r}.")
     in_core = policy == "in core"
     if not in_core and (streams := policy_named(policy).streams):
         machine = replace(machine, streams=streams)
@@ -161,7 +180,8 @@ def simulate(machine, layout, formats, policy="v3", *, memory=None, devices=1, w
         policy, memory = "v3", (len(layout.lower) + 10 * machine.streams) * sizes.block
     plans = _plans(sizes, policy, memory or machine.memory, devices, width)
     players = [
-        _Player(machine, sizes, not in_core, plan, number) for number, plan in enumerate(plans)
+        _Player(machine, sizes, not in_core, plan, number, len(plans) if placed == "cyclic" else 1)
+        for number, plan in enumerate(plans)
     ]
     final, waiting = {}, list(players)
     while waiting:
@@ -215,10 +235,11 @@ def _plans(sizes, policy, memory, devices, width):
 
 
 class _Player:
-    """A device that executes its plan."""
+    """A device that executes its plan; block row i is in slow memory i mod `memories`."""
 
-    def __init__(self, machine, sizes, copies, plan, number):
+    def __init__(self, machine, sizes, copies, plan, number, memories):
         self.machine, self.sizes, self.copies, self.number = machine, sizes, copies, number
+        self.memories = memories
         self.policy, self._steps = plan.policy, iter(plan)
         self.events, self.last, self._next = [], 0.0, next(self._steps, None)
         self._loader = self._in = self._out = 0.0
@@ -274,12 +295,14 @@ class _Player:
             return earliest
         machine = self.machine
         inwards = way in ("in", "return")
+        near = machine.remote is None or tile[0] % self.memories == self.number
+        rate = (machine.into if inwards else machine.out_of) if near else machine.remote
         begin = max(earliest, self._in if inwards else self._out)
         if inwards:
             begin = max(begin, self._loader) if way == "in" else begin
-            self._in = end = begin + machine.latency + count / machine.into
+            self._in = end = begin + machine.latency + count / rate
         else:
-            self._out = end = begin + machine.latency + count / machine.out_of
+            self._out = end = begin + machine.latency + count / rate
         self._note(way, tile, step.stream, begin, end, count)
         return end
 

@@ -24,6 +24,7 @@ RULES = (
     gx.by_band(("fp64", 1), ("fp32", 2), "fp8"),
     gx.by_tile_norm(1e-8),
     gx.by_tile_norm(1e-3, scale=False),
+    gx.by_tile_norm(1e-7, formats=("fp64", "fp32")),
     gx.layered("fp8", "fp16", "fp32"),
     gx.for_divergence(1e-3),
 )
@@ -89,6 +90,29 @@ def test_by_tile_norm_gives_the_coarsest_format_that_the_norm_allows(norms, accu
         if form is not FP64:
             assert allowed(form)
         assert not any(allowed(f) for f in CANDIDATES if f.unit_roundoff > form.unit_roundoff)
+
+
+@given(
+    norms_of_tiles(),
+    accuracies,
+    st.lists(st.sampled_from(sorted(FORMATS)), min_size=1, unique=True),
+)
+def test_by_tile_norm_of_some_formats_gives_the_coarsest_of_them_that_is_allowed(
+    norms, accuracy, names
+):
+    formats = gx.by_tile_norm(accuracy, formats=names)(norms)
+    whole, tiles = frobenius(norms), len(norms)
+    for i, k in below(formats):
+        limit = accuracy * whole
+        suited = [
+            FORMATS[name].unit_roundoff
+            for name in names
+            if tiles * norms[i, k] * FORMATS[name].unit_roundoff < limit
+        ]
+        assert formats[i, k].name in {*names, "fp64"}
+        assert formats[i, k].unit_roundoff == max(suited, default=FP64.unit_roundoff)
+    every = gx.by_tile_norm(accuracy, formats=("fp8", "fp64", "fp32", "fp16"))(norms)
+    assert every == gx.by_tile_norm(accuracy)(norms)
 
 
 @given(norms_of_tiles(), accuracies)
@@ -302,6 +326,10 @@ def test_targets_that_are_none_are_refused(kl):
         (lambda: gx.by_band(("fp32", 1.5), "fp16"), r"Got \('fp32', 1.5\)"),
         (lambda: gx.by_band(("fp13", 1), "fp16"), "must be one of: fp64"),
         (lambda: gx.by_band(("fp32", 1)), "must be one of: fp64"),
+        (lambda: gx.by_tile_norm(1e-6, formats=[]), "must name at least one format"),
+        (lambda: gx.by_tile_norm(1e-6, formats="fp32"), "must be a list of formats.*Got 'fp32'"),
+        (lambda: gx.by_tile_norm(1e-6, formats=32), "must be a list of formats.*Got 32"),
+        (lambda: gx.by_tile_norm(1e-6, formats=["fp13"]), "must be one of: fp64"),
         (lambda: gx.layered(), "needs at least one format"),
         (lambda: gx.layered("fp13"), "must be one of: fp64"),
         (lambda: gx.uniform("fp13"), "must be one of: fp64"),

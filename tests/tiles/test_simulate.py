@@ -102,6 +102,31 @@ def test_more_devices_take_less_time_and_no_less_than_their_share():
     assert others[1] >= alone / 4
 
 
+def test_a_slow_remote_memory_costs_time_but_no_bytes_and_its_placement_matters():
+    def played(remote, placed, devices=3):
+        machine = replace(SIMPLE, into=1e7, out_of=1e7, remote=remote, streams=2)
+        options = {"memory": 30 * 8192, "devices": devices, "placed": placed}
+        return simulate(machine, LAYOUT, formats_of("fp64"), "v1", **options)
+
+    near = played(None, "cyclic")
+    assert played(1e7, "one").seconds == played(1e7, "cyclic").seconds == near.seconds
+    spread, one = played(2e6, "cyclic"), played(2e6, "one")
+    assert near.seconds < spread.seconds < one.seconds
+    assert near.moved == spread.moved == one.moved
+    # devices write their own block rows, and read those of others
+    remote = {e.device for e in spread.events if e.kind == "out" and e.end - e.begin > 8192 / 5e6}
+    assert remote == set()
+    assert {e.device for e in one.events if e.kind == "out" and e.end - e.begin > 0.003} == {1, 2}
+    # one device has no other memory
+    assert played(2e6, "one", 1).seconds == played(2e6, "cyclic", 1).seconds
+    assert played(2e6, "one", 1).seconds == played(None, "cyclic", 1).seconds
+
+
+def test_an_unknown_placement_is_refused():
+    with pytest.raises(gx.InvalidInput, match=r"`placed` must be one of: cyclic, one\. Got 'two'"):
+        simulate(SIMPLE, LAYOUT, formats_of("fp64"), placed="two")
+
+
 def test_nothing_happens_twice_at_one_time_on_one_link_or_unit():
     found = simulate(replace(SIMPLE, streams=3), LAYOUT, formats_of("mixed"), "v2", memory=200_000)
     kernels = [event for event in found.events if event.kind not in ("in", "out")]
