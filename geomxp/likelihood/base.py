@@ -445,6 +445,9 @@ def check_microscale(model, observations):
         raise InvalidInput(DIFFERENT_REPLICATES)
 
 
+OVERFLOW = "the log-likelihood overflows FP64: rescale the values and the variance."
+
+
 DIFFERENT_REPLICATES = (
     "microscale variation is shared by replicates, and geomxp can take this into account only if "
     "all replicates at one location have the same error variance, count and covariates. Here they "

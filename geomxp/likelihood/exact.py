@@ -65,6 +65,7 @@ from ..tiles.layout import Layout
 from ..tiles.placement import InMemory, MemoryPlan, Placement
 from ..tiles.refine import METHODS, RefinedFactor
 from .base import (
+    OVERFLOW,
     Evaluation,
     Evaluator,
     Likelihood,
@@ -210,8 +211,7 @@ class ExactEvaluator(Evaluator):
         log_jacobian = self.values.at(model.transform).log_jacobian
         value += log_jacobian
         if not np.isfinite(value):
-            message = "the log-likelihood overflows FP64: rescale the values and the variance."
-            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, message)
+            outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW)
             return Evaluation.failed(outcome, n, time.perf_counter() - start)
         # before the solves below
         moved, events = factor.moved, factor.events

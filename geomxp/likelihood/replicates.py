@@ -20,7 +20,15 @@ from ..covariance.base import Inputs
 from ..data.observations import LEAST_LOCATIONS
 from ..errors import Ending, NotPositiveDefinite, Outcome
 from ..tiles.factor import Factor
-from .base import Derivatives, Evaluation, Evaluator, GaussianValues, Values, coincidence
+from .base import (
+    OVERFLOW,
+    Derivatives,
+    Evaluation,
+    Evaluator,
+    GaussianValues,
+    Values,
+    coincidence,
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,8 @@ class Groups:
     def log_density(self, model, squares):
         """Return the log-density of the deviations, whose sums of squares are (u,)."""
         several = self.counts > 1
-        form = float((squares[several] / self.noise(model)[several]).sum())
+        with np.errstate(over="ignore"):
+            form = float((squares[several] / self.noise(model)[several]).sum())
         number = len(self.of) - len(self)
         return -0.5 * (number * log(2 * pi) + self.log_determinant(model) + form), form
 
@@ -270,9 +279,12 @@ class ReplicatesEvaluator(Evaluator):
             return replace(found, n=n)
         value, form = self.groups.log_density(model, self._squares(model))
         log_jacobian = self.values.at(model.transform).log_jacobian
+        value = found.log_likelihood + value + log_jacobian
+        if not np.isfinite(value):
+            return Evaluation.failed(Outcome(Ending.NOT_POSITIVE_DEFINITE, OVERFLOW), n)
         return replace(
             found,
-            log_likelihood=found.log_likelihood + value + log_jacobian,
+            log_likelihood=value,
             log_determinant=found.log_determinant + self.groups.log_determinant(model),
             quadratic_form=found.quadratic_form + form,
             n=n,

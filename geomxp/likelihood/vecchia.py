@@ -24,6 +24,7 @@ from ..vecchia.factor import VecchiaFactor
 from ..vecchia.gpu import GpuPasses
 from ..vecchia.shards import DaskPasses
 from .base import (
+    OVERFLOW,
     Derivatives,
     Evaluation,
     Evaluator,
@@ -247,9 +248,7 @@ class VecchiaEvaluator(Evaluator):
             log_jacobian = self.values.at(model.transform).log_jacobian
             value += log_jacobian
             if not np.isfinite(value):
-                raise NotPositiveDefinite(
-                    "the log-likelihood overflows FP64: rescale the values and the variance."
-                )
+                raise NotPositiveDefinite(OVERFLOW)
         except NotPositiveDefinite as error:
             outcome = Outcome(Ending.NOT_POSITIVE_DEFINITE, str(error))
             return Evaluation.failed(outcome, n, time.perf_counter() - start)

@@ -218,3 +218,12 @@ def test_few_locations_with_replicates_have_a_log_likelihood(locations):
     expected = stats.multivariate_normal(np.zeros(len(z)), sigma).logpdf(z)
     found = gx.log_likelihood(gx.Observations(places, z), model).log_likelihood
     assert found == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("method", [gx.Exact(), gx.Vecchia(3)], ids=["exact", "vecchia"])
+def test_deviations_whose_squares_overflow_are_refused(method):
+    places = np.random.default_rng(0).random((20, 2))
+    errors = np.full(40, 5e-324)
+    seen = gx.Observations(np.vstack((places, places)), np.arange(40.0), error_variance=errors)
+    with pytest.raises(gx.GeomxpError, match="overflows FP64: rescale the values"):
+        gx.log_likelihood(seen, gx.Matern(1.0, 0.1, 0.5), method)
