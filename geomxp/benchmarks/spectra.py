@@ -43,7 +43,26 @@ def spd_matrix(spectrum, n, condition, seed=0):
     >>> bool(np.allclose(np.linalg.eigvalsh(a)[::-1], eigenvalues("geometric", 50, 1e3)))
     True
     """
+    return _matrix(eigenvalues(spectrum, n, condition, seed), seed)
+
+
+def infinity_condition(spectrum, n, condition, seed=0):
+    """Return κ∞ = ‖A‖∞ ‖A⁻¹‖∞ of `spd_matrix`, with A⁻¹ from its eigenvalues.
+
+    >>> bool(1e4 < infinity_condition("arithmetic", 50, 1e4) < 50 * 1e4)
+    True
+    """
     values = eigenvalues(spectrum, n, condition, seed)
+    return float(_infinity_norm(_matrix(values, seed)) * _infinity_norm(_matrix(1 / values, seed)))
+
+
+def _infinity_norm(a):
+    return max(np.abs(row).sum() for row in a.T)
+
+
+def _matrix(values, seed):
+    """Return V Λ V' in Fortran order."""
+    n = len(values)
     random = np.random.default_rng([seed, 2])
     signs = [random.choice([-1.0, 1.0], n) for _ in range(3)]
     a = _rotated(np.diag(values), signs)
