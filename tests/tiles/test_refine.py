@@ -88,14 +88,19 @@ def test_of_well_conditioned_matrices_its_error_lies_between_those_of_fp32_and_f
 
 
 @pytest.mark.parametrize("spectrum", ["clustered", "logarithmic", "geometric"])
-def test_without_a_shift_both_factors_of_fp16_products_fail_at_the_same_minor(spectrum):
+def test_without_a_shift_both_factors_of_fp16_products_fail_at_the_same_tile(spectrum):
     a, orders = spd_matrix(spectrum, 512, 1e8), set()
     for precision in ("fp16", "fp32-fp16"):
+        source = Dense(a, Layout(512, 64))
+        store = InCore(source, gx.uniform(precision)(np.ones((8, 8))))
+        # without promotion
         with pytest.raises(NotPositiveDefinite) as failure:
-            refine.solve(a, np.ones(512), gx.uniform(precision), shift=0.0, scaling=True, tile=64)
-        orders.add(failure.value.order)
-    [order] = orders
-    assert 64 < order <= 512
+            store.run(store.order())
+        final = [store.has(k, k) for k in range(8)]
+        orders.add((failure.value.order, tuple(final)))
+    [(_, final)] = orders
+    assert final[0]
+    assert not final[-1]
 
 
 def test_the_shift_is_a_multiple_of_the_roundoff_of_products():
