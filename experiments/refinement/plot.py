@@ -48,8 +48,7 @@ def factor():
 def speed():
     """Draw rates, iterations and κ∞ against n, a panel for each of Figures 4 to 7."""
     frame = read("speed")
-    frame["panel"] = frame.figure.str.split(",").str[0]
-    panels = list(frame.groupby("panel"))
+    panels = list(frame.groupby("figure"))
     figure = Figure(figsize=(15, 6.4), layout="constrained")
     axes = figure.subplots(2, -(-len(panels) // 2), sharey=True, squeeze=False).ravel()
     top = 1.15 * frame.gflops.max()

@@ -8,8 +8,8 @@ residual at each iteration, Figure 3), definiteness.csv (why a factor with FP16 
 shift: the rounding error beside the smallest eigenvalue), factor.csv (Figure 2: rates of
 factorizations), speed.csv (Figures 4-7: time to solution beside the fastest solver in FP64 of the
 same run), kriging.csv (means and variances beside FP64's), memory.csv (Σ is never stored in FP64)
-and log_determinant.csv (what refinement does not repair: error against cost). All of them if none
-is named.
+and log_determinant.csv (what refinement does not repair: error against cost). The first five, those
+of the paper, if none is named.
 
 A run that is repeated at the same commit keeps the rows that are there and adds those that are
 missing; delete a file to measure it again.
@@ -51,6 +51,7 @@ RANGES = {"weak": 0.02627, "medium": 0.078809, "strong": 0.210158}
 METHODS = ("ir", "cg", "gmres")
 FACTORS = ("fp16", "fp32-fp16", "fp32")
 HARDEST = {"arithmetic": 1e8, "clustered": 1e8, "logarithmic": 1.7e5, "geometric": 1.7e5}
+HARDEST["custom-clustered"] = 1e4
 PREPROCESSING = (
     {"scaling": True, "shift": 0.0},
     {"scaling": False, "shift": 0.4},
@@ -65,7 +66,6 @@ FIGURES = {
     "6a": ("logarithmic", 1.7e5, {"scaling": True, "shift": 0.4}),
     "6b": ("geometric", 1.7e5, {"scaling": True, "shift": 0.4}),
     "7": ("custom-clustered", 1e4, {"scaling": True, "shift": 10.0}),
-    "7, c = 0": ("custom-clustered", 1e4, {"scaling": True, "shift": 0.0}),
 }
 """The paper's figures of speed: spectrum, κ₂ (not stated for 4b), and our preprocessing."""
 
@@ -74,12 +74,13 @@ LARGEST_OF_OPENBLAS = 15_000
 """OpenBLAS 0.3.30 crashes on two threads above."""
 
 
-def cases():
-    """Yield (spectrum, condition) of the study."""
-    for spectrum in SPECTRA:
-        yield from ((spectrum, condition) for condition in (1e2, 1e4))
-        if spectrum in HARDEST:
-            yield spectrum, HARDEST[spectrum]
+CASES = [
+    *product(("arithmetic",), (1e2, 1e4, 1e8)),
+    *product(("clustered",), (1e2, 1e8)),
+    *((spectrum, 1.7e5) for spectrum in ("logarithmic", "geometric")),
+    *product(("custom-clustered",), (1e2, 1e4)),
+]
+"""Spectra and κ₂ of iterations.csv."""
 
 
 def system(spectrum, n, condition):
@@ -114,10 +115,10 @@ def solved(a, b, factor, method, about, **options):
 def iteration_rows(spectrum, condition, n, tile=None):
     """Return rows of iterations.csv."""
     a, b = system(spectrum, n, condition)
-    infinity = infinity_condition(spectrum, n, condition)
-    rows = []
+    infinity, rows = infinity_condition(a, spectrum, condition), []
     for factor, method, about in product(FACTORS, METHODS, PREPROCESSING):
-        if factor == "fp32" and (about["shift"] or not about["scaling"]):
+        plain = about["scaling"] and not about["shift"]
+        if (factor == "fp32" and not plain) or (factor == "fp32-fp16" and method != "gmres"):
             continue
         row = {"infinity_condition": infinity, "factor": factor, "method": method} | about
         rows.append(row | solved(a, b, factor, method, about, tile=tile)[0])
@@ -295,37 +296,40 @@ def speed_rows(n, figure, rounds, tile=None, baseline=None):
     """Return rows of speed.csv: times to solution, in turns (Figures 4-7).
 
     The solvers in FP64 do not depend on the matrix: the fastest one, the baseline, is found with
-    the first figure of each n and timed again in turns with the solvers of the others. A solver
-    that does not converge is not timed.
+    the first figure of each n and timed again in turns with the solvers of the others. An
+    iteration that does not converge has no rate.
     """
     spectrum, condition, about = FIGURES[figure]
     a, b = system(spectrum, n, condition)
     direct, fresh = direct_solvers(a, b, tile)
     works = direct if baseline is None else {baseline: direct[baseline]}
     outcomes, described = {}, {}
-    for factor, method in SOLVERS if figure != "7, c = 0" else SOLVERS[::2]:
-        name = f"{factor} {method}"
-        # 60 iterations cost more than a factorization at these n
-        options = {"tile": tile, "iterations": 60}
-        mine = about if factor != "fp32" else about | {"shift": 0.0}
-        outcomes[name], _ = solved(a, b, factor, method, mine, **options)
+
+    def work(name, factor, method, mine):
+        # more iterations than 60 cost more than a factorization
+        outcomes[name], _ = solved(a, b, factor, method, mine, tile=tile, iterations=60)
+
+    settings = [(*solver, about if solver[0] != "fp32" else PREPROCESSING[0]) for solver in SOLVERS]
+    if figure == "7":
+        settings.append(("fp16", "gmres", about | {"shift": 0.0}))
+    for factor, method, mine in settings:
+        name = f"{factor} {method} {mine['shift']:g}"
         described[name] = {"factor": factor, "method": method} | mine
-        if outcomes[name]["outcome"] == "CONVERGED":
-            rule = gx.uniform(factor)
-            works[name] = partial(solve, a, b, rule, method=method, **mine, **options)
+        works[name] = partial(work, name, factor, method, mine)
     seconds = interleaved(works, rounds, fresh=fresh)
     baseline = min((name for name in direct if name in seconds), key=seconds.get)
     operations, rows = n**3 / 3 + 5 * n**2 / 2 + n / 6, []
     head = {"spectrum": spectrum, "condition": condition, "threads": usable_cores()}
-    head["infinity_condition"] = infinity_condition(spectrum, n, condition)
-    for name in dict.fromkeys([*seconds, *outcomes]):
+    head["infinity_condition"] = infinity_condition(a, spectrum, condition)
+    for name, value in seconds.items():
         row = head | described.get(name, {"factor": "fp64", "method": name})
-        if name in seconds:
-            rate = operations / seconds[name] / 1e9
-            row |= {"seconds": seconds[name], "gflops": rate}
+        outcome = outcomes.get(name, {"outcome": "CONVERGED"})
+        if outcome["outcome"] == "CONVERGED":
+            rate = operations / value / 1e9
+            row |= {"seconds": value, "gflops": rate}
             row["share_of_ceiling"] = share(rate, row["factor"].split("-")[-1])
-            row |= {"baseline": baseline, "over_baseline": seconds[baseline] / seconds[name]}
-        rows.append(row | outcomes.get(name, {}))
+            row |= {"baseline": baseline, "over_baseline": seconds[baseline] / value}
+        rows.append(row | outcome)
     return rows
 
 
@@ -417,83 +421,75 @@ def determinant_rows(correlation, smoothness, n, rounds, tile=None):
     return rows
 
 
+def units_of(names, cases, n, work):
+    """Return units for cases: keys with these names and n, and work(*case)."""
+    return [
+        (dict(zip(names, case, strict=True)) | {"n": n}, lambda _, case=case: work(*case))
+        for case in cases
+    ]
+
+
 def studies(tiny, sizes):
     """Return the units of each study: {name: [(key, function of the rows so far)]}."""
-    n, tile = (128, 32) if tiny else (4096, None)
-    small, locations = (128, 150) if tiny else (2048, 4096)
-    rounds = 1 if tiny else 3
-    fields = list(product(RANGES, (0.5, 1.5)))
-    weak = [field for field in fields if field[0] != "strong"]
-    hardest = [(s, HARDEST.get(s, 1e4)) for s in SPECTRA]
+    n, tile, rounds = (128, 32, 1) if tiny else (2048, None, 2)
+    matrix, field = ("spectrum", "condition"), ("correlation", "smoothness")
+    hardest, fields = list(HARDEST.items()), list(product(RANGES, (0.5, 1.5)))
     # as Figure 3, the clustered spectrum with two condition numbers
-    lines = list(dict.fromkeys([("clustered", 1e2), *hardest]))
-    settings = {("clustered", 1e8): {"scaling": False, "shift": 0.4}}
+    lines, cases, figures = [("clustered", 1e2), *hardest], CASES, list(FIGURES)
+    orders = {"kriging": 4096, "memory": 16_384, "log_determinant": 8192}
     if tiny:
-        fields, weak, hardest, lines = fields[:1], weak[:1], hardest[:2], lines[:2]
+        hardest, lines, cases, fields = hardest[:2], lines[:2], cases[:2], fields[:1]
+        figures, orders = ["4a", "7"], {"kriging": 150, "memory": 500, "log_determinant": 150}
+    setting = {("clustered", 1e8): FIGURES["5b"][2]}
 
-    def spectra(which, order, work):
-        names = ("spectrum", "condition", "n")
-        return [
-            (dict(zip(names, (*case, order), strict=True)), lambda _, c=case: work(*c))
-            for case in which
-        ]
+    def histories(*case):
+        about = setting.get(case, {"scaling": True, "shift": 0.4})
+        return history_rows(*case, n, about, tile)
 
-    def speed(rows, order, figure):
-        known = [row["baseline"] for row in rows if row["n"] == str(order) and row.get("baseline")]
-        return speed_rows(order, figure, rounds, tile, known[0] if known else None)
+    def definiteness(n, tile):
+        work = partial(definiteness_rows, n=n, tile=tile)
+        units = units_of(matrix, hardest, n, work)
+        return [(key | {"tile": tile}, work) for key, work in units]
 
-    def by_field(which, order, work):
-        names = ("correlation", "smoothness", "n")
-        return [
-            (dict(zip(names, (*field, order), strict=True)), lambda _, f=field: work(*f))
-            for field in which
-        ]
+    def speed(rows, n, figure):
+        known = [row["baseline"] for row in rows if row["n"] == str(n) and row.get("baseline")]
+        more = rounds + (rounds > 1 and n < 8192)
+        return speed_rows(n, figure, more, tile, known[0] if known else None)
 
-    some = hardest if tiny else list(cases())
-    about = {"scaling": True, "shift": 0.4}
-    figures = list(FIGURES)[:: 7 if tiny else 1]
+    def factor(_, n):
+        return factor_rows(n, rounds, (256, 512, 1024) if n == 4096 else (tile,))
+
+    def kriging(*case):
+        return kriging_rows(*case, orders["kriging"], 5 if tiny else 100, 1e-4, tile)
+
+    def determinants(*case):
+        return determinant_rows(*case, orders["log_determinant"], rounds, tile)
+
+    by_order = product(sizes, figures)
     return {
-        "iterations": spectra(some, n, lambda s, k: iteration_rows(s, k, n, tile)),
-        "histories": spectra(
-            lines, n, lambda s, k: history_rows(s, k, n, settings.get((s, k), about), tile)
-        ),
+        "iterations": units_of(matrix, cases, n, partial(iteration_rows, n=n, tile=tile)),
+        "histories": units_of(matrix, lines, n, histories),
         "definiteness": [
-            (key | {"tile": t}, work)
-            for t in ((32,) if tiny else (128, 512))
-            for key, work in spectra(
-                hardest, small, lambda s, k, t=t: definiteness_rows(s, k, small, t)
-            )
+            unit
+            for order, rows in (((n, tile),) if tiny else ((1024, 128), (2048, 512)))
+            for unit in definiteness(order, rows)
         ],
-        "factor": [
-            (
-                {"n": order},
-                lambda _, order=order: factor_rows(
-                    order, rounds, (256, 512, 1024) if order == 4096 else (tile,)
-                ),
-            )
-            for order in sizes
-        ],
-        "speed": [
-            ({"n": order, "figure": figure}, partial(speed, order=order, figure=figure))
-            for order, figure in product(sizes, figures)
-        ],
-        "kriging": by_field(
-            fields,
-            locations,
-            lambda c, nu: kriging_rows(c, nu, locations, 5 if tiny else 100, 1e-4, tile),
-        ),
+        "factor": [({"n": n}, partial(factor, n=n)) for n in sizes],
+        "speed": [({"n": n, "figure": f}, partial(speed, n=n, figure=f)) for n, f in by_order],
+        "kriging": units_of(field, fields, orders["kriging"], kriging),
         "memory": [
-            ({"n": order}, lambda _, order=order: memory_rows(order, tile and 64))
-            for order in ((500,) if tiny else (16_384,))
+            ({"n": orders["memory"]}, lambda _: memory_rows(orders["memory"], 64 if tiny else None))
         ],
-        "log_determinant": by_field(
-            weak,
-            150 if tiny else 8192,
-            lambda c, nu: determinant_rows(c, nu, 150 if tiny else 8192, rounds, tile),
+        "log_determinant": units_of(
+            field,
+            [case for case in fields if case[0] != "strong"],
+            orders["log_determinant"],
+            determinants,
         ),
     }
 
 
+PAPER = ("iterations", "histories", "definiteness", "factor", "speed")
 TIMED = ("factor", "speed")
 
 
@@ -535,7 +531,7 @@ def main():
         return
     sizes = arguments.sizes or ([128] if arguments.tiny else [2048, 4096, 8192])
     units = studies(arguments.tiny, sizes)
-    for name in arguments.names or units:
+    for name in arguments.names or (units if arguments.tiny else PAPER):
         run(name, units[name], arguments.output / f"{name}.csv")
 
 

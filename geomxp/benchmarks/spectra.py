@@ -46,18 +46,19 @@ def spd_matrix(spectrum, n, condition, seed=0):
     return _matrix(eigenvalues(spectrum, n, condition, seed), seed)
 
 
-def infinity_condition(spectrum, n, condition, seed=0):
-    """Return κ∞ = ‖A‖∞ ‖A⁻¹‖∞ of `spd_matrix`, with A⁻¹ from its eigenvalues.
+def infinity_condition(a, spectrum, condition, seed=0):
+    """Return κ∞ = ‖A‖∞ ‖A⁻¹‖∞ of A = spd_matrix(spectrum, n, condition, seed).
 
-    >>> bool(1e4 < infinity_condition("arithmetic", 50, 1e4) < 50 * 1e4)
+    >>> a = spd_matrix("arithmetic", 50, 1e4)
+    >>> bool(1e4 < infinity_condition(a, "arithmetic", 1e4) < 50 * 1e4)
     True
     """
-    values = eigenvalues(spectrum, n, condition, seed)
-    return float(_infinity_norm(_matrix(values, seed)) * _infinity_norm(_matrix(1 / values, seed)))
+    inverse = _matrix(1 / eigenvalues(spectrum, len(a), condition, seed), seed)
+    return _infinity_norm(a) * _infinity_norm(inverse)
 
 
 def _infinity_norm(a):
-    return max(np.abs(row).sum() for row in a.T)
+    return max(float(np.abs(row).sum()) for row in a.T)
 
 
 def _matrix(values, seed):

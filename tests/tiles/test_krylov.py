@@ -94,7 +94,7 @@ def test_matrices_have_the_spectrum_that_is_asked_for(spectrum, n):
 def test_the_infinity_condition_is_that_of_the_matrix_and_its_inverse(spectrum, n):
     a = spd_matrix(spectrum, n, 1e3, seed=2)
     expected = np.linalg.norm(a, np.inf) * np.linalg.norm(np.linalg.inv(a), np.inf)
-    assert infinity_condition(spectrum, n, 1e3, seed=2) == pytest.approx(expected, rel=1e-10)
+    assert infinity_condition(a, spectrum, 1e3, seed=2) == pytest.approx(expected, rel=1e-10)
 
 
 def test_another_seed_is_another_matrix():
