@@ -30,7 +30,7 @@ import scipy.linalg
 
 import geomxp as gx
 from geomxp.benchmarks.bench import interleaved
-from geomxp.benchmarks.spectra import SPECTRA, infinity_condition, spd_matrix
+from geomxp.benchmarks.spectra import infinity_condition, spd_matrix
 from geomxp.data.observations import Observations
 from geomxp.errors import NotPositiveDefinite
 from geomxp.likelihood.exact import tile_factor
