@@ -5,10 +5,11 @@
 Writes results/iterations.csv (Figures 4-7: iterations and condition numbers on five spectra, three
 methods, with and without preprocessing, FP16, FP32-FP16 and FP32 factors), histories.csv (the
 residual at each iteration, Figure 3), definiteness.csv (why a factor with FP16 products needs a
-shift: the rounding error beside the smallest eigenvalue), factor.csv (Figure 2: rates of
+shift: the rounding error beside the smallest eigenvalue), tiles.csv (iterations by the order of
+tiles, Figure 7), factor.csv (Figure 2: rates of
 factorizations), speed.csv (Figures 4-7: time to solution beside the fastest solver in FP64 of the
 same run), kriging.csv (means and variances beside FP64's), memory.csv (Σ is never stored in FP64)
-and log_determinant.csv (what refinement does not repair: error against cost). The first five, those
+and log_determinant.csv (what refinement does not repair: error against cost). The first six, those
 of the paper, if none is named.
 
 A run that is repeated at the same commit keeps the rows that are there and adds those that are
@@ -122,6 +123,17 @@ def iteration_rows(spectrum, condition, n, tile=None):
             continue
         row = {"infinity_condition": infinity, "factor": factor, "method": method} | about
         rows.append(row | solved(a, b, factor, method, about, tile=tile)[0])
+    return rows
+
+
+def tile_rows(n, tile):
+    """Return rows of tiles.csv: the custom-clustered spectrum by the order of tiles (Figure 7)."""
+    a, b = system("custom-clustered", n, 1e4)
+    rows = []
+    for factor, shift in product(FACTORS[:2], (0.0, 0.4, 10.0)):
+        about = {"scaling": True, "shift": shift}
+        row = {"factor": factor, "method": "gmres"} | about
+        rows.append(row | solved(a, b, factor, "gmres", about, tile=tile)[0])
     return rows
 
 
@@ -309,7 +321,10 @@ def speed_rows(n, figure, rounds, tile=None, baseline=None):
         # more iterations than 60 cost more than a factorization
         outcomes[name], _ = solved(a, b, factor, method, mine, tile=tile, iterations=60)
 
-    settings = [(*solver, about if solver[0] != "fp32" else PREPROCESSING[0]) for solver in SOLVERS]
+    settings = [
+        (factor, method, about if factor != "fp32" else about | {"shift": 0.0})
+        for factor, method in SOLVERS
+    ]
     if figure == "7":
         settings.append(("fp16", "gmres", about | {"shift": 0.0}))
     for factor, method, mine in settings:
@@ -474,6 +489,12 @@ def studies(tiny, sizes):
             for order, rows in (((n, tile),) if tiny else ((1024, 128), (2048, 512)))
             for unit in definiteness(order, rows)
         ],
+        "tiles": [
+            ({"n": order, "tile": rows}, lambda _, n=order, tile=rows: tile_rows(n, tile))
+            for order, rows in product(
+                (n,) if tiny else (2048, 4096), (tile,) if tiny else (128, 256, 512)
+            )
+        ],
         "factor": [({"n": n}, partial(factor, n=n)) for n in sizes],
         "speed": [({"n": n, "figure": f}, partial(speed, n=n, figure=f)) for n, f in by_order],
         "kriging": units_of(field, fields, orders["kriging"], kriging),
@@ -489,7 +510,7 @@ def studies(tiny, sizes):
     }
 
 
-PAPER = ("iterations", "histories", "definiteness", "factor", "speed")
+PAPER = ("iterations", "histories", "definiteness", "tiles", "factor", "speed")
 TIMED = ("factor", "speed")
 
 
