@@ -45,6 +45,7 @@ RULES = {
 PROMOTED = {
     "by norm": (SMOOTH, gx.by_tile_norm(1e-3)),
     "fp16": (SMOOTH, gx.uniform("fp16")),
+    "fp16 products": (SMOOTH, gx.uniform("fp32-fp16")),
     "fp8": (LESS_SMOOTH, gx.uniform("fp8")),
     "layered": (SMOOTH, gx.layered("fp16", "fp32", "fp64")),
     "deeply layered": (LESS_SMOOTH, gx.layered("fp8", "fp16", "fp32", "fp64")),

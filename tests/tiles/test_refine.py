@@ -453,6 +453,15 @@ def test_wrong_options_are_named_before_anything_is_factored(options, words):
         refine.solve(np.eye(3), np.ones(3), **options)
 
 
+@pytest.mark.gpu
+def test_arrays_of_a_gpu_are_refused():
+    import cupy
+
+    for a, b in ((cupy.eye(3), np.ones(3)), (np.eye(3), cupy.ones(3))):
+        with pytest.raises(InvalidInput, match=r"use cupy\.asnumpy"):
+            refine.solve(a, b)
+
+
 def test_what_is_no_number_in_the_matrix_is_named():
     a = np.eye(5)
     a[3, 1] = np.nan
