@@ -314,7 +314,7 @@ def speed_rows(n, figure, rounds, tile=None, baseline=None):
     spectrum, condition, about = FIGURES[figure]
     a, b = system(spectrum, n, condition)
     direct, fresh = direct_solvers(a, b, tile)
-    works = direct if baseline is None else {baseline: direct[baseline]}
+    works = dict(direct) if baseline is None else {baseline: direct[baseline]}
     outcomes, described = {}, {}
 
     def work(name, factor, method, mine):
