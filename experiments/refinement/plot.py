@@ -8,6 +8,12 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+COLORS = {
+    ("fp16", "gmres"): "C0",
+    ("fp16", "ir"): "C1",
+    ("fp32-fp16", "gmres"): "C2",
+    ("fp32", "ir"): "C3",
+}
 MARKERS = {"ir": "o-", "cg": "s--", "gmres": "^-"}
 
 
@@ -61,12 +67,11 @@ def speed():
         ax.plot(best.n, best.gflops, "ks-", label="fp64, fastest")
         low = mine[(mine.factor != "fp64") & mine.gflops.notna()]
         for (solver, method, shift), group in low.groupby(["factor", "method", "shift"]):
-            drawn = ax.plot(
-                group.n, group.gflops, MARKERS[method], label=_name(solver, method, shift)
-            )
+            about = {"color": COLORS[solver, method], "alpha": 1.0 if shift else 0.7}
+            label = _name(solver, method, shift)
+            ax.plot(group.n, group.gflops, MARKERS[method], label=label, **about)
             for row in group.itertuples():
-                about = {"fontsize": 7, "color": drawn[0].get_color()}
-                ax.annotate(f"{row.iterations:.0f}", (row.n, row.gflops), **about)
+                ax.annotate(f"{row.iterations:.0f}", (row.n, row.gflops), fontsize=7, **about)
         spectrum, condition = mine.spectrum.iloc[0], mine.condition.iloc[0]
         ax.set(xlabel="n", ylim=(0, top))
         ax.set_title(f"{panel}: {spectrum}, κ₂ = {condition:.2g}", fontsize=9)
