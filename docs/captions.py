@@ -87,8 +87,12 @@ CAPTIONS = {
     "recovery/estimates.csv": "Each fit: estimates and standard errors.",
     "recovery/summary.csv": "Mean, bias and standard deviation of the estimates, and the standard "
     "deviation by the inverse Fisher information.",
+    "refinement/definiteness.csv": "Smallest eigenvalue, rounding errors in units of u = 2⁻¹¹, and "
+    "the shifts c with which an FP16 factor exists.",
     "refinement/iterations.csv": "Iterations of classic refinement (ir), CG and GMRES on five "
-    "spectra, n = 4,096; FP16 factors with and without a shift c·u·I, FP32 factors.",
+    "spectra, n = 2,048; FP16 factors with and without a shift c·u·I, the paper's factor, FP32.",
+    "refinement/tiles.csv": "GMRES's iterations for the custom-clustered spectrum, by the order of "
+    "the tiles and the shift.",
     "refinement/speed.png": "Speed of a solution relative to FP64: LAPACK up to n = 8,192, our "
     "recursion above.",
     "static_schedule_mxp/estimates.csv": "Estimates of simulated fields at each ε.",

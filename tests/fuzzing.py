@@ -355,7 +355,7 @@ odd_models = models_of(
     transform=TRANSFORMS,
 )
 
-FORMATS = st.sampled_from(("fp64", "fp32", "tf32", "bf16", "fp16", "fp8"))
+FORMATS = st.sampled_from(("fp64", "fp32", "fp32-fp16", "tf32", "bf16", "fp16", "fp8"))
 ACCURACY = positive(1e-12, 1e-2)
 rules = st.one_of(
     st.builds(Made, st.just("uniform"), st.tuples(FORMATS)),

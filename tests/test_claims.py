@@ -94,6 +94,47 @@ def test_bytes_and_errors_of_one_to_four_formats_are_those_of_the_results():
     assert f"backward errors of {', '.join(some)} and {last}." in text
 
 
+def refined(row):
+    """Return what the README of the study of refinement shows for a row."""
+    words = {"STALLED": "stalls", "NOT_POSITIVE_DEFINITE": "no factor"}
+    return words.get(row["outcome"], row["iterations"])
+
+
+def test_the_tables_of_refinement_are_those_of_its_results():
+    text = (ROOT / "experiments" / "refinement" / "README.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    checked = 0
+    for spectrum, condition, infinity, setting, *shown in (
+        line for line in lines if len(line) == 8
+    ):
+        if "c = " not in setting:
+            continue
+        about = {"spectrum": spectrum, "condition": str(float(condition))}
+        about["scaling"] = str("not scaled" not in setting)
+        about["shift"] = str(float(setting.split("c = ")[1]))
+        rows = {(r["factor"], r["method"]): r for r in results("refinement", "iterations", **about)}
+        ours = [("fp16", "gmres"), ("fp32-fp16", "gmres"), ("fp16", "ir")]
+        assert [refined(rows[key]) for key in ours] == [shown[0], shown[1], shown[3]], about
+        expected = float(rows["fp16", "ir"]["infinity_condition"])
+        assert float(infinity) == pytest.approx(expected, rel=0.05)
+        checked += 1
+    assert checked == 15
+    for n in ("2048", "4096"):
+        for tile in ("128", "256", "512"):
+            rows = results("refinement", "tiles", n=n, tile=tile, factor="fp16")
+            cells = " | ".join(refined(row) for row in rows)
+            assert f"| {int(n):,} | {tile} | {cells} |" in text
+    for row in results("refinement", "definiteness", n="2048"):
+        name = "H" if row["scaling"] == "True" else "A / ‖A‖₂"
+        [line] = [line for line in lines if line[0] == row["spectrum"] and line[2] == name]
+        columns = ("smallest_eigenvalue", "error_fp16", "column_error")
+        for cell, column in zip(line[3:6], columns, strict=True):
+            assert cell == (f"{float(row[column]):.2g}" if row[column] else "–")
+        least = row["factors"].split()[:1]
+        words = {(): "none up to 10", ("0",): "all"}
+        assert line[6] == words.get(tuple(least), f"{''.join(least)} and more")
+
+
 VERDICTS = ("same", "better", "weaker", "missing", "not applicable", "needs a GPU's clock")
 
 

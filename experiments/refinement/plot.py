@@ -1,4 +1,4 @@
-"""Draw results/*.csv of this folder: figures/histories.png, speed.png and log_determinant.png."""
+"""Draw results/*.csv of this folder: histories, factor, speed and log_determinant."""
 
 import argparse
 from pathlib import Path
@@ -7,44 +7,89 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+COLORS = {
+    ("fp16", "gmres"): "C0",
+    ("fp16", "ir"): "C1",
+    ("fp32-fp16", "gmres"): "C2",
+    ("fp32", "ir"): "C3",
+}
 MARKERS = {"ir": "o-", "cg": "s--", "gmres": "^-"}
 
 
 def read(name):
     """Return a results file as a frame."""
-    return pd.read_csv(HERE / "results" / f"{name}.csv", comment="#")
+    return pd.read_csv(RESULTS / f"{name}.csv", comment="#")
 
 
 def histories():
-    """Draw the residual at each iteration, a panel for each spectrum (as Figure 3)."""
+    """Draw the residual at each iteration, a panel for each matrix (as Figure 3)."""
     frame = read("histories")
-    spectra = list(frame.spectrum.unique())
-    figure = Figure(figsize=(2.6 * len(spectra), 3), layout="constrained")
-    axes = figure.subplots(1, len(spectra), sharey=True, squeeze=False)[0]
-    for ax, spectrum in zip(axes, spectra, strict=True):
-        mine = frame[frame.spectrum == spectrum]
+    panels = list(frame.groupby(["spectrum", "condition"], sort=False))
+    figure = Figure(figsize=(2.6 * len(panels), 3), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for ax, ((spectrum, condition), mine) in zip(axes, panels, strict=True):
         for method, group in mine.groupby("method"):
             ax.plot(group.iteration, group.residual, MARKERS[method], ms=3, label=method)
         ax.axhline(1e-14, color="0.6", lw=0.8)
         ax.set(yscale="log", xlabel="iterations", ylim=(1e-17, 10))
-        ax.set_title(f"{spectrum}, κ₂ = {mine.condition.iloc[0]:.2g}", fontsize=9)
+        ax.set_title(f"{spectrum}, κ₂ = {condition:.2g}", fontsize=9)
     axes[0].set_ylabel("‖b - Ax‖∞ / (n ‖A‖∞)")
     axes[-1].legend(frameon=False)
     return figure
 
 
-def speed():
-    """Draw the speed of a solution over that of run.py's `dposv` against n (as Figure 4)."""
-    frame = read("speed")
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
-    axes = figure.subplots(1, frame.condition.nunique(), sharey=True, squeeze=False)[0]
-    for ax, (condition, mine) in zip(axes, frame.groupby("condition"), strict=True):
-        for solver, group in mine.groupby("solver"):
-            ax.plot(group.n, group.times_dposv, "o-", label=solver)
-        ax.set(xlabel="n", title=f"arithmetic, κ₂ = {condition:g}")
-    axes[0].set_ylabel("times dposv's speed")
-    axes[-1].legend(frameon=False)
+def factor():
+    """Draw the rate of factorizations against n, the best of each format (as Figure 2)."""
+    frame = read("factor")
+    frame = frame.loc[frame.groupby(["n", "factor"]).gflops.idxmax()]
+    ax = (figure := Figure(figsize=(5, 3.2), layout="constrained")).subplots()
+    for form, group in frame.groupby("factor"):
+        ax.plot(group.n, group.gflops, "o-", label=form)
+    ax.set(xlabel="n", ylabel="n³/3 / time, GFLOP/s", ylim=(0, None))
+    ax.legend(frameon=False)
     return figure
+
+
+def speed():
+    """Draw rates, iterations and κ∞ against n, a panel for each of Figures 4 to 7."""
+    frame = read("speed")
+    panels = list(frame.groupby("figure"))
+    figure = Figure(figsize=(15, 6.4), layout="constrained")
+    axes = figure.subplots(2, -(-len(panels) // 2), sharey=True, squeeze=False).ravel()
+    top = 1.15 * frame.gflops.max()
+    for ax, (panel, mine) in zip(axes, panels, strict=False):
+        right = ax.twinx()
+        right.plot(*_line(mine, "infinity_condition"), "k:", lw=0.8)
+        right.set(yscale="log", ylim=(1e2, 1e11), ylabel="κ∞ (dotted)")
+        fp64 = mine[mine.factor == "fp64"]
+        best = fp64.loc[fp64.groupby("n").gflops.idxmax()]
+        ax.plot(best.n, best.gflops, "ks-", label="fp64, fastest")
+        low = mine[(mine.factor != "fp64") & mine.gflops.notna()]
+        for (solver, method, shift), group in low.groupby(["factor", "method", "shift"]):
+            about = {"color": COLORS[solver, method], "alpha": 1.0 if shift else 0.7}
+            label = _name(solver, method, shift)
+            ax.plot(group.n, group.gflops, MARKERS[method], label=label, **about)
+            for row in group.itertuples():
+                ax.annotate(f"{row.iterations:.0f}", (row.n, row.gflops), fontsize=7, **about)
+        spectrum, condition = mine.spectrum.iloc[0], mine.condition.iloc[0]
+        ax.set(xlabel="n", ylim=(0, top))
+        ax.set_title(f"{panel}: {spectrum}, κ₂ = {condition:.2g}", fontsize=9)
+        ax.legend(frameon=False, fontsize=6, loc="upper left")
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    axes[0].set_ylabel("operations of FP64 / time, GFLOP/s")
+    return figure
+
+
+def _line(frame, column):
+    """Return n and a column that is the same in all rows of an n."""
+    first = frame.groupby("n")[column].first()
+    return first.index, first.to_numpy()
+
+
+def _name(factor, method, shift):
+    return f"{factor} {method}" + (f", c = {shift:g}" if factor != "fp32" else "")
 
 
 def log_determinant():
@@ -64,7 +109,12 @@ def log_determinant():
 
 def main():
     """Draw all, or those that are named."""
-    drawings = {"histories": histories, "speed": speed, "log_determinant": log_determinant}
+    drawings = {
+        "histories": histories,
+        "factor": factor,
+        "speed": speed,
+        "log_determinant": log_determinant,
+    }
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--output", type=Path, default=HERE / "figures")

@@ -43,7 +43,27 @@ def spd_matrix(spectrum, n, condition, seed=0):
     >>> bool(np.allclose(np.linalg.eigvalsh(a)[::-1], eigenvalues("geometric", 50, 1e3)))
     True
     """
-    values = eigenvalues(spectrum, n, condition, seed)
+    return _matrix(eigenvalues(spectrum, n, condition, seed), seed)
+
+
+def infinity_condition(a, spectrum, condition, seed=0):
+    """Return κ∞ = ‖A‖∞ ‖A⁻¹‖∞ of A = spd_matrix(spectrum, n, condition, seed).
+
+    >>> a = spd_matrix("arithmetic", 50, 1e4)
+    >>> bool(1e4 < infinity_condition(a, "arithmetic", 1e4) < 50 * 1e4)
+    True
+    """
+    inverse = _matrix(1 / eigenvalues(spectrum, len(a), condition, seed), seed)
+    return _infinity_norm(a) * _infinity_norm(inverse)
+
+
+def _infinity_norm(a):
+    return max(float(np.abs(row).sum()) for row in a.T)
+
+
+def _matrix(values, seed):
+    """Return V Λ V' in Fortran order."""
+    n = len(values)
     random = np.random.default_rng([seed, 2])
     signs = [random.choice([-1.0, 1.0], n) for _ in range(3)]
     a = _rotated(np.diag(values), signs)

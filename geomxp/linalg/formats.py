@@ -36,7 +36,7 @@ class Format:
     dtype : numpy.dtype
         Type of a stored number; unsigned integers hold the bits where NumPy has no such float.
     unit_roundoff : float
-        u, half the distance from 1 to the next number.
+        u, half the distance from 1 to the next number, of `products`.
     largest, smallest : float
         The largest finite and the smallest positive number.
     letter : str
@@ -52,6 +52,8 @@ class Format:
         A format that holds 2^-`wider_shift` times each number exactly, and in which numbers are
         multiplied where the hardware does not multiply this format.
     wider_shift : int
+    products : Format, optional
+        What the operands of products are rounded to; the format itself if None.
     encode, decode : callable or str, optional
         ``encode(x, scale, out)`` writes x·scale in the format, ``decode(x, scale, out)`` writes
         stored numbers times scale, for 1-D arrays; or the name of a loop of `linalg.loops`. NumPy
@@ -85,6 +87,7 @@ class Format:
     finer: Format | None = None
     wider: Format | None = None
     wider_shift: int = 0
+    products: Format | None = None
     encode: Callable | str | None = None
     decode: Callable | str | None = None
     step: int = 1
@@ -96,8 +99,9 @@ class Format:
     cuda_since: int = 0
 
     def __post_init__(self) -> None:
-        if self.finer is None:
-            object.__setattr__(self, "finer", self)
+        for name in ("finer", "products"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self)
 
     @property
     def bytes(self) -> int:
@@ -208,6 +212,19 @@ FP16 = Format(
     cuda_type=2,
     cuda_since=70,
 )
+FP16_IN_FP32 = Format(
+    "fp32-fp16",
+    np.dtype(np.float32),
+    unit_roundoff=FP16.unit_roundoff,
+    largest=FP32.largest,
+    smallest=FP32.smallest,
+    letter="M",
+    color="#c994c7",
+    finer=FP32,
+    products=FP16,
+    cuda_type=0,
+)
+"""Stored in FP32, rounded to FP16 for products: Abdelfattah, Tomov & Dongarra (2020), section 4."""
 FP8 = Format(
     "fp8",
     np.dtype(np.uint8),
@@ -229,7 +246,7 @@ FP8 = Format(
     cuda_since=89,
 )
 
-FORMATS = {form.name: form for form in (FP64, FP32, TF32, BF16, FP16, FP8)}
+FORMATS = {form.name: form for form in (FP64, FP32, FP16_IN_FP32, TF32, BF16, FP16, FP8)}
 """All formats, by name."""
 
 
@@ -257,12 +274,14 @@ def named(name: str | Format) -> Format:
 def coarser(a: Format, b: Format) -> Format:
     """Return the format with the larger unit roundoff, of equals the one of fewer bytes.
 
+    Of two with equal bytes, the one whose products read fewer.
+
     Examples
     --------
     >>> coarser(FP64, FP16)
     fp16
     """
-    return max(a, b, key=lambda form: (form.unit_roundoff, -form.bytes))
+    return max(a, b, key=lambda form: (form.unit_roundoff, -form.bytes, -form.products.bytes))
 
 
 @dataclass(frozen=True)

@@ -412,7 +412,8 @@ class CupyBackend(Backend):
         FP8 may have the other layout where its exponent is on the GPU.
         """
         array, out = columns_of(array, out)
-        kernel = f"{TYPES[array.dtype]}_to_{form.name}"
+        target = form.name if form.encode else TYPES[form.dtype]
+        kernel = f"{TYPES[array.dtype]}_to_{target}"
         if _is_number(exponent) or form.top is None:
             exponent = exponent if _is_number(exponent) else 0
             _launch(kernel, [array, out], (array.dtype.type(2.0**exponent),))

@@ -29,9 +29,10 @@ LARGEST_ENTRY = 2.0**0.5
 def arithmetic(c, left, right):
     """Return the format of A_ik - L_ij L_kj', for an array and two tiles or their formats.
 
-    The coarser of the operands' formats; the `wider` one, FP16 for FP8, beside another format:
-    rounding the other operand to FP8 would gain nothing. For an FP64 array FP64 if an operand is
-    FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array at most FP32.
+    That of products with the coarser of the operands' formats; the `wider` one, FP16 for FP8,
+    beside another format: rounding the other operand to FP8 would gain nothing. For an FP64 array
+    FP64 if an operand is FP64, and for an FP32 tile's square in a diagonal tile; for an FP32 array
+    at most FP32.
     """
     a, b = (x.form if isinstance(x, Tile) else x for x in (left, right))
     form = coarser(a, b)
@@ -41,7 +42,7 @@ def arithmetic(c, left, right):
         return FP64
     if form.wider is not None and a is not b:
         form = form.wider
-    return coarser(form, FP32) if c.dtype == np.float32 else form
+    return (coarser(form, FP32) if c.dtype == np.float32 else form).products
 
 
 def gemm(c, pairs, form):
@@ -197,7 +198,7 @@ def cast_formats(values, forms):
     A dict of Format to bool: whether the cast is stored as two FP16 planes, for which a GPU has no
     use.
     """
-    forms = {form.wider or form for form in forms} - {FP64}
+    forms = {form.wider or form.products for form in forms} - {FP64}
     split = splits() and not backend_of(values).on_gpu
     if split and {FP32, FP16} <= forms:
         # the high plane of FP32 is FP16
@@ -205,11 +206,11 @@ def cast_formats(values, forms):
     return dict.fromkeys(forms, split)
 
 
-def casts_on_gpu(form, partners):
-    """Return the coarser formats in which a tile is multiplied with tiles in `partners`, a set."""
-    coarse = {other for other in partners if coarser(other, form) is not form}
+def other_formats(form, partners):
+    """Return the other formats in which a tile is multiplied with tiles in `partners`, a set."""
+    coarse = {coarser(other, form) for other in partners}
     # beside a finer tile FP8 is multiplied as FP16
-    return {other.wider or other for other in coarse} - {form}
+    return {other.wider or other.products for other in coarse} - {form}
 
 
 def stands_by_rows(form, shape, partners, index):
@@ -226,7 +227,7 @@ def trsm(c, diagonal, form=FP32, triangle=None):
 
     An FP32 array reads the diagonal tile's cast to FP32, if it has one. On a GPU it is solved by
     halves, with `triangle`, if given, from `solver`. Products are in the format of the tile that C
-    becomes: the tile is rounded to that in any case, and FP32 is slow there.
+    becomes, if its numbers are rounded to it in any case: FP32 is slow there.
     """
     backend = backend_of(c)
     if c.dtype == np.float32 and backend.on_gpu:
@@ -249,7 +250,8 @@ def solver(diagonal, forms):
 
 def _of_products(form):
     """Return the format of products for an FP32 array that becomes a tile in a format."""
-    return form.wider or coarser(form, FP32)
+    stored = form if form.products is form else FP32
+    return form.wider or coarser(stored, FP32)
 
 
 def _in(dtype, diagonal):

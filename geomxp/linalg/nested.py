@@ -258,6 +258,12 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
             "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
             f"Got {listed or layers!r}."
         )
+    for form in forms:
+        if form.products is not form:
+            raise InvalidInput(
+                f"{form.name!r} is a format of tiles. For dense matrices, which keep FP32 or FP64, "
+                f"use {form.products.name!r}."
+            )
     if forms[-1] is FP64 and array.dtype == np.float32:
         raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
     return forms

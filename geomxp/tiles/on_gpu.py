@@ -12,7 +12,7 @@ from ..errors import InvalidInput, NotPositiveDefinite
 from ..linalg.device import streams
 from ..linalg.formats import FP8, FP16, FP32, FP64, Tile, cast, check_largest
 from ..linalg.gpu import CUPY, Exponents, factors, magnitude_of
-from ..linalg.mixed import arithmetic, casts_on_gpu, potrf, solver, stands_by_rows, trsm
+from ..linalg.mixed import arithmetic, other_formats, potrf, solver, stands_by_rows, trsm
 from .cholesky import solved_in, update_tile, working_format
 from .stores import InCore, original, with_casts
 
@@ -26,7 +26,7 @@ def wanted_casts(formats, i, k):
     if form is FP8:
         # widened to FP16 for each product: a cast would triple its memory
         return set()
-    return casts_on_gpu(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
+    return other_formats(form, partners) | ({FP32} if _meets_fp64_in_fp32(formats, i, k) else set())
 
 
 def _meets_fp64_in_fp32(formats, i, k):

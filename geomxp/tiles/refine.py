@@ -566,7 +566,8 @@ def solve(
         Only the lower triangle is read.
     b : (n,) or (n, m) array_like
     precision : callable, optional
-        A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given.
+        A rule of `geomxp.linalg.precision`; `uniform("fp16")` if not given. The paper's factor is
+        `uniform("fp32-fp16")`: products in FP16, L stored in FP32.
     method : {"ir", "cg", "gmres"}
     scaling : bool, optional
         Iterate on D⁻¹AD⁻¹, with a unit diagonal; otherwise on A / ‖A‖₂, up to a power of two.
@@ -644,6 +645,8 @@ def solve(
 
 
 def _checked(a, b):
+    if any(hasattr(x, "__cuda_array_interface__") for x in (a, b)):
+        raise InvalidInput("`a` and `b` must be NumPy arrays, on the CPU: use cupy.asnumpy(a).")
     if np.iscomplexobj(a) or np.iscomplexobj(b):
         raise InvalidInput("`a` and `b` must be real.")
     a, b = np.asfortranarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)

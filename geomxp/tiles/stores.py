@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from threading import Condition, Lock
 
 from ..linalg.formats import FP32, FP64, Tile, quantize
-from ..linalg.mixed import cast_formats, splits
+from ..linalg.mixed import cast_formats, other_formats, splits
 from .cholesky import Stopped, left_looking, run, working_format
 from .factor import TileFactor
 
@@ -33,8 +33,12 @@ def in_format(formats, i, k, array):
 
 
 def casts_of(formats, i, k, values):
-    """Return {format: whether it is kept as two FP16 planes} of the casts of an FP64 tile."""
-    partners = formats.partners(i, k)
+    """Return {format: whether it is kept as two FP16 planes} of the casts of a tile."""
+    form, partners = formats[i, k], formats.partners(i, k)
+    if form.products is not form:
+        return dict.fromkeys(other_formats(form, partners), False)
+    if form is not FP64:
+        return {}
     if i > k:
         return cast_formats(values, partners)
     # for the solves of FP32 arrays in this column
@@ -64,7 +68,7 @@ def with_casts(tile, wanted, make):
 
 def readable(formats, i, k, tile):
     """Return tile (i, k) with the casts that its readers need, each made on demand."""
-    wanted = casts_of(formats, i, k, tile.values) if tile.form is FP64 else {}
+    wanted = casts_of(formats, i, k, tile.values)
     return with_casts(tile, wanted, lambda f: quantize(tile.values, f, split=wanted[f]))
 
 
@@ -206,9 +210,8 @@ class InCore(Store):
     def write(self, i, k, array):
         """Keep L_ik in its format, with the casts that its readers need."""
         tile = in_format(self.formats, i, k, array)
-        if tile.form is FP64:
-            wanted = casts_of(self.formats, i, k, array)
-            tile.casts.update({f: quantize(array, f, split=split) for f, split in wanted.items()})
+        wanted = casts_of(self.formats, i, k, array)
+        tile.casts.update({f: quantize(array, f, split=split) for f, split in wanted.items()})
         with self._lock:
             self._tiles[i, k] = tile
             self._count(tile.nbytes)

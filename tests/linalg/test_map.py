@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
+from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP16_IN_FP32, FP32, FP64, TF32
 from geomxp.linalg.precision import PrecisionMap, count_finer
 from geomxp.tiles.layout import Layout
 
@@ -90,7 +90,7 @@ def test_partners_are_the_formats_that_a_tile_meets_in_products(formats):
 
 @given(maps())
 def test_the_picture_has_one_letter_for_each_tile(formats):
-    letters = {FP64: "D", FP32: "S", TF32: "T", BF16: "B", FP16: "H", FP8: "Q"}
+    letters = {FP64: "D", FP32: "S", FP16_IN_FP32: "M", TF32: "T", BF16: "B", FP16: "H", FP8: "Q"}
     lines = str(formats).split("\n")
     assert [len(line) for line in lines] == list(range(1, len(formats) + 1))
     for i, k in pairs(formats):

@@ -4,7 +4,18 @@ import scipy.linalg
 
 import geomxp as gx
 from geomxp.linalg import blas, mixed
-from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32, Tile, quantize
+from geomxp.linalg.formats import (
+    BF16,
+    FORMATS,
+    FP8,
+    FP16,
+    FP16_IN_FP32,
+    FP32,
+    FP64,
+    TF32,
+    Tile,
+    quantize,
+)
 from geomxp.linalg.mixed import arithmetic, gemm, potrf, trsm
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
@@ -49,6 +60,9 @@ def known(n, dtype=np.float64):
         (FP32, TF32, TF32, TF32),
         (FP32, BF16, BF16, BF16),
         (FP32, FP16, FP16, FP16),
+        (FP64, FP16_IN_FP32, FP64, FP16),
+        *((FP16_IN_FP32, other, FP16, FP16) for other in (FP32, FP16_IN_FP32, TF32, FP16, FP8)),
+        (FP16_IN_FP32, BF16, BF16, BF16),
         (FP32, FP8, FP16, FP16),
         (TF32, FP16, FP16, FP16),
         (FP16, FP16, FP16, FP16),
@@ -72,9 +86,10 @@ def test_the_arithmetic_is_the_coarser_operands_and_fp8s_only_between_two(
 @pytest.mark.parametrize("form", FORMATS.values(), ids=str)
 def test_a_square_on_the_diagonal_is_summed_in_fp64_where_fp32_would_be_off(form):
     tile = stored(np.ones((1, 1), order="F"), form)
-    expected = FP64 if form is FP32 else form
+    expected = FP64 if form is FP32 else form.products
     assert arithmetic(np.zeros((1, 1)), tile, tile) is expected
-    assert arithmetic(np.zeros((1, 1), np.float32), tile, tile) is (FP32 if form is FP64 else form)
+    on_fp32 = FP32 if form is FP64 else form.products
+    assert arithmetic(np.zeros((1, 1), np.float32), tile, tile) is on_fp32
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["on fp64", "on fp32"])
@@ -93,7 +108,10 @@ def test_gemm_subtracts_the_product_to_the_error_of_its_arithmetic(way, left, ri
     # an operand that is finer than the arithmetic is rounded once, the largest entry's error each
     coarse = 0.0 if form is FP64 else max(form.unit_roundoff, 2.0**-22)
     for fine, other in ((a, b), (b, a)):
-        if fine.form.unit_roundoff < form.unit_roundoff or FP32 is form:
+        rounded = (
+            fine.form.unit_roundoff < form.unit_roundoff or fine.form.products is not fine.form
+        )
+        if rounded or FP32 is form:
             bound = bound + coarse * k * abs(fine.widen()).max() * abs(other.widen()).max()
     assert (abs(c - (before - a.widen() @ b.widen().T)) <= bound).all()
 

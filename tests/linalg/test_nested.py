@@ -644,6 +644,7 @@ EYE, ONES = np.eye(4), np.ones((4, 2))
         (lambda: nested.potrf(EYE, "fp16"), r"Got \('fp16',\)"),
         (lambda: nested.potrf(EYE, ("fp32", "fp8")), "must end with 'fp32' or 'fp64'"),
         (lambda: nested.potrf(EYE, ("half", "fp32")), "must be one of: fp64.* Got 'half'"),
+        (lambda: nested.potrf(EYE, ("fp32-fp16", "fp32")), "format of tiles.*use 'fp16'"),
         (lambda: nested.potrf(EYE, None), "must end with 'fp32' or 'fp64'.* Got None"),
         (lambda: nested.potrf(EYE.astype("f4")), "need an FP64 array. Got float32"),
         (lambda: nested.potrf(EYE.astype(int)), "of float64 or float32. Got int64"),

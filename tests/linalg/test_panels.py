@@ -12,7 +12,7 @@ from geomxp.linalg.formats import BF16, FORMATS, FP8, FP16, FP32, FP64, TF32
 from geomxp.linalg.recursive import Panel, add_product
 
 EVERY = slice(0, None)
-COARSE = [form for form in FORMATS.values() if form.coarse]
+COARSE = [form for form in FORMATS.values() if form.coarse and form.products is form]
 LEAST = {FP16: 2.0**-25, FP8: 2.0**-10, BF16: 0.0, TF32: 0.0}
 """The largest error of a number that is subnormal in a format, after scaling."""
 

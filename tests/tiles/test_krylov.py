@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geomxp.benchmarks.spectra import SPECTRA, eigenvalues, spd_matrix
+from geomxp.benchmarks.spectra import SPECTRA, eigenvalues, infinity_condition, spd_matrix
 from geomxp.errors import InvalidInput
 from geomxp.tiles.refine import METHODS, PATIENCE, Progress
 
@@ -87,6 +87,14 @@ def test_matrices_have_the_spectrum_that_is_asked_for(spectrum, n):
     np.testing.assert_allclose(np.linalg.eigvalsh(a)[::-1], values, atol=40 * (n + 1) * 2**-53)
     assert values.max() <= 1.0 + 2**-52
     assert values.min() >= 1e-4 * (1 - 1e-11)
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("n", [1, 30])
+def test_the_infinity_condition_is_that_of_the_matrix_and_its_inverse(spectrum, n):
+    a = spd_matrix(spectrum, n, 1e3, seed=2)
+    expected = np.linalg.norm(a, np.inf) * np.linalg.norm(np.linalg.inv(a), np.inf)
+    assert infinity_condition(a, spectrum, 1e3, seed=2) == pytest.approx(expected, rel=1e-10)
 
 
 def test_another_seed_is_another_matrix():

@@ -31,6 +31,8 @@ RULES = {
     "fp32": gx.uniform("fp32"),
     "fp16": gx.uniform("fp16"),
     "fp8": gx.uniform("fp8"),
+    "fp16 products": gx.uniform("fp32-fp16"),
+    "fp16 products beside all": gx.by_band(("fp32", 1), ("fp32-fp16", 2), ("fp16", 1), "fp8"),
     "by norm": gx.by_tile_norm(1e-5),
     "by norm, coarse": gx.by_tile_norm(1e-3),
     "without a scale": gx.by_tile_norm(1e-4, scale=False),
@@ -43,6 +45,7 @@ RULES = {
 PROMOTED = {
     "by norm": (SMOOTH, gx.by_tile_norm(1e-3)),
     "fp16": (SMOOTH, gx.uniform("fp16")),
+    "fp16 products": (SMOOTH, gx.uniform("fp32-fp16")),
     "fp8": (LESS_SMOOTH, gx.uniform("fp8")),
     "layered": (SMOOTH, gx.layered("fp16", "fp32", "fp64")),
     "deeply layered": (LESS_SMOOTH, gx.layered("fp8", "fp16", "fp32", "fp64")),

@@ -25,6 +25,7 @@ SMOOTH, LESS_SMOOTH = gx.Matern(1.0, 0.2, 2.5, 1e-4), gx.Matern(1.0, 0.2, 1.5, 1
 RULES = [
     gx.uniform("fp64"),
     gx.uniform("fp8"),
+    gx.uniform("fp32-fp16"),
     gx.by_tile_norm(1e-5),
     gx.layered("fp8", "bf16", "fp16", "fp32"),
 ]

@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geomxp as gx
-from geomxp.benchmarks.spectra import spd_matrix
+from geomxp.benchmarks.spectra import SPECTRA, spd_matrix
 from geomxp.errors import Ending, InvalidInput, NotPositiveDefinite, NotRefined
+from geomxp.linalg.formats import quantize
 from geomxp.tiles import refine
+from geomxp.tiles.cholesky import factorize
 from geomxp.tiles.layout import Layout
 from geomxp.tiles.refine import Dense, Preconditioner, Regenerated
+from geomxp.tiles.stores import InCore
 
 METHODS = ("ir", "cg", "gmres")
 
@@ -23,7 +26,7 @@ def backward_error(a, x, b):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("precision", ["fp8", "bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize("precision", ["fp8", "bf16", "fp16", "fp32-fp16", "fp32", "fp64"])
 def test_any_factor_solves_to_fp64(method, precision):
     a, b = spd_matrix("arithmetic", 200, 50.0), np.random.default_rng(0).random(200)
     found = refine.solve(a, b, gx.uniform(precision), method=method, tile=48)
@@ -31,6 +34,111 @@ def test_any_factor_solves_to_fp64(method, precision):
     assert backward_error(a, found.solution, b) <= 1e-14
     assert found.iterations >= 1
     assert found.history[-1][1] == found.residual
+
+
+def factored(a, precision, shift=0.0, tile=64):
+    """Return the store of the factor of D⁻¹AD⁻¹ + c·u·I, and that matrix."""
+    source = Dense(a, Layout(len(a), tile))
+    source.shift = shift * 2.0**-11
+    store = InCore(source, gx.uniform(precision)(np.ones((source.layout.tiles,) * 2)))
+    factorize(store)
+    scaled = a / source.scale / source.scale[:, None]
+    return store, scaled + source.shift * np.eye(len(a))
+
+
+def dense(store):
+    """Return L of a store, (n, n)."""
+    layout = store.layout
+    lower = np.zeros((layout.n, layout.n))
+    for i in range(layout.tiles):
+        for k in range(i + 1):
+            lower[layout.rows(i), layout.rows(k)] = store.final(i, k).widen()
+    return np.tril(lower)
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_a_factor_in_fp32_of_fp16_products_is_the_fp16_factor_before_it_is_rounded(spectrum):
+    a = spd_matrix(spectrum, 250, 1e2)
+    rounded, _ = factored(a, "fp16")
+    kept, _ = factored(a, "fp32-fp16")
+    assert kept.formats.counts() == {"fp32": 4, "fp32-fp16": 6}
+    for i in range(4):
+        for k in range(i + 1):
+            tile = kept.final(i, k)
+            assert tile.values.dtype == np.float32
+            # casts are kept while a column of the factorization reads them
+            assert not tile.casts
+            expected = quantize(tile.values, "fp16").widen() if i > k else tile.widen()
+            np.testing.assert_array_equal(rounded.final(i, k).widen(), expected)
+    assert any(
+        (tile.widen() != quantize(tile.values, "fp16").widen()).any()
+        for tile in [kept.final(i, k) for i in range(4) for k in range(i)]
+    )
+    assert kept.bytes == kept.formats.bytes(kept.layout)
+
+
+@pytest.mark.parametrize("condition", [10.0, 1e2, 1e4])
+def test_of_well_conditioned_matrices_its_error_lies_between_those_of_fp32_and_fp16(condition):
+    a, errors = spd_matrix("arithmetic", 250, condition), {}
+    for precision in ("fp32", "fp32-fp16", "fp16"):
+        store, matrix = factored(a, precision)
+        lower = dense(store)
+        errors[precision] = np.linalg.norm(matrix - lower @ lower.T)
+    assert 10 * errors["fp32"] < errors["fp32-fp16"] < errors["fp16"]
+
+
+@pytest.mark.parametrize("spectrum", ["clustered", "logarithmic", "geometric"])
+def test_without_a_shift_both_factors_of_fp16_products_fail_at_the_same_tile(spectrum):
+    a, orders = spd_matrix(spectrum, 512, 1e8), set()
+    for precision in ("fp16", "fp32-fp16"):
+        source = Dense(a, Layout(512, 64))
+        store = InCore(source, gx.uniform(precision)(np.ones((8, 8))))
+        # without promotion
+        with pytest.raises(NotPositiveDefinite) as failure:
+            store.run(store.order())
+        final = [store.has(k, k) for k in range(8)]
+        orders.add((failure.value.order, tuple(final)))
+    [(_, final)] = orders
+    assert final[0]
+    assert not final[-1]
+
+
+def test_the_shift_is_a_multiple_of_the_roundoff_of_products():
+    a, b = spd_matrix("custom-clustered", 256, 1e4), np.random.default_rng(1).random(256)
+    for precision, u in (("fp16", 2.0**-11), ("fp32-fp16", 2.0**-11), ("fp32", 2.0**-24)):
+        found = refine.solve(a, b, gx.uniform(precision), shift=10.0, scaling=True)
+        assert found.shift == 10.0 * u
+        assert found.outcome.good
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_every_method_and_factor_has_the_same_solution(spectrum):
+    a, b = spd_matrix(spectrum, 200, 1e3), np.random.default_rng(0).standard_normal((200, 2))
+    exact = np.linalg.solve(a, b)
+    for method in METHODS:
+        for precision in ("fp16", "fp32-fp16", "fp32"):
+            found = refine.solve(a, b, gx.uniform(precision), method=method, tile=64)
+            assert found.outcome.good
+            assert backward_error(a, found.solution, b) <= 1e-14 * np.abs(b).max()
+            # κ₂ times the accepted residual, n ‖A‖∞ 1e-14
+            error = np.abs(found.solution - exact).max()
+            assert error <= 1e3 * 200 * np.abs(a).sum(axis=1).max() * 1e-14 * np.abs(b).max()
+
+
+def test_rounding_of_a_scaled_clustered_matrix_grows_with_its_order_and_of_the_plain_one_not():
+    """The first block column rounded to FP16: ‖E‖₂ of the Schur complement, in units of u."""
+    ratios = {}
+    for n in (256, 1024):
+        a, t = spd_matrix("clustered", n, 1e8), 64
+        d = np.sqrt(a.diagonal())
+        for name, matrix in (("scaled", a / d / d[:, None]), ("plain", a)):
+            shifted = matrix[:t, :t] + 2.0**-11 * np.eye(t)
+            lower = np.linalg.solve(np.linalg.cholesky(shifted), matrix[:t, t:]).T
+            rounded = quantize(np.asfortranarray(lower), "fp16").widen()
+            error = np.linalg.norm(lower @ lower.T - rounded @ rounded.T, 2)
+            ratios[name, n] = error / 2.0**-11
+    assert ratios["scaled", 1024] > 3 * ratios["scaled", 256] > 50
+    assert ratios["plain", 1024] < 0.5
 
 
 @pytest.mark.slow
@@ -343,6 +451,15 @@ def test_refined_fits_are_saved_and_loaded(method, tmp_path):
 def test_wrong_options_are_named_before_anything_is_factored(options, words):
     with pytest.raises(InvalidInput, match=words):
         refine.solve(np.eye(3), np.ones(3), **options)
+
+
+@pytest.mark.gpu
+def test_arrays_of_a_gpu_are_refused():
+    import cupy
+
+    for a, b in ((cupy.eye(3), np.ones(3)), (np.eye(3), cupy.ones(3))):
+        with pytest.raises(InvalidInput, match=r"use cupy\.asnumpy"):
+            refine.solve(a, b)
 
 
 def test_what_is_no_number_in_the_matrix_is_named():
