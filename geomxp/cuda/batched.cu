@@ -15,8 +15,8 @@
 #define MOVERS 256 /* threads of a block that packs or unpacks 32 matrices */
 #define WARPS 16 /* of a block whose warps solve for one matrix each */
 #define SPREAD (MOST / 32) /* rows of a lane of such a warp */
-#ifndef FAST
-#define FAST false /* whether 1/sqrt is one instruction in a factorization, see batched.cuh */
+#ifndef FAST_ROOTS
+#define FAST_ROOTS false /* whether 1/sqrt is one instruction in a factorization, see batched.cuh */
 #endif
 
 extern __shared__ double2 memory[];
@@ -101,7 +101,7 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
         Real l[4][4], inverse[4];
         if (i >= j && i < order) {
             load_tile(own + j, height, l);
-            factor_tile<FAST>(l, inverse);
+            factor_tile<FAST_ROOTS>(l, inverse);
         }
         /* L_ij <- A_ij L_jj^-T */
         if (i >= j + 4 && i < order) {

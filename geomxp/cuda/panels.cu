@@ -15,7 +15,7 @@
    first two. A thread has every HEIGHTth row and every WIDTHth column of a panel.
 
    The same products are subtracted from an entry in the same order as in
-   geomxp/linalg/batched_programs.py: the bits are the same, unless FAST. */
+   geomxp/linalg/batched_programs.py: the bits are the same, unless FAST_ROOTS. */
 
 #include "batched.cuh"
 
@@ -24,8 +24,8 @@
 #define THREADS (HEIGHT * WIDTH) /* of a matrix */
 #define STRIDE (ORDER | 1) /* of a column of the stripe; odd: rows and columns have all banks */
 #define AHEAD 4 /* loads that a thread waits for at one time */
-#ifndef FAST
-#define FAST false /* whether 1/sqrt is one instruction, see batched.cuh */
+#ifndef FAST_ROOTS
+#define FAST_ROOTS false /* whether 1/sqrt is one instruction, see batched.cuh */
 #endif
 
 extern __shared__ double2 memory[];
@@ -49,6 +49,7 @@ static __device__ int stage(const View<Real> &view, long long m, bool exists, in
     const bool by_columns = view.by_columns();
     int broken = ORDER;
     /* threads along what is contiguous */
+#pragma unroll 1
     for (int start = thread; start < height * width; start += AHEAD * THREADS) {
         Real entry[AHEAD];
 #pragma unroll
@@ -103,6 +104,7 @@ static __device__ void factor_panel(Real *stripe, int height, int width, int top
 {
 #pragma unroll
     for (int q = 0; q < COLUMNS; ++q) {
+#pragma unroll 1
         for (int owner = 0; owner < WIDTH; ++owner) {
             const int k = owner + WIDTH * q;
             if (k >= width) break;
@@ -117,9 +119,9 @@ static __device__ void factor_panel(Real *stripe, int height, int width, int top
             }
             wait();
             /* l_kk <- √a_kk, by each thread for itself */
-            const Real a = column[k], by = FAST ? inverse_root(a) : (Real)0;
-            const Real pivot = FAST ? times(a, by) : root(a);
-            const Real inverse = FAST ? by : reciprocal(pivot);
+            const Real a = column[k], by = FAST_ROOTS ? inverse_root(a) : (Real)0;
+            const Real pivot = FAST_ROOTS ? times(a, by) : root(a);
+            const Real inverse = FAST_ROOTS ? by : reciprocal(pivot);
             /* c <- c - l_ik l_jk, for the columns right of k */
 #pragma unroll
             for (int t = q; t < COLUMNS; ++t) {

@@ -157,6 +157,8 @@ class Limits:
     """What a block of threads may use of a GPU, and what one multiprocessor holds."""
 
     block_threads: int
+    block_matrices: int
+    """The third dimension of a block."""
     threads: int
     blocks: int
     block_registers: int
@@ -171,11 +173,8 @@ MOST_REGISTERS = 255
 """Of a thread, on every GPU since Kepler's GK110."""
 
 BESIDE = 40
-"""Registers of a thread in cuda/panels.cu beside those that hold numbers, as estimated from what
-ptxas reports."""
-
-SOLVING = 4 * COLUMNS * 2 + 40
-"""Registers of a thread that substitutes in a warp, likewise."""
+"""Registers of a thread beside those of its entries. ptxas takes more, up to about 80, where that
+costs no occupancy."""
 
 OCCUPANCY = 0.5
 """Least occupancy of a candidate, relative to the best one."""
@@ -195,6 +194,7 @@ def _limits(device):
     found = runtime.getDeviceProperties(device)
     return Limits(
         found["maxThreadsPerBlock"],
+        found["maxThreadsDim"][2],
         found["maxThreadsPerMultiProcessor"],
         found["maxBlocksPerMultiProcessor"],
         found["regsPerBlock"],
@@ -218,22 +218,22 @@ def shapes(n):
 
 def _powers(most):
     """Return the powers of two below a number, and the first one that is not."""
-    return [2**k for k in range((most - 1).bit_length() + 1)]
+    return [2**k for k in range(max(most - 1, 0).bit_length() + 1)]
 
 
 def demand(variant, n, itemsize):
     """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
 
-    Registers are estimated: the panel's numbers, those in flight, and `BESIDE`.
+    Registers are estimated: `BESIDE`, the thread's entries, and a row of those that are loaded.
     """
     height, width, matrices = variant.block
-    threads = height * width * matrices
-    if not variant.panel:
-        return threads, SOLVING, 0
     rows, columns = -(-n // height), -(-variant.panel // width)
-    registers = (rows + 1) * columns * itemsize // 4 + BESIDE
     # the stripes, and two integers for each matrix
-    return threads, registers, matrices * (variant.panel * (n | 1) * itemsize + 8)
+    shared = matrices * (variant.panel * (n | 1) * itemsize + 8)
+    if not variant.panel:
+        rows, columns, shared = MOST // WARP, COLUMNS, 0
+    registers = (rows + 1) * columns * itemsize // 4 + BESIDE
+    return height * width * matrices, registers, shared
 
 
 def occupancy(limits, threads, registers, shared):
@@ -247,9 +247,7 @@ def occupancy(limits, threads, registers, shared):
         limits.blocks,
         limits.threads // (warps * WARP),
         limits.registers // per_warp // warps,
-        limits.shared // (shared + limits.reserved_shared)
-        if shared + limits.reserved_shared
-        else limits.blocks,
+        limits.shared // max(shared + limits.reserved_shared, 1),
     )
     return blocks * warps * WARP / limits.threads
 
@@ -277,7 +275,12 @@ def refusal(variant, n, itemsize, limits):
             "into it, the last number of `block`."
         )
     if threads > limits.block_threads:
-        return f"a block may have {limits.block_threads} threads on this GPU. Got {threads}."
+        return (
+            f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
+            "number of `block`."
+        )
+    if matrices > limits.block_matrices:
+        return f"a block may have {limits.block_matrices} matrices on this GPU. Got {matrices}."
     most = min(MOST_REGISTERS, limits.block_registers // threads)
     if registers > most:
         return (
@@ -305,18 +308,24 @@ def loads(variant, n):
 def panels(n, dtype, limits):
     """Return the variants with panels that are worth timing for an order, by panel width.
 
-    Those within the limits whose occupancy is at least `OCCUPANCY` of the best one; of each width
-    those with the fewest loads from shared memory come first.
+    Those within the limits whose occupancy is at least `OCCUPANCY` of the best one. A block has the
+    number of matrices with which it occupies most threads. Of each width the variants with the
+    fewest loads from shared memory come first.
     """
     itemsize, found = np.dtype(dtype).itemsize, {}
-    for (panel, height, width), matrices in product(shapes(n), (1, 2, 4, 8, 16, 32)):
-        variant = Variant(chunk=0, panel=panel, block=(height, width, matrices))
-        if refusal(variant, n, itemsize, limits) is None:
-            found[variant] = occupancy(limits, *demand(variant, n, itemsize))
-    kept = _occupying(found)
-    widths = sorted({v.panel for v in kept})
-    order = {v: (loads(v, n), -found[v], v.block[2]) for v in kept}
-    return {w: sorted((v for v in kept if v.panel == w), key=order.get) for w in widths}
+    for panel, height, width in shapes(n):
+        fitting = {}
+        for matrices in _powers(limits.block_threads // (height * width)):
+            variant = Variant(chunk=0, panel=panel, block=(height, width, matrices))
+            if refusal(variant, n, itemsize, limits) is None:
+                fitting[variant] = occupancy(limits, *demand(variant, n, itemsize))
+        if fitting:
+            best = max(fitting, key=fitting.get)
+            found[best] = fitting[best]
+    by_width = {}
+    for variant in sorted(_occupying(found), key=lambda v: (loads(v, n), -found[v])):
+        by_width.setdefault(variant.panel, []).append(variant)
+    return dict(sorted(by_width.items()))
 
 
 def warps(limits):
@@ -358,7 +367,7 @@ def potrf(a, dtype, overwrite, variant):
 
 
 def _options(variant):
-    return ("-DFAST=true",) if variant.fast else ()
+    return ("-DFAST_ROOTS=true",) if variant.fast else ()
 
 
 def panel_options(variant, n):

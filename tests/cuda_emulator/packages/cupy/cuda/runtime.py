@@ -9,6 +9,7 @@ cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin = 16, 97
 
 MULTIPROCESSOR = {
     "maxThreadsPerBlock": 1024,
+    "maxThreadsDim": (1024, 1024, 64),
     "maxThreadsPerMultiProcessor": 2048,
     "maxBlocksPerMultiProcessor": 32,
     "regsPerBlock": 65_536,
