@@ -208,8 +208,9 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
     }
 }
 
+/* One block at least: ptxas spills nothing to make room for more. */
 #define KERNEL(Real, suffix)                                                                   \
-    extern "C" __global__ void __launch_bounds__(THREADS * MATRICES)                           \
+    extern "C" __global__ void __launch_bounds__(THREADS * MATRICES, 1)                        \
         factor_##suffix(VIEWED(Real, a), Real *lower, long long *info, long long batch)        \
     {                                                                                          \
         factor(VIEW(Real, a), lower, info, batch);                                             \

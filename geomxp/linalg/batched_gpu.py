@@ -173,8 +173,8 @@ MOST_REGISTERS = 255
 """Of a thread, on every GPU since Kepler's GK110."""
 
 BESIDE = 40
-"""Registers of a thread beside those of its entries. ptxas takes more, up to about 80, where that
-costs no occupancy."""
+"""Registers of a thread beside those of its entries. ptxas takes up to twice as many if the block
+may have them."""
 
 OCCUPANCY = 0.5
 """Least occupancy of a candidate, relative to the best one."""
