@@ -1,6 +1,7 @@
 """Stage i: thousands of small factorizations at once."""
 
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,15 +19,51 @@ def batches(machine, budget):
         if why := budget.refuses(prediction.of(n)):
             yield {"n": n, "note": why}
             continue
-        start, tune = time.perf_counter(), not machine.tiny
+        start = time.perf_counter()
+        for form in ("fp64", "fp32"):
+            yield from _searched(machine, n, DTYPES[form], batch)
         try:
-            yield from study.size_rows((n,), batch, 1 if machine.tiny else 5, machine.on, tune)
+            yield from study.size_rows((n,), batch, 1 if machine.tiny else 5, machine.on, False)
         except Exception as error:
             yield {"n": n, "note": FAILED + reason(error)}
         for form in ("fp64", "fp32"):
             yield from _alone(machine, study.matrices(n, DTYPES[form], batch))
         prediction.learn(n, time.perf_counter() - start)
         machine.give_back()
+
+
+def _searched(machine, n, dtype, batch):
+    """Rows of each variant of a search, whose winners later calls use, and of fast roots.
+
+    The rehearsal times one variant of each kind, and remembers none.
+    """
+    kinds = ("potrf", "solve") if machine.gpu else ("potrf",)
+    for kind in kinds:
+        row = {"what": f"search, {kind}", "dtype": np.dtype(dtype).name, "n": n, "batch": batch}
+        try:
+            seconds = _race(machine, n, dtype, batch, kind)
+        except Exception as error:
+            yield row | {"note": FAILED + reason(error)}
+            continue
+        operations = batch * (n**3 / 3 if kind == "potrf" else 2 * n**2)
+        for variant, value in seconds.items():
+            rate = {"seconds": value, "gflops": operations / value / 1e9}
+            yield row | {"variant": variant.title} | rate
+
+
+def _race(machine, n, dtype, batch, kind):
+    """Return median seconds by variant."""
+    if machine.tiny:
+        among = batched.candidates(n, machine.on, dtype, kind)
+        kept = {(v.chunk > 0, v.panel > 0, bool(v.block)): v for v in among}.values()
+    else:
+        winner, seconds = batched.search(n, dtype, machine.on, batch=batch, what=kind)
+        kept = [winner]
+    if machine.gpu and kind == "potrf":
+        kept = [*kept, *(replace(v, fast=True) for v in kept)]
+    a = load("batched").matrices(n, dtype, batch)
+    raced = batched.race(kept, a, machine.on, 1 if machine.tiny else 7, kind)
+    return raced if machine.tiny else seconds | raced
 
 
 def _alone(machine, a):
@@ -67,7 +104,7 @@ def _ours(machine, a):
         kept = batched.interleave(a)
         chunks = kept.copy()
         work = partial(batched.potrf_interleaved, chunks, variant=variant)
-    return work, lambda: chunks.__setitem__(..., kept), {"variant": str(variant)}
+    return work, lambda: chunks.__setitem__(..., kept), {"variant": variant.title}
 
 
 def _vendors(machine, a):

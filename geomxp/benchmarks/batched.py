@@ -135,6 +135,8 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
                 line.about = f"order {order}, {np.dtype(dtype).name}"
             if tune:
                 batched.search(order, dtype, kind)
+                if device.gpu:
+                    batched.search(order, dtype, kind, what="solve")
             chosen = batched.variant_for(order, dtype, kind)
             if device.gpu:
                 seconds = seconds_on_gpu(device, order, dtype, batch, rounds, line)
@@ -146,13 +148,12 @@ def batched_rates(n=None, tune=False, batch=16384, rounds=5, *, on="cpu", line=N
 
 def _rows(n, dtype, chosen, seconds, batch):
     baseline = next(iter(seconds))
-    title = f"{chosen.looking} {chosen.tile} x{chosen.chunk}" + " unrolled" * chosen.unroll
     return [
         {
             "what": what,
             "dtype": np.dtype(dtype).name,
             "n": n,
-            "variant": title if what.endswith(", tuned") else "",
+            "variant": chosen.title if what.endswith(", tuned") else "",
             "seconds": value,
             "gflops": batch * n**3 / 3 / value / 1e9,
             f"times_{baseline}": seconds[baseline] / value,

@@ -13,29 +13,18 @@
 #define AHEAD 8  /* loads that a thread waits for at one time */
 #define COLUMNS 4 /* right-hand sides that go through a substitution together */
 #define MOVERS 256 /* threads of a block that packs or unpacks 32 matrices */
+#define WARPS 16 /* of a block whose warps solve for one matrix each */
+#define SPREAD (MOST / 32) /* rows of a lane of such a warp */
+#ifndef FAST_ROOTS
+#define FAST_ROOTS false /* whether 1/sqrt is one instruction in a factorization, see batched.cuh */
+#endif
 
 extern __shared__ double2 memory[];
-
-/* Where entry (0, 0) of a batch's matrices is, and how far apart others are. */
-template <class Real> struct View {
-    const Real *a;
-    long long step, down, across;
-
-    BOTH const Real *at(long long m, int i, int j) const
-    {
-        return a + m * step + i * down + j * across;
-    }
-    /* Whether the rows of a column are nearer to each other than the columns of a row. */
-    BOTH bool by_columns() const { return down < across; }
-};
 
 BOTH int padded(int n) { return (n + 3) / 4 * 4; }
 
 /* 2 more than a multiple of four: pairs are aligned, and the columns' banks differ. */
 BOTH int rows_of(int n) { return padded(n) + 2; }
-
-template <class Real> BOTH bool is_finite(Real x) { return x - x == 0; }
-template <class Real> BOTH bool proper(Real pivot) { return pivot > 0 && is_finite(pivot); }
 
 /* Fetch the lower triangle of matrix m; return the first row where this thread saw a NaN or an
    infinity, or n. */
@@ -112,7 +101,7 @@ static __device__ void factor(const View<Real> &view, Real *lower, long long *in
         Real l[4][4], inverse[4];
         if (i >= j && i < order) {
             load_tile(own + j, height, l);
-            factor_tile<false>(l, inverse);
+            factor_tile<FAST_ROOTS>(l, inverse);
         }
         /* L_ij <- A_ij L_jj^-T */
         if (i >= j + 4 && i < order) {
@@ -228,6 +217,77 @@ static __device__ void solve(const View<Real> &lower, const View<Real> &b, Real 
     }
 }
 
+/* Rows c of the lanes <- those of L^-1 c, or of L^-T c: a lane has every 32nd row, and the entry
+   of the solution that is found goes to all of them by a shuffle. */
+template <bool BACKWARD, class Real>
+static __device__ void substitute_by_shuffles(const View<Real> &lower, long long m, int n,
+                                              const Real (&inverse)[SPREAD],
+                                              Real (&c)[SPREAD][COLUMNS])
+{
+    const int lane = threadIdx.x;
+#pragma unroll
+    for (int s = 0; s < SPREAD; ++s) {
+        const int own = BACKWARD ? SPREAD - 1 - s : s;
+        const int found = min(n - 32 * own, 32);
+        for (int step = 0; step < found; ++step) {
+            const int from = BACKWARD ? found - 1 - step : step, k = 32 * own + from;
+            Real z[COLUMNS];
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                z[g] = __shfl_sync(0xffffffff, times(c[own][g], inverse[own]), from);
+                if (lane == from) c[own][g] = z[g];
+            }
+#pragma unroll
+            for (int r = BACKWARD ? 0 : own; r <= (BACKWARD ? own : SPREAD - 1); ++r) {
+                const int i = lane + 32 * r;
+                if (BACKWARD ? i >= k : i <= k || i >= n) continue;
+                const Real l = BACKWARD ? *lower.at(m, k, i) : *lower.at(m, i, k);
+#pragma unroll
+                for (int g = 0; g < COLUMNS; ++g) {
+                    c[r][g] = minus(c[r][g], l, z[g]);
+                }
+            }
+        }
+    }
+}
+
+/* As `solve`, by a warp for each matrix, without shared memory (Section VI of the paper). */
+template <class Real>
+static __device__ void solve_by_warps(const View<Real> &lower, const View<Real> &b, Real *x, int n,
+                                      int columns, bool forward, bool backward, long long batch)
+{
+    const int lane = threadIdx.x;
+    const long long m = blockIdx.x * (long long)blockDim.z + threadIdx.z;
+    if (m >= batch) return;
+    Real inverse[SPREAD];
+#pragma unroll
+    for (int r = 0; r < SPREAD; ++r) {
+        const int i = lane + 32 * r;
+        inverse[r] = i < n ? reciprocal(*lower.at(m, i, i)) : (Real)0;
+    }
+    for (int start = 0; start < columns; start += COLUMNS) {
+        Real c[SPREAD][COLUMNS];
+#pragma unroll
+        for (int r = 0; r < SPREAD; ++r) {
+            const int i = lane + 32 * r;
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                c[r][g] = i < n && start + g < columns ? *b.at(m, i, start + g) : (Real)0;
+            }
+        }
+        if (forward) substitute_by_shuffles<false>(lower, m, n, inverse, c);
+        if (backward) substitute_by_shuffles<true>(lower, m, n, inverse, c);
+#pragma unroll
+        for (int r = 0; r < SPREAD; ++r) {
+            const int i = lane + 32 * r;
+#pragma unroll
+            for (int g = 0; g < COLUMNS; ++g) {
+                if (i < n && start + g < columns) x[(m * n + i) * columns + start + g] = c[r][g];
+            }
+        }
+    }
+}
+
 /* Entry (i, j) of 32 matrices from `first` on, side by side in a chunk of `lanes` matrices. */
 template <class Real>
 BOTH Real *beside(Real *chunks, long long first, int lanes, int n, int i, int j)
@@ -299,9 +359,6 @@ static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower,
     }
 }
 
-#define VIEWED(Real, a) const Real *a, long long a##_step, long long a##_down, long long a##_across
-#define VIEW(Real, a) (View<Real>{a, a##_step, a##_down, a##_across})
-
 #define KERNELS(Real, suffix)                                                                  \
     extern "C" __global__ void __launch_bounds__(MOST)                                         \
         factor_##suffix(VIEWED(Real, a), Real *lower, long long *info, long long n)            \
@@ -313,6 +370,14 @@ static __device__ void unpack(const View<Real> &view, Real *chunks, Real *lower,
                        long long columns, long long forward, long long backward)               \
     {                                                                                          \
         solve(VIEW(Real, lower), VIEW(Real, b), x, (int)n, (int)columns, forward, backward);   \
+    }                                                                                          \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS)                                   \
+        solve_by_warps_##suffix(VIEWED(Real, lower), VIEWED(Real, b), Real *x, long long n,    \
+                                long long columns, long long forward, long long backward,      \
+                                long long batch)                                               \
+    {                                                                                          \
+        solve_by_warps(VIEW(Real, lower), VIEW(Real, b), x, (int)n, (int)columns, forward,     \
+                       backward, batch);                                                       \
     }                                                                                          \
     extern "C" __global__ void __launch_bounds__(MOVERS)                                       \
         pack_##suffix(VIEWED(Real, a), Real *chunks, long long n, long long lanes,             \

@@ -53,6 +53,28 @@ template <> BOTH float reciprocal(float a)
 }
 #endif
 
+template <class Real> BOTH bool is_finite(Real x) { return x - x == 0; }
+template <class Real> BOTH bool proper(Real pivot) { return pivot > 0 && is_finite(pivot); }
+
+#ifdef __CUDACC__
+/* Where entry (0, 0) of a batch's matrices is, and how far apart others are. */
+template <class Real> struct View {
+    const Real *a;
+    long long step, down, across;
+
+    BOTH const Real *at(long long m, int i, int j) const
+    {
+        return a + m * step + i * down + j * across;
+    }
+    /* Whether the rows of a column are nearer to each other than the columns of a row. */
+    BOTH bool by_columns() const { return down < across; }
+};
+
+/* A view as arguments of a kernel, and made of them. */
+#define VIEWED(Real, a) const Real *a, long long a##_step, long long a##_down, long long a##_across
+#define VIEW(Real, a) (View<Real>{a, a##_step, a##_down, a##_across})
+#endif
+
 /* A lower triangle in shared memory, and rows below it: four columns of one length, then the next
    four, which begin four rows lower. Entry (i, k) is a[start_of(k, rows) + i].
 

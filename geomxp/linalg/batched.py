@@ -4,8 +4,8 @@ Matrices of a batch are interleaved while they are computed on: `chunk[i, j, m]`
 matrix m, so that one SIMD instruction of a CPU serves a register of matrices, and one memory
 transaction of a GPU a warp. Only the lower triangle (j <= i) is read and written. `potrf` and
 `solve` take batches as NumPy stores them and pack chunk by chunk. On a GPU, matrices above order
-32, and those of all substitutions, are not interleaved: a block of threads holds each of them in
-shared memory.
+32, and those of all substitutions, are not interleaved: a block of threads or a warp has each of
+them.
 
 Functions compiled by numba may call, without the interpreter's lock:
 
@@ -23,8 +23,8 @@ Functions compiled by numba may call, without the interpreter's lock:
 Numba's disk cache does not notice a change of these in functions that call them: delete it then.
 
 Every variant, both layouts and the GPU give the same bits: the same products are subtracted in the
-same order, each with one rounding. The CUDA source is tested on an emulator; it has not yet run
-on a GPU.
+same order, each with one rounding. The exception is `Variant.fast`, an option of the GPU. The CUDA
+source is tested on an emulator; it has not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from .batched_programs import LOOKING, MOST, UNTUNED, Variant, cache_directory, 
 
 if TYPE_CHECKING:
     from .._typing import Any, AnyArray, DTypeLike, Floats, Sequence, Whole
+
+Task = Literal["potrf", "solve"]
 
 BEYOND_CACHE = 2**24
 """Bytes of a batch that no CPU cache holds: its factors are written past the cache."""
@@ -147,7 +149,7 @@ def potrf(
     return _raised(lower, info) if check else (lower, info)
 
 
-def solve(lower: AnyArray, b: AnyArray) -> AnyArray:
+def solve(lower: AnyArray, b: AnyArray, *, variant: Variant | None = None) -> AnyArray:
     """Solve L L' x = b for each matrix of a batch.
 
     Parameters
@@ -155,6 +157,10 @@ def solve(lower: AnyArray, b: AnyArray) -> AnyArray:
     lower : (batch, n, n) ndarray or cupy.ndarray
         From `potrf`.
     b : (batch, n) or (batch, n, k) array
+    variant : Variant, optional
+        On a GPU only: ``Variant(chunk=0)``, a block of threads for each matrix, or
+        ``Variant(chunk=0, block=(32, 1, m))``, a warp for each matrix and m warps in a block. By
+        default the fastest known, see `variant_for`.
 
     Returns
     -------
@@ -167,17 +173,17 @@ def solve(lower: AnyArray, b: AnyArray) -> AnyArray:
     >>> solve(potrf(a), a[:, :, 0]).tolist()
     [[1.0, 0.0]]
     """
-    return _substituted(lower, b, (False, True))
+    return _substituted(lower, b, (False, True), variant)
 
 
-def forward(lower: AnyArray, b: AnyArray) -> AnyArray:
+def forward(lower: AnyArray, b: AnyArray, *, variant: Variant | None = None) -> AnyArray:
     """Return x of L x = b; see `solve`."""
-    return _substituted(lower, b, (False,))
+    return _substituted(lower, b, (False,), variant)
 
 
-def backward(lower: AnyArray, b: AnyArray) -> AnyArray:
+def backward(lower: AnyArray, b: AnyArray, *, variant: Variant | None = None) -> AnyArray:
     """Return x of L' x = b; see `solve`."""
-    return _substituted(lower, b, (True,))
+    return _substituted(lower, b, (True,), variant)
 
 
 def interleave(a: Floats, lanes: int | None = None) -> Floats:
@@ -275,10 +281,6 @@ def _factored(a, overwrite, variant):
     info = np.zeros(batch, np.int64)
     if source.size:
         variant = variant or variant_for(n, source.dtype)
-        if not variant.chunk:
-            raise InvalidInput(
-                "`chunk` must be at least 1 on a CPU: a variant with chunk=0 is for a GPU."
-            )
         program = batched_programs.factorization(variant, n)
         lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
         past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
@@ -311,7 +313,7 @@ def _others(members):
     return f"; and {members.size - 1} more" if members.size > 1 else ""
 
 
-def _substituted(lower, b, passes):
+def _substituted(lower, b, passes, variant):
     """Return b after the substitutions: forward (False), backward (True)."""
     on_gpu = _is_on_gpu(lower)
     if not on_gpu:
@@ -322,7 +324,13 @@ def _substituted(lower, b, passes):
         )
     kind = _real(lower.dtype, b.dtype)
     if on_gpu:
-        return batched_gpu.substitute(lower, b, kind, passes)
+        with lower.device:
+            variant = variant or variant_for(lower.shape[1], kind, "gpu", "solve")
+        return batched_gpu.substitute(lower, b, kind, passes, variant)
+    if variant is not None:
+        raise InvalidInput(
+            f"`variant` must be None on a CPU: one way to substitute. Got {variant}."
+        )
     lower = np.ascontiguousarray(lower, kind)
     x = np.array(b.reshape(*b.shape[:2], -1) if b.size else b, kind, order="C")
     if x.size:
@@ -360,7 +368,8 @@ PAIRED = 24
 24 in FP64, and 5 and 8 in FP32 (experiments/batched)."""
 
 ON_GPU = Variant(chunk=0)
-"""A block of threads for each matrix, for any order."""
+"""A block of threads for each matrix, in shared memory, for any order. The untuned variant of
+substitutions on a GPU."""
 
 SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
 """As SHIPPED, on a GPU; chosen by counting bytes, not timed yet."""
@@ -368,21 +377,29 @@ SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
 UNROLLED = 16
 """Largest order for which full unrolling is a candidate; larger ones were not timed."""
 
+SHAPES = 8
+"""Blocks of threads that a search compares for the best panel width."""
+
 GAIN = 1.03
 """Speed-up over the untuned variant from which on another is remembered."""
 
 
-def variant_for(n: int, dtype: DTypeLike, on: str = "cpu") -> Variant:
+def variant_for(n: int, dtype: DTypeLike, on: str = "cpu", what: Task = "potrf") -> Variant:
     """Return the fastest known variant: the one remembered for this device, or the shipped one."""
-    known = remembered().get(_key(n, dtype, on))
+    known = remembered().get(_key(n, dtype, on, what))
     if known is not None:
         return known
+    if what == "solve":
+        return ON_GPU
     shipped = SHIPPED_ON_GPU if on == "gpu" else SHIPPED
     return next(variant for most, variant in shipped if n <= most)
 
 
 def remembered() -> dict[str, Variant]:
-    """Return the winners of earlier searches, {"device dtype n": Variant}."""
+    """Return the winners of earlier searches, {"device dtype n": Variant}.
+
+    Keys of substitutions end in " solve".
+    """
     path = cache_directory() / "batched.json"
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -411,13 +428,20 @@ def _read(path, _changed):
 def _is_valid(variant):
     small = all(type(x) is int and x <= 32 for x in (variant.tile, variant.chunk))
     small = small and variant.tile >= 1 and variant.chunk >= 0
-    return small and variant.looking in LOOKING and type(variant.unroll) is bool
+    block = (variant.panel, *variant.block)
+    small = small and all(type(x) is int and 0 <= x <= 1024 for x in block)
+    small = small and len(variant.block) in (0, 3) and not (variant.chunk and any(block))
+    # all factors and solutions of this device would be less exact
+    exact = variant.fast is False
+    return small and exact and variant.looking in LOOKING and type(variant.unroll) is bool
 
 
-def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> None:
+def remember(
+    n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu", what: Task = "potrf"
+) -> None:
     """Keep a variant on disk; warn if that is not possible."""
     path = cache_directory() / "batched.json"
-    known = remembered() | {_key(n, dtype, on): variant}
+    known = remembered() | {_key(n, dtype, on, what): variant}
     entries = {key: asdict(entry) for key, entry in sorted(known.items())}
     try:
         write_whole(path, json.dumps(entries, indent=1))
@@ -430,8 +454,9 @@ def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> Non
         )
 
 
-def _key(n, dtype, on):
-    return f"{device_name(on)} {np.dtype(dtype).name} {n}"
+def _key(n, dtype, on, what):
+    solve = " solve" if what == "solve" else ""
+    return f"{device_name(on)} {np.dtype(dtype).name} {n}{solve}"
 
 
 @cache
@@ -440,13 +465,31 @@ def device_name(on: str = "cpu") -> str:
     return batched_gpu.device_name() if on == "gpu" else binding.get_host_cpu_name()
 
 
-def candidates(n: int, on: str = "cpu") -> list[Variant]:
-    """Return the variants worth timing for an order; chunks of one register, or one warp."""
+def candidates(
+    n: int, on: str = "cpu", dtype: DTypeLike = np.float64, what: Task = "potrf"
+) -> list[Variant]:
+    """Return the variants worth timing for an order; chunks of one register, or one warp.
+
+    On a GPU also one with panels for each panel width, see `batched_gpu.panels`. Substitutions have
+    variants on a GPU only.
+    """
+    if what == "solve":
+        return [ON_GPU, *batched_gpu.warps(batched_gpu.limits())]
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
     if n <= UNROLLED:
         variants += [Variant(looking, 4, unroll=True) for looking in ("left", "top")]
-    return variants + [ON_GPU] * (on == "gpu")
+    if on == "gpu":
+        by_width = batched_gpu.panels(n, dtype, batched_gpu.limits())
+        variants += [ON_GPU, *(shapes[0] for shapes in by_width.values())]
+    return variants
+
+
+def _beside(best, n, dtype):
+    """Return variants like the best one of a race: larger chunks, or other blocks of threads."""
+    if best.panel:
+        return batched_gpu.panels(n, dtype, batched_gpu.limits())[best.panel][1:SHAPES]
+    return [replace(best, chunk=chunk) for chunk in (2, 4)] if best.chunk else []
 
 
 def search(
@@ -457,29 +500,39 @@ def search(
     batch: int = 4096,
     rounds: int = 7,
     among: Sequence[Variant] | None = None,
+    what: Task = "potrf",
 ) -> tuple[Variant, dict[Variant, float]]:
     """Find the fastest variant for an order among some, and remember it.
 
-    By default these are `candidates`, then the winner with larger chunks. Each is checked against
-    LAPACK before it is timed, in turns with the others. The untuned variant takes part, and stays
-    unless another is faster by `GAIN`, also in a second race of these two. Also return the median
-    seconds of the first race.
+    By default these are `candidates`, then the winner with larger chunks, or with other blocks of
+    threads. Each is checked against LAPACK before it is timed, in turns with the others. The
+    untuned variant takes part, and stays unless another is faster by `GAIN`, also in a second race
+    of these two. With ``what="solve"``, on a GPU, the variants are of `solve` with one right-hand
+    side. Also return the median seconds of the first race.
     """
     if not 1 <= n <= MOST:
         raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
+    if what == "solve" and on != "gpu":
+        raise InvalidInput('substitutions have no variants on a CPU. Try on="gpu".')
+    if any(variant.fast for variant in among or ()):
+        raise InvalidInput(
+            "a search remembers its winner for all later calls, which are not to be `fast`. "
+            "Compare fast variants with `race`, and pass one to `potrf`."
+        )
+    untuned = ON_GPU if what == "solve" else UNTUNED
     a = _matrices(n, dtype, batch)
-    first = list(dict.fromkeys((UNTUNED, *(among or candidates(n, on)))))
-    seconds = race([v for v in first if _is_right(a, v, on)], a, on, rounds)
+    first = list(dict.fromkeys((untuned, *(among or candidates(n, on, dtype, what)))))
+    seconds = race([v for v in first if _is_right(a, v, on, what)], a, on, rounds, what)
     if among is None:
         best = min(seconds, key=seconds.get)
-        wider = [replace(best, chunk=chunk) for chunk in (2, 4)]
-        seconds |= race([v for v in (best, *wider) if _is_right(a, v, on)], a, on, rounds)
+        near = (best, *_beside(best, n, dtype))
+        seconds |= race([v for v in near if _is_right(a, v, on, what)], a, on, rounds, what)
     winner = min(seconds, key=seconds.get)
-    if winner != UNTUNED:
-        last = race([UNTUNED, winner], a, on, 2 * rounds)
-        if last[UNTUNED] < GAIN * last[winner]:
-            winner = UNTUNED
-    remember(n, dtype, winner, on)
+    if winner != untuned:
+        last = race([untuned, winner], a, on, 2 * rounds, what)
+        if last[untuned] < GAIN * last[winner]:
+            winner = untuned
+    remember(n, dtype, winner, on, what)
     return winner, seconds
 
 
@@ -490,15 +543,22 @@ def _matrices(n, dtype, batch):
     return np.ascontiguousarray(np.resize(some, (batch, n, n)), dtype)
 
 
-def _is_right(a, variant, on):
-    """Return whether a variant's factors are LAPACK's; warn if they are not."""
+def _is_right(a, variant, on, what="potrf"):
+    """Return whether a variant's factors or solutions are LAPACK's; warn if they are not."""
     some = a[: 3 * 64 + 1]
-    lower = potrf(_on(some, on), variant=variant)
-    lower, expected = lower if on == "cpu" else lower.get(), np.linalg.cholesky(some)
+    if what == "solve":
+        expected = np.linalg.cholesky(some)
+        found = solve(_on(expected, on), _on(some[:, 0], on), variant=variant)
+        # of A x = A e_1, with matrices whose condition is small
+        expected = np.broadcast_to(np.eye(a.shape[1])[0], found.shape)
+    else:
+        found, expected = potrf(_on(some, on), variant=variant), np.linalg.cholesky(some)
+    found = found if on == "cpu" else found.get()
     u = np.finfo(a.dtype).eps / 2
-    if abs(lower - expected).max() <= 8 * (a.shape[1] + 1) * u * abs(expected).max():
+    if abs(found - expected).max() <= 8 * (a.shape[1] + 1) * u * abs(expected).max():
         return True
-    warnings.warn(f"{variant} gives wrong factors on this device.", GeomxpWarning, stacklevel=3)
+    wrong = "solutions" if what == "solve" else "factors"
+    warnings.warn(f"{variant} gives wrong {wrong} on this device.", GeomxpWarning, stacklevel=3)
     return False
 
 
@@ -510,14 +570,32 @@ def _on(a, on):
     return cupy.asarray(a)
 
 
-def race(variants: Sequence[Variant], a: AnyArray, on: str, rounds: int) -> dict[Variant, float]:
-    """Return the median seconds of each variant; they take turns."""
+def race(
+    variants: Sequence[Variant], a: AnyArray, on: str, rounds: int, what: Task = "potrf"
+) -> dict[Variant, float]:
+    """Return the median seconds of each variant; they take turns.
+
+    With ``what="solve"`` lower triangles of `a` are the factors.
+    """
     a = _on(a, on)
+    b = a[:, 0].copy()
     seconds = {variant: [] for variant in variants}
     for k in range(rounds + 1):
         for variant in variants:
             start = time.perf_counter()
-            potrf(a, check=False, variant=variant)
+            if what == "solve":
+                solve(a, b, variant=variant)
+                _wait(on)
+            else:
+                # waits for `info`
+                potrf(a, check=False, variant=variant)
             if k:
                 seconds[variant].append(time.perf_counter() - start)
     return {variant: float(np.median(times)) for variant, times in seconds.items()}
+
+
+def _wait(on):
+    if on == "gpu":
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()

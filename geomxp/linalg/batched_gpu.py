@@ -1,28 +1,34 @@
 """Batched factorizations on a GPU.
 
-There are two ways to factor: a block of threads holds one matrix in shared memory
-(`cuda/batched.cu`), or each thread factors one matrix of an interleaved chunk, by a program
-translated from the text that numba compiles for the CPU. `batched.variant_for` chooses by the
-order. Substitutions use a block for each matrix. All give the bits of the CPU.
+There are three ways to factor: each thread factors one matrix of an interleaved chunk, by a program
+translated from the text that numba compiles for the CPU; a block of threads holds one matrix in
+shared memory (`cuda/batched.cu`); or a block holds a panel in registers and reads the panels to its
+left again (`cuda/panels.cu`, Algorithm 5 of paper 004). Substitutions use a block for each matrix,
+or a warp. `batched.variant_for` chooses. All give the bits of the CPU, unless `Variant.fast`.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
 
 import re
+from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
 from ..cuda import OPTIONS, module, source
 from ..errors import InvalidInput
 from . import batched_programs
-from .batched_programs import MOST, UNTUNED
+from .batched_programs import COLUMNS, MOST, UNTUNED, Variant
 
 WARP = 32
 """Matrices of a chunk, and threads of a block, for each unit of `Variant.chunk`."""
 
 MOVERS = 256
 """Threads of a block that packs or unpacks 32 matrices."""
+
+WARPS = 16
+"""Most warps of a block that substitute, each in one matrix."""
 
 KERNEL = """
 extern "C" __global__ void potrf_{suffix}({real} *a, int n, long long matrices)
@@ -56,7 +62,7 @@ def translated(lines):
         else:
             target = re.match(r"(\w+) = ", text)
             if target:
-                called = re.search(r"= (load|minus|times|root|reciprocal)\(", text)
+                called = re.search(r"= (load|minus|times|root|inverse_root|reciprocal)\(", text)
                 (numbers if called else integers).add(target[1])
             text += ";"
         out.append(indent + text)
@@ -87,9 +93,9 @@ def _module(text):
     return cupy.RawModule(code=text, options=OPTIONS)
 
 
-def _kernel(name, dtype):
+def _kernel(name, dtype, *options):
     """Return a kernel of cuda/batched.cu."""
-    return module("batched.cu").get_function(f"{name}_{_suffix(dtype)}")
+    return module("batched.cu", *options).get_function(f"{name}_{_suffix(dtype)}")
 
 
 def _suffix(dtype):
@@ -101,17 +107,22 @@ def _view(a):
     return a, *(step // a.itemsize for step in a.strides)
 
 
-def _per_matrix(name, a, arguments, beside=0):
-    """Launch a kernel with one block for each matrix; shared memory has `beside` more numbers."""
-    batch, n, _ = a.shape
-    kernel, order = _kernel(name, a.dtype), _padded(n)
-    # start_of(order) + order, as cuda/batched.cu has them
-    shared = (order * (order + 4 - order // 2) + beside) * a.itemsize
+def _launch(kernel, blocks, block, arguments, shared):
+    """Launch a kernel with `shared` bytes of shared memory."""
     # never reduced: other threads may launch the kernel for other orders
     most = max(shared, kernel.max_dynamic_shared_size_bytes)
     kernel.max_dynamic_shared_size_bytes = most
     kernel.preferred_shared_memory_carveout = 100
-    kernel((batch,), (-(-n // WARP) * WARP,), arguments, shared_mem=shared)
+    kernel((blocks,), block, arguments, shared_mem=shared)
+
+
+def _per_matrix(kernel, a, arguments, beside=0):
+    """Launch a kernel with one block for each matrix; shared memory has `beside` more numbers."""
+    batch, n, _ = a.shape
+    order = _padded(n)
+    # start_of(order) + order, as cuda/batched.cu has them
+    shared = (order * (order + 4 - order // 2) + beside) * a.itemsize
+    _launch(kernel, batch, (-(-n // WARP) * WARP,), arguments, shared)
 
 
 def _padded(n):
@@ -137,11 +148,208 @@ def device_name():
     return runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
 
 
+# Search space of the kernels with blocks of threads, and what a GPU can hold of it (Sections VII
+# and VIII). Nothing here is timed: `batched.search` times what is left.
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a block of threads may use of a GPU, and what one multiprocessor holds."""
+
+    block_threads: int
+    block_matrices: int
+    """The third dimension of a block."""
+    threads: int
+    blocks: int
+    block_registers: int
+    registers: int
+    block_shared: int
+    shared: int
+    reserved_shared: int
+    """Bytes that the system uses of each block's shared memory."""
+
+
+MOST_REGISTERS = 255
+"""Of a thread, on every GPU since Kepler's GK110."""
+
+BESIDE = 40
+"""Registers of a thread beside those of its entries. ptxas takes up to twice as many if the block
+may have them."""
+
+OCCUPANCY = 0.5
+"""Least occupancy of a candidate, relative to the best one."""
+
+
+def limits():
+    """Return the limits of the current GPU."""
+    from cupy.cuda import runtime
+
+    return _limits(runtime.getDevice())
+
+
+@cache
+def _limits(device):
+    from cupy.cuda import runtime
+
+    found = runtime.getDeviceProperties(device)
+    return Limits(
+        found["maxThreadsPerBlock"],
+        found["maxThreadsDim"][2],
+        found["maxThreadsPerMultiProcessor"],
+        found["maxBlocksPerMultiProcessor"],
+        found["regsPerBlock"],
+        found["regsPerMultiprocessor"],
+        found["sharedMemPerBlockOptin"],
+        found["sharedMemPerMultiprocessor"],
+        found["reservedSharedMemPerBlock"],
+    )
+
+
+def shapes(n):
+    """Yield (panel, height, width), the search space of Section VII for an order n.
+
+    Panels have n, n/2, n/3, ... columns. The height of a block is a power of two below n, or the
+    first one that is not; its width, likewise, of the panel.
+    """
+    for panel in sorted({-(-n // parts) for parts in range(1, n + 1)}, reverse=True):
+        for height, width in product(_powers(n), _powers(panel)):
+            yield panel, height, width
+
+
+def _powers(most):
+    """Return the powers of two below a number, and the first one that is not."""
+    return [2**k for k in range(max(most - 1, 0).bit_length() + 1)]
+
+
+def demand(variant, n, itemsize):
+    """Return threads of a block, registers of a thread, and bytes of shared memory of a block.
+
+    Registers are estimated: `BESIDE`, the thread's entries, and a row of those that are loaded.
+    """
+    height, width, matrices = variant.block
+    rows, columns = -(-n // height), -(-variant.panel // width)
+    # the stripes, and two integers for each matrix
+    shared = matrices * (variant.panel * (n | 1) * itemsize + 8)
+    if not variant.panel:
+        rows, columns, shared = MOST // WARP, COLUMNS, 0
+    registers = (rows + 1) * columns * itemsize // 4 + BESIDE
+    return height * width * matrices, registers, shared
+
+
+def occupancy(limits, threads, registers, shared):
+    """Return the share of a multiprocessor's threads that blocks of this kind can occupy.
+
+    Registers are allocated to warps, in units of 256.
+    """
+    warps = -(-threads // WARP)
+    per_warp = -(-registers * WARP // 256) * 256
+    blocks = min(
+        limits.blocks,
+        limits.threads // (warps * WARP),
+        limits.registers // per_warp // warps,
+        limits.shared // max(shared + limits.reserved_shared, 1),
+    )
+    return blocks * warps * WARP / limits.threads
+
+
+def refusal(variant, n, itemsize, limits):
+    """Return why a GPU cannot factor with panels of this kind, or None."""
+    height, width, matrices = variant.block if len(variant.block) == 3 else (0, 0, 0)
+    powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (height, width, matrices))
+    if not powers:
+        return (
+            "`block` must be threads along the rows, threads along the columns, and matrices, all "
+            f"of them powers of two, for example (32, 1, 4). Got {variant.block}."
+        )
+    if not 1 <= variant.panel <= n:
+        return f"`panel` must be 1 to {n} columns, the order of the matrices. Got {variant.panel}."
+    if height >= 2 * n or width >= 2 * variant.panel:
+        return (
+            f"a block of {height} x {width} threads is larger than a panel of {n} x "
+            f"{variant.panel} needs: some threads would have no entry. Halve it."
+        )
+    threads, registers, shared = demand(variant, n, itemsize)
+    if threads % WARP:
+        return (
+            f"a block must have whole warps of {WARP} threads. Got {threads}: put more matrices "
+            "into it, the last number of `block`."
+        )
+    if threads > limits.block_threads:
+        return (
+            f"a block may have {limits.block_threads} threads on this GPU. Got {threads}: halve a "
+            "number of `block`."
+        )
+    if matrices > limits.block_matrices:
+        return f"a block may have {limits.block_matrices} matrices on this GPU. Got {matrices}."
+    most = min(MOST_REGISTERS, limits.block_registers // threads)
+    if registers > most:
+        return (
+            f"a thread may have {most} registers in a block of {threads} threads. About "
+            f"{registers} are needed: take a narrower panel or more threads."
+        )
+    if shared > limits.block_shared:
+        return (
+            f"a block may have {limits.block_shared} bytes of shared memory on this GPU. "
+            f"{shared} are needed: take a narrower panel or fewer matrices."
+        )
+    return None
+
+
+def loads(variant, n):
+    """Return the loads from shared memory for each product of a panel, idle threads included.
+
+    For each column to the left a thread loads its rows and columns, and has all their products.
+    """
+    height, width, _ = variant.block
+    rows, columns = -(-n // height), -(-variant.panel // width)
+    return height * width * (rows + columns) / (n * variant.panel)
+
+
+def panels(n, dtype, limits):
+    """Return the variants with panels that are worth timing for an order, by panel width.
+
+    Those within the limits whose occupancy is at least `OCCUPANCY` of the best one. A block has the
+    number of matrices with which it occupies most threads. Of each width the variants with the
+    fewest loads from shared memory come first.
+    """
+    itemsize, found = np.dtype(dtype).itemsize, {}
+    for panel, height, width in shapes(n):
+        fitting = {}
+        for matrices in _powers(limits.block_threads // (height * width)):
+            variant = Variant(chunk=0, panel=panel, block=(height, width, matrices))
+            if refusal(variant, n, itemsize, limits) is None:
+                fitting[variant] = occupancy(limits, *demand(variant, n, itemsize))
+        if fitting:
+            best = max(fitting, key=fitting.get)
+            found[best] = fitting[best]
+    by_width = {}
+    for variant in sorted(_occupying(found), key=lambda v: (loads(v, n), -found[v])):
+        by_width.setdefault(variant.panel, []).append(variant)
+    return dict(sorted(by_width.items()))
+
+
+def warps(limits):
+    """Return the variants of substitutions by warps that are worth timing: warps of a block."""
+    powers = [w for w in _powers(WARPS) if w * WARP <= limits.block_threads]
+    variants = [Variant(chunk=0, block=(WARP, 1, w)) for w in powers]
+    return _occupying({v: occupancy(limits, *demand(v, MOST, 8)) for v in variants})
+
+
+def _occupying(found):
+    """Return the variants that may occupy at least half as many threads as the best one."""
+    least = OCCUPANCY * max(found.values())
+    return [variant for variant, share in found.items() if share >= least]
+
+
 def potrf(a, dtype, overwrite, variant):
     """Return factors and info; see `geomxp.linalg.batched.potrf`."""
     import cupy
 
     given, (batch, n, _) = a, a.shape
+    if variant.chunk and (variant.panel or variant.block):
+        raise InvalidInput(
+            f"`panel` and `block` are for chunk=0: matrices in chunks have none. Got {variant}."
+        )
     with a.device:
         a = a.astype(dtype, copy=False)
         own = (overwrite or a is not given) and a.flags.c_contiguous
@@ -150,9 +358,37 @@ def potrf(a, dtype, overwrite, variant):
             return lower, np.zeros(batch, np.int64)
         if variant.chunk:
             _interleaved(a, lower, info, variant)
+        elif variant.panel or variant.block:
+            _by_panels(a, lower, info, variant)
         else:
-            _per_matrix("factor", a, (*_view(a), lower, info, n))
+            kernel = _kernel("factor", a.dtype, *_options(variant))
+            _per_matrix(kernel, a, (*_view(a), lower, info, n))
         return lower, info.get()
+
+
+def _options(variant):
+    return ("-DFAST_ROOTS=true",) if variant.fast else ()
+
+
+def panel_options(variant, n):
+    """Return the compiler's options for cuda/panels.cu."""
+    names = "ORDER", "PANEL", "HEIGHT", "WIDTH", "MATRICES"
+    sizes = n, variant.panel, *variant.block
+    defined = (f"-D{name}={size}" for name, size in zip(names, sizes, strict=True))
+    return *defined, *_options(variant)
+
+
+def _by_panels(a, lower, info, variant):
+    """Write factors and info; a block has a panel of each of its matrices in registers."""
+    batch, n, _ = a.shape
+    if reason := refusal(variant, n, a.itemsize, limits()):
+        raise InvalidInput(reason)
+    matrices = variant.block[2]
+    kernel = module("panels.cu", *panel_options(variant, n))
+    kernel = kernel.get_function(f"factor_{_suffix(a.dtype)}")
+    shared = matrices * variant.panel * (n | 1) * a.itemsize
+    arguments = *_view(a), lower, info, batch
+    _launch(kernel, -(-batch // matrices), variant.block, arguments, shared)
 
 
 def _interleaved(a, lower, info, variant):
@@ -169,13 +405,20 @@ def _interleaved(a, lower, info, variant):
     _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
 
 
-def substitute(lower, b, dtype, passes):
+def substitute(lower, b, dtype, passes, variant):
     """Return b after forward (False) or backward (True) substitution, or both in this order."""
     import cupy
 
     if getattr(b, "device", None) != lower.device:
         raise InvalidInput(
             f"b must be on the GPU of lower, {lower.device}. Got {getattr(b, 'device', type(b))}."
+        )
+    block = variant.block
+    by_warps = len(block) == 3 and block[:2] == (WARP, 1) and block[2] in range(1, WARPS + 1)
+    if variant.chunk or variant.panel or variant.fast or (block and not by_warps):
+        raise InvalidInput(
+            "a substitution on a GPU takes Variant(chunk=0), or Variant(chunk=0, block=(32, 1, m)) "
+            f"for m warps of a block, 1 to {WARPS}. Got {variant}."
         )
     with lower.device:
         x = cupy.empty(b.shape, dtype)
@@ -184,6 +427,10 @@ def substitute(lower, b, dtype, passes):
             b = b.reshape(*b.shape[:2], -1)
             (_, n, columns), ways = b.shape, (int(False in passes), int(True in passes))
             entries = *_view(lower), *_view(b), x, n, columns, *ways
-            # reciprocals of the diagonal, and twice four rows of four right-hand sides
-            _per_matrix("solve", lower, entries, _padded(n) + 32)
+            if by_warps:
+                kernel = _kernel("solve_by_warps", dtype)
+                kernel((-(-len(b) // block[2]),), block, (*entries, len(b)))
+            else:
+                # reciprocals of the diagonal, and twice four rows of four right-hand sides
+                _per_matrix(_kernel("solve", dtype), lower, entries, _padded(n) + 32)
         return x

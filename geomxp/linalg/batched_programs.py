@@ -26,6 +26,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from ..errors import InvalidInput
+
 MOST = 128
 """Largest order of a matrix in a batch."""
 
@@ -50,16 +52,43 @@ class Variant:
         Rows and columns of a tile.
     chunk : int
         Interleaved matrices, in registers of a CPU or in warps of a GPU. 0, on a GPU only: matrices
-        are not interleaved, and a block of threads factors each in shared memory; the other
-        parameters then have no effect.
+        are not interleaved, and a block of threads factors each; `looking`, `tile` and `unroll`
+        then have no effect.
     unroll : bool
         Unroll the loops over tiles too, for one order n.
+    fast : bool
+        On a GPU only: factor with one approximate instruction for 1/√ instead of a root and a
+        division that are rounded correctly. Bits and errors then depend on the GPU.
+    panel : int
+        With chunk=0: columns of a panel in registers (Algorithm 5), for one order n. 0: the whole
+        triangle is in shared memory, with one row for each thread.
+    block : tuple of int
+        With chunk=0: threads along the rows of a panel, threads along its columns, and matrices of
+        a block. (32, 1, m) in a substitution: m warps, each with one matrix. (): chosen by the
+        kernel in shared memory.
     """
 
     looking: str = "left"
     tile: int = 4
     chunk: int = 1
     unroll: bool = False
+    fast: bool = False
+    panel: int = 0
+    block: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        # JSON has lists
+        object.__setattr__(self, "block", tuple(self.block))
+
+    @property
+    def title(self):
+        """Short description for tables."""
+        if self.chunk:
+            text = f"{self.looking} {self.tile} x{self.chunk}" + " unrolled" * self.unroll
+        else:
+            text = f"panel {self.panel}" if self.panel else "" if self.block else "shared memory"
+            text += " block " * bool(self.block) + "x".join(map(str, self.block))
+        return text.strip() + " fast" * self.fast
 
 
 UNTUNED = Variant()
@@ -80,13 +109,13 @@ class Program:
     A tile is held in variables c_p_q. Its row p begins at r_p; row q of the factor that it is
     multiplied with begins at s_q. With `unroll`, loops are unrolled: the order n must be known.
     With `ahead`, what lies `ahead` entries after each entry that is loaded once is prefetched.
-    Matrices are `packed` or interleaved.
+    Matrices are `packed` or interleaved. With `fast`, 1/√ is one operation.
     """
 
-    def __init__(self, tile, n=None, *, unroll=False, ahead=False, packed=False):
+    def __init__(self, tile, n=None, *, unroll=False, ahead=False, packed=False, fast=False):
         self.lines, self._depth = [], 0
         self._tile, self._n, self._unroll = tile, n, unroll
-        self._ahead, self._packed = ahead, packed
+        self._ahead, self._packed, self._fast = ahead, packed, fast
         # rows that fill tiles
         self._whole = "n" if packed else "whole" if n is None else n // tile * tile
 
@@ -172,7 +201,10 @@ class Program:
     def factor(self, rows, column):
         """C <- its Cholesky factor; the reciprocals of the diagonal are stored in `inverse`."""
         for q in range(rows):
-            self(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
+            if self._fast:
+                self(f"v = inverse_root(c{q}_{q})", f"c{q}_{q} = times(c{q}_{q}, v)")
+            else:
+                self(f"c{q}_{q} = root(c{q}_{q})", f"v = reciprocal(c{q}_{q})")
             self(f"store(inverse, ({_plus(column, q)}) * width, v)")
             for p in range(q + 1, rows):
                 self(f"c{p}_{q} = times(c{p}_{q}, v)")
@@ -255,7 +287,7 @@ def potrf(variant, n=None, ahead=False):
     with `ahead`, they prefetch the matrices that lie `ahead` entries further in memory. A program
     for one order only is given `n`.
     """
-    program = Program(variant.tile, n, unroll=variant.unroll, ahead=ahead)
+    program = Program(variant.tile, n, unroll=variant.unroll, ahead=ahead, fast=variant.fast)
     program("row = ld * lanes")
     if n is None:
         program(f"whole = n // {variant.tile} * {variant.tile}")
@@ -504,8 +536,14 @@ def _indented(lines):
 def factorization(variant=UNTUNED, n=None):
     """Return a module with `factor_chunk(a, n)`, `factor_chunks` and `factor_batch`.
 
-    numba compiles them when they are first called. An unrolled variant is for one order n.
+    numba compiles them when they are first called. An unrolled variant is for one order n. Raise
+    `InvalidInput` for a variant of a GPU.
     """
+    if not variant.chunk or variant.fast:
+        raise InvalidInput(
+            "a variant with chunk=0 is for a GPU, and so is fast=True. On a CPU `chunk` must be at "
+            f"least 1. Got {variant}."
+        )
     return _factorization(replace(variant, chunk=1), n if variant.unroll else None)
 
 

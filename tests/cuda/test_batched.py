@@ -2,18 +2,20 @@
 
 import ctypes
 import re
+from dataclasses import replace
 from itertools import count, product
 
 import numpy as np
 import pytest
 from compilers import compiled, library
+from cuda_emulator import machine
 from cuda_emulator.session import size as sized
 
 import geomxp as gx
 from geomxp import cuda
 from geomxp.linalg import batched, batched_gpu
 from geomxp.linalg.batched import LOOKING, Variant
-from geomxp.linalg.batched_gpu import potrf_text
+from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text
 from geomxp.linalg.simd import FUSED
 
 HOST = """
@@ -28,12 +30,32 @@ HOST_FACTOR(factor_fp64, double)
 HOST_FACTOR(factor_fp32, float)
 """
 SUFFIX = {np.float64: "fp64", np.float32: "fp32"}
-KINDS = ("factor", "solve", "pack", "unpack")
+KINDS = ("factor", "solve", "solve_by_warps", "pack", "unpack")
 BORDERS = (1, 3, 4, 5, 16, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128)
 """Orders where rows fill tiles of four and warps, or do not."""
 
 WAYS = (None, Variant(chunk=0), Variant(), Variant("top", 4, 2))
 """On a GPU: as shipped; a block for each matrix; a thread for each of 32 and of 64 in a chunk."""
+
+PANELS = (
+    (1, Variant(chunk=0, panel=1, block=(1, 1, 32))),
+    (5, Variant(chunk=0, panel=5, block=(8, 4, 1))),
+    (7, Variant(chunk=0, panel=3, block=(2, 4, 8))),
+    (9, Variant(chunk=0, panel=2, block=(4, 1, 8))),
+    (32, Variant(chunk=0, panel=8, block=(32, 1, 2))),
+    (33, Variant(chunk=0, panel=11, block=(16, 2, 1))),
+    (40, Variant(chunk=0, panel=17, block=(64, 8, 1))),
+    (100, Variant(chunk=0, panel=9, block=(128, 1, 1))),
+    (128, Variant(chunk=0, panel=16, block=(32, 4, 1))),
+)
+"""Orders and panels: in one warp and in several, of all columns and of one, with widths that divide
+the order or do not, with blocks as high as a panel, lower, and higher."""
+
+WARPS = tuple(Variant(chunk=0, block=(32, 1, warps)) for warps in (1, 4))
+KEPLER = Limits(1024, 64, 2048, 16, 65_536, 65_536, 49_152, 49_152, 0)
+"""Of the K40 in paper 004, Section XI."""
+HOPPER = Limits(1024, 64, 2048, 32, 65_536, 65_536, 232_448, 233_472, 1024)
+"""Of compute capability 9.0."""
 
 
 def positive_definite(batch, n, dtype):
@@ -84,8 +106,34 @@ def test_kernels_with_a_block_for_each_matrix_compile_without_warnings(architect
 
 def test_python_launches_kernels_as_they_are_written_for():
     text = cuda.source("batched.cu")
-    for name, value in (("MOST", batched.MOST), ("MOVERS", batched_gpu.MOVERS)):
+    values = {"MOST": batched.MOST, "MOVERS": batched_gpu.MOVERS, "WARPS": batched_gpu.WARPS}
+    for name, value in values.items():
         assert re.search(rf"#define {name} {value}\b", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "variant"), PANELS[1::3], ids=str)
+def test_kernels_by_panels_compile_without_warnings(n, variant):
+    code, log, ptx = compiled(cuda.source("panels.cu"), 90, *panel_options(variant, n))
+    assert (code, log) == (0, "")
+    assert set(re.findall(r"\.entry (\w+)\(", ptx)) == {"factor_fp64", "factor_fp32"}
+    assert not re.search(r"(fma|mul|sqrt|rcp|div)\.[\w.]*ftz", ptx)
+
+
+@pytest.mark.slow
+def test_fast_roots_are_one_instruction_and_only_where_they_are_asked_for():
+    n, panels = PANELS[5]
+    for fast in (False, True):
+        variants = replace(panels, fast=fast), Variant("left", 4, fast=fast), Variant(chunk=0)
+        sources = (
+            (cuda.source("panels.cu"), panel_options(variants[0], n)),
+            (potrf_text(variants[1]), ()),
+            (cuda.source("batched.cu"), ("-DFAST_ROOTS=true",) if fast else ()),
+        )
+        for text, options in sources:
+            code, _, ptx = compiled(text, 90, *options)
+            assert code == 0
+            assert ("rsqrt.approx" in ptx) == fast
 
 
 def test_unrolled_right_looking_programs_compile_too():
@@ -109,8 +157,119 @@ def test_a_threads_factors_have_the_bits_of_the_cpus(on_host, looking, tile, dty
 
 
 def test_a_cpu_refuses_a_variant_of_a_gpu():
-    with pytest.raises(gx.InvalidInput, match="chunk=0 is for a GPU"):
-        batched.potrf(positive_definite(3, 5, np.float64), variant=batched.ON_GPU)
+    a = positive_definite(3, 5, np.float64)
+    for variant in (batched.ON_GPU, PANELS[1][1], Variant(fast=True)):
+        with pytest.raises(gx.InvalidInput, match="chunk=0 is for a GPU, and so is fast=True"):
+            batched.potrf(a, variant=variant)
+    with pytest.raises(gx.InvalidInput, match="fast=True"):
+        batched.potrf_interleaved(batched.interleave(a), variant=Variant(fast=True))
+    with pytest.raises(gx.InvalidInput, match="`variant` must be None on a CPU"):
+        batched.solve(a, a, variant=WARPS[0])
+    with pytest.raises(gx.InvalidInput, match=r'no variants on a CPU\. Try on="gpu"'):
+        batched.search(5, what="solve")
+
+
+def test_the_search_space_is_that_of_the_paper():
+    # Section VII, for an order of 33 and panels of 11 columns
+    shapes = list(batched_gpu.shapes(33))
+    assert sorted({panel for panel, *_ in shapes}) == [1, 2, 3, 4, 5, 6, 7, 9, 11, 17, 33]
+    assert {height for panel, height, _ in shapes if panel == 11} == {1, 2, 4, 8, 16, 32, 64}
+    assert {width for panel, _, width in shapes if panel == 11} == {1, 2, 4, 8, 16}
+    assert len(set(shapes)) == len(shapes)
+
+
+@pytest.mark.parametrize(
+    ("limits", "threads", "registers", "shared", "expected"),
+    [
+        # Section VI: 16 blocks of one warp are a quarter of 64 warps, those of four are all
+        (KEPLER, 32, 32, 0, 0.25),
+        (KEPLER, 128, 32, 0, 1.0),
+        # 65,536 registers are 1,024 threads with 64; units of 256 make 72 of 65
+        (HOPPER, 128, 64, 0, 0.5),
+        (HOPPER, 32, 65, 0, 28 / 64),
+        (HOPPER, 32, 72, 0, 28 / 64),
+        # 12 blocks of 16 and 1 KB in 228 KB, 13 of 16.5 and 1
+        (HOPPER, 64, 32, 18 * 1024, 24 / 64),
+        (HOPPER, 64, 32, 33 * 512, 26 / 64),
+        # one more thread than a warp takes two
+        (HOPPER, 33, 32, 0, 1.0),
+        (KEPLER, 33, 32, 0, 0.5),
+        # a block that does not fit
+        (HOPPER, 32, 32, 228 * 1024, 0.0),
+    ],
+)
+def test_occupancy_is_that_of_hand_computed_cases(limits, threads, registers, shared, expected):
+    assert batched_gpu.occupancy(limits, threads, registers, shared) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n", "itemsize", "panel", "block", "limits", "message"),
+    [
+        (33, 8, 11, (16, 2, 1), KEPLER, None),
+        (33, 8, 11, (16, 3, 1), HOPPER, r"powers of two, for example \(32, 1, 4\)"),
+        (33, 8, 11, (16, 2), HOPPER, r"Got \(16, 2\)"),
+        (33, 8, 11, (16, 0, 2), HOPPER, "powers of two"),
+        (33, 8, 34, (16, 2, 1), HOPPER, "`panel` must be 1 to 33 columns"),
+        (33, 8, 0, (16, 2, 1), HOPPER, "`panel` must be 1 to 33"),
+        (33, 8, 11, (128, 1, 1), HOPPER, "some threads would have no entry"),
+        (33, 8, 11, (16, 32, 1), HOPPER, "some threads would have no entry"),
+        (33, 8, 11, (8, 2, 1), HOPPER, "whole warps of 32 threads. Got 16"),
+        (128, 4, 64, (128, 16, 1), HOPPER, "may have 1024 threads on this GPU. Got 2048"),
+        (1, 4, 1, (1, 1, 128), HOPPER, "may have 64 matrices on this GPU. Got 128"),
+        # (16 + 1) 8 FP64 entries are 272 registers, and 40 beside them
+        (128, 8, 16, (8, 2, 2), HOPPER, "may have 255 registers in a block of 32.*312 are needed"),
+        # (4 + 1) 4 FP64 entries are 40 registers: 80 for 1,024 threads are more than 65,536
+        (128, 8, 128, (32, 32, 1), HOPPER, "may have 64 registers in a block of 1024.*80 are"),
+        # 64 columns of 129 rows are 66,048 bytes, more than 48 KB and less than 227
+        (128, 8, 64, (64, 8, 1), KEPLER, "may have 49152 bytes of shared memory.*66056 are needed"),
+        (128, 8, 64, (64, 8, 1), HOPPER, None),
+    ],
+)
+def test_blocks_beyond_a_limit_are_refused(n, itemsize, panel, block, limits, message):
+    found = batched_gpu.refusal(Variant(chunk=0, panel=panel, block=block), n, itemsize, limits)
+    assert (found is None) if message is None else re.search(message, found)
+
+
+@pytest.mark.parametrize("limits", [KEPLER, HOPPER], ids=["kepler", "hopper"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_panels_are_pruned_by_limits_and_occupancy(limits, dtype):
+    size = np.dtype(dtype).itemsize
+    for n in (1, 5, 33, 128):
+        by_width = batched_gpu.panels(n, dtype, limits)
+        assert {v.panel for vs in by_width.values() for v in vs} == set(by_width)
+        shares = {}
+        for panel, height, width in batched_gpu.shapes(n):
+            for k in range(7):
+                v = Variant(chunk=0, panel=panel, block=(height, width, 2**k))
+                if batched_gpu.refusal(v, n, size, limits) is None:
+                    demand = batched_gpu.demand(v, n, size)
+                    assert demand[0] % 32 == 0
+                    shares[v] = batched_gpu.occupancy(limits, *demand)
+        kept = [v for vs in by_width.values() for v in vs]
+        assert len(set(kept)) == len(kept) > 0
+        assert all(shares[v] >= max(shares.values()) / 2 for v in kept)
+        # nothing that qualifies is left out but other numbers of matrices
+        shapes = {
+            (v.panel, v.block[:2]) for v, s in shares.items() if s >= max(shares.values()) / 2
+        }
+        assert {(v.panel, v.block[:2]) for v in kept} == shapes
+    # 128 columns of 129 FP64 numbers are no block of a K40's 48 KB
+    assert 128 not in batched_gpu.panels(128, np.float64, KEPLER)
+
+
+def test_warps_of_a_block_are_pruned_by_occupancy():
+    # a K40 has 16 blocks: one warp each occupies half of what two and more do with 72 registers
+    assert [v.block[2] for v in batched_gpu.warps(KEPLER)] == [1, 2, 4, 8, 16]
+    few = replace(KEPLER, blocks=4)
+    assert [v.block[2] for v in batched_gpu.warps(few)] == [4, 8, 16]
+
+
+def test_loads_for_each_product_count_idle_threads():
+    # a thread of 8 x 1 has 4 rows and 4 columns of 32 x 4: 8 loads for 16 products
+    assert batched_gpu.loads(Variant(chunk=0, panel=4, block=(8, 1, 4)), 32) == 0.5
+    # 64 rows of threads for 33: as many loads as for 64
+    wide = Variant(chunk=0, panel=11, block=(64, 1, 1))
+    assert batched_gpu.loads(wide, 33) == pytest.approx(64 * 12 / (33 * 11))
 
 
 # from here on with a GPU ----------------------------------------------------------------------
@@ -132,6 +291,21 @@ def indefinite(batch, n, dtype):
     return a
 
 
+def by_columns(cupy, a):
+    return cupy.asarray(a.transpose(0, 2, 1).copy()).transpose(0, 2, 1)
+
+
+def batch_last(cupy, a):
+    return cupy.asarray(np.moveaxis(a, 0, -1).copy()).transpose(2, 0, 1)
+
+
+def part_of_a_larger(cupy, a):
+    batch, n, k = a.shape
+    larger = np.full((2 * batch + 1, n + 3, 2 * k), np.nan, a.dtype)
+    larger[1::2, 2 : n + 2, ::2] = a
+    return cupy.asarray(larger)[1::2, 2 : n + 2, ::2]
+
+
 @pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -147,6 +321,127 @@ def test_a_gpu_names_the_matrices_without_a_factor_as_the_cpu(dtype):
         np.testing.assert_array_equal(found, info)
         assert found.dtype == info.dtype
         np.testing.assert_array_equal(lower.get(), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_panels_have_the_bits_of_the_cpu_in_batches_of_any_number(dtype):
+    import cupy
+
+    for n, variant in PANELS:
+        for batch in (1, variant.block[2] + 2):
+            a = positive_definite(batch, n, dtype)
+            given = cupy.asarray(a)
+            lower = batched.potrf(given, variant=variant)
+            np.testing.assert_array_equal(lower.get(), batched.potrf(a))
+            np.testing.assert_array_equal(given.get(), a)
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("place", [3, 6])
+def test_panels_name_the_matrices_without_a_factor_in_any_layout(dtype, place):
+    import cupy
+
+    n, variant = PANELS[place]
+    a = indefinite(40, n, dtype)
+    expected, info = batched.potrf(a, check=False)
+    for layout in (by_columns, batch_last, part_of_a_larger):
+        given = layout(cupy, a + np.triu(np.full((n, n), np.nan, dtype), 1))
+        lower, found = batched.potrf(given, check=False, variant=variant)
+        np.testing.assert_array_equal(found, info)
+        np.testing.assert_array_equal(lower.get(), expected)
+    given = cupy.asarray(a)
+    lower, found = batched.potrf(given, check=False, variant=variant, overwrite=True)
+    assert lower.data.ptr == given.data.ptr
+    np.testing.assert_array_equal(given.get(), expected)
+    np.testing.assert_array_equal(found, info)
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_all_candidates_give_right_factors(dtype):
+    import cupy
+
+    n = 9
+    a = positive_definite(35, n, dtype)
+    expected, given = batched.potrf(a), cupy.asarray(a)
+    found = batched.candidates(n, "gpu", dtype)
+    assert {v.panel for v in found} == {0, 1, 2, 3, 5, 9}
+    for variant in found:
+        lower = batched.potrf(given, variant=variant)
+        np.testing.assert_array_equal(lower.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("variant", [Variant(), Variant(chunk=0), PANELS[3][1]], ids=str)
+def test_fast_roots_give_factors_within_the_bound_and_other_bits(variant, dtype):
+    import cupy
+
+    n, u = 9, np.finfo(dtype).eps / 2
+    a = positive_definite(35, n, dtype)
+    found = batched.potrf(cupy.asarray(a), variant=replace(variant, fast=True)).get()
+    assert (found != batched.potrf(a)).any()
+    lower = found.astype(np.float64)
+    # an approximate root adds its error, at most 2 units in the last place, to each column
+    bound = 2 * (n + 5) * u * (abs(lower) @ abs(lower).transpose(0, 2, 1))
+    assert (abs(lower @ lower.transpose(0, 2, 1) - a) <= bound).all()
+    a = indefinite(40, n, dtype)
+    _, info = batched.potrf(a, check=False)
+    _, failed = batched.potrf(cupy.asarray(a), variant=replace(variant, fast=True), check=False)
+    np.testing.assert_array_equal(failed, info)
+
+
+@pytest.mark.gpu
+def test_a_gpu_refuses_blocks_that_do_not_fit():
+    import cupy
+
+    a = cupy.asarray(positive_definite(3, 9, np.float64))
+    for variant, message in (
+        (Variant(chunk=0, panel=3), r"powers of two.*Got \(\)"),
+        (Variant(chunk=0, block=(32, 1, 1)), "`panel` must be 1 to 9"),
+        (Variant(chunk=0, panel=3, block=(4, 1, 1)), "whole warps of 32 threads. Got 4"),
+        (Variant(chunk=1, panel=3, block=(4, 1, 8)), "`panel` and `block` are for chunk=0"),
+    ):
+        with pytest.raises(gx.InvalidInput, match=message):
+            batched.potrf(a, variant=variant)
+    for variant in (Variant(), PANELS[3][1], Variant(chunk=0, block=(32, 1, 17))):
+        with pytest.raises(gx.InvalidInput, match=r"takes Variant\(chunk=0\), or"):
+            batched.solve(a, a, variant=variant)
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_warps_substitute_with_the_bits_of_the_cpu(dtype):
+    import cupy
+
+    for n, columns in ((1, 1), (9, 5), (32, 1), (33, 4), (64, 9), (100, 2), (128, 1)):
+        lower = batched.potrf(positive_definite(6, n, dtype))
+        b = np.random.default_rng(n).standard_normal((6, n, columns)).astype(dtype)
+        for call, variant in product((batched.solve, batched.forward, batched.backward), WARPS):
+            found = call(cupy.asarray(lower), cupy.asarray(b), variant=variant)
+            np.testing.assert_array_equal(found.get(), call(lower, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [by_columns, batch_last, part_of_a_larger])
+def test_warps_substitute_in_any_layout(layout):
+    import cupy
+
+    n = 37
+    lower = batched.potrf(positive_definite(5, n, np.float64))
+    garbage = np.triu(np.full((n, n), np.nan), 1)
+    b = np.random.default_rng(n).standard_normal((5, n, 3))
+    b[1, n - 1, 0] = np.inf
+    found = batched.solve(layout(cupy, lower + garbage), layout(cupy, b), variant=WARPS[1])
+    np.testing.assert_array_equal(found.get(), batched.solve(lower, b))
+    vectors = batched.forward(cupy.asarray(lower), cupy.asarray(b[:, :, 1]), variant=WARPS[0])
+    np.testing.assert_array_equal(vectors.get(), batched.forward(lower, b[:, :, 1]))
 
 
 @pytest.mark.gpu
@@ -215,21 +510,6 @@ def test_batches_of_any_number_have_the_bits_of_the_cpu(batch):
         np.testing.assert_array_equal(lower.get(), batched.potrf(a))
         found = batched.solve(lower, cupy.asarray(a[:, 0]))
         np.testing.assert_array_equal(found.get(), batched.solve(lower.get(), a[:, 0]))
-
-
-def by_columns(cupy, a):
-    return cupy.asarray(a.transpose(0, 2, 1).copy()).transpose(0, 2, 1)
-
-
-def batch_last(cupy, a):
-    return cupy.asarray(np.moveaxis(a, 0, -1).copy()).transpose(2, 0, 1)
-
-
-def part_of_a_larger(cupy, a):
-    batch, n, k = a.shape
-    larger = np.full((2 * batch + 1, n + 3, 2 * k), np.nan, a.dtype)
-    larger[1::2, 2 : n + 2, ::2] = a
-    return cupy.asarray(larger)[1::2, 2 : n + 2, ::2]
 
 
 @pytest.mark.gpu
@@ -332,6 +612,54 @@ def test_a_search_on_a_gpu_remembers_its_winner(tmp_path, monkeypatch):
     assert winner == batched.ON_GPU
     assert batched.variant_for(12, np.float64, "gpu") == batched.ON_GPU
     assert batched.variant_for(12, np.float64) != batched.ON_GPU
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_a_search_goes_on_with_other_blocks_of_the_best_panel_width(tmp_path, monkeypatch):
+    raced, n = [], 4
+    shapes = batched_gpu.panels(n, np.float64, batched_gpu.limits())[2][: batched.SHAPES]
+    best = shapes[2]
+
+    def race(variants, *_):
+        raced.append(list(variants))
+        return {v: 1.0 - 0.3 * (v == shapes[0]) - 0.5 * (v == best) for v in variants}
+
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(batched, "race", race)
+    winner, _ = batched.search(n, np.float64, "gpu", batch=8)
+    assert raced[0] == [Variant(), *(v for v in batched.candidates(n, "gpu") if v != Variant())]
+    assert raced[1] == shapes
+    assert raced[2] == [Variant(), best]
+    assert winner == batched.variant_for(n, np.float64, "gpu") == best
+
+
+@pytest.mark.gpu
+def test_a_search_for_substitutions_is_remembered_apart(tmp_path, monkeypatch):
+    import cupy
+
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    assert batched.variant_for(12, np.float32, "gpu", "solve") == batched.ON_GPU
+    winner, seconds = batched.search(12, np.float32, "gpu", batch=40, rounds=1, what="solve")
+    assert set(seconds) == {batched.ON_GPU, *batched_gpu.warps(batched_gpu.limits())}
+    assert winner == batched.variant_for(12, np.float32, "gpu", "solve")
+    before = batched.variant_for(12, np.float32, "gpu")
+    batched.remember(12, np.float32, WARPS[1], "gpu", "solve")
+    assert batched.variant_for(12, np.float32, "gpu") == before
+    lower = batched.potrf(positive_definite(5, 12, np.float32))
+    with machine.counting() as counted:
+        found = batched.solve(cupy.asarray(lower), cupy.asarray(lower[:, 0]))
+    assert counted["kernel solve_by_warps_fp32"] == 1
+    np.testing.assert_array_equal(found.get(), batched.solve(lower, lower[:, 0]))
+
+
+def test_fast_variants_are_not_remembered(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOMXP_CACHE_DIR", str(tmp_path))
+    with pytest.raises(gx.InvalidInput, match="Compare fast variants with `race`"):
+        batched.search(9, np.float64, "gpu", among=[Variant(fast=True)])
+    batched.remember(9, np.float64, Variant(fast=True))
+    with pytest.warns(gx.GeomxpWarning, match="an entry is not a variant"):
+        assert batched.variant_for(9, np.float64) != Variant(fast=True)
 
 
 @pytest.mark.gpu

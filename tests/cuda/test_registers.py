@@ -4,18 +4,22 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from compilers import compiled
 
 from geomxp import cuda
-from geomxp.linalg import batched
-from geomxp.linalg.batched_gpu import potrf_text
+from geomxp.linalg import batched, batched_gpu
+from geomxp.linalg.batched_gpu import Limits, panel_options, potrf_text
 from geomxp.linalg.batched_programs import Variant
 from geomxp.vecchia import gpu
 
 ARCHITECTURES = (80, 90)
 REGISTERS = 2**16
 """Of a multiprocessor."""
+
+HOPPER = Limits(1024, 64, 2048, 32, REGISTERS, REGISTERS, 232_448, 233_472, 1024)
+"""Of compute capability 9.0."""
 
 WIDEST = 4 * 32
 """Threads of a block on the widest chunk that a search tries."""
@@ -56,10 +60,38 @@ def assert_in_registers(kernels, threads):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
     kernels = used(cuda.source("batched.cu"), architecture)
-    assert len(kernels) == 8
+    assert len(kernels) == 10
+    by_warps = {name: k for name, k in kernels.items() if "by_warps" in name}
+    others = {name: k for name, k in kernels.items() if name not in by_warps}
     # as many blocks of order 128 as a multiprocessor's shared memory holds in FP32
-    assert_in_registers(kernels, 6 * batched.MOST)
-    assert all(kernel.barriers == 1 for kernel in kernels.values())
+    assert_in_registers(others, 6 * batched.MOST)
+    assert all(kernel.barriers == 1 for kernel in others.values())
+    assert_in_registers(by_warps, 32 * batched_gpu.WARPS)
+    assert all(kernel.barriers == 0 for kernel in by_warps.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("n", "panel", "block"),
+    [
+        (9, 3, (4, 1, 8)),
+        (33, 11, (8, 4, 1)),
+        (64, 8, (16, 2, 1)),
+        (64, 64, (16, 16, 1)),
+        (128, 4, (32, 1, 1)),
+        (128, 16, (32, 4, 1)),
+    ],
+)
+def test_panels_stay_in_registers(architecture, n, panel, block):
+    variant = Variant(chunk=0, panel=panel, block=block)
+    assert variant in batched_gpu.panels(n, np.float64, HOPPER)[panel]
+    kernels = used(cuda.source("panels.cu"), architecture, *panel_options(variant, n))
+    assert set(kernels) == {"factor_fp64", "factor_fp32"}
+    height, width, matrices = block
+    assert_in_registers(kernels, height * width * matrices)
+    # the threads of a matrix that are in one warp wait for each other only
+    assert all(k.barriers == (height * width > 32) for k in kernels.values())
 
 
 @pytest.mark.slow

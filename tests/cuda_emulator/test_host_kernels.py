@@ -14,6 +14,7 @@ from cuda_emulator import host_kernels
 from cuda_emulator.host_kernels import HostKernel, KernelError
 from geomxp import cuda
 from geomxp.linalg import batched_gpu
+from geomxp.linalg.batched import Variant
 
 SEEDS = range(1, 9)
 
@@ -524,6 +525,14 @@ SOURCES = {
     },
     "potrf": (batched_gpu.potrf_text(), "potrf_fp32"),
     "batched": (cuda.source("batched.cu"), "factor_fp64"),
+    **{
+        f"panels-{panel}": (
+            cuda.source("panels.cu"),
+            "factor_fp64",
+            *batched_gpu.panel_options(Variant(chunk=0, panel=panel, block=block), 33),
+        )
+        for panel, block in ((1, (1, 1, 32)), (11, (16, 4, 1)))
+    },
 }
 
 

@@ -78,6 +78,9 @@ def test_a_variant_with_wrong_factors_is_not_raced(own_cache, monkeypatch):
         '{"a": {"looking": "down"}}',
         '{"a": {"tiles": 3}}',
         '{"a": {"tile": 99}}',
+        '{"a": {"panel": 3, "block": [32, 1, 1]}}',
+        '{"a": {"chunk": 0, "panel": 3, "block": [32, 1]}}',
+        '{"a": {"fast": true}}',
         "\xff",
     ],
 )

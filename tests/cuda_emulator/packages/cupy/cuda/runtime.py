@@ -7,6 +7,18 @@ memcpyDeviceToDevice, memcpyDefault = 3, 4
 hostRegisterPortable = 1
 cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin = 16, 97
 
+MULTIPROCESSOR = {
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsDim": (1024, 1024, 64),
+    "maxThreadsPerMultiProcessor": 2048,
+    "maxBlocksPerMultiProcessor": 32,
+    "regsPerBlock": 65_536,
+    "regsPerMultiprocessor": 65_536,
+    "sharedMemPerMultiprocessor": machine.SHARED_MEMORY + 1024,
+    "reservedSharedMemPerBlock": 1024,
+}
+"""Of compute capability 9.0, as CUDA's programming guide has them."""
+
 
 class CUDARuntimeError(RuntimeError):
     """An error of the runtime."""
@@ -62,6 +74,7 @@ def getDeviceProperties(device):
         "totalGlobalMem": machine.MEMORY,
         "multiProcessorCount": machine.PROCESSORS,
         "sharedMemPerBlockOptin": machine.SHARED_MEMORY,
+        **MULTIPROCESSOR,
         "major": int(machine.CAPABILITY[:-1]),
         "minor": int(machine.CAPABILITY[-1]),
     }
