@@ -2,8 +2,9 @@
 
 A few large products do nearly all the work. `layers` names the formats of the off-diagonal blocks
 from the largest inwards; the last one, FP64 or FP32, is that of the rest and of the leaves.
-("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp64",) is the plain
-recursion. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
+("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp32", "fp64") in
+FP32 and FP64; ("fp64",) is the plain recursion. A layer finer than the last one is computed as the
+last one. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def potrf(
         Only its lower triangle is read and written.
     layers : sequence of str
         Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
-        and holds for the rest. Numbers are FP32 where it is "fp32". Where it is "fp64", blocks in
-        "fp32" are computed in FP64.
+        and holds for the rest. Numbers are FP32 where it is "fp32". A block in a format coarser
+        than the last one is cast to it for products, which are summed in FP32.
     leaf : int, optional
         Blocks up to this order go to LAPACK; tuned if not given.
 
@@ -215,8 +216,7 @@ def syrk(
     alpha, beta : float
     layers : sequence of str
         Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
-        "fp32" and holds for the rest. A is cast once to each coarse format. Where the last is
-        "fp64", blocks in "fp32" are computed in FP64.
+        "fp32" and holds for the rest. A is cast once to each format coarser than the last.
     leaf : int, optional
 
     Returns
@@ -323,7 +323,7 @@ def one_matrix(array, forms):
     # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
     even = n == 0 or float(logs.max() - logs.min()) < 4
     scaled = not (near_one and even)
-    if same and not (scaled and any(f.coarse for f in forms)):
+    if same and not (scaled and any(f.coarser_than(form.dtype) for f in forms)):
         yield array, float(np.exp2(logs.max(initial=-np.inf)))
         return
     steps = np.round(logs) if scaled else 0.0 * logs
@@ -385,7 +385,7 @@ def check_finite(array):
 # A symmetric matrix as a tree of blocks, each stored in its own format.
 #
 #     [A11    ]    A21 in the first layer's format, A11 and A22 trees of the other layers,
-#     [A21 A22]    leaves FP32 or FP64
+#     [A21 A22]    leaves in the last one, as are blocks in a format finer than it
 #
 # ("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves
 # work in place, by `linalg.recursive`, for which a dense array is a tree of views.
@@ -422,17 +422,18 @@ class StoredTriangle(Triangle):
     def __post_init__(self):
         # the format of the stored block, which may be read in another one
         self.form, self.last, self._whole = self.forms[0], self.forms[-1], None
+        self._rounded = self.form.coarser_than(self.last.dtype)
         super().__post_init__()
         h, whole, self.a = self.half, self.a, None
         if not h:
             self.a = whole.read(self.last)
-        elif self.form.coarse:
+        elif self._rounded:
             self.panels = {self.form: self._generated(whole[h:, :h])}
         else:
             self._whole = whole[h:, :h].read(self.last)
 
     def _generated(self, part):
-        """Return A21 in a coarse format, generated and cast by pieces of a leaf's columns."""
+        """Return A21 in a format coarser than the leaves', by pieces of a leaf's columns."""
         panel = None
         for first in range(0, self.half, self.leaf):
             columns = slice(first, min(first + self.leaf, self.half))
@@ -458,14 +459,14 @@ class StoredTriangle(Triangle):
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
-        if self.form.coarse:
+        if self._rounded:
             self.panels = {self.form: Panel.of(self.form, block, step=self.leaf)}
         else:
             self._whole = block
 
     def keep(self, rows):
         """Store the final A21; casts for coarser blocks are made again when they are read."""
-        if self.form.coarse:
+        if self._rounded:
             self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):
