@@ -153,10 +153,12 @@ def _loops():
 def _convert(kernel, source, scale, out):
     """Out <- source · scale by a cast of a `Format`, column by column."""
     if kernel is None:
-        if scale == 1.0:
-            np.copyto(out, source, casting="same_kind")
-        else:
-            np.multiply(source, scale, out=out, casting="same_kind")
+        # as the compiled loops, without warnings
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if scale == 1.0:
+                np.copyto(out, source, casting="same_kind")
+            else:
+                np.multiply(source, scale, out=out, casting="same_kind")
         return
     loops = _loops()
     kernel = kernel if callable(kernel) else getattr(loops, kernel)

@@ -607,7 +607,9 @@ def test_a_matrix_that_is_not_positive_definite_raises_with_lapacks_order(layers
         assert error.value.order == order
 
 
-@pytest.mark.parametrize("layers", [("fp64",), ("fp32",), ("fp16", "fp32")], ids="-".join)
+@pytest.mark.parametrize(
+    "layers", [("fp64",), ("fp32",), ("fp16", "fp32"), ("fp32", "fp64")], ids="-".join
+)
 def test_a_large_entry_off_the_diagonal_makes_a_matrix_indefinite(layers):
     a = np.eye(40)
     a[30, 2] = 1e60
