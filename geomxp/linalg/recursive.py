@@ -120,12 +120,14 @@ class Panel:
         else:
             bounded = self.bound is not None and not self.form.narrow
             largest = self.bound if bounded else backend.largest(array)
-            exponent = self.form.exponent_for(largest)
+            exponent, most = self.form.exponent_for(largest), FP64.largest
             if self.bound is None:
                 exponent = exponent // self.form.step * self.form.step
                 if self.form.top is None and array.dtype == np.float64:
                     exponent = _towards_one(largest)
-            if not largest <= self.form.largest * 2.0**-exponent:
+                most = self.form.largest * 2.0**-exponent
+            # an entry above the bound ends as a pivot that is not positive
+            if not largest <= most:
                 raise InvalidInput(
                     f"the matrix holds or reaches {largest}, which {self.form.name} cannot "
                     "represent: check its entries, or scale it."
@@ -537,7 +539,11 @@ class _Pivots:
             return
         if self._words is None:
             info = self._backend.potrf(t.a)
-            _check_leaf(t, info or (0 if np.isfinite(t.a[-1, -1]) else len(t.a)))
+            if not np.isfinite(t.a[-1, -1]):
+                # some libraries go on after a NaN
+                first = int(np.flatnonzero(~np.isfinite(t.a.diagonal()))[0]) + 1
+                info = min(info or first, first)
+            _check_leaf(t, info)
         else:
             k = next(self._next)
             self._backend.potrf(t.a, self._words[k : k + 1])
