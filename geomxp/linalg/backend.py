@@ -22,6 +22,12 @@ class NumpyBackend(Backend):
     _gemm, _triangular = staticmethod(blas.gemm), staticmethod(blas.triangular)
     _rank_k, _factor = staticmethod(blas.rank_k), staticmethod(blas.factor)
 
+    def triangular(self, name, side, uplo, trans, diag, t, b):
+        # of a small matrix the call itself takes time
+        brief = len(t) * b.size <= blas.BRIEF
+        work = blas.triangular_at_once if brief else blas.triangular
+        work(name, side, uplo, trans, diag, t, b)
+
     def product(self, c, a, b, form, alpha):
         """C <- C + α A B' on matrix units, or by widening to FP32."""
         if not c.size or not a.size:

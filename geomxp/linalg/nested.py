@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import gpu_memory
 from .backend import backend_of, device_of
+from .blas import LETTERS
 from .formats import FP32, FP64, Format, named
 from .recursive import (
     Panel,
@@ -150,14 +151,18 @@ def trmm(
     return _act("trmm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
+OPTIONS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
+"""Of side, uplo, trans and diag."""
+
+
 def _act(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
     leaf = check_leaf(leaf, name, a, forms)
-    for letter, allowed in zip(letters, ("LR", "LU", "NT", "NU"), strict=True):
-        if letter not in tuple(allowed):
+    for letter, allowed in zip(letters, OPTIONS, strict=True):
+        if letter not in allowed:
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
             )
@@ -167,15 +172,20 @@ def _act(name, a, b, letters, alpha, layers, leaf):
             f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
             f"Got {b.dtype} of shape {b.shape}."
         )
-    with device_of(b):
-        if alpha == 0.0:
-            b[...] = 0.0
-            return b
-        if alpha != 1.0:
+    if alpha != 1.0:
+        with device_of(b):
+            if alpha == 0.0:
+                b[...] = 0.0
+                return b
             b *= b.dtype.type(alpha)
+    form = forms[-1]
+    in_order = a.flags.f_contiguous and b.flags.f_contiguous
+    if len(a) <= leaf and in_order and a.dtype == form.dtype and b.size:
+        # one leaf: the routine of the library, which takes these letters
+        backend_of(b).triangular(name, *letters, a, b)
+        return b
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
-    form = forms[-1]
     with one_array(b, form) as target, one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
@@ -250,6 +260,14 @@ def syrk(
 
 def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
     """Return the formats of layers for an array, or raise `InvalidInput`."""
+    forms = _forms_of(layers)
+    if forms[-1] is FP64 and array.dtype == np.float32:
+        raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
+    return forms
+
+
+def _forms_of(layers):
+    """Return the formats of layers whose last is FP32 or FP64, or raise `InvalidInput`."""
     single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
     listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
     forms = tuple(named(name) for name in listed)
@@ -258,8 +276,6 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
             "`layers` must end with 'fp32' or 'fp64', the arithmetic of the leaves. "
             f"Got {listed or layers!r}."
         )
-    if forms[-1] is FP64 and array.dtype == np.float32:
-        raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
     return forms
 
 
@@ -277,9 +293,9 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
-    if array.dtype not in (np.float32, np.float64):
+    if array.dtype not in LETTERS:
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
-    if written and not backend_of(array).on_gpu and not array.flags.writeable:
+    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
 
 
