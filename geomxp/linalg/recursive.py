@@ -28,9 +28,9 @@ from .views import by_columns, leading, order_of
 MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
-PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
-"""Orders up to which a library's own routine is called instead of another halving: the leaves. No
-study varies them."""
+PLAIN = {"potrf": 512, "trsm": 1024, "trmm": 1024, "syrk": 512}
+"""Orders up to which a library's own routine is called instead of another halving: the leaves.
+Those of trsm and trmm are varied by experiments/trsm_trmm/run.py leaves."""
 
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which matrix units speed up: smaller leaves."""
