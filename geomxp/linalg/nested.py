@@ -295,7 +295,7 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
     if array.dtype not in LETTERS:
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
-    if written and isinstance(array, np.ndarray) and not array.flags.writeable:
+    if written and not backend_of(array).on_gpu and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
 
 
