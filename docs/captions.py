@@ -76,6 +76,9 @@ CAPTIONS = {
     "nested_cholesky/accuracy.png": "Backward error of the factor, by layers.",
     "nested_cholesky/depth.csv": "Speed of POTRF against the number of coarse layers.",
     "nested_cholesky/depth.png": "Speed of POTRF against the number of FP16 layers above FP32.",
+    "nested_cholesky/digits.png": "Correct digits of the factor against n, by layers.",
+    "nested_cholesky/throughput.png": "Rate of POTRF against n, and its share of the rate of a "
+    "large product in the first layer's format.",
     "nested_cholesky/speed.csv": "Seconds and speed of POTRF, SYRK and TRSM against n, by layers.",
     "out_of_core/correlations.png": "Copies and kernels by `async` and `v3` with formats by norm, "
     "ε = 1e-5, weak, medium and strong correlation.",
@@ -113,7 +116,11 @@ CAPTIONS = {
     "static_schedule_mxp/rate.csv": "Seconds from locations to factor, and of LAPACK's dpotrf.",
     "static_schedule_mxp/rate_16384.csv": "Two rows of rate.csv in another run.",
     "static_schedule_mxp/target.csv": "Predicted and measured divergence of `for_divergence`.",
+    "trsm_trmm/cases.png": "Time of the faster library over ours, by side and transposition.",
+    "trsm_trmm/leaves.png": "Time of the faster library over ours, by the size of the leaves.",
     "trsm_trmm/ratios.csv": "Time of SciPy's and MKL's triangular solve and product over ours.",
+    "trsm_trmm/ratios.png": "Time of the faster library over ours against n.",
+    "trsm_trmm/seconds.png": "Seconds of triangular solves and products against n.",
 }
 """Captions of tables that the README does not describe in a row or an item, and of figures that it
 does not show."""

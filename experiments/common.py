@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 
 import geomxp
+from geomxp.benchmarks.bench import ALL
 from geomxp.linalg import blas
 from geomxp.linalg.formats import BF16, FP16
 from geomxp.runtime.devices import blas_threads
@@ -241,10 +242,13 @@ def worker(checkout, code, *arguments):
     )
 
 
-def timings(candidates, a, b, repeats):
-    """Return the median seconds of each candidate's work(a, copy of b), in turn, on one core."""
+def timings(candidates, a, b, repeats, cores=1):
+    """Return the median seconds of each candidate's work(a, copy of b), in turn.
+
+    On one core, or on all usable ones, which is what another number of cores means.
+    """
     seconds = {name: [] for name in candidates}
-    with blas_threads(0), blas.one_core():
+    with blas_threads(0 if cores == 1 else ALL), blas.cores(cores):
         for k in range(repeats + 1):
             for name, work in candidates.items():
                 fresh = b.copy(order="F")

@@ -1,4 +1,4 @@
-"""Draw results/*.csv of this folder: figures/speed.png, depth.png and accuracy.png."""
+"""Draw results/*.csv of this folder: speed, throughput, depth, accuracy and digits, as PNG."""
 
 import argparse
 from pathlib import Path
@@ -14,19 +14,54 @@ def read(name):
     return pd.read_csv(HERE / "results" / f"{name}.csv", comment="#")
 
 
+def by_n(ax, frame, **about):
+    """Finish an axis over the orders of a frame."""
+    sizes = sorted(frame.n.unique())
+    ax.set(xscale="log", xlabel="n", **about)
+    ax.minorticks_off()
+    ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
+
+
+def title(what, cores):
+    """Return the title of an axis."""
+    return f"{what.upper()}, {cores} core{'s' if cores > 1 else ''}"
+
+
 def speed():
-    """Draw speed-ups over the FP64 library against n for POTRF, SYRK and TRSM."""
+    """Draw speed-ups over the FP64 library against n for POTRF, SYRK and TRSM, by cores."""
     frame = read("speed")
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    for ax, what in zip(figure.subplots(1, 3), ("potrf", "syrk", "trsm"), strict=True):
-        some = frame[(frame.what == what) & (frame.baseline != "library")]
+    every = sorted(frame.cores.unique())
+    figure = Figure(figsize=(11, 3.8 * len(every)), layout="constrained")
+    axes = figure.subplots(len(every), 3, squeeze=False)
+    for cores, line in zip(every, axes, strict=True):
+        for ax, what in zip(line, ("potrf", "syrk", "trsm"), strict=True):
+            some = frame[(frame.what == what) & (frame.cores == cores)]
+            some = some[some.baseline != "library"]
+            for layers, group in some.groupby("layers", sort=False):
+                ax.plot(group.n, group.speedup, "o-", label=layers)
+            ax.axhline(1.0, color="0.6", linewidth=0.8)
+            by_n(ax, some, title=title(what, cores))
+        line[0].set_ylabel("times the better FP64 library")
+    figure.axes[0].legend(frameon=False, fontsize="x-small")
+    return figure
+
+
+def throughput():
+    """Draw POTRF's rate and its share of a product's in the first format (Figure 6), by cores."""
+    frame = read("speed")
+    frame = frame[frame.what == "potrf"]
+    every = sorted(frame.cores.unique())
+    figure = Figure(figsize=(9.5, 3.8 * len(every)), layout="constrained")
+    axes = figure.subplots(len(every), 2, squeeze=False)
+    for cores, (rate, share) in zip(every, axes, strict=True):
+        some = frame[frame.cores == cores]
         for layers, group in some.groupby("layers", sort=False):
-            ax.plot(group.n, group.speedup, "o-", label=layers)
-        ax.axhline(1.0, color="0.6", linewidth=0.8)
-        ax.set(xscale="log", xlabel="n", title=what.upper())
-        ax.minorticks_off()
-        ax.set_xticks(sorted(some.n.unique()), [str(n) for n in sorted(some.n.unique())])
-    figure.axes[0].set_ylabel("times the better FP64 library")
+            style = "x--" if (group.baseline == "library").all() else "o-"
+            rate.plot(group.n, group.gflops, style, label=layers)
+            share.plot(group.n, 100 * group.share_of_product, style)
+        by_n(rate, some, title=title("potrf", cores), ylabel="GFLOP/s")
+        by_n(share, some, title=title("potrf", cores), ylabel="% of a product in the first format")
+        share.set_ylim(bottom=0)
     figure.axes[0].legend(frameon=False, fontsize="x-small")
     return figure
 
@@ -59,12 +94,28 @@ def accuracy():
     return figure
 
 
+def digits():
+    """Draw correct digits of the factor against n (Figure 8), of dense factors and of trees."""
+    frame = read("digits")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    pure = frame[frame.layers == "pure fp16"]
+    for ax, stored in zip(figure.subplots(1, 2, sharey=True), ("dense", "tree"), strict=True):
+        some = frame[(frame.stored == stored) & (frame.layers != "pure fp16")]
+        for layers, group in some.groupby("layers", sort=False):
+            ax.plot(group.n, group.digits, "o-", label=layers)
+        ax.plot(pure.n, pure.digits, "kx--", label="pure fp16")
+        by_n(ax, some, title=f"{stored} factor, uniform + n·I", ylim=(0, 17))
+    figure.axes[0].set_ylabel("-log10 of the relative error of L")
+    figure.axes[0].legend(frameon=False, fontsize="x-small")
+    return figure
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=HERE / "figures")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
-    for draw in (speed, depth, accuracy):
+    for draw in (speed, throughput, depth, accuracy, digits):
         draw().savefig(output / f"{draw.__name__}.png", dpi=120)
 
 

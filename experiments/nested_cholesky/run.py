@@ -1,13 +1,15 @@
 """Nested, layered Cholesky: speed over the vendor library, throughput, accuracy, depth (paper 000).
 
-    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [divergence]
+    python experiments/nested_cholesky/run.py [speed] [depth] [accuracy] [digits] [divergence]
                                               [--on gpu] [--tiny]
 
-Writes results/speed.csv (POTRF, SYRK and TRSM against n), depth.csv (POTRF against the number of
-low layers) and accuracy.csv (errors and KL divergence, on the paper's matrices and Matérn's). One
-thread. Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS on a GPU), in
-the same run, interleaved; casts and copies are part of each time. Rates are also given as shares of
-the rate of a large product in the first layer's format, measured in the same run.
+Writes results/speed.csv (POTRF, SYRK and TRSM against n, on one core and on all usable cores),
+depth.csv (POTRF against the number of low layers, on one core), accuracy.csv (errors and KL
+divergence, on the paper's matrices and Matérn's) and digits.csv (the factor's error against n, as
+the paper's Figure 8). Baseline: the better of SciPy's LAPACK and MKL in FP64 (cuSOLVER and cuBLAS
+on a GPU), in the same run, interleaved; casts and copies are part of each time. Rates are also
+given as shares of the rate of a large product in the first layer's format, measured in the same
+run.
 
 divergence.csv, which is written only when asked for, has KL divergence, bytes and seconds of
 likelihoods on all cores: matrices factored as a whole in layers, and tiles by four rules. It takes
@@ -16,13 +18,9 @@ hours; a run continues from the rows that are there.
 
 import argparse
 import csv
-import os
 import sys
 from itertools import product
 from pathlib import Path
-
-if "divergence" not in sys.argv:
-    os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 from scipy.linalg import blas as scipy_blas
@@ -32,6 +30,7 @@ import geomxp as gx
 from geomxp.covariance.ordering import hilbert
 from geomxp.linalg import blas, nested
 from geomxp.prediction.simulate import lay_out
+from geomxp.runtime.devices import blas_threads, usable_cores
 from geomxp.tiles.assemble import covariance_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -46,7 +45,14 @@ LAYERS = (
     ("fp16", "fp16", "fp16", "fp32"),
     ("fp16", "fp32"),
     ("fp16", "fp16", "fp64"),
+    ("fp32", "fp32", "fp32", "fp64"),
+    ("fp16", "fp32", "fp64"),
 )
+PUBLISHED = (
+    *(("fp64",), ("fp32", "fp32", "fp32", "fp64"), ("fp32",), ("fp16", "fp32")),
+    *(("fp16",) * 3 + ("fp32",), ("fp16",) * 5 + ("fp32",)),
+)
+"""Layers of the paper's Figure 8, besides pure FP16."""
 
 
 def paper_matrix(n, seed=0):
@@ -160,13 +166,14 @@ def operands(what, n, on):
 def speed_rows(sizes, repeats, on, layers=LAYERS):
     """Yield rows of speed.csv."""
     rates = ceilings(sizes[-1] // 4) if on == "cpu" else None
-    for what in ("potrf", "syrk", "trsm"):
-        for n in sizes:
-            a, b = operands(what, n, on)
-            baselines = libraries(on, what)
-            candidates = dict(baselines)
-            candidates |= {" ".join(form): ours(what, form) for form in layers}
-            seconds = timings(candidates, a, b, repeats)
+    every = (None,) if on == "gpu" else sorted({1, usable_cores()})
+    for what, n in product(("potrf", "syrk", "trsm"), sizes):
+        a, b = operands(what, n, on)
+        baselines = libraries(on, what)
+        candidates = dict(baselines)
+        candidates |= {" ".join(form): ours(what, form) for form in layers}
+        for cores in every:
+            seconds = timings(candidates, a, b, repeats, cores or 1)
             best = min(seconds[name] for name in baselines)
             for name, median in seconds.items():
                 rate = FLOPS[what](n) / median / 1e9
@@ -174,11 +181,12 @@ def speed_rows(sizes, repeats, on, layers=LAYERS):
                 yield {
                     "what": what,
                     "n": n,
+                    "cores": cores or "",
                     "layers": name,
                     "seconds": median,
                     "gflops": rate,
                     "speedup": best / median,
-                    "share_of_product": "" if rates is None else rate / peak(rates, form),
+                    "share_of_product": "" if rates is None else rate / peak(rates, form, cores),
                     "baseline": "library" if name in baselines else "",
                 }
 
@@ -239,6 +247,37 @@ def accuracy_rows(sizes, layers=LAYERS):
                 pure = None
             yield _accuracy(n, name, "pure fp16", a, exact, pure)
             yield _accuracy(n, name, "rounded to fp16", a, exact, _rounded(exact, a))
+
+
+def digits_rows(sizes):
+    """Yield rows of digits.csv: -log10 ‖L - L_exact‖ / ‖L_exact‖ on the paper's matrices, one core.
+
+    "dense" factors have FP32 or FP64 numbers, those of a "tree" the formats of their blocks. The
+    exact factor is LAPACK's in FP64.
+    """
+    for n in sizes:
+        a = paper_matrix(n)
+        with blas_threads(0), blas.one_core():
+            exact = lapack.dpotrf(a, lower=1, clean=1)[0]
+            for layers in PUBLISHED:
+                lower = nested.potrf(a.copy(order="F"), layers)
+                yield _digits(n, " ".join(layers), "dense", lower, exact)
+                lower = nested.SymmetricTree(a, layers).potrf().to_dense()
+                yield _digits(n, " ".join(layers), "tree", lower, exact)
+            # without a scale, as published: a diagonal of n is within FP16's range
+            rounded = a.astype(np.float16).astype(np.float64)
+            yield _digits(n, "pure fp16", "dense", pure_fp16(rounded), exact)
+
+
+def _digits(n, layers, stored, lower, exact):
+    """Return a row of digits.csv; the norms are summed by columns, without another matrix."""
+    error = size = 0.0
+    for j in range(n):
+        error += float(np.sum((lower[j:, j] - exact[j:, j]) ** 2))
+        size += float(np.sum(exact[j:, j] ** 2))
+    error = np.sqrt(error / size)
+    about = {"n": n, "layers": layers, "stored": stored, "factor_error": error}
+    return about | {"digits": -np.log10(error) if error else np.inf}
 
 
 WHOLE = (("fp32",), ("fp16", "fp32"), ("fp16",) * 3 + ("fp32",), ("bf16",) * 3 + ("fp32",))
@@ -309,7 +348,7 @@ def _accuracy(n, matrix, layers, a, exact, lower):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy, divergence")
+    parser.add_argument("studies", nargs="*", help="speed, depth, accuracy, digits, divergence")
     parser.add_argument("--tiny", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--on", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--output", type=Path, default=HERE / "results")
@@ -321,6 +360,7 @@ def main():
         "speed": lambda: speed_rows(sizes, 1 if tiny else 3, on),
         "depth": lambda: depth_rows(last, 1 if tiny else 3, on),
         "accuracy": lambda: accuracy_rows((200,) if tiny else (1024, 4096)),
+        "digits": lambda: digits_rows((200, 300) if tiny else (1024, 2048, 4096, 8192, 16384)),
         "divergence": lambda: divergence_rows(
             (200,) if tiny else (1024, 4096, 16384), rows_of(options.output / "divergence.csv")
         ),
@@ -332,7 +372,8 @@ def main():
             shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
             print(name, *shown, flush=True)
             where = f"{name}.csv" if on == "cpu" else f"{name}_gpu.csv"
-            rates = ceilings(sizes[-1] // 4) if (name, on) == ("speed", "cpu") else None
+            timed = on == "cpu" and name in ("speed", "depth")
+            rates = ceilings(sizes[-1] // 4) if timed else None
             write_rows(options.output / where, rows, rates)
 
 

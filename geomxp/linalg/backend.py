@@ -22,6 +22,12 @@ class NumpyBackend(Backend):
     _gemm, _triangular = staticmethod(blas.gemm), staticmethod(blas.triangular)
     _rank_k, _factor = staticmethod(blas.rank_k), staticmethod(blas.factor)
 
+    def triangular(self, name, side, uplo, trans, diag, t, b):
+        # of a small matrix the call itself takes time
+        brief = len(t) * b.size <= blas.BRIEF
+        work = blas.triangular_at_once if brief else blas.triangular
+        work(name, side, uplo, trans, diag, t, b)
+
     def product(self, c, a, b, form, alpha):
         """C <- C + α A B' on matrix units, or by widening to FP32."""
         if not c.size or not a.size:
@@ -29,21 +35,28 @@ class NumpyBackend(Backend):
         if form.wider is not None:
             a, b = self.as_wider(a, form), self.as_wider(b, form)
             form, alpha = form.wider, alpha * 4.0**form.wider_shift
-        if c.dtype != np.float32:
+        if not by_columns(c):
+            # C' = C' + αBA'
+            self.product(c.T, b, a, form, alpha)
+        elif c.dtype != np.float32:
             # scaled in FP64: FP32 may not hold what FP64 does
             total = np.zeros(c.shape, np.float32, order="F")
             self.product(total, a, b, form, 1.0)
-            c += total * np.float64(alpha)
-        elif not blas.has_unit(form):
-            wide = [np.empty(x.shape, np.float32, order=order_of(x)) for x in (a, b)]
-            for out, x in zip(wide, (a, b), strict=True):
-                self.widen_into(out, x, form, 0)
-            self.gemm(c, wide[0], wide[1].T, alpha, 1.0)
-        elif by_columns(c):
+            loops = _loops()
+            loops.by_column(loops.add_scaled, total, np.float64(alpha), c)
+        elif blas.has_unit(form):
             blas.multiply_on_units(c, a, b, form, alpha)
         else:
-            # C' = C' + αBA'
-            blas.multiply_on_units(c.T, b, a, form, alpha)
+            left, right = (self._in_fp32(x, form) for x in (a, b))
+            self.gemm(c, left, right.T, alpha, 1.0)
+
+    def _in_fp32(self, values, form):
+        """Return stored numbers as FP32, exactly."""
+        if values.dtype == np.float32 and form.decode is None:
+            return values
+        out = np.empty(values.shape, np.float32, order=order_of(values))
+        self.widen_into(out, values, form, 0)
+        return out
 
     def round_into(self, out, array, form, exponent):
         out, array = _aligned(out, array)
@@ -146,7 +159,12 @@ def _loops():
 def _convert(kernel, source, scale, out):
     """Out <- source · scale by a cast of a `Format`, column by column."""
     if kernel is None:
-        np.multiply(source, scale, out=out, casting="same_kind")
+        # as the compiled loops, without warnings
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if scale == 1.0:
+                np.copyto(out, source, casting="same_kind")
+            else:
+                np.multiply(source, scale, out=out, casting="same_kind")
         return
     loops = _loops()
     kernel = kernel if callable(kernel) else getattr(loops, kernel)

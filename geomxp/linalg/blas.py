@@ -84,18 +84,24 @@ def _at(a):
     return c_void_p(a.ctypes.data)
 
 
+_OPTIONS = {letter: byref(c_char(letter.encode())) for letter in "LRUNT"}
+"""The letters of BLAS and LAPACK, by reference."""
+
+
 def _call(name, dtype, *arguments):
     """Call a routine for FP64 or FP32; an array is passed as its address and leading dimension."""
     letter, real = LETTERS[dtype]
     references = []
     for x in arguments:
-        if isinstance(x, str):
-            references.append(byref(c_char(x.encode())))
-        elif isinstance(x, int):
+        # small matrices wait for this loop
+        kind = type(x)
+        if kind is str:
+            references.append(_OPTIONS[x])
+        elif kind is int:
             references.append(byref(c_int(x)))
-        elif isinstance(x, float):
+        elif kind is float:
             references.append(byref(real(x)))
-        elif hasattr(x, "strides"):
+        elif kind is np.ndarray:
             references += [_at(x), byref(c_int(leading(x)))]
         else:
             references.append(x)
@@ -121,6 +127,26 @@ def triangular(name, side, uplo, trans, diag, t, b):
     """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), for a triangular T."""
     _call(name, b.dtype, side, uplo, trans, diag, *b.shape, 1.0, t, b)
     return b
+
+
+BRIEF = 2**26
+"""Multiplications of which SciPy's wrappers may hold the interpreter's lock: some milliseconds."""
+
+
+def triangular_at_once(name, side, uplo, trans, diag, t, b):
+    """As `triangular`, for arrays without gaps, with less overhead; other threads may wait."""
+    if mkl() is not None:
+        return triangular(name, side, uplo, trans, diag, t, b)
+    wrapper = _wrapper(name, b.dtype)
+    return wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)
+
+
+@cache
+def _wrapper(name, dtype):
+    """Return SciPy's wrapper of a routine."""
+    import scipy.linalg.blas
+
+    return getattr(scipy.linalg.blas, LETTERS[dtype][0] + name)
 
 
 def factor(uplo, a, info=None):

@@ -113,6 +113,19 @@ class Format:
         """Whether the format is coarser than FP32, in which it is then multiplied and summed."""
         return self.unit_roundoff > 2.0**-24
 
+    def coarser_than(self, dtype: DTypeLike) -> bool:
+        """Return whether a block in this format is rounded beside numbers of FP64 or FP32.
+
+        Its products are then those of the format, summed in FP32.
+
+        Examples
+        --------
+        >>> FP32.coarser_than(np.float64), FP32.coarser_than(np.float32)
+        (True, False)
+        """
+        # sums in FP32 would lose digits of formats between FP32 and FP64
+        return self.coarse or (self.unit_roundoff == 2.0**-24 and np.dtype(dtype).itemsize == 8)
+
     @property
     def narrow(self) -> bool:
         """Whether the range is too small for one scale of all columns of a panel."""

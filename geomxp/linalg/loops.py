@@ -205,6 +205,13 @@ def to_fp8(x, scale, out):
         out[p] = _round_to_fp8(np.float32(x[p] * scale))
 
 
+@njit(nogil=True, cache=True)
+def add_scaled(x, scale, out):
+    """Out <- out + x·scale."""
+    for p in range(x.size):
+        out[p] += x[p] * scale
+
+
 def flat(view):
     """Return the memory of a view with unit stride down its columns, and its leading dimension."""
     m, n = view.shape
@@ -244,7 +251,7 @@ def _over_columns(kernel):
 
 _COMPILED = {
     kernel: _over_columns(kernel)
-    for kernel in (to_fp16, from_fp16, to_bf16, from_bf16, to_tf32, to_fp8, from_fp8)
+    for kernel in (to_fp16, from_fp16, to_bf16, from_bf16, to_tf32, to_fp8, from_fp8, add_scaled)
     if hasattr(kernel, "py_func")
 }
 

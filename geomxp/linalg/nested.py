@@ -2,8 +2,9 @@
 
 A few large products do nearly all the work. `layers` names the formats of the off-diagonal blocks
 from the largest inwards; the last one, FP64 or FP32, is that of the rest and of the leaves.
-("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp64",) is the plain
-recursion. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
+("fp16", "fp32") multiplies the outermost block in FP16 and the rest in FP32; ("fp32", "fp64") in
+FP32 and FP64; ("fp64",) is the plain recursion. A layer finer than the last one is computed as the
+last one. NumPy and CuPy arrays, in any layout, are overwritten as BLAS and LAPACK overwrite them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from ..errors import GeomxpError, InvalidInput, NotPositiveDefinite
 from ..runtime.devices import gpu_memory
 from .backend import backend_of, device_of
+from .blas import LETTERS
 from .formats import FP32, FP64, Format, named
 from .recursive import (
     Panel,
@@ -51,8 +53,8 @@ def potrf(
         Only its lower triangle is read and written.
     layers : sequence of str
         Formats of the off-diagonal blocks from the largest inwards; the last is "fp64" or "fp32"
-        and holds for the rest. Numbers are FP32 where it is "fp32". Where it is "fp64", blocks in
-        "fp32" are computed in FP64.
+        and holds for the rest. Numbers are FP32 where it is "fp32". A block in a format coarser
+        than the last one is cast to it for products, which are summed in FP32.
     leaf : int, optional
         Blocks up to this order go to LAPACK; tuned if not given.
 
@@ -149,14 +151,18 @@ def trmm(
     return _act("trmm", a, b, (side, uplo, trans, diag), alpha, layers, leaf)
 
 
+OPTIONS = ("L", "R"), ("L", "U"), ("N", "T"), ("N", "U")
+"""Of side, uplo, trans and diag."""
+
+
 def _act(name, a, b, letters, alpha, layers, leaf):
     """Transform a triangular operation to B op(T) with a lower T, and execute it."""
     check_matrix("a", a, square=True)
     check_matrix("b", b, written=True)
     forms = check_layers(layers, a)
     leaf = check_leaf(leaf, name, a, forms)
-    for letter, allowed in zip(letters, ("LR", "LU", "NT", "NU"), strict=True):
-        if letter not in tuple(allowed):
+    for letter, allowed in zip(letters, OPTIONS, strict=True):
+        if letter not in allowed:
             raise InvalidInput(
                 f"{name} letters must be one of {', '.join(allowed)}. Got {letter!r}."
             )
@@ -166,15 +172,20 @@ def _act(name, a, b, letters, alpha, layers, leaf):
             f"`b` must be of {a.dtype} with {len(a)} {'rows' if side == 'L' else 'columns'}. "
             f"Got {b.dtype} of shape {b.shape}."
         )
-    with device_of(b):
-        if alpha == 0.0:
-            b[...] = 0.0
-            return b
-        if alpha != 1.0:
+    if alpha != 1.0:
+        with device_of(b):
+            if alpha == 0.0:
+                b[...] = 0.0
+                return b
             b *= b.dtype.type(alpha)
+    form = forms[-1]
+    in_order = a.flags.f_contiguous and b.flags.f_contiguous
+    if len(a) <= leaf and in_order and a.dtype == form.dtype and b.size:
+        # one leaf: the routine of the library, which takes these letters
+        backend_of(b).triangular(name, *letters, a, b)
+        return b
     # an upper triangle is a lower one transposed, and op(A) X = B is X' op(A)' = B'
     lower, transposed = (a, trans == "T") if uplo == "L" else (a.T, trans == "N")
-    form = forms[-1]
     with one_array(b, form) as target, one_array(lower, form, "nothing") as t:
         target, transposed = (target, transposed) if side == "R" else (target.T, not transposed)
         triangle = Triangle(t, forms, leaf, diag == "U")
@@ -215,8 +226,7 @@ def syrk(
     alpha, beta : float
     layers : sequence of str
         Formats of the off-diagonal blocks of C from the largest inwards; the last is "fp64" or
-        "fp32" and holds for the rest. A is cast once to each coarse format. Where the last is
-        "fp64", blocks in "fp32" are computed in FP64.
+        "fp32" and holds for the rest. A is cast once to each format coarser than the last.
     leaf : int, optional
 
     Returns
@@ -250,6 +260,14 @@ def syrk(
 
 def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ...]:
     """Return the formats of layers for an array, or raise `InvalidInput`."""
+    forms = _forms_of(layers)
+    if forms[-1] is FP64 and array.dtype == np.float32:
+        raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
+    return forms
+
+
+def _forms_of(layers):
+    """Return the formats of layers whose last is FP32 or FP64, or raise `InvalidInput`."""
     single = isinstance(layers, (str, Format)) or not isinstance(layers, Iterable)
     listed = ((layers,) if layers is not None else ()) if single else tuple(layers)
     forms = tuple(named(name) for name in listed)
@@ -264,8 +282,6 @@ def check_layers(layers: Sequence[str | Format], array: Any) -> tuple[Format, ..
                 f"{form.name!r} is a format of tiles. For dense matrices, which keep FP32 or FP64, "
                 f"use {form.products.name!r}."
             )
-    if forms[-1] is FP64 and array.dtype == np.float32:
-        raise InvalidInput("`layers` ending with 'fp64' need an FP64 array. Got float32.")
     return forms
 
 
@@ -283,7 +299,7 @@ def check_matrix(name: str, array: Any, square: bool = False, written: bool = Fa
     if getattr(array, "ndim", 0) != 2 or (square and array.shape[0] != array.shape[1]):
         shape = getattr(array, "shape", type(array).__name__)
         raise InvalidInput(f"`{name}` must be a {'square ' if square else ''}matrix. Got {shape}.")
-    if array.dtype not in (np.float32, np.float64):
+    if array.dtype not in LETTERS:
         raise InvalidInput(f"`{name}` must be of float64 or float32. Got {array.dtype}.")
     if written and not backend_of(array).on_gpu and not array.flags.writeable:
         raise InvalidInput(f"`{name}` is overwritten, and this array is read-only: copy it first.")
@@ -329,7 +345,7 @@ def one_matrix(array, forms):
     # one power of two for all panels of FP16 leaves 28 - 4 binades to the smallest row
     even = n == 0 or float(logs.max() - logs.min()) < 4
     scaled = not (near_one and even)
-    if same and not (scaled and any(f.coarse for f in forms)):
+    if same and not (scaled and any(f.coarser_than(form.dtype) for f in forms)):
         yield array, float(np.exp2(logs.max(initial=-np.inf)))
         return
     steps = np.round(logs) if scaled else 0.0 * logs
@@ -391,7 +407,7 @@ def check_finite(array):
 # A symmetric matrix as a tree of blocks, each stored in its own format.
 #
 #     [A11    ]    A21 in the first layer's format, A11 and A22 trees of the other layers,
-#     [A21 A22]    leaves FP32 or FP64
+#     [A21 A22]    leaves in the last one, as are blocks in a format finer than it
 #
 # ("fp16", "fp16", "fp32") takes five eighths of FP32's lower triangle. Factorization and solves
 # work in place, by `linalg.recursive`, for which a dense array is a tree of views.
@@ -428,17 +444,18 @@ class StoredTriangle(Triangle):
     def __post_init__(self):
         # the format of the stored block, which may be read in another one
         self.form, self.last, self._whole = self.forms[0], self.forms[-1], None
+        self._rounded = self.form.coarser_than(self.last.dtype)
         super().__post_init__()
         h, whole, self.a = self.half, self.a, None
         if not h:
             self.a = whole.read(self.last)
-        elif self.form.coarse:
+        elif self._rounded:
             self.panels = {self.form: self._generated(whole[h:, :h])}
         else:
             self._whole = whole[h:, :h].read(self.last)
 
     def _generated(self, part):
-        """Return A21 in a coarse format, generated and cast by pieces of a leaf's columns."""
+        """Return A21 in a format coarser than the leaves', by pieces of a leaf's columns."""
         panel = None
         for first in range(0, self.half, self.leaf):
             columns = slice(first, min(first + self.leaf, self.half))
@@ -464,14 +481,14 @@ class StoredTriangle(Triangle):
 
     def close(self, block):
         """Store A21 in its format, a power of two for each leaf's columns."""
-        if self.form.coarse:
+        if self._rounded:
             self.panels = {self.form: Panel.of(self.form, block, step=self.leaf)}
         else:
             self._whole = block
 
     def keep(self, rows):
         """Store the final A21; casts for coarser blocks are made again when they are read."""
-        if self.form.coarse:
+        if self._rounded:
             self.panels = {self.form: rows.panels[self.form]}
 
     def cast(self, form):

@@ -492,8 +492,7 @@ def layered_map(layers, n, on="cpu", depth=None):
     """Return the map of a matrix of order n that is halved recursively, as far as its leaves.
 
     The size of the leaves depends on the device `on`. `depth` is the number of halvings, those of
-    the matrix if not given. Blocks in FP32 above leaves in FP64 are FP64, as the recursion stores
-    them.
+    the matrix if not given. Blocks in a format finer than the leaves' are stored as the leaves are.
 
     Examples
     --------
@@ -509,7 +508,7 @@ def layered_map(layers, n, on="cpu", depth=None):
         # more block rows than rows in each would not cover the matrix in equal parts
         while depth < DEEPEST and rows > leaf and 4 ** (depth + 1) < n:
             rows, depth = halve(rows, leaf), depth + 1
-    stored = tuple(form if form.coarse else last for form in layers)
+    stored = tuple(form if form.coarser_than(last.dtype) else last for form in layers)
     below = Layered(stored)(np.ones((2**depth, 2**depth))).rows
     return PrecisionMap(tuple((*row[:-1], last) for row in below))
 

@@ -12,6 +12,7 @@ Sources: paper 000, algorithms 1-3; paper 003 for the triangular solve and produ
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
+from math import frexp
 
 import numpy as np
 import scipy
@@ -27,9 +28,9 @@ from .views import by_columns, leading, order_of
 MULTIPLE = 128
 """A matrix is cut at a multiple of this."""
 
-PLAIN = {"potrf": 512, "trsm": 512, "trmm": 512, "syrk": 512}
-"""Orders up to which a library's own routine is called instead of another halving: the leaves. No
-study varies them."""
+PLAIN = {"potrf": 512, "trsm": 1024, "trmm": 1024, "syrk": 512}
+"""Orders up to which a library's own routine is called instead of another halving: the leaves.
+Those of trsm and trmm are varied by experiments/trsm_trmm/run.py leaves."""
 
 COARSE = {"potrf": 256, "trsm": 256, "trmm": 256, "syrk": 512}
 """With products in coarse formats, which matrix units speed up: smaller leaves."""
@@ -63,6 +64,11 @@ def not_positive(order):
 # is multiplied at once. Otherwise each piece has its own power, and neighbouring pieces whose
 # powers agree are multiplied together. The range of FP8 is too small for one bound: its pieces have
 # their own powers (on a GPU, unknown to the CPU) until `Rows.close` casts the whole panel again.
+# FP32, and the formats with its range, need a power only for FP64 numbers far from 1.
+
+FAR, FARTHEST = 64, 448
+"""Binary exponents of FP64 numbers far from 1: a panel with FP32's range is scaled by a multiple of
+2^±64, at most 2^±448, so that products of two panels stay within the range."""
 
 
 class Panel:
@@ -114,14 +120,18 @@ class Panel:
         else:
             bounded = self.bound is not None and not self.form.narrow
             largest = self.bound if bounded else backend.largest(array)
-            if not np.isfinite(largest):
-                raise InvalidInput(
-                    f"the matrix holds or reaches {largest}, which no number format represents: "
-                    "check its entries, or scale it."
-                )
-            exponent = self.form.exponent_for(largest)
+            exponent, most = self.form.exponent_for(largest), FP64.largest
             if self.bound is None:
                 exponent = exponent // self.form.step * self.form.step
+                if self.form.top is None and array.dtype == np.float64:
+                    exponent = _towards_one(largest)
+                most = self.form.largest * 2.0**-exponent
+            # an entry above the bound ends as a pivot that is not positive
+            if not largest <= most:
+                raise InvalidInput(
+                    f"the matrix holds or reaches {largest}, which {self.form.name} cannot "
+                    "represent: check its entries, or scale it."
+                )
         self.exponents[columns.start, columns.stop] = exponent
         backend.round_into(self.values[:, columns], array, self.form, exponent)
 
@@ -145,6 +155,14 @@ class Panel:
         for run, exponent in self.runs(columns):
             part = slice(run.start - columns.start, run.stop - columns.start)
             backend.widen_into(out[:, part], self.values[rows, run], self.form, exponent)
+
+
+def _towards_one(largest):
+    """Return the exponent of a panel with FP32's range; see `FAR`."""
+    if not 0 < largest < np.inf:
+        return 0
+    exponent = -round(frexp(largest)[1] / FAR) * FAR
+    return max(-FARTHEST, min(FARTHEST, exponent))
 
 
 def _equal(a, b):
@@ -268,11 +286,12 @@ class Triangle:
 class Rows:
     """The rows of a block that a triangle acts on, (m, n): an FP32 or FP64 view and its casts.
 
-    `forms` are the formats in which it will be read; `bound`: see `Panel`.
+    `forms` are the formats in which it will be read; those coarser than its numbers have a cast.
+    `bound`: see `Panel`.
     """
 
     def __init__(self, array, forms, bound=None):
-        coarse = [form for form in dict.fromkeys(forms) if form.coarse]
+        coarse = [form for form in dict.fromkeys(forms) if form.coarser_than(array.dtype)]
         self.array, self.backend = array, backend_of(array)
         self.panels = {form: Panel(form, array.shape, array, bound) for form in coarse}
 
@@ -389,7 +408,7 @@ def multiply(t, b, columns, transposed):
 def update(b, to, source, t, transposed, alpha):
     """B_to <- B_to + α B_source T21' (transposed) or T21, in the format of that block."""
     form, target = t.forms[0], b.array[:, to]
-    if not form.coarse:
+    if form not in b.panels:
         block = t.open().T if transposed else t.open()
         b.backend.gemm(target, b.array[:, source], block, alpha, 1.0)
         return
@@ -414,7 +433,7 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
         return
     if not t.half or t.is_one_view(least):
         form = forms[-1]
-        if form.coarse:
+        if form in b.panels:
             total = b.backend.zeros(t.a.shape, t.a.dtype, t.a, order_of(t.a))
             add_product(total, b.panels[form], rows, b.panels[form], rows, alpha)
             b.backend.add_lower(t.a, total)
@@ -426,7 +445,7 @@ def rank_k(t, rows, b, forms, alpha, least=0, done=None):
     rank_k(t.a11, one, b, inner, alpha, least, done)
     # C21 <- C21 + αB2B1'
     block = t.open()
-    if form.coarse:
+    if form in b.panels:
         add_product(block, b.panels[form], two, b.panels[form], one, alpha)
     else:
         b.backend.gemm(block, b.array[two], b.array[one].T, alpha, 1.0)
@@ -520,7 +539,11 @@ class _Pivots:
             return
         if self._words is None:
             info = self._backend.potrf(t.a)
-            _check_leaf(t, info or (0 if np.isfinite(t.a[-1, -1]) else len(t.a)))
+            if not np.isfinite(t.a[-1, -1]):
+                # some libraries go on after a NaN
+                first = int(np.flatnonzero(~np.isfinite(t.a.diagonal()))[0]) + 1
+                info = min(info or first, first)
+            _check_leaf(t, info)
         else:
             k = next(self._next)
             self._backend.potrf(t.a, self._words[k : k + 1])

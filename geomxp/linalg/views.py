@@ -105,6 +105,10 @@ class Backend(Protocol):
         """B <- B T, or B T'; see `trsm`."""
         return self._act("trmm", lower, b, transposed, unit)
 
+    def triangular(self, name, side, uplo, trans, diag, t, b):
+        """B <- B op(T)⁻¹ or op(T)⁻¹ B ("trsm"), B op(T) or op(T) B ("trmm"), in Fortran order."""
+        self._triangular(name, side, uplo, trans, diag, t, b)
+
     def _act(self, name, lower, b, transposed, unit):
         if not b.size:
             return b

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache
@@ -350,17 +350,20 @@ OUT_OF_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3, 
 """Status code "out of memory" of each CuPy error class."""
 
 
-@contextmanager
-def gpu_memory():
+class gpu_memory(ContextDecorator):  # noqa: N801 (used as a function)
     """Turn CuPy's out-of-memory errors into `NotEnoughMemory`, in a block or as a decorator."""
-    try:
-        yield
-    except Exception as error:
-        of_cupy = type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
-        status = OUT_OF_MEMORY.get(type(error).__name__)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if not isinstance(error, Exception):
+            return
+        of_cupy = kind.__module__.partition(".")[0] in ("cupy", "cupy_backends")
+        status = OUT_OF_MEMORY.get(kind.__name__)
         full = isinstance(error, MemoryError) or (status is not None and error.status == status)
         if not (of_cupy and full):
-            raise
+            return
         raise NotEnoughMemory(
             f"the memory of the GPU is exhausted ({error}): keep most tiles in RAM "
             '(--device-memory 20GB, gx.Exact(on="gpu", device_memory="20GB")), or use Vecchia\'s '

@@ -18,7 +18,10 @@ from geomxp.tiles.assemble import Originals
 from geomxp.tiles.layout import Layout
 
 MODEL = gx.Matern(1.0, 0.1, 0.5, 0.01)
-LAYERS = [("fp64",), ("fp32",), ("fp16", "fp32"), ("bf16", "fp32", "fp64"), ("fp8", "fp16", "fp32")]
+LAYERS = [
+    *(("fp64",), ("fp32",), ("fp16", "fp32"), ("bf16", "fp32", "fp64"), ("fp8", "fp16", "fp32")),
+    *(("fp32", "fp64"), ("fp16", "fp32", "fp64")),
+]
 in_all_layers = pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 
 
@@ -115,6 +118,13 @@ def test_blocks_are_stored_in_their_formats():
     # A21 of 128 rows and columns in FP16, two triangles in FP32 of which leaves count half
     assert factor.nbytes == 2 * 128**2 + 2 * (4 * 128 * 129 // 2)
     assert factor.precision_map.counts() == {"fp32": 20, "fp16": 16}
+    # above FP64 leaves FP32 blocks take half of their bytes
+    fine = whole("fp32", "fp64").prepare(seen).factorize(MODEL)
+    assert fine.nbytes == 4 * 128**2 + 2 * (8 * 128 * 129 // 2)
+    assert fine.precision_map.counts() == {"fp64": 20, "fp32": 16}
+    three = whole("fp16", "fp32", "fp64").prepare(seen).factorize(MODEL)
+    assert three.nbytes == 2 * 128**2 + 4 * 2 * 64**2 + 4 * (8 * 64 * 65 // 2)
+    assert three.precision_map.counts() == {"fp64": 12, "fp32": 8, "fp16": 16}
     # of the squares on the diagonal the tree stores leaves of 16 rows, half of each
     planned = whole("fp16", "fp32").plan(256).bytes
     assert planned == factor.nbytes + 8 * 4 * (32**2 - 2 * (16 * 17 // 2) - 16**2)
@@ -122,8 +132,10 @@ def test_blocks_are_stored_in_their_formats():
 
 def test_the_map_shows_the_halvings_as_they_are_stored():
     assert str(layered_map((FP16, FP32), 64)) == "S\nSS\nHHS\nHHSS"
-    # the recursion stores FP32 blocks above leaves in FP64 as FP64
-    assert str(layered_map((FP16, FP32, FP64), 64)) == "D\nDD\nHHD\nHHDD"
+    assert str(layered_map((FP16, FP32, FP64), 64)) == "D\nSD\nHHD\nHHSD"
+    assert str(layered_map((FP32, FP64), 64)) == "D\nDD\nSSD\nSSDD"
+    # blocks in a format finer than the leaves' are stored as the leaves are
+    assert str(layered_map((FP64, FP16, FP32), 64)) == "S\nHS\nSSS\nSSHS"
     # no more than the matrix has
     assert str(layered_map((FP16, FP32), 16)) == "S"
 
@@ -286,7 +298,7 @@ def test_the_map_of_a_gpu_has_the_leaves_of_a_gpu(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layers", [("fp64",), ("fp16", "fp32")], ids="-".join)
+@pytest.mark.parametrize("layers", [("fp64",), ("fp16", "fp32"), ("fp32", "fp64")], ids="-".join)
 def test_a_gpu_computes_what_the_cpu_does(layers):
     seen = testing.observations(200)
     here, there = (gx.log_likelihood(seen, MODEL, whole(*layers, on=on)) for on in ("cpu", "gpu"))

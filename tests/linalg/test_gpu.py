@@ -15,7 +15,10 @@ from geomxp.linalg.backend import backend_of
 from geomxp.linalg.formats import BF16, FP8, FP16, FP32, TF32, named
 from geomxp.linalg.nested import SymmetricTree
 
-LAYERS = [("fp64",), ("fp16", "fp32"), ("bf16", "bf16", "fp32"), ("fp8", "fp16", "fp32")]
+LAYERS = [
+    *(("fp64",), ("fp16", "fp32"), ("bf16", "bf16", "fp32"), ("fp8", "fp16", "fp32")),
+    *(("fp32", "fp64"), ("fp16", "fp32", "fp64")),
+]
 PARTS = {
     "columns": ("F", np.s_[:, :]),
     "rows": ("C", np.s_[:, :]),
@@ -247,7 +250,25 @@ def test_a_tree_on_a_gpu_solves_as_one_of_numpy(layers):
     assert errors[1] <= 2 * errors[0] + tolerance * size(sigma)
 
 
-FORMS = [TF32, BF16, FP16, FP8]
+@pytest.mark.gpu
+def test_fp32_layers_above_fp64_are_computed_in_fp32_on_a_gpu_too():
+    sigma, _ = positive_definite(203)
+    errors, size = [], []
+    for layers in (("fp64",), ("fp32", "fp64"), ("fp32",) * 3 + ("fp64",), ("fp32",)):
+        both = Both(sigma)
+        lower = np.tril(nested.potrf(both.gpu, layers, leaf=LEAF).get())
+        tree = SymmetricTree(Both(sigma).gpu, layers, leaf=LEAF).potrf()
+        errors.append([np.linalg.norm(x @ x.T - sigma) for x in (lower, tree.to_dense().get())])
+        size.append(tree.nbytes)
+    fp64, one, three, fp32 = np.array(errors)
+    assert (1e4 * fp64 < one).all()
+    assert (one <= 1.1 * three).all()
+    assert (three < fp32).all()
+    half = recursive.halve(203, LEAF)
+    assert size[0] - size[1] == 4 * half * (203 - half)
+
+
+FORMS = [FP32, TF32, BF16, FP16, FP8]
 
 
 @pytest.mark.slow

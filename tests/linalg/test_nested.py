@@ -22,6 +22,7 @@ LETTERS = {"side": "LR", "uplo": "LU", "trans": "NT", "diag": "NU"}
 LAYERS = (
     *(("bf16", "fp32"), ("fp16", "fp32"), ("fp16", "fp16", "fp32")),
     *(("fp8", "fp16", "fp32"), ("tf32", "fp32"), ("fp16", "fp64")),
+    *(("fp32", "fp64"), ("fp32", "fp32", "fp32", "fp64"), ("fp16", "fp32", "fp64")),
 )
 SLICES = {
     "rows": np.s_[:, :],
@@ -134,18 +135,22 @@ def backward(lower, a):
 
 
 def shares(lower, forms, leaf):
-    """Σ u of what each block of a coarse format takes part in: L21 L11' and L21 L21'."""
-    n = len(lower)
+    """Σ u of what each block coarser than the last format takes part in: L21 L11' and L21 L21'.
+
+    Their sums are FP32's, which counts where the last format is finer.
+    """
+    n, last = len(lower), forms[-1]
     if n <= leaf:
         return 0.0
     h, inner, form = halve(n, leaf), forms[1:] or forms, forms[0]
     first, block = abs(lower[:h, :h]), abs(lower[h:, :h])
     own = 0.0
-    if form not in (FP32, FP64):
+    if form.coarser_than(last.dtype):
         norm = np.linalg.norm
         own = np.sqrt(2) * norm(block @ first.T) + norm(block @ block.T)
     rest = shares(lower[:h, :h], inner, leaf) + shares(lower[h:, h:], inner, leaf)
-    return form.unit_roundoff * own + rest
+    sums = FP32.unit_roundoff * np.sqrt(n) if last is FP64 else 0.0
+    return (form.unit_roundoff + sums) * own + rest
 
 
 def allowed(lower, layers, leaf, dtype=np.float64):
@@ -321,6 +326,23 @@ def test_coarser_layers_err_more_and_each_format_is_really_used():
     assert deep > errors[2]
 
 
+@pytest.mark.parametrize("name", MATRICES)
+def test_fp32_layers_above_fp64_err_less_than_fp32_and_more_than_fp64(name):
+    """By the share of the FP32 blocks in A, which grows with their number."""
+    a, lower = case(name, 250)
+    errors, dense = {}, {}
+    for layers in (("fp64",), ("fp32", "fp64"), ("fp32",) * 3 + ("fp64",), ("fp32",)):
+        found = nested.potrf(a.copy(order="F"), layers, leaf=16)
+        dense[layers], errors[layers] = found, backward(found, a)
+        assert errors[layers] <= allowed(lower, layers, 16)
+    fp64, one, three, fp32 = errors.values()
+    assert 1e4 * fp64 < one <= 1.05 * three < fp32
+    # the outermost block alone is FP32: A11 has the bits of FP64 throughout
+    h = halve(250, 16)
+    first = np.tril(dense["fp64",])[:h, :h]
+    np.testing.assert_array_equal(np.tril(dense["fp32", "fp64"])[:h, :h], first)
+
+
 def test_layers_are_a_hundred_times_more_accurate_than_pure_fp16_on_the_papers_matrices():
     n = 2048
     a = paper(n)
@@ -368,6 +390,8 @@ def test_powers_of_two_change_no_digit(layers):
 
 
 LOW = ("fp8", "bf16", "fp16", "tf32")
+ABOVE = (*((low, last) for low in LOW for last in ("fp32", "fp64")), ("fp32", "fp64"))
+"""Two layers, the second one finer."""
 
 
 @pytest.mark.parametrize("layers", [("fp64",), ("fp32",), *((low, "fp32") for low in LOW)])
@@ -403,8 +427,7 @@ def test_subnormal_matrices_are_factored(layers, order):
     assert backward(lower, np.eye(40) + 0.01) <= 2.0**-11
 
 
-@pytest.mark.parametrize("last", ["fp32", "fp64"])
-@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize(("low", "last"), ABOVE)
 @pytest.mark.parametrize("scales", [(1, 1), (1e-30, 1), (1e30, 1), (1, 1e-30), (1e-15, 1e-18)])
 def test_layered_solves_and_products_err_by_their_formats_roundoff(way, low, last, scales):
     n, m, leaf = 100, 30, 8
@@ -426,14 +449,11 @@ def test_layered_solves_and_products_err_by_their_formats_roundoff(way, low, las
             assert np.linalg.norm(solved - x) <= 2 * u * size + rest
 
 
-@pytest.mark.parametrize("last", ["fp32", "fp64"])
-@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize(("low", "last"), ABOVE)
 @pytest.mark.parametrize("scale", [1.0, 1e-15, 1e15, 1e-30, 1e30])
 def test_layered_rank_k_updates_err_by_their_formats_roundoff(way, low, last, scale):
     if last == "fp32" and not 1e-30 < scale < 1e30:
         pytest.skip("FP32 does not hold the product")
-    if low in ("bf16", "tf32") and not 1e-30 < scale < 1e30:
-        pytest.skip("BF16 and TF32 have FP32's range and no scale")
     n, k, leaf = 70, 50, 8
     a, u = random((n, k)), named(low).unit_roundoff
     found = nested.syrk(scale * a, layers=(low, last), leaf=leaf) / scale**2
@@ -470,6 +490,7 @@ def units_of_rounding(found, a, rows, columns):
     [
         *(("fp8", "fp16", "fp32"), ("bf16", "fp16", "fp8", "fp32"), ("fp16", "fp32")),
         *(("fp32", "bf16", "fp32"), ("fp16", "fp16", "fp32"), ("fp16", "tf32", "fp8", "fp64")),
+        *(("fp16", "fp32", "fp64"), ("fp32", "fp32", "fp32", "fp64")),
     ],
     ids="-".join,
 )
@@ -492,6 +513,10 @@ def test_each_depth_of_a_rank_k_update_errs_by_the_roundoff_of_its_own_layer(
         if form in LOW:
             u = named(form).unit_roundoff
             assert 0.2 * u <= error <= u, (depth, form)
+        elif form == "fp32":
+            # less than FP64's numbers would err, but for what FP32 numbers hold exactly
+            least = 0.0 if dtype is np.float32 else 0.2 * FP32.unit_roundoff
+            assert least <= error <= 2 * (k + 1) * FP32.unit_roundoff, (depth, form)
         else:
             assert error <= 2 * (k + 1) * named(form).unit_roundoff, (depth, form)
     assert depths == {-1, 0, 1, 2, 3}
@@ -515,6 +540,7 @@ def test_rank_k_updates_in_different_layers_have_different_bits(way):
         *(("fp16", "fp32"), ("fp16", "fp16", "fp32"), ("fp16", "fp16", "fp16", "fp32")),
         *(("fp16", "bf16", "fp32"), ("bf16", "fp16", "fp32"), ("bf16", "fp32")),
         *(("fp32", "fp16", "fp32"), ("fp16", "fp64"), ("fp32",), ("fp64",)),
+        *(("fp32", "fp64"), ("fp32", "fp32", "fp64"), ("fp16", "fp32", "fp64")),
     )
     found = {nested.syrk(a, layers=layers, leaf=16).tobytes() for layers in all_layers}
     assert len(found) == len(all_layers)
@@ -531,6 +557,9 @@ def test_a_rank_k_update_casts_its_matrix_once_to_each_coarse_format(monkeypatch
     layers = ("fp16", "bf16", "fp16", "fp32")
     nested.syrk(random((128, 30)), layers=layers, leaf=8)
     assert casts == [("fp16", (128, 30)), ("bf16", (128, 30))]
+    casts.clear()
+    nested.syrk(random((128, 30)), layers=("fp32", "fp16", "fp32", "fp64"), leaf=8)
+    assert casts == [("fp32", (128, 30)), ("fp16", (128, 30))]
 
 
 @pytest.mark.parametrize("layers", [("fp16", "fp32"), ("fp8", "fp16", "fp32")], ids="-".join)
@@ -578,7 +607,9 @@ def test_a_matrix_that_is_not_positive_definite_raises_with_lapacks_order(layers
         assert error.value.order == order
 
 
-@pytest.mark.parametrize("layers", [("fp64",), ("fp32",), ("fp16", "fp32")], ids="-".join)
+@pytest.mark.parametrize(
+    "layers", [("fp64",), ("fp32",), ("fp16", "fp32"), ("fp32", "fp64")], ids="-".join
+)
 def test_a_large_entry_off_the_diagonal_makes_a_matrix_indefinite(layers):
     a = np.eye(40)
     a[30, 2] = 1e60
@@ -625,7 +656,9 @@ def test_a_nan_in_a_coarse_block_is_named(name):
         getattr(nested, name)(*arguments, layers=("fp16", "fp32"), leaf=8)
 
 
-@pytest.mark.parametrize("layers", [("fp16", "fp32"), ("fp32", "fp16", "fp32")], ids="-".join)
+@pytest.mark.parametrize(
+    "layers", [("fp16", "fp32"), ("fp32", "fp16", "fp32"), ("fp32", "fp64")], ids="-".join
+)
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_a_rank_k_update_refuses_what_no_coarse_layer_holds(layers, number):
     a = random((60, 5))

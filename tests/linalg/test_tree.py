@@ -14,6 +14,8 @@ from geomxp.linalg.nested import SymmetricTree
 LAYERS = (
     *(("fp64",), ("fp32",), ("bf16", "fp32"), ("fp16", "fp32"), ("fp16", "fp16", "fp32")),
     *(("fp8", "fp16", "fp32"), ("tf32", "fp32"), ("fp16", "fp64")),
+    *(("fp32", "fp64"), ("fp32", "fp32", "fp32", "fp64"), ("fp16", "fp32", "fp64")),
+    ("fp32", "fp16", "fp64"),
 )
 in_all_layers = pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 
@@ -37,16 +39,21 @@ MATRICES = pytest.mark.parametrize("family", [paper, matern], ids=["paper", "mat
 
 
 def off_diagonal(a, layers):
-    """The largest u of a layer times the share of what is not on the diagonal, and the leaves'."""
-    u = max(named(name).unit_roundoff for name in layers)
+    """The largest u of a layer times the share of what is not on the diagonal, and the leaves'.
+
+    Sums of products are FP32's, which counts where the leaves are FP64.
+    """
+    *above, last = map(named, layers)
+    coarse = [form.unit_roundoff for form in above if form.coarser_than(last.dtype)]
     lower = abs(np.linalg.cholesky(a))
     beside = lower - np.diag(lower.diagonal())
     size = np.linalg.norm(a)
-    last = 2 * (len(a) + 1) * named(layers[-1]).unit_roundoff * np.linalg.norm(lower @ lower.T)
-    if named(layers[0]) in (FP32, FP64):
-        return last / size
+    leaves = 2 * (len(a) + 1) * last.unit_roundoff * np.linalg.norm(lower @ lower.T)
+    if not coarse:
+        return leaves / size
     share = np.sqrt(2) * np.linalg.norm(beside @ lower.T)
-    return (3 * u * share + last) / size
+    sums = np.sqrt(len(a)) * FP32.unit_roundoff if last is FP64 else 0.0
+    return ((3 * max(coarse) + sums) * share + leaves) / size
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 4])
@@ -62,6 +69,47 @@ def test_half_precision_blocks_take_five_eighths_of_fp32s_lower_triangle(levels,
         assert tree.nbytes == n * n // 2 + n * n // 4 + 4 * (n // 4) * (n // 4 + 1) * 2
         assert abs(tree.nbytes / bytes_of_fp32 - 5 / 8) <= 1 / n
     assert SymmetricTree(paper(n), ("fp64",), leaf=leaf).nbytes == 2 * bytes_of_fp32
+
+
+@pytest.mark.parametrize("leaf", [8, 32])
+def test_each_block_takes_the_bytes_of_its_format(leaf):
+    n = 8 * leaf
+    squares, leaves = [(n // 2) ** 2, 2 * (n // 4) ** 2, 4 * leaf**2], 8 * leaf * (leaf + 1) // 2
+
+    def expected(*sizes):
+        return sum(b * s for b, s in zip(sizes[:3], squares, strict=True)) + sizes[3] * leaves
+
+    for layers, *sizes in (
+        *((("fp32", "fp64"), 4, 8, 8, 8), (("fp32",) * 3 + ("fp64",), 4, 4, 4, 8)),
+        *((("fp16", "fp32", "fp64"), 2, 4, 8, 8), (("fp8", "fp16", "fp32", "fp64"), 1, 2, 4, 8)),
+        # a format finer than the leaves' is not stored
+        (("fp64", "fp32"), 4, 4, 4, 4),
+    ):
+        tree = SymmetricTree(paper(n), layers, leaf=leaf)
+        assert tree.nbytes == expected(*sizes)
+        assert tree.potrf().nbytes == expected(*sizes)
+
+
+@MATRICES
+def test_numbers_of_fp32_blocks_are_fp32s_and_those_of_fp64_leaves_are_not(family):
+    n = 256
+    lower = SymmetricTree(family(n), ("fp32", "fp64"), leaf=32).potrf().to_dense()
+    h = n // 2
+    # rows and columns are scaled by powers of two
+    np.testing.assert_array_equal(lower[h:, :h].astype(np.float32), lower[h:, :h])
+    for half in (lower[:h, :h], lower[h:, h:]):
+        assert (half.astype(np.float32) != half)[np.tril_indices(h)].mean() > 0.9
+
+
+@MATRICES
+def test_fp32_layers_above_fp64_err_less_than_fp32_and_more_than_fp64(family):
+    a = family(250)
+    errors = []
+    for layers in (("fp64",), ("fp32", "fp64"), ("fp32",) * 3 + ("fp64",), ("fp32",)):
+        lower = SymmetricTree(a, layers, leaf=16).potrf().to_dense()
+        errors.append(np.linalg.norm(lower @ lower.T - a))
+    fp64, one, three, fp32 = errors
+    assert 1e4 * fp64 < one < three < fp32
 
 
 @in_all_layers
