@@ -138,7 +138,11 @@ def triangular_at_once(name, side, uplo, trans, diag, t, b):
     if mkl() is not None:
         return triangular(name, side, uplo, trans, diag, t, b)
     wrapper = _wrapper(name, b.dtype)
-    return wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)
+    result = wrapper(1.0, t, b, side == "R", uplo == "L", trans == "T", diag == "U", True)
+    if result is not b:
+        # SciPy copies an array that is not aligned
+        b[...] = result
+    return b
 
 
 @cache

@@ -709,3 +709,16 @@ def test_wrong_arguments_give_one_clear_line(call, message):
     with pytest.raises(gx.InvalidInput, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("work", [nested.trsm, nested.trmm])
+def test_arrays_that_are_not_aligned_are_overwritten(work):
+    n, random = 24, np.random.default_rng(0)
+    a = np.asfortranarray(np.tril(random.random((n, n))) + 4 * np.eye(n))
+    aligned = np.asfortranarray(random.random((n, n)))
+    b = np.zeros(8 * n * n + 1, np.uint8)[1:].view(np.float64).reshape((n, n), order="F")
+    b[...] = aligned
+    assert not b.flags.aligned
+    work(a, aligned)
+    work(a, b)
+    np.testing.assert_allclose(b, aligned, rtol=1e-14)
