@@ -4,8 +4,12 @@ Matrices of a batch are interleaved while they are computed on: `chunk[i, j, m]`
 matrix m, so that one SIMD instruction of a CPU serves a register of matrices, and one memory
 transaction of a GPU a warp. Only the lower triangle (j <= i) is read and written. `potrf` and
 `solve` take batches as NumPy stores them and pack chunk by chunk. On a GPU, matrices above order
-32, and those of all substitutions, are not interleaved: a block of threads holds each of them in
-shared memory.
+32, and those of their substitutions, are then not interleaved: a block of threads holds each of
+them in shared memory.
+
+`interleave` and `interleave_vectors` make batches that stay interleaved, for `potrf_interleaved`,
+`forward_interleaved`, `backward_interleaved`, `solve_interleaved` and `posv_interleaved` (the
+complete solution). Nothing is packed or copied there.
 
 Functions compiled by numba may call, without the interpreter's lock:
 
@@ -30,8 +34,10 @@ on a GPU.
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal, overload
@@ -44,7 +50,7 @@ from . import batched_gpu, batched_programs, simd
 from .batched_programs import LOOKING, MOST, UNTUNED, Variant, cache_directory, write_whole
 
 if TYPE_CHECKING:
-    from .._typing import Any, AnyArray, DTypeLike, Floats, Sequence, Whole
+    from .._typing import Any, AnyArray, DTypeLike, Sequence, Whole
 
 BEYOND_CACHE = 2**24
 """Bytes of a batch that no CPU cache holds: its factors are written past the cache."""
@@ -56,10 +62,10 @@ A matrix that is not positive definite gets a diagonal entry that is 0, infinite
 that follow it. The other matrices are not affected.
 """
 
-forward_chunk = batched_programs.substitution(False).forward_chunk
+forward_chunk = batched_programs.substitution().forward_chunk
 """forward_chunk(lower, b, n): b (n, k, lanes) <- L⁻¹b."""
 
-backward_chunk = batched_programs.substitution(True).backward_chunk
+backward_chunk = batched_programs.substitution().backward_chunk
 """backward_chunk(lower, b, n): b (n, k, lanes) <- L'⁻¹b."""
 
 factor_packed = batched_programs.packed().factor_packed
@@ -180,28 +186,59 @@ def backward(lower: AnyArray, b: AnyArray) -> AnyArray:
     return _substituted(lower, b, (True,))
 
 
-def interleave(a: Floats, lanes: int | None = None) -> Floats:
-    """Return a batch in chunks, (chunks, n, n, lanes); identities fill up the last one.
+def interleave(a: AnyArray, lanes: int | Literal["batch"] | None = None) -> AnyArray:
+    """Return a batch in chunks of matrices whose entries are interleaved.
 
-    `lanes` is a multiple of `lanes_of`; by default the fastest for the order.
+    Parameters
+    ----------
+    a : (batch, n, n) ndarray or cupy.ndarray
+        As for `potrf`; only lower triangles are read.
+    lanes : int or "batch", optional
+        Matrices of a chunk: a multiple of `lanes_of` on a CPU, of 32 on a GPU. "batch": one chunk
+        for all matrices, without chunking (the paper's Figure 7). By default the fastest known for
+        the order.
+
+    Returns
+    -------
+    chunks : (chunks, n, n, lanes) array
+        chunks[c, i, j, m] is entry (i, j) of matrix c lanes + m. Identities fill up the last chunk.
+        Entries above the diagonal are undefined.
+
+    Examples
+    --------
+    >>> a = np.stack([4.0 * np.eye(3)] * 10)
+    >>> chunks = interleave(a, "batch")
+    >>> bool((chunks[0, 2, 2, :10] == 4.0).all())
+    True
     """
-    a = _checked(np.asarray(a))
-    a = np.ascontiguousarray(a, _real(a.dtype))
+    on = "gpu" if _is_on_gpu(a) else "cpu"
+    a = _checked(a if on == "gpu" else np.asarray(a))
+    kind = _real(a.dtype)
     batch, n, _ = a.shape
-    lanes = lanes or lanes_of(a.dtype) * (2 if n <= PAIRED else 1)
-    if lanes % lanes_of(a.dtype):
+    if lanes is None:
+        lanes = _lanes(variant_for(n, kind, on, "interleaved").chunk, batch, kind, on)
+    elif lanes == "batch":
+        lanes = _lanes(lanes, batch, kind, on)
+    unit = _lanes(1, batch, kind, on)
+    if not isinstance(lanes, (int, np.integer)) or lanes < 1 or lanes % unit:
         raise InvalidInput(
-            f"lanes must be a multiple of {lanes_of(a.dtype)} for {a.dtype}. Got {lanes}."
+            f'lanes must be a multiple of {unit} for {kind} on this device, or "batch". '
+            f"Got {lanes!r}."
         )
-    chunks = np.zeros((-(-batch // lanes), n, n, lanes), a.dtype)
+    if on == "gpu":
+        return batched_gpu.in_chunks(a.astype(kind, copy=False), int(lanes))
+    a = np.ascontiguousarray(a, kind)
+    chunks = np.zeros((-(-batch // lanes), n, n, lanes), kind)
     for c, chunk in enumerate(chunks):
         members = min(lanes, batch - c * lanes)
         simd.pack_lower(a.reshape(-1), n, c * lanes, members, chunk.reshape(-1), lanes)
     return chunks
 
 
-def separate(chunks: Floats, batch: int) -> Floats:
+def separate(chunks: AnyArray, batch: int) -> AnyArray:
     """Return the lower triangles of the first `batch` matrices of some chunks, (batch, n, n)."""
+    if _is_on_gpu(chunks):
+        return batched_gpu.separate(chunks, batch)
     _, n, _, lanes = chunks.shape
     a = np.empty((batch, n, n), chunks.dtype)
     to = a.reshape(-1)
@@ -213,25 +250,256 @@ def separate(chunks: Floats, batch: int) -> Floats:
     return a
 
 
-def potrf_interleaved(chunks: Floats, *, variant: Variant | None = None) -> Whole:
-    """Factor chunks, (chunks, n, n, lanes) as from `interleave`, in place.
+def interleave_vectors(b: AnyArray, chunks: AnyArray) -> AnyArray:
+    """Return right-hand sides in the layout of some chunks.
 
-    Return `info` as `potrf` does, (chunks · lanes,), but NaN and infinities count as minors that
-    are not positive. Raise `InvalidInput` if they are not such chunks.
+    Parameters
+    ----------
+    b : (batch, n) or (batch, n, k) ndarray or cupy.ndarray
+    chunks : (chunks, n, n, lanes) array
+        From `interleave`, of as many matrices.
+
+    Returns
+    -------
+    (chunks, n, k, lanes) array
+        Of the type of `chunks`. Zeros fill up the last chunk.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.stack([4.0 * np.eye(3)] * 10))
+    >>> b = interleave_vectors(np.ones((10, 3)), chunks)
+    >>> b.shape == (len(chunks), 3, 1, chunks.shape[3])
+    True
     """
-    width = lanes_of(chunks.dtype) if chunks.dtype in (np.float32, np.float64) else 0
-    fits = chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] and width
-    if not fits or chunks.shape[3] % width or not chunks.flags.carray:
+    count, n, lanes = _chunked(chunks)
+    if not _is_on_gpu(chunks):
+        b = np.asarray(b)
+    fits = b.ndim in (2, 3) and b.shape[1] == n and -(-len(b) // lanes) == count
+    if not fits or b.dtype.kind not in "biuf":
         raise InvalidInput(
-            "chunks must be (chunks, n, n, lanes) in C order, as `interleave` returns them: FP32 "
-            f"or FP64, with lanes of whole registers ({width or '8 or 16'} here). "
-            f"Got {chunks.dtype} {chunks.shape}."
+            f"b must be (batch, {n}) or (batch, {n}, k), real, for {count} chunks of {lanes} "
+            f"matrices. Got {b.dtype} {b.shape}."
         )
-    _, n, _, lanes = chunks.shape
-    variant = variant or variant_for(n, chunks.dtype)
-    info = np.zeros(len(chunks) * lanes, np.int64)
+    if not _together(chunks, b):
+        raise InvalidInput("b must be in the memory of the chunks, on the same device.")
+    k, xp = math.prod(b.shape[2:]), np
+    if _is_on_gpu(chunks):
+        import cupy as xp
+    with chunks.device if _is_on_gpu(chunks) else nullcontext():
+        room = xp.zeros((count * lanes, n, k), chunks.dtype)
+        room[: len(b)] = b.reshape(len(b), n, k)
+        return xp.ascontiguousarray(room.reshape(count, lanes, n, k).transpose(0, 2, 3, 1))
+
+
+def separate_vectors(b: AnyArray, batch: int) -> AnyArray:
+    """Return the first `batch` members of interleaved right-hand sides, (batch, n, k)."""
+    count, n, columns, lanes = b.shape
+    return b.transpose(0, 3, 1, 2).reshape(count * lanes, n, columns)[:batch]
+
+
+def potrf_interleaved(chunks: AnyArray, *, variant: Variant | None = None) -> Whole:
+    """Factor interleaved matrices in place.
+
+    Parameters
+    ----------
+    chunks : (chunks, n, n, lanes) ndarray or cupy.ndarray
+        From `interleave`; the lower triangles are overwritten with the factors, which have the
+        bits of `potrf`.
+    variant : Variant, optional
+        By default the fastest known for this layout, see `variant_for`; its `chunk` has no effect.
+
+    Returns
+    -------
+    info : (chunks lanes,) ndarray of int
+        As of `potrf`, but NaN and infinities count as minors that are not positive. The factor of a
+        matrix without one is undefined.
+
+    Raises
+    ------
+    InvalidInput
+        If `chunks` is not as from `interleave`.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.array([[[4.0, 2.0], [2.0, 5.0]]]))
+    >>> info = potrf_interleaved(chunks)
+    >>> separate(chunks, 1)[0].tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    count, n, lanes = _chunked(chunks)
+    variant = variant or _variant_of(chunks)
+    if _is_on_gpu(chunks):
+        return batched_gpu.potrf_chunks(chunks, variant)
+    info = np.zeros(count * lanes, np.int64)
     batched_programs.factorization(variant, n).factor_chunks(chunks, info)
     return info
+
+
+def solve_interleaved(chunks: AnyArray, b: AnyArray) -> AnyArray:
+    """Solve L L' x = b in place for interleaved factors.
+
+    Parameters
+    ----------
+    chunks : (chunks, n, n, lanes) ndarray or cupy.ndarray
+        From `potrf_interleaved`.
+    b : (chunks, n, k, lanes) array
+        From `interleave_vectors`; overwritten with x, which has the bits of `solve`.
+
+    Returns
+    -------
+    b
+
+    Raises
+    ------
+    InvalidInput
+        If a diagonal holds a 0, a NaN or an infinity, or an argument is not of this kind; b is
+        then unchanged.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.array([[[4.0, 2.0], [2.0, 5.0]]]))
+    >>> info = potrf_interleaved(chunks)
+    >>> b = interleave_vectors([[4.0, 2.0]], chunks)
+    >>> separate_vectors(solve_interleaved(chunks, b), 1)[0, :, 0].tolist()
+    [1.0, 0.0]
+    """
+    return _substituted_interleaved(chunks, b, (False, True))
+
+
+def forward_interleaved(chunks: AnyArray, b: AnyArray) -> AnyArray:
+    """Solve L x = b in place; see `solve_interleaved`.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.array([[[2.0, 0.0], [1.0, 2.0]]]))
+    >>> b = interleave_vectors([[4.0, 6.0]], chunks)
+    >>> separate_vectors(forward_interleaved(chunks, b), 1)[0, :, 0].tolist()
+    [2.0, 2.0]
+    """
+    return _substituted_interleaved(chunks, b, (False,))
+
+
+def backward_interleaved(chunks: AnyArray, b: AnyArray) -> AnyArray:
+    """Solve L' x = b in place; see `solve_interleaved`.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.array([[[2.0, 0.0], [1.0, 2.0]]]))
+    >>> b = interleave_vectors([[5.0, 2.0]], chunks)
+    >>> separate_vectors(backward_interleaved(chunks, b), 1)[0, :, 0].tolist()
+    [2.0, 1.0]
+    """
+    return _substituted_interleaved(chunks, b, (True,))
+
+
+def posv_interleaved(chunks: AnyArray, b: AnyArray, *, variant: Variant | None = None) -> Whole:
+    """Factor interleaved matrices and solve A x = b, both in place.
+
+    On a CPU a matrix is factored and solved from while it is in the cache.
+
+    Parameters
+    ----------
+    chunks, variant
+        As for `potrf_interleaved`.
+    b : (chunks, n, k, lanes) array
+        From `interleave_vectors`; overwritten with x, which has the bits of `solve`. NaN where the
+        matrix has no factor.
+
+    Returns
+    -------
+    info : (chunks lanes,) ndarray of int
+        As of `potrf_interleaved`.
+
+    Raises
+    ------
+    InvalidInput
+        If an argument is not of this kind.
+
+    Examples
+    --------
+    >>> chunks = interleave(np.array([[[4.0, 2.0], [2.0, 5.0]]]))
+    >>> b = interleave_vectors([[4.0, 2.0]], chunks)
+    >>> info = posv_interleaved(chunks, b)
+    >>> separate_vectors(b, 1)[0, :, 0].tolist()
+    [1.0, 0.0]
+    """
+    count, n, lanes = _chunked(chunks)
+    _check_vectors(chunks, b)
+    variant = variant or _variant_of(chunks)
+    if _is_on_gpu(chunks):
+        info = batched_gpu.potrf_chunks(chunks, variant)
+        batched_gpu.substitute_chunks(chunks, b, (False, True))
+    else:
+        info = np.zeros(count * lanes, np.int64)
+        batched_programs.solution(variant, n).solve_chunks(chunks, b, info)
+    for member in np.flatnonzero(info):
+        b[member // lanes, :, :, member % lanes] = np.nan
+    return info
+
+
+def _chunked(chunks):
+    """Return the number of chunks, n and lanes; raise `InvalidInput` if they are not chunks."""
+    kind, on = getattr(chunks, "dtype", None), "gpu" if _is_on_gpu(chunks) else "cpu"
+    unit = _lanes(1, 1, kind, on) if kind in (np.float32, np.float64) else 0
+    fits = unit and chunks.ndim == 4 and chunks.shape[1] == chunks.shape[2] <= MOST
+    if not fits or chunks.shape[3] % unit or not chunks.shape[3] or not _is_writable(chunks):
+        raise InvalidInput(
+            "chunks must be (chunks, n, n, lanes) in C order, as `interleave` returns them: FP32 "
+            f"or FP64, writable, n at most {MOST}, lanes a multiple of {unit or '8 or 16'}. "
+            f"Got {kind} {getattr(chunks, 'shape', type(chunks).__name__)}."
+        )
+    count, n, _, lanes = chunks.shape
+    return count, n, lanes
+
+
+def _together(a, b):
+    """Return whether two arrays are in the memory of one device."""
+    return _is_on_gpu(a) == _is_on_gpu(b) and (not _is_on_gpu(a) or a.device == b.device)
+
+
+def _is_writable(a):
+    return a.flags.c_contiguous if _is_on_gpu(a) else a.flags.carray
+
+
+def _check_vectors(chunks, b):
+    """Raise `InvalidInput` if b does not hold right-hand sides beside these chunks."""
+    count, n, lanes = _chunked(chunks)
+    kind, shape = getattr(b, "dtype", None), getattr(b, "shape", type(b).__name__)
+    fits = kind == chunks.dtype and _together(chunks, b)
+    fits = fits and len(shape) == 4 and (*shape[:2], shape[3]) == (count, n, lanes)
+    if not fits or not _is_writable(b):
+        raise InvalidInput(
+            f"b must be ({count}, {n}, k, {lanes}) in C order, {chunks.dtype} as the chunks and in "
+            f"the same memory; `interleave_vectors` makes it. Got {kind} {shape}."
+        )
+    if not _is_on_gpu(b) and np.may_share_memory(chunks, b):
+        raise InvalidInput("b must not share memory with the chunks. Try b.copy().")
+
+
+def _substituted_interleaved(chunks, b, passes):
+    """Substitute in place: forward (False), backward (True); return b."""
+    _, n, lanes = _chunked(chunks)
+    _check_vectors(chunks, b)
+    if _is_on_gpu(chunks):
+        _check_inverses(batched_gpu.singular(chunks))
+        batched_gpu.substitute_chunks(chunks, b, passes)
+    else:
+        _check_inverses(simd.singular(chunks.reshape(-1), n, lanes))
+        ways = False in passes, True in passes
+        batched_programs.substitution().substitute_chunks(chunks, b, *ways)
+    return b
+
+
+def _check_inverses(singular):
+    """Raise `InvalidInput` if a factor, if any, is singular."""
+    if singular >= 0:
+        raise InvalidInput(f"the diagonal of factor {singular} holds a 0, a NaN or an infinity.")
+
+
+def _lanes(chunk, batch, dtype, on="cpu"):
+    """Return how many matrices lie side by side; see `Variant.chunk`."""
+    unit = batched_gpu.WARP if on == "gpu" else lanes_of(dtype)
+    return max(-(-batch // unit), 1) * unit if chunk == "batch" else chunk * unit
 
 
 def _is_on_gpu(a):
@@ -280,7 +548,7 @@ def _factored(a, overwrite, variant):
                 "`chunk` must be at least 1 on a CPU: a variant with chunk=0 is for a GPU."
             )
         program = batched_programs.factorization(variant, n)
-        lanes, row = variant.chunk * lanes_of(source.dtype), n * source.itemsize
+        lanes, row = _lanes(variant.chunk, batch, source.dtype), n * source.itemsize
         past_cache = not own and row % simd.REGISTER == 0 and source.nbytes >= BEYOND_CACHE
         program.factor_batch(source, lower, info, lanes, past_cache)
     return lower, info
@@ -326,58 +594,58 @@ def _substituted(lower, b, passes):
     lower = np.ascontiguousarray(lower, kind)
     x = np.array(b.reshape(*b.shape[:2], -1) if b.size else b, kind, order="C")
     if x.size:
-        diagonal = lower.diagonal(axis1=1, axis2=2)
-        wrong = np.flatnonzero(
-            ~(abs(diagonal) > 0).all(axis=1) | ~np.isfinite(diagonal).all(axis=1)
-        )
-        if wrong.size:
-            raise InvalidInput(
-                f"the diagonal of factor {wrong[0]} holds a 0, a NaN or an infinity."
-            )
-        for back in passes:
-            program = batched_programs.substitution(back)
-            loop = program.backward_batch if back else program.forward_batch
-            loop(lower, x, lanes_of(kind))
+        _check_inverses(simd.singular(lower.reshape(-1), lower.shape[1], 1))
+        ways = False in passes, True in passes
+        batched_programs.substitution().substitute_batch(lower, x, lanes_of(kind), *ways)
     return x.reshape(b.shape)
 
 
-# The variant for an order, type and device: the winner of a search, kept in `batched.json` of the
-# user's cache directory, or else the entry of a table. experiments/batched compares variants on
-# interleaved chunks, on one core with AVX-512; no study compares them on canonical batches.
+# The variant for an order, type, device and layout: the winner of a search, kept in `batched.json`
+# of the user's cache directory, or else the entry of a table.
 
+Layout = Literal["canonical", "interleaved"]
+"""Matrix by matrix, as NumPy stores a batch; or in chunks, as `interleave` returns them."""
 
-SHIPPED = (
-    (8, Variant("left", 4, 4, unroll=True)),
-    (16, Variant("top", 4, 1, unroll=True)),
-    (128, UNTUNED),
-)
-"""Largest order, and the variant up to there. Above 16 a search may find a faster one: at orders 48
-and 64 that is `top` with tile 4, on chunks. Each order up to 16 is compiled by itself and kept on
-disk."""
+LAYOUTS = ("canonical", "interleaved")
 
-PAIRED = 24
-"""Largest order for which `interleave` takes chunks of two registers: the fastest at orders 12 to
-24 in FP64, and 5 and 8 in FP32 (experiments/batched)."""
+SHIPPED = {
+    "canonical": (
+        (8, Variant("left", 4, 4, unroll=True)),
+        (16, Variant("top", 4, 1, unroll=True)),
+        (128, UNTUNED),
+    ),
+    "interleaved": (
+        (8, Variant("left", 4, 2, unroll=True)),
+        (16, Variant("top", 4, 2, unroll=True)),
+        (24, Variant("left", 4, 2)),
+        (128, Variant("top", 4, 1)),
+    ),
+}
+"""Largest order, and the variant up to there (experiments/batched, one core with AVX-512). Each
+order up to 16 is compiled by itself and kept on disk."""
 
 ON_GPU = Variant(chunk=0)
 """A block of threads for each matrix, for any order."""
 
-SHIPPED_ON_GPU = ((32, UNTUNED), (128, ON_GPU))
+SHIPPED_ON_GPU = {
+    "canonical": ((32, UNTUNED), (128, ON_GPU)),
+    "interleaved": ((128, UNTUNED),),
+}
 """As SHIPPED, on a GPU; chosen by counting bytes, not timed yet."""
 
-UNROLLED = 16
-"""Largest order for which full unrolling is a candidate; larger ones were not timed."""
+UNROLLED = 24
+"""Largest order for which full unrolling is a candidate: compilation takes seconds."""
 
 GAIN = 1.03
 """Speed-up over the untuned variant from which on another is remembered."""
 
 
-def variant_for(n: int, dtype: DTypeLike, on: str = "cpu") -> Variant:
+def variant_for(n: int, dtype: DTypeLike, on: str = "cpu", layout: Layout = "canonical") -> Variant:
     """Return the fastest known variant: the one remembered for this device, or the shipped one."""
-    known = remembered().get(_key(n, dtype, on))
+    known = remembered().get(_key(n, dtype, on, layout))
     if known is not None:
         return known
-    shipped = SHIPPED_ON_GPU if on == "gpu" else SHIPPED
+    shipped = (SHIPPED_ON_GPU if on == "gpu" else SHIPPED)[layout]
     return next(variant for most, variant in shipped if n <= most)
 
 
@@ -409,15 +677,17 @@ def _read(path, _changed):
 
 
 def _is_valid(variant):
-    small = all(type(x) is int and x <= 32 for x in (variant.tile, variant.chunk))
-    small = small and variant.tile >= 1 and variant.chunk >= 0
-    return small and variant.looking in LOOKING and type(variant.unroll) is bool
+    whole = variant.chunk == "batch" or (type(variant.chunk) is int and 0 <= variant.chunk <= 64)
+    whole = whole and type(variant.tile) is int and 1 <= variant.tile <= 32
+    return whole and variant.looking in LOOKING and type(variant.unroll) is bool
 
 
-def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> None:
+def remember(
+    n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu", layout: Layout = "canonical"
+) -> None:
     """Keep a variant on disk; warn if that is not possible."""
     path = cache_directory() / "batched.json"
-    known = remembered() | {_key(n, dtype, on): variant}
+    known = remembered() | {_key(n, dtype, on, layout): variant}
     entries = {key: asdict(entry) for key, entry in sorted(known.items())}
     try:
         write_whole(path, json.dumps(entries, indent=1))
@@ -430,8 +700,14 @@ def remember(n: int, dtype: DTypeLike, variant: Variant, on: str = "cpu") -> Non
         )
 
 
-def _key(n, dtype, on):
-    return f"{device_name(on)} {np.dtype(dtype).name} {n}"
+def _key(n, dtype, on, layout):
+    chunks = "" if layout == "canonical" else f" {layout}"
+    return f"{device_name(on)} {np.dtype(dtype).name} {n}{chunks}"
+
+
+def _variant_of(chunks):
+    on = "gpu" if _is_on_gpu(chunks) else "cpu"
+    return variant_for(chunks.shape[1], chunks.dtype, on, "interleaved")
 
 
 @cache
@@ -440,13 +716,13 @@ def device_name(on: str = "cpu") -> str:
     return batched_gpu.device_name() if on == "gpu" else binding.get_host_cpu_name()
 
 
-def candidates(n: int, on: str = "cpu") -> list[Variant]:
+def candidates(n: int, on: str = "cpu", layout: Layout = "canonical") -> list[Variant]:
     """Return the variants worth timing for an order; chunks of one register, or one warp."""
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
     if n <= UNROLLED:
-        variants += [Variant(looking, 4, unroll=True) for looking in ("left", "top")]
-    return variants + [ON_GPU] * (on == "gpu")
+        variants += [Variant(looking, 4, unroll=True) for looking in LOOKING]
+    return variants + [ON_GPU] * (on == "gpu" and layout == "canonical")
 
 
 def search(
@@ -454,32 +730,38 @@ def search(
     dtype: DTypeLike = np.float64,
     on: str = "cpu",
     *,
-    batch: int = 4096,
+    layout: Layout = "canonical",
+    batch: int = 4000,
     rounds: int = 7,
     among: Sequence[Variant] | None = None,
 ) -> tuple[Variant, dict[Variant, float]]:
-    """Find the fastest variant for an order among some, and remember it.
+    """Find the fastest variant for an order and layout among some, and remember it.
 
-    By default these are `candidates`, then the winner with larger chunks. Each is checked against
-    LAPACK before it is timed, in turns with the others. The untuned variant takes part, and stays
-    unless another is faster by `GAIN`, also in a second race of these two. Also return the median
-    seconds of the first race.
+    By default these are `candidates`, then the winner with larger chunks, and without chunks if the
+    batch is interleaved. Each is checked against LAPACK before it is timed, in turns with the
+    others. The untuned variant takes part, and stays unless another is faster by `GAIN`, also in a
+    second race of these two. Also return the median seconds of the first race.
     """
     if not 1 <= n <= MOST:
         raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
+    if layout not in LAYOUTS:
+        raise InvalidInput(f"layout must be one of {', '.join(LAYOUTS)}. Got {layout!r}.")
     a = _matrices(n, dtype, batch)
-    first = list(dict.fromkeys((UNTUNED, *(among or candidates(n, on)))))
-    seconds = race([v for v in first if _is_right(a, v, on)], a, on, rounds)
+
+    def raced(variants, rounds=rounds):
+        return race([v for v in variants if _is_right(a, v, on, layout)], a, on, rounds, layout)
+
+    seconds = raced(dict.fromkeys((UNTUNED, *(among or candidates(n, on, layout)))))
     if among is None:
         best = min(seconds, key=seconds.get)
-        wider = [replace(best, chunk=chunk) for chunk in (2, 4)]
-        seconds |= race([v for v in (best, *wider) if _is_right(a, v, on)], a, on, rounds)
+        sizes = (2, 4) if layout == "canonical" else (2, 4, "batch")
+        seconds |= raced((best, *(replace(best, chunk=chunk) for chunk in sizes)))
     winner = min(seconds, key=seconds.get)
     if winner != UNTUNED:
-        last = race([UNTUNED, winner], a, on, 2 * rounds)
+        last = raced((UNTUNED, winner), 2 * rounds)
         if last[UNTUNED] < GAIN * last[winner]:
             winner = UNTUNED
-    remember(n, dtype, winner, on)
+    remember(n, dtype, winner, on, layout)
     return winner, seconds
 
 
@@ -490,15 +772,20 @@ def _matrices(n, dtype, batch):
     return np.ascontiguousarray(np.resize(some, (batch, n, n)), dtype)
 
 
-def _is_right(a, variant, on):
+def _is_right(a, variant, on, layout):
     """Return whether a variant's factors are LAPACK's; warn if they are not."""
     some = a[: 3 * 64 + 1]
-    lower = potrf(_on(some, on), variant=variant)
+    if layout == "canonical":
+        lower = potrf(_on(some, on), variant=variant)
+    else:
+        chunks = interleave(_on(some, on), _lanes(variant.chunk, len(some), a.dtype, on))
+        potrf_interleaved(chunks, variant=variant)
+        lower = separate(chunks, len(some))
     lower, expected = lower if on == "cpu" else lower.get(), np.linalg.cholesky(some)
     u = np.finfo(a.dtype).eps / 2
     if abs(lower - expected).max() <= 8 * (a.shape[1] + 1) * u * abs(expected).max():
         return True
-    warnings.warn(f"{variant} gives wrong factors on this device.", GeomxpWarning, stacklevel=3)
+    warnings.warn(f"{variant} gives wrong factors on this device.", GeomxpWarning, stacklevel=4)
     return False
 
 
@@ -510,14 +797,30 @@ def _on(a, on):
     return cupy.asarray(a)
 
 
-def race(variants: Sequence[Variant], a: AnyArray, on: str, rounds: int) -> dict[Variant, float]:
-    """Return the median seconds of each variant; they take turns."""
+def race(
+    variants: Sequence[Variant], a: AnyArray, on: str, rounds: int, layout: Layout = "canonical"
+) -> dict[Variant, float]:
+    """Return the median seconds of each variant; they take turns.
+
+    In the interleaved layout, chunks are factored in place; to restore them is not timed.
+    """
     a = _on(a, on)
     seconds = {variant: [] for variant in variants}
+    rooms = {}
+    if layout == "interleaved":
+        for chunk in {variant.chunk for variant in variants}:
+            kept = interleave(a, _lanes(chunk, len(a), a.dtype, on))
+            rooms[chunk] = kept, kept.copy()
     for k in range(rounds + 1):
         for variant in variants:
+            if rooms:
+                kept, chunks = rooms[variant.chunk]
+                chunks[...] = kept
             start = time.perf_counter()
-            potrf(a, check=False, variant=variant)
+            if rooms:
+                potrf_interleaved(chunks, variant=variant)
+            else:
+                potrf(a, check=False, variant=variant)
             if k:
                 seconds[variant].append(time.perf_counter() - start)
     return {variant: float(np.median(times)) for variant, times in seconds.items()}

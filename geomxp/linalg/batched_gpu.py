@@ -3,7 +3,8 @@
 There are two ways to factor: a block of threads holds one matrix in shared memory
 (`cuda/batched.cu`), or each thread factors one matrix of an interleaved chunk, by a program
 translated from the text that numba compiles for the CPU. `batched.variant_for` chooses by the
-order. Substitutions use a block for each matrix. All give the bits of the CPU.
+order. Substitutions use a block for each matrix, and a thread for each one of an interleaved
+chunk. All give the bits of the CPU.
 
 Tested on a CUDA emulator; not yet run on a real GPU.
 """
@@ -24,14 +25,39 @@ WARP = 32
 MOVERS = 256
 """Threads of a block that packs or unpacks 32 matrices."""
 
+WIDEST = 128
+"""Threads of a block in interleaved chunks of that many matrices or more."""
+
 KERNEL = """
-extern "C" __global__ void potrf_{suffix}({real} *a, int n, long long matrices)
+extern "C" __global__ void potrf_{suffix}({real} *a, int n, int lanes, long long matrices)
 {{
-    const int lanes = blockDim.x;
-    const long long chunk = blockIdx.x;
-    if (chunk * lanes < matrices) {{
-        potrf(a + chunk * n * n * lanes, n, n, lanes, (int)threadIdx.x);
+    const long long m = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (m < matrices) {{
+        potrf(a + m / lanes * n * n * lanes, n, n, lanes, (int)(m % lanes));
     }}
+}}
+"""
+
+SUBSTITUTION = """
+extern "C" __global__ void substitute_{suffix}(const {real} *a, {real} *b, int n, int columns,
+                                               int lanes, long long matrices, int forwards,
+                                               int backwards)
+{{
+    const long long m = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    const int lane = (int)(m % lanes);
+    if (m < matrices) {{
+        a += m / lanes * n * n * lanes;
+        b += m / lanes * n * columns * lanes;
+        if (forwards) forward(a, b, n, n, columns, lanes, lane, lane);
+        if (backwards) backward(a, b, n, n, columns, lanes, lane, lane);
+    }}
+}}
+"""
+
+FUNCTION = """template <class Real>
+BOTH void {name}({arguments})
+{{
+{body}
 }}
 """
 
@@ -47,7 +73,9 @@ def translated(lines):
         loop = re.fullmatch(r"for (\w+) in range\((.*)\):", text)
         if loop:
             name, (start, stop, *step) = loop[1], loop[2].split(", ")
-            text = f"for ({name} = {start}; {name} < {stop}; {name} += {(*step, 1)[0]}) {{"
+            step = (*step, "1")[0]
+            sign = ">" if step.startswith("-") else "<"
+            text = f"for ({name} = {start}; {name} {sign} {stop}; {name} += {step}) {{"
             integers.add(name)
             depths.append(depth)
         elif text.startswith("if "):
@@ -64,20 +92,37 @@ def translated(lines):
     return out, sorted(integers), sorted(numbers)
 
 
+def _function(name, arguments, lines, declared=()):
+    """Return a program as a function in C++."""
+    body, integers, numbers = translated(lines)
+    lines = [f"int {', '.join(integers)};", f"Real {', '.join(numbers)};", *declared, *body]
+    text = "\n".join("    " + line for line in lines)
+    return FUNCTION.format(name=name, arguments=arguments, body=text)
+
+
+def _source(functions, kernel):
+    """Return CUDA C++ with functions, and a kernel of them for both types."""
+    kinds = ("fp64", "double"), ("fp32", "float")
+    kernels = "".join(kernel.format(suffix=suffix, real=real) for suffix, real in kinds)
+    return source("batched.cuh") + functions + "#ifdef __CUDACC__\n" + kernels + "#endif\n"
+
+
 def potrf_text(variant=UNTUNED, n=None):
     """Return CUDA C++ with kernels potrf_fp64 and potrf_fp32; if unrolled, for one order n."""
-    body, integers, numbers = translated(batched_programs.potrf(variant, n))
-    lines = [
-        f"int {', '.join(integers)};",
-        f"Real {', '.join(numbers)};",
-        *("const int width = 1;", f"Real inverse[{n or MOST}];"),
-        *body,
-    ]
-    text = source("batched.cuh") + "template <class Real>\n"
-    text += "BOTH void potrf(Real *a, int n, int ld, int lanes, int first)\n{\n"
-    text += "\n".join("    " + line for line in lines) + "\n}\n#ifdef __CUDACC__\n"
-    kinds = ("fp64", "double"), ("fp32", "float")
-    return text + "".join(KERNEL.format(suffix=s, real=r) for s, r in kinds) + "#endif\n"
+    room = "const int width = 1;", f"Real inverse[{n or MOST}];"
+    arguments = "Real *a, int n, int ld, int lanes, int first"
+    lines = batched_programs.potrf(variant, n)
+    return _source(_function("potrf", arguments, lines, room), KERNEL)
+
+
+def substitution_text():
+    """Return CUDA C++ with kernels substitute_fp64 and substitute_fp32 for interleaved chunks."""
+    arguments = "const Real *a, Real *b, int n, int ld, int columns, int lanes, int first, "
+    functions = (
+        _function(name, arguments + "int start", batched_programs.substitution_text(back))
+        for name, back in (("forward", False), ("backward", True))
+    )
+    return _source("".join(functions), SUBSTITUTION)
 
 
 @cache
@@ -118,15 +163,19 @@ def _padded(n):
     return -(-n // 4) * 4
 
 
-def in_chunks(xp, a, lanes):
+def in_chunks(a, lanes):
     """Return (chunks, n, n, lanes) of a batch's lower triangles; see `batched.interleave`.
 
-    Entries above the diagonal are undefined. `lanes` is a multiple of 32; `xp` is CuPy.
+    Entries above the diagonal are undefined. `lanes` is a multiple of 32.
     """
+    import cupy
+
     batch, n, _ = a.shape
-    chunks = xp.empty((-(-batch // lanes), n, n, lanes), a.dtype)
-    groups = len(chunks) * lanes // WARP
-    _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
+    with a.device:
+        chunks = cupy.empty((-(-batch // lanes), n, n, lanes), a.dtype)
+        if chunks.size:
+            groups = len(chunks) * lanes // WARP
+            _kernel("pack", a.dtype)((groups,), (MOVERS,), (*_view(a), chunks, n, lanes, batch))
     return chunks
 
 
@@ -157,16 +206,73 @@ def potrf(a, dtype, overwrite, variant):
 
 def _interleaved(a, lower, info, variant):
     """Write factors and info; one thread factors one matrix of an interleaved chunk."""
+    batch, n, _ = a.shape
+    lanes = -(-batch // WARP) if variant.chunk == "batch" else variant.chunk
+    chunks = in_chunks(a, lanes * WARP)
+    _factor_chunks(chunks, variant)
+    entries = *_view(a), chunks, lower, info, n, lanes * WARP, batch
+    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
+
+
+def _per_thread(text, name, chunks, before, after=()):
+    """Launch a kernel(*before, lanes, matrices, *after) with a thread for each matrix of chunks."""
+    count, n, _, lanes = chunks.shape
+    if n * n * lanes >= 2**31:
+        raise InvalidInput(
+            f"a chunk must have less than 2^31 entries on a GPU. Got {n} x {n} x {lanes}; use "
+            "smaller chunks, of 32 matrices say."
+        )
+    if not chunks.size:
+        return
+    kernel = _module(text).get_function(f"{name}_{_suffix(chunks.dtype)}")
+    threads, matrices = min(lanes, WIDEST), count * lanes
+    sizes = *before, np.int32(lanes), np.int64(matrices), *after
+    kernel((-(-matrices // threads),), (threads,), sizes)
+
+
+def _factor_chunks(chunks, variant):
+    n = chunks.shape[1]
+    text = potrf_text(variant, n if variant.unroll else None)
+    _per_thread(text, "potrf", chunks, (chunks, np.int32(n)))
+
+
+def _proper(diagonal):
+    """Return which entries of diagonals are positive and finite, (chunks lanes, n)."""
+    count, lanes, n = diagonal.shape
+    return ((diagonal > 0) & (diagonal < np.inf)).get().reshape(count * lanes, n)
+
+
+def potrf_chunks(chunks, variant):
+    """Factor chunks in place; return info; see `batched.potrf_interleaved`."""
+    with chunks.device:
+        _factor_chunks(chunks, variant)
+        good = _proper(chunks.diagonal(axis1=1, axis2=2))
+    return np.where(good.all(axis=1), 0, good.argmin(axis=1) + 1)
+
+
+def singular(chunks):
+    """Return the first matrix whose diagonal has a 0, a NaN or an infinity, or -1."""
+    with chunks.device:
+        good = _proper(abs(chunks.diagonal(axis1=1, axis2=2)))
+    wrong = np.flatnonzero(~good.all(axis=1))
+    return int(wrong[0]) if wrong.size else -1
+
+
+def substitute_chunks(chunks, b, passes):
+    """Substitute in place, forward (False) and backward (True), for interleaved chunks."""
+    ways = np.int32(False in passes), np.int32(True in passes)
+    before = chunks, b, np.int32(chunks.shape[1]), np.int32(b.shape[2])
+    with chunks.device:
+        _per_thread(substitution_text(), "substitute", chunks, before, ways)
+
+
+def separate(chunks, batch):
+    """Return the lower triangles of the first `batch` matrices."""
     import cupy
 
-    (batch, n, _), lanes = a.shape, WARP * variant.chunk
-    chunks = in_chunks(cupy, a, lanes)
-    kernel = _module(potrf_text(variant, n if variant.unroll else None))
-    order, matrices = np.int32(n), np.int64(len(chunks) * lanes)
-    kernel = kernel.get_function(f"potrf_{_suffix(a.dtype)}")
-    kernel((len(chunks),), (lanes,), (chunks, order, matrices))
-    entries = *_view(a), chunks, lower, info, n, lanes, batch
-    _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
+    n = chunks.shape[1]
+    with chunks.device:
+        return cupy.tril(chunks.transpose(0, 3, 1, 2).reshape(-1, n, n)[:batch])
 
 
 def substitute(lower, b, dtype, passes):

@@ -373,6 +373,13 @@ WHOLE = 16
 
 
 @njit(nogil=True, cache=True)
+def two_ahead(m, lanes, width, size):
+    """Return how far the register after the next one begins from that of lane m, over chunks."""
+    later = m + 2 * width
+    return later // lanes * size + later % lanes - m
+
+
+@njit(nogil=True, cache=True)
 def pack(a, size, member, members, chunk, lanes):
     """Chunk <- all entries of members, `size` each; lanes without a member keep their values."""
     width, ahead = width_of(a), lanes * size
@@ -517,6 +524,23 @@ def check(chunks, start, n, lanes, members, info, member):
                 info[member + m] = i + 1
                 break
     return True
+
+
+@njit(nogil=True, cache=True)
+def singular(lower, n, lanes):
+    """Return the first matrix of chunks whose diagonal has a 0, a NaN or an infinity, or -1."""
+    for c in range(len(lower) // max(n * n * lanes, 1)):
+        good = True
+        for i in range(n):
+            at = ((c * n + i) * n + i) * lanes
+            for entry in lower[at : at + lanes]:
+                good &= (abs(entry) > 0) & (abs(entry) < np.inf)
+        for m in range(0 if good else lanes):
+            for i in range(n):
+                entry = abs(lower[((c * n + i) * n + i) * lanes + m])
+                if not (entry > 0 and entry < np.inf):
+                    return c * lanes + m
+    return -1
 
 
 @njit(nogil=True, cache=True)
