@@ -352,8 +352,8 @@ def solve_interleaved(chunks: AnyArray, b: AnyArray) -> AnyArray:
     Raises
     ------
     InvalidInput
-        If a diagonal holds a 0, a NaN or an infinity, or an argument is not of this kind; b is
-        then unchanged.
+        If an argument is not of this kind; or if a diagonal holds a 0, a NaN or an infinity: b is
+        then unchanged from that matrix on.
 
     Examples
     --------
@@ -478,20 +478,18 @@ def _check_vectors(chunks, b):
 
 def _substituted_interleaved(chunks, b, passes):
     """Substitute in place: forward (False), backward (True); return b."""
-    _, n, lanes = _chunked(chunks)
     _check_vectors(chunks, b)
     if _is_on_gpu(chunks):
         _check_inverses(batched_gpu.singular(chunks))
         batched_gpu.substitute_chunks(chunks, b, passes)
     else:
-        _check_inverses(simd.singular(chunks.reshape(-1), n, lanes))
         ways = False in passes, True in passes
-        batched_programs.substitution().substitute_chunks(chunks, b, *ways)
+        _check_inverses(batched_programs.substitution().substitute_chunks(chunks, b, *ways))
     return b
 
 
 def _check_inverses(singular):
-    """Raise `InvalidInput` if a factor, if any, is singular."""
+    """Raise `InvalidInput` if the number of a singular factor is not -1."""
     if singular >= 0:
         raise InvalidInput(f"the diagonal of factor {singular} holds a 0, a NaN or an infinity.")
 
@@ -594,9 +592,8 @@ def _substituted(lower, b, passes):
     lower = np.ascontiguousarray(lower, kind)
     x = np.array(b.reshape(*b.shape[:2], -1) if b.size else b, kind, order="C")
     if x.size:
-        _check_inverses(simd.singular(lower.reshape(-1), lower.shape[1], 1))
-        ways = False in passes, True in passes
-        batched_programs.substitution().substitute_batch(lower, x, lanes_of(kind), *ways)
+        ways = lanes_of(kind), False in passes, True in passes
+        _check_inverses(batched_programs.substitution().substitute_batch(lower, x, *ways))
     return x.reshape(b.shape)
 
 
@@ -735,12 +732,29 @@ def search(
     rounds: int = 7,
     among: Sequence[Variant] | None = None,
 ) -> tuple[Variant, dict[Variant, float]]:
-    """Find the fastest variant for an order and layout among some, and remember it.
+    """Find the fastest variant for an order and layout, and remember it; see `fastest`."""
+    options = {"layout": layout, "batch": batch, "rounds": rounds, "among": among}
+    winner, seconds = fastest(n, dtype, on, **options)
+    remember(n, dtype, winner, on, layout)
+    return winner, seconds
+
+
+def fastest(
+    n: int,
+    dtype: DTypeLike = np.float64,
+    on: str = "cpu",
+    *,
+    layout: Layout = "canonical",
+    batch: int = 4000,
+    rounds: int = 7,
+    among: Sequence[Variant] | None = None,
+) -> tuple[Variant, dict[Variant, float]]:
+    """Return the fastest variant for an order and layout among some, and the median seconds of all.
 
     By default these are `candidates`, then the winner with larger chunks, and without chunks if the
     batch is interleaved. Each is checked against LAPACK before it is timed, in turns with the
     others. The untuned variant takes part, and stays unless another is faster by `GAIN`, also in a
-    second race of these two. Also return the median seconds of the first race.
+    second race of these two. The seconds are those of the first races.
     """
     if not 1 <= n <= MOST:
         raise InvalidInput(f"variants are for orders 1 to {MOST}. Got {n}.")
@@ -761,7 +775,6 @@ def search(
         last = raced((UNTUNED, winner), 2 * rounds)
         if last[UNTUNED] < GAIN * last[winner]:
             winner = UNTUNED
-    remember(n, dtype, winner, on, layout)
     return winner, seconds
 
 

@@ -471,10 +471,14 @@ def substitute_chunks(chunks, b, forward, backward):
     for c in range(len(chunks)):
         for m in range(0, lanes, width_of(a)):
             first, start = c * n * n * lanes + m, c * n * columns * lanes + m
+            wrong = simd.singular(a, first, n, lanes)
+            if wrong >= 0:
+                return c * lanes + m + wrong
             if forward:
                 forward_registers(a, x, n, n, columns, lanes, first, start)
             if backward:
                 backward_registers(a, x, n, n, columns, lanes, first, start)
+    return -1
 
 
 @njit(nogil=True, cache={cache}, error_model="numpy")
@@ -487,8 +491,11 @@ def substitute_batch(lower, x, lanes, forward, backward):
         members = min(lanes, batch - member)
         simd.pack_lower(a, n, member, members, flat, lanes)
         simd.pack(b, n * columns, member, members, some, lanes)
-        substitute_chunks(chunk, room, forward, backward)
+        wrong = substitute_chunks(chunk, room, forward, backward)
+        if wrong >= 0:
+            return member + wrong
         simd.unpack(some, lanes, b, n * columns, member, members, b)
+    return -1
 """
 
 SOLUTION = """

@@ -527,19 +527,16 @@ def check(chunks, start, n, lanes, members, info, member):
 
 
 @njit(nogil=True, cache=True)
-def singular(lower, n, lanes):
-    """Return the first matrix of chunks whose diagonal has a 0, a NaN or an infinity, or -1."""
-    for c in range(len(lower) // max(n * n * lanes, 1)):
-        good = True
+def singular(lower, first, n, lanes):
+    """Return the first lane of a register whose diagonal has a 0, a NaN or an infinity, or -1."""
+    good = True
+    for i in range(n):
+        good &= proper(lower, (i * n + i) * lanes + first)
+    for m in range(0 if good else width_of(lower)):
         for i in range(n):
-            at = ((c * n + i) * n + i) * lanes
-            for entry in lower[at : at + lanes]:
-                good &= (abs(entry) > 0) & (abs(entry) < np.inf)
-        for m in range(0 if good else lanes):
-            for i in range(n):
-                entry = abs(lower[((c * n + i) * n + i) * lanes + m])
-                if not (entry > 0 and entry < np.inf):
-                    return c * lanes + m
+            entry = abs(lower[(i * n + i) * lanes + first + m])
+            if not (entry > 0 and entry < np.inf):
+                return m
     return -1
 
 
