@@ -54,19 +54,12 @@ def _ours(machine, a):
         kept = machine.xp.asarray(a)
         chunks = kept.copy()
         work = partial(batched.potrf, chunks, overwrite=True, check=False, variant=variant)
-    elif machine.gpu:
-        lanes = batched_gpu.WARP * variant.chunk
-        kept = batched_gpu.in_chunks(machine.xp, machine.xp.asarray(a), lanes)
-        text = batched_gpu.potrf_text(variant, n if variant.unroll else None)
-        suffix = "fp32" if a.dtype == np.float32 else "fp64"
-        kernel = batched_gpu._module(text).get_function(f"potrf_{suffix}")
-        chunks = kept.copy()
-        sizes = np.int32(n), np.int64(len(chunks) * lanes)
-        work = partial(kernel, (len(chunks),), (lanes,), (chunks, *sizes))
     else:
-        kept = batched.interleave(a)
+        variant = batched.variant_for(n, a.dtype, machine.on, "interleaved")
+        kept = batched.interleave(machine.xp.asarray(a))
         chunks = kept.copy()
-        work = partial(batched.potrf_interleaved, chunks, variant=variant)
+        alone = batched_gpu.factor_chunks if machine.gpu else batched.potrf_interleaved
+        work = partial(alone, chunks, variant=variant)
     return work, lambda: chunks.__setitem__(..., kept), {"variant": str(variant)}
 
 

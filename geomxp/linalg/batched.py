@@ -630,8 +630,8 @@ SHIPPED_ON_GPU = {
 }
 """As SHIPPED, on a GPU; chosen by counting bytes, not timed yet."""
 
-UNROLLED = 24
-"""Largest order for which full unrolling is a candidate: compilation takes seconds."""
+UNROLLED = {"cpu": 24, "gpu": 16}
+"""Largest order for which full unrolling is a candidate; compilation then takes seconds."""
 
 GAIN = 1.03
 """Speed-up over the untuned variant from which on another is remembered."""
@@ -717,7 +717,7 @@ def candidates(n: int, on: str = "cpu", layout: Layout = "canonical") -> list[Va
     """Return the variants worth timing for an order; chunks of one register, or one warp."""
     tiles = (1, 2, 4) if on == "gpu" else (2, 3, 4)
     variants = [Variant(looking, t) for looking in LOOKING for t in tiles if t <= max(n, 2)]
-    if n <= UNROLLED:
+    if n <= UNROLLED[on]:
         variants += [Variant(looking, 4, unroll=True) for looking in LOOKING]
     return variants + [ON_GPU] * (on == "gpu" and layout == "canonical")
 

@@ -209,7 +209,7 @@ def _interleaved(a, lower, info, variant):
     batch, n, _ = a.shape
     lanes = -(-batch // WARP) if variant.chunk == "batch" else variant.chunk
     chunks = in_chunks(a, lanes * WARP)
-    _factor_chunks(chunks, variant)
+    factor_chunks(chunks, variant)
     entries = *_view(a), chunks, lower, info, n, lanes * WARP, batch
     _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
 
@@ -230,7 +230,8 @@ def _per_thread(text, name, chunks, before, after=()):
     kernel((-(-matrices // threads),), (threads,), sizes)
 
 
-def _factor_chunks(chunks, variant):
+def factor_chunks(chunks, variant):
+    """Factor chunks in place; nothing is checked."""
     n = chunks.shape[1]
     text = potrf_text(variant, n if variant.unroll else None)
     _per_thread(text, "potrf", chunks, (chunks, np.int32(n)))
@@ -245,7 +246,7 @@ def _proper(diagonal):
 def potrf_chunks(chunks, variant):
     """Factor chunks in place; return info; see `batched.potrf_interleaved`."""
     with chunks.device:
-        _factor_chunks(chunks, variant)
+        factor_chunks(chunks, variant)
         good = _proper(chunks.diagonal(axis1=1, axis2=2))
     return np.where(good.all(axis=1), 0, good.argmin(axis=1) + 1)
 

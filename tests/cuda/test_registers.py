@@ -8,16 +8,16 @@ import pytest
 from compilers import compiled
 
 from geomxp import cuda
-from geomxp.linalg import batched
-from geomxp.linalg.batched_gpu import potrf_text
-from geomxp.linalg.batched_programs import Variant
+from geomxp.linalg import batched, batched_gpu
+from geomxp.linalg.batched_gpu import potrf_text, substitution_text
+from geomxp.linalg.batched_programs import LOOKING, Variant
 from geomxp.vecchia import gpu
 
 ARCHITECTURES = (80, 90)
 REGISTERS = 2**16
 """Of a multiprocessor."""
 
-WIDEST = 4 * 32
+WIDEST = batched_gpu.WIDEST
 """Threads of a block on the widest chunk that a search tries."""
 
 
@@ -68,7 +68,7 @@ def test_kernels_with_a_block_for_each_matrix_spill_nothing(architecture):
     ("variant", "n"),
     [
         (Variant(), None),
-        *((Variant(looking, 4, unroll=True), batched.UNROLLED) for looking in ("left", "top")),
+        *((Variant(looking, 4, unroll=True), batched.UNROLLED["gpu"]) for looking in LOOKING),
     ],
     ids=str,
 )
@@ -76,6 +76,14 @@ def test_kernels_with_a_thread_for_each_matrix_spill_nothing(architecture, varia
     kernels = used(potrf_text(variant, n), architecture)
     assert set(kernels) == {"potrf_fp64", "potrf_fp32"}
     assert_in_registers(kernels, WIDEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_interleaved_substitutions_spill_nothing(architecture):
+    kernels = used(substitution_text(), architecture)
+    assert set(kernels) == {"substitute_fp64", "substitute_fp32"}
+    assert_in_registers(kernels, batched_gpu.WIDEST)
 
 
 @pytest.mark.slow

@@ -41,6 +41,37 @@ def test_a_search_is_remembered_for_its_order_and_type_only(own_cache, monkeypat
     assert key == f"{batched.device_name()} float64 24"
 
 
+def test_each_layout_has_a_search_of_its_own(own_cache, monkeypatch):
+    raced, faster = [], Variant("top", 2)
+
+    def race(variants, a, on, rounds, layout):
+        raced.append(layout)
+        return {v: 1.0 + (v != faster) for v in variants}
+
+    monkeypatch.setattr(batched, "race", race)
+    before = batched.variant_for(24, np.float64)
+    batched.search(24, layout="interleaved", batch=32, among=QUICK)
+    assert set(raced) == {"interleaved"}
+    assert batched.variant_for(24, np.float64, "cpu", "interleaved") == faster
+    assert batched.variant_for(24, np.float64) == before
+    # it is what interleaved factorizations then use, and what chunks are made for
+    batched.remember(24, np.float64, Variant("top", 2, "batch"), layout="interleaved")
+    width = batched.lanes_of(np.float64)
+    assert batched.interleave(np.zeros((3 * width + 1, 24, 24))).shape == (1, 24, 24, 4 * width)
+    with pytest.raises(gx.InvalidInput, match="layout must be one of canonical, interleaved"):
+        batched.search(24, layout="rows")
+
+
+def test_a_real_race_of_interleaved_batches_compares_chunks_and_none(own_cache):
+    among = (*QUICK, Variant("left", 4, "batch"))
+    winner, seconds = batched.fastest(12, layout="interleaved", batch=64, rounds=1, among=among)
+    assert set(seconds) == {batched.UNTUNED, *among}
+    assert winner in seconds
+    assert all(value > 0 for value in seconds.values())
+    # nothing is kept
+    assert not own_cache.exists()
+
+
 @pytest.mark.slow
 def test_the_untuned_variant_stays_where_the_others_gain_little(own_cache, monkeypatch):
     monkeypatch.setattr(
@@ -78,6 +109,9 @@ def test_a_variant_with_wrong_factors_is_not_raced(own_cache, monkeypatch):
         '{"a": {"looking": "down"}}',
         '{"a": {"tiles": 3}}',
         '{"a": {"tile": 99}}',
+        '{"a": {"chunk": "row"}}',
+        '{"a": {"chunk": 65}}',
+        '{"a": {"chunk": null}}',
         "\xff",
     ],
 )
@@ -111,6 +145,7 @@ def test_orders_beyond_the_batched_ones_are_refused():
 
 @pytest.mark.parametrize("n", [1, 5, 8, 9, 16, 17, 64, 128])
 def test_shipped_choices_are_candidates_of_a_search_or_differ_in_chunks(n, own_cache):
-    shipped = batched.variant_for(n, np.float64)
-    assert replace(shipped, chunk=1) in batched.candidates(n)
+    for layout in batched.LAYOUTS:
+        shipped = batched.variant_for(n, np.float64, "cpu", layout)
+        assert replace(shipped, chunk=1) in batched.candidates(n, layout=layout)
     assert {v.looking for v in batched.candidates(n)} == {"top", "left", "right"}
