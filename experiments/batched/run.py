@@ -42,7 +42,7 @@ BATCH = 5000
 """Matrices of all studies but `batch`. No power of two: its strides meet in few sets of a cache."""
 
 UNROLLED = 24
-"""Largest order that is unrolled: compilation takes seconds there, and more than a minute at 32."""
+"""Largest order that is unrolled: compilation takes seconds there, and minutes above."""
 
 
 def rate(work, n, dtype, batch, seconds, rates=None):
