@@ -37,7 +37,7 @@ import json
 import math
 import time
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal, overload
@@ -236,10 +236,17 @@ def interleave(a: AnyArray, lanes: int | Literal["batch"] | None = None) -> AnyA
 
 
 def separate(chunks: AnyArray, batch: int) -> AnyArray:
-    """Return the lower triangles of the first `batch` matrices of some chunks, (batch, n, n)."""
+    """Return the lower triangles of the first `batch` matrices of some chunks, (batch, n, n).
+
+    Examples
+    --------
+    >>> separate(interleave(np.array([[[4.0, 2.0], [2.0, 5.0]]])), 1)[0].tolist()
+    [[4.0, 0.0], [2.0, 5.0]]
+    """
+    count, n, lanes = _chunked(chunks)
+    _check_batch(batch, count * lanes)
     if _is_on_gpu(chunks):
         return batched_gpu.separate(chunks, batch)
-    _, n, _, lanes = chunks.shape
     a = np.empty((batch, n, n), chunks.dtype)
     to = a.reshape(-1)
     for c, chunk in enumerate(chunks):
@@ -282,18 +289,28 @@ def interleave_vectors(b: AnyArray, chunks: AnyArray) -> AnyArray:
         )
     if not _together(chunks, b):
         raise InvalidInput("b must be in the memory of the chunks, on the same device.")
-    k, xp = math.prod(b.shape[2:]), np
-    if _is_on_gpu(chunks):
-        import cupy as xp
-    with chunks.device if _is_on_gpu(chunks) else nullcontext():
+    k = math.prod(b.shape[2:])
+    with _on_device_of(chunks) as xp:
         room = xp.zeros((count * lanes, n, k), chunks.dtype)
         room[: len(b)] = b.reshape(len(b), n, k)
         return xp.ascontiguousarray(room.reshape(count, lanes, n, k).transpose(0, 2, 3, 1))
 
 
 def separate_vectors(b: AnyArray, batch: int) -> AnyArray:
-    """Return the first `batch` members of interleaved right-hand sides, (batch, n, k)."""
+    """Return the first `batch` members of interleaved right-hand sides, (batch, n, k).
+
+    Examples
+    --------
+    >>> chunks = interleave(np.stack([4.0 * np.eye(2)] * 3))
+    >>> separate_vectors(interleave_vectors([[1, 2], [3, 4], [5, 6]], chunks), 2)[:, :, 0].tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    if b.ndim != 4:
+        raise InvalidInput(
+            f"b must be (chunks, n, k, lanes), as `interleave_vectors` returns it. Got {b.shape}."
+        )
     count, n, columns, lanes = b.shape
+    _check_batch(batch, count * lanes)
     return b.transpose(0, 3, 1, 2).reshape(count * lanes, n, columns)[:batch]
 
 
@@ -432,8 +449,10 @@ def posv_interleaved(chunks: AnyArray, b: AnyArray, *, variant: Variant | None =
     else:
         info = np.zeros(count * lanes, np.int64)
         batched_programs.solution(variant, n).solve_chunks(chunks, b, info)
-    for member in np.flatnonzero(info):
-        b[member // lanes, :, :, member % lanes] = np.nan
+    if info.any():
+        failed = np.where(info, np.nan, 1).astype(b.dtype).reshape(count, 1, 1, lanes)
+        with _on_device_of(b) as xp:
+            b *= xp.asarray(failed)
     return info
 
 
@@ -452,9 +471,29 @@ def _chunked(chunks):
     return count, n, lanes
 
 
+@contextmanager
+def _on_device_of(a):
+    """Compute on the device of an array, with NumPy or CuPy."""
+    if not _is_on_gpu(a):
+        yield np
+        return
+    import cupy
+
+    with a.device:
+        yield cupy
+
+
 def _together(a, b):
     """Return whether two arrays are in the memory of one device."""
     return _is_on_gpu(a) == _is_on_gpu(b) and (not _is_on_gpu(a) or a.device == b.device)
+
+
+def _check_batch(batch, members):
+    if not isinstance(batch, (int, np.integer)) or not 0 <= batch <= members:
+        raise InvalidInput(
+            f"batch must be a number of matrices, at most the {members} of the chunks. "
+            f"Got {batch!r}."
+        )
 
 
 def _is_writable(a):

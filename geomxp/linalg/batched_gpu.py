@@ -214,13 +214,14 @@ def _interleaved(a, lower, info, variant):
     _kernel("unpack", a.dtype)((-(-batch // WARP),), (MOVERS,), entries)
 
 
-def _per_thread(text, name, chunks, before, after=()):
+def _per_thread(text, name, chunks, before, after=(), columns=1):
     """Launch a kernel(*before, lanes, matrices, *after) with a thread for each matrix of chunks."""
     count, n, _, lanes = chunks.shape
-    if n * n * lanes >= 2**31:
+    wide = max(n, columns)
+    if n * wide * lanes >= 2**31:
         raise InvalidInput(
-            f"a chunk must have less than 2^31 entries on a GPU. Got {n} x {n} x {lanes}; use "
-            "smaller chunks, of 32 matrices say."
+            f"a chunk must have less than 2^31 entries on a GPU. Got {n} x {wide} x {lanes}; use "
+            "smaller chunks, such as interleave(a, 32)."
         )
     if not chunks.size:
         return
@@ -264,7 +265,7 @@ def substitute_chunks(chunks, b, passes):
     ways = np.int32(False in passes), np.int32(True in passes)
     before = chunks, b, np.int32(chunks.shape[1]), np.int32(b.shape[2])
     with chunks.device:
-        _per_thread(substitution_text(), "substitute", chunks, before, ways)
+        _per_thread(substitution_text(), "substitute", chunks, before, ways, b.shape[2])
 
 
 def separate(chunks, batch):

@@ -373,6 +373,12 @@ def test_interleaved_right_hand_sides_that_do_not_fit_are_refused_and_left_alone
         with pytest.raises(gx.InvalidInput, match="must not share memory"):
             function(chunks, chunks.reshape(-1)[: x.size].reshape(x.shape))
         np.testing.assert_array_equal(chunks, before)
+    for wrong in (-1, width + 1, 2.0):
+        for separate, chunk in ((batched.separate, chunks), (batched.separate_vectors, x)):
+            with pytest.raises(gx.InvalidInput, match=f"at most the {width} of the chunks"):
+                separate(chunk, wrong)
+    with pytest.raises(gx.InvalidInput, match=r"b must be \(chunks, n, k, lanes\)"):
+        batched.separate_vectors(b, 3)
     for each in (b[:, :4], b[:0], np.resize(b, (2 * width, 5)), b[0], b + 1j, [["a"] * 5] * 3):
         with pytest.raises(gx.InvalidInput, match=r"b must be \(batch, 5\) or \(batch, 5, k\)"):
             batched.interleave_vectors(each, chunks)
